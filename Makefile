@@ -1,0 +1,44 @@
+# codex-shim: every task has a target here. `make demo` and `make test` are all that a fresh machine needs.
+
+CODEX_VERSION := 0.169.0
+CODEX_DIR     := target/codex
+CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
+
+.PHONY: build demo test e2e bench fuzz lint check codex help
+.DEFAULT_GOAL := build
+
+build: ## the release binary, target/release/codex-shim
+	cargo build --release --locked
+
+demo: codex ## relay one turn with an approval, and show what was recorded
+	cargo build --locked
+	cargo run --quiet --locked --example demo
+
+test: codex ## every test; those with the real codex too, where it can be had
+	cargo test --locked
+
+e2e: codex ## the tests with the real codex alone, none skipped
+	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }
+	cargo test --locked --test it e2e
+
+bench: ## what the relay costs, as ratios to what a pipe costs
+	cargo bench --locked --bench relay
+
+fuzz: ## the properties of the pure rooms and of the journal, with 200,000 random cases each
+	PROPTEST_CASES=200000 cargo test --release --locked --lib -- any_chunking no_bytes no_json_like whatever_was_written
+
+lint: ## formatting and lints, all as errors
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+check: lint test ## what has to pass before a commit
+
+# The real codex, once. Where there is no npm or no network the tests that need it are skipped, and say so.
+codex:
+	@if [ ! -x $(CODEX) ]; then \
+	  npm install --prefix $(CODEX_DIR) --no-save --no-audit --no-fund --loglevel=error @openai/codex@$(CODEX_VERSION) \
+	  || echo "SKIPPED: the real codex $(CODEX_VERSION) could not be installed (npm and a network are needed): tests with it are skipped" >&2; \
+	fi
+
+help: ## this list
+	@grep -E '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10

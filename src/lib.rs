@@ -1,0 +1,64 @@
+//! codex-shim stands between a client and `codex app-server` and changes nothing that either can see.
+//!
+//! # In one picture
+//!
+//! ```text
+//!                 ┌─────────────────────────── codex-shim ───────────────────────────┐
+//! client stdin ──▶│ read ─▶ frame ─▶ parse ─▶ ENGINE ─▶ journal.commit ─▶ forward ───│─▶ server stdin
+//! client stdout ◀─│── forward ◀─ journal.commit ◀─ ENGINE ◀─ parse ◀─ frame ◀─ read ◀│── server stdout
+//!                 └──────────────────────────────────┬───────────────────────────────┘
+//!                                         journal/<generation>-<nnn>.jsonl
+//! ```
+//!
+//! # Ideas that carry the rest
+//!
+//! 1. **The bytes that were read are the bytes that are forwarded.** A line is parsed beside the bytes, borrowed,
+//!    once. Nothing is ever printed back from a parsed message.
+//! 2. **The journal is the truth.** What one read brought is appended to the journal with one write, and only then
+//!    forwarded with one write. The page cache survives `kill -9`, so every complete line that a side has received is
+//!    on record. Whatever wants to know what happened follows the journal's files ([`journal::reader`]); no queue in
+//!    memory lies between.
+//! 3. **Decisions are pure.** [`engine::Engine::handle`] takes what happened and when, and says what to do. It reads no
+//!    clock, file or socket and never waits. Its effects are carried out in order, so their order *is* the durability
+//!    policy: `Record` stands before `Forward`.
+//! 4. **The relay waits for nobody.** One thread owns both directions, the engine and the journal's writing end. Its
+//!    reads and writes never block; a direction whose reader is slow stops alone, as a pipe would.
+//! 5. **Fail open, out loud.** A fault of ours (a folder that cannot be written, a full disk) is a state in which the
+//!    relay goes on; it is said once on stderr, and the journal marks the gap as soon as it can.
+//!
+//! # Rooms
+//!
+//! Imports run one way: `wire ← engine ← journal ← store ← relay ← cli ← main`, with [`config`] beside
+//! [`store`]. To change a rule, go to:
+//!
+//! | room | the rules that live there |
+//! |---|---|
+//! | [`wire`] (pure) | what a line is, how a message is read, when two ids are the same, which methods are secret |
+//! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends |
+//! | [`journal`] | what a record looks like, segments, append and cut back, sync and bounds, following a live journal |
+//! | [`config`] | every setting, its sources and its default |
+//! | [`store`] | the folder of a session, its lock, which session a start belongs to, the log |
+//! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
+//! | [`cli`] | which invocation means what, the tools |
+//!
+//! # Invariants, stated by absence
+//!
+//! - `wire` and `engine` know no file, socket, thread, process, environment or clock.
+//! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a
+//!   reader of the journal.
+//! - Nothing holds a queue that can grow with traffic: what waits is the one chunk that was read.
+//! - The journal never retracts a whole record that a reader may have seen.
+
+pub mod wire;
+
+pub mod engine;
+
+pub mod journal;
+
+pub mod config;
+
+pub mod store;
+
+pub mod relay;
+
+pub mod cli;

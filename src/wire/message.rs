@@ -1,0 +1,323 @@
+//! A message, seen in the bytes of its line.
+//!
+//! [`Body::parse`] reads a line once and borrows from it. It is total: a line that is no JSON, no object or no message
+//! is a value like any other. It never judges what a message means.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Deepest nesting of arrays and objects for which a line counts as JSON that any reader can take. Common parsers stop
+/// at 128 levels (serde_json) or 1,000 (CPython's `json`); a record adds one level around the line.
+const DEPTH_MAX: usize = 120;
+
+/// What a line holds.
+#[derive(Debug)]
+pub enum Body<'a> {
+    /// A JSON object, by far the usual case.
+    Message(Message<'a>),
+    /// JSON of another kind: a batch, a number, a string.
+    OtherJson,
+    /// UTF-8 that is not one JSON value.
+    Text,
+    /// Not even UTF-8.
+    Bytes,
+}
+
+/// The members of a message, in whatever order they stood. A member that stands twice is kept as it stood last.
+#[derive(Debug, Default)]
+pub struct Message<'a> {
+    /// `id` as it was written; JSON `null` is present too.
+    pub id: Option<&'a RawValue>,
+    /// `method`, unescaped, where it is a string.
+    pub method: Option<Cow<'a, str>>,
+    /// `params`, not looked into.
+    pub params: Option<&'a RawValue>,
+    /// `result`, not looked into.
+    pub result: Option<&'a RawValue>,
+    /// `error`, not looked into.
+    pub error: Option<&'a RawValue>,
+    /// A member of this struct stood more than once.
+    pub repeated_member: bool,
+}
+
+impl<'a> Body<'a> {
+    /// Looks at one line, given without its `\n`. White space around the value is tolerated, as the server does.
+    #[must_use]
+    pub fn parse(line: &'a [u8]) -> Body<'a> {
+        let Ok(text) = std::str::from_utf8(line) else {
+            return Body::Bytes;
+        };
+        let mut parser = serde_json::Deserializer::from_str(text);
+        let body = match parser.deserialize_any(BodyVisitor) {
+            Ok(body) => body,
+            Err(_) => return Body::Text,
+        };
+        match parser.end() {
+            Ok(()) => body,
+            Err(_) => Body::Text,
+        }
+    }
+}
+
+impl Message<'_> {
+    /// Has an id and a method: the other side owes an answer.
+    #[must_use]
+    pub fn is_request(&self) -> bool {
+        self.id.is_some() && self.method.is_some()
+    }
+
+    /// Has an id and no method: an answer.
+    #[must_use]
+    pub fn is_response(&self) -> bool {
+        self.id.is_some() && self.method.is_none() && (self.result.is_some() || self.error.is_some())
+    }
+}
+
+/// Whether a line that holds JSON can stand in a record as it is: the value is the whole line to the last byte, no raw
+/// `\r` stands in it (some readers of text files end a line there), and it is not nested deeper than common parsers go.
+#[must_use]
+pub fn stands_verbatim(line: &[u8]) -> bool {
+    let bounded = match (line.first(), line.last()) {
+        (Some(first), Some(last)) => !first.is_ascii_whitespace() && !last.is_ascii_whitespace(),
+        (None, _) | (_, None) => false,
+    };
+    bounded && memchr::memchr(b'\r', line).is_none() && depth_is_ordinary(line)
+}
+
+/// Whether valid JSON nests at most [`DEPTH_MAX`] deep.
+fn depth_is_ordinary(json: &[u8]) -> bool {
+    // Nesting needs an opening bracket a level, and counting bytes costs next to nothing. `[` and `{` differ in one bit.
+    let openings = |bytes: &[u8]| bytes.iter().filter(|byte| **byte | 0x20 == b'{').count();
+    if json.len() <= 2 * DEPTH_MAX || openings(json) <= DEPTH_MAX {
+        return true;
+    }
+    let (mut depth, mut at) = (0usize, 0usize);
+    while let Some(byte) = json.get(at) {
+        match byte {
+            b'"' => at = string_end(json, at + 1),
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// The index of the quotation mark that ends the string whose first character is at `from`.
+fn string_end(json: &[u8], mut from: usize) -> usize {
+    while let Some(found) = json.get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        from += found;
+        if json[from] == b'"' {
+            return from;
+        }
+        from += 2;
+    }
+    json.len()
+}
+
+struct BodyVisitor;
+
+impl<'de> Visitor<'de> for BodyVisitor {
+    type Value = Body<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Body<'de>, A::Error> {
+        let mut message = Message::default();
+        while let Some(member) = map.next_key::<Member>()? {
+            let seen_before = match member {
+                Member::Id => message.id.replace(map.next_value()?).is_some(),
+                Member::Method => {
+                    let Method(method) = map.next_value()?;
+                    let seen_before = message.method.is_some();
+                    message.method = method;
+                    seen_before
+                }
+                Member::Params => message.params.replace(map.next_value()?).is_some(),
+                Member::Result => message.result.replace(map.next_value()?).is_some(),
+                Member::Error => message.error.replace(map.next_value()?).is_some(),
+                Member::Unknown => {
+                    map.next_value::<IgnoredAny>()?;
+                    false
+                }
+            };
+            message.repeated_member |= seen_before;
+        }
+        Ok(Body::Message(message))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Body<'de>, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Body::OtherJson)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Body<'de>, E> {
+        Ok(Body::OtherJson)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Body<'de>, E> {
+        Ok(Body::OtherJson)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Body<'de>, E> {
+        Ok(Body::OtherJson)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Body<'de>, E> {
+        Ok(Body::OtherJson)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Body<'de>, E> {
+        Ok(Body::OtherJson)
+    }
+
+    fn visit_unit<E>(self) -> Result<Body<'de>, E> {
+        Ok(Body::OtherJson)
+    }
+}
+
+enum Member {
+    Id,
+    Method,
+    Params,
+    Result,
+    Error,
+    Unknown,
+}
+
+impl<'de> Deserialize<'de> for Member {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Member, D::Error> {
+        struct MemberVisitor;
+        impl Visitor<'_> for MemberVisitor {
+            type Value = Member;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a member name")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Member, E> {
+                Ok(match name {
+                    "id" => Member::Id,
+                    "method" => Member::Method,
+                    "params" => Member::Params,
+                    "result" => Member::Result,
+                    "error" => Member::Error,
+                    _ => Member::Unknown,
+                })
+            }
+        }
+        deserializer.deserialize_identifier(MemberVisitor)
+    }
+}
+
+/// A method name; `None` where something else than a string stood in its place.
+struct Method<'a>(Option<Cow<'a, str>>);
+
+impl<'de> Deserialize<'de> for Method<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Method<'de>, D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        Ok(Method(match plain {
+            Some(plain) if !plain.contains('\\') => Some(Cow::Borrowed(plain)),
+            Some(_) => serde_json::from_str::<String>(raw).ok().map(Cow::Owned),
+            None => None,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(line: &str, expect: &str) {
+        let seen = match Body::parse(line.as_bytes()) {
+            Body::Message(message) => {
+                let kind = match (message.is_request(), message.is_response()) {
+                    (true, _) => "request",
+                    (_, true) => "response",
+                    (false, false) => "message",
+                };
+                let id = message.id.map_or("-", RawValue::get);
+                let repeated = if message.repeated_member { " repeated" } else { "" };
+                format!("{kind} {id} {}{repeated}", message.method.as_deref().unwrap_or("-"))
+            }
+            Body::OtherJson => "other".to_owned(),
+            Body::Text => "text".to_owned(),
+            Body::Bytes => "bytes".to_owned(),
+        };
+        assert_eq!(seen, expect, "{line}");
+    }
+
+    #[test]
+    fn kinds_are_told_by_shape() {
+        check(r#"{"id":1,"method":"turn/start","params":{}}"#, "request 1 turn/start");
+        check(r#"{"params":[{"id":7}],"method":"a\u0062c","id":"x"}"#, r#"request "x" abc"#);
+        check(r#"{"method":"initialized"}"#, "message - initialized");
+        check(r#"{"id":null,"error":{}}"#, "response null -");
+        check(r#"{"id":1,"result":null}"#, "response 1 -");
+        check(r#"{"id":1}"#, "message 1 -");
+        check(r#"{"method":7,"id":1}"#, "message 1 -");
+        check(" {\"method\":\"m\"} \r", "message - m");
+    }
+
+    #[test]
+    fn whatever_is_no_object_is_a_value_too() {
+        for other in ["[]", "[{\"id\":1}]", "1e400", "-0", "\"x\"", "null", "true", "18446744073709551616"] {
+            check(other, if other == "1e400" { "text" } else { "other" });
+        }
+        for text in ["", "{", "label", "01", "{\"a\":1}x", "{\"a\":\u{0}}", "nul"] {
+            check(text, "text");
+        }
+        assert!(matches!(Body::parse(b"{\"a\":\"\xff\"}"), Body::Bytes));
+    }
+
+    #[test]
+    fn odd_members_do_not_hide_the_message() {
+        check(r#"{"id":1,"method":"a","method":"b"}"#, "request 1 b repeated");
+        check(r#"{"id":1,"x":1e400,"method":"a","params":1e400}"#, "request 1 a");
+        check(r#"{"id":1,"x":"\ud800","method":"a"}"#, "request 1 a");
+        check("{\"method\":\"a\",\"params\":\"\u{2028}\"}", "message - a");
+    }
+
+    #[test]
+    fn depth_is_no_danger() {
+        let deep = format!(r#"{{"method":"a","params":{}{}}}"#, "[".repeat(20_000), "]".repeat(20_000));
+        check(&deep, "message - a");
+        assert!(!stands_verbatim(deep.as_bytes()));
+        let flat = format!("[{}]", vec!["{\"a\":\"]]]]{{{{\\\"{\"}"; 500].join(","));
+        check(&flat, "other");
+        assert!(stands_verbatim(flat.as_bytes()));
+    }
+
+    #[test]
+    fn verbatim_is_for_one_value_that_is_the_whole_line() {
+        assert!(stands_verbatim(b"{\"a\": \"b\"}"));
+        for not in [&b""[..], b" {}", b"{}\r", b"{} ", b"{\r}"] {
+            assert!(!stands_verbatim(not), "{not:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_can_hurt(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Body::parse(&bytes);
+            let _ = stands_verbatim(&bytes);
+        }
+
+        #[test]
+        fn no_json_like_text_can_hurt(text in "[\\[\\]{}\",:\\\\u0-9a-f]{0,200}") {
+            let _ = Body::parse(text.as_bytes());
+            let _ = stands_verbatim(text.as_bytes());
+        }
+    }
+}

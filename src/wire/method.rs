@@ -1,0 +1,72 @@
+//! Methods that mean something to us, in one table.
+//!
+//! Everything not listed here is relayed and recorded without a second look.
+
+/// What a method's name alone says about its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MethodClass {
+    /// Parameters, and the answer, are credentials or lead to them.
+    Secret,
+    /// Writes configuration: secret where a key that is written names a secret.
+    ConfigWrite,
+    /// Asks a human: secret where a question says so.
+    AskUser,
+    /// The first request of a client.
+    Initialize,
+    /// Anything else.
+    Ordinary,
+}
+
+/// Prefixes of methods whose messages are secret both ways. Source: the contract of the journal.
+const SECRET_PREFIXES: [&str; 6] =
+    ["account/", "accountSession/", "attestation/", "userVerification/", "remoteControl/pairing/", "mcpServer/oauth/"];
+
+/// Whole names of methods whose messages are secret both ways; the last two are from older versions.
+const SECRET_NAMES: [&str; 3] = ["modelProvider/config/write", "getAuthStatus", "loginApiKey"];
+
+/// What stands in any line, however broken, that names a secret method.
+pub const SECRET_METHOD_MARKS: [&str; 9] = [
+    SECRET_PREFIXES[0],
+    SECRET_PREFIXES[1],
+    SECRET_PREFIXES[2],
+    SECRET_PREFIXES[3],
+    SECRET_PREFIXES[4],
+    SECRET_PREFIXES[5],
+    SECRET_NAMES[0],
+    SECRET_NAMES[1],
+    SECRET_NAMES[2],
+];
+
+impl MethodClass {
+    /// Classifies a method by its name.
+    #[must_use]
+    pub fn of(method: &str) -> MethodClass {
+        match method {
+            "initialize" => MethodClass::Initialize,
+            "item/tool/requestUserInput" => MethodClass::AskUser,
+            "config/batchWrite" => MethodClass::ConfigWrite,
+            _ if method.starts_with("config/") && method.ends_with("/write") => MethodClass::ConfigWrite,
+            _ if SECRET_NAMES.contains(&method) => MethodClass::Secret,
+            _ if SECRET_PREFIXES.iter().any(|prefix| method.starts_with(prefix)) => MethodClass::Secret,
+            _ => MethodClass::Ordinary,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table() {
+        for secret in ["account/login/start", "attestation/generate", "mcpServer/oauth/login", "loginApiKey"] {
+            assert_eq!(MethodClass::of(secret), MethodClass::Secret, "{secret}");
+        }
+        for write in ["config/value/write", "config/batchWrite"] {
+            assert_eq!(MethodClass::of(write), MethodClass::ConfigWrite, "{write}");
+        }
+        for ordinary in ["config/read", "skills/config/write", "remoteControl/enable", "mcpServer/tool/call"] {
+            assert_eq!(MethodClass::of(ordinary), MethodClass::Ordinary, "{ordinary}");
+        }
+    }
+}
