@@ -1,0 +1,319 @@
+//! The engine: what happened goes in, what is to be done comes out.
+//!
+//! [`Engine::handle`] is the only place where a line, a signal or an end is decided on. It is total and never waits. The
+//! effects of one input are carried out in the order in which they were given: that `Record` comes before `Forward` is
+//! why nothing reaches a side that is not on record.
+//!
+//! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
+
+mod ending;
+mod secrets;
+mod version;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::wire::{Body, Line, Side, stands_verbatim};
+
+pub use ending::{Exit, Signal};
+pub use secrets::masked_args;
+
+use ending::Ending;
+use secrets::{Secrets, Verdict};
+use version::VersionWatch;
+
+/// When something happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds since the Unix epoch, for the record; the wall clock may jump.
+    pub unix_us: u64,
+    /// Time since the relay began, for deadlines; never goes back.
+    pub elapsed: Duration,
+}
+
+/// Everything that can happen to a relay.
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a> {
+    /// The child runs.
+    ServerStarted {
+        /// Its process id.
+        pid: u32,
+    },
+    /// A side wrote a line.
+    Line {
+        /// Who wrote it.
+        from: Side,
+        /// The line.
+        line: Line<'a>,
+    },
+    /// A side wrote a piece of a line that is over [`crate::wire::LINE_BYTES_MAX`], and not the last one.
+    Piece {
+        /// Who wrote it.
+        from: Side,
+    },
+    /// A side wrote the last piece of such a line.
+    LongLine {
+        /// Who wrote it.
+        from: Side,
+        /// The length of the whole line in bytes, without the `\n`.
+        line_bytes: u64,
+    },
+    /// A side has closed its stream, and all that it wrote has been handed on or can no longer be.
+    Closed {
+        /// Who closed it.
+        from: Side,
+    },
+    /// The child was reaped.
+    ServerExited(Exit),
+    /// We were sent a signal.
+    Signalled(Signal),
+    /// Time has passed.
+    Tick,
+}
+
+/// Everything that a relay can be told to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Put the line at hand on record.
+    Record(Form),
+    /// Pass the line at hand, or the piece of one, on as it was read.
+    Forward,
+    /// Put on record something that we did or learned ourselves.
+    Note(Note),
+    /// Close the child's stdin.
+    CloseServerInput,
+    /// Close our stdout.
+    CloseClientOutput,
+    /// Send the child a signal.
+    SignalServer(Signal),
+    /// Kill the child.
+    KillServer,
+    /// Take the server's side as closed once it has been silent for `quiet_max`, or once the client has taken nothing
+    /// for `stall_max` of what waits for it.
+    DrainServer {
+        /// How long a silence counts as the end.
+        quiet_max: Duration,
+        /// How long the client may take nothing; `None` is as long as it likes.
+        stall_max: Option<Duration>,
+    },
+    /// End as the child did.
+    Finish(Exit),
+}
+
+/// How a line is put on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Form {
+    /// As it was written: the line is one JSON value.
+    Verbatim,
+    /// As a JSON string: the line is UTF-8.
+    Text,
+    /// As base64: the line is not UTF-8.
+    Base64,
+    /// Not at all, only that it was there.
+    Omitted(Box<Omitted>),
+}
+
+/// What is on record of a line that is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Omitted {
+    /// Why.
+    pub reason: OmittedReason,
+    /// Its length in bytes, without the `\n`.
+    pub line_bytes: u64,
+    /// The method it named, where one could be read.
+    pub method: Option<String>,
+    /// Its id as raw JSON, where one could be read.
+    pub id: Option<String>,
+}
+
+/// Why a line is left out of the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OmittedReason {
+    /// It carries a credential.
+    Secret,
+    /// It is over [`crate::wire::LINE_BYTES_MAX`].
+    Size,
+}
+
+/// What we did or learned ourselves, as it goes on record: `event` is the name, `data` the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+pub enum Note {
+    /// A child was started.
+    GenerationStarted {
+        /// Its process id.
+        pid: u32,
+    },
+    /// The child has ended.
+    GenerationEnded {
+        /// Its exit status, unless a signal ended it.
+        exit_code: Option<i32>,
+        /// The signal that ended it.
+        signal: Option<i32>,
+    },
+    /// The server named its version when it answered `initialize`.
+    CodexVersion {
+        /// The version, such as `0.169.0`, where one could be read.
+        version: Option<String>,
+        /// The text that it stood in.
+        user_agent: String,
+    },
+}
+
+/// The decisions of one relay, over one run of the child.
+#[derive(Debug)]
+pub struct Engine {
+    secrets: Secrets,
+    version: VersionWatch,
+    ending: Ending,
+}
+
+impl Engine {
+    /// An engine for a child that has not been started yet. `exit_grace` is how long the child may take to end after
+    /// the client has closed our stdin.
+    #[must_use]
+    pub fn new(exit_grace: Duration) -> Engine {
+        Engine { secrets: Secrets::default(), version: VersionWatch::default(), ending: Ending::new(exit_grace) }
+    }
+
+    /// Decides what `input` leads to, and appends it to `effects`.
+    pub fn handle(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
+        match input {
+            Input::ServerStarted { pid } => effects.push(Effect::Note(Note::GenerationStarted { pid })),
+            Input::Line { from, line } => self.line(from, line, effects),
+            Input::Piece { from: _ } => effects.push(Effect::Forward),
+            Input::LongLine { from: _, line_bytes } => {
+                let omitted = Omitted { reason: OmittedReason::Size, line_bytes, method: None, id: None };
+                effects.extend([Effect::Record(Form::Omitted(Box::new(omitted))), Effect::Forward]);
+            }
+            Input::Closed { from: Side::Client } => self.ending.client_closed(now.elapsed, effects),
+            Input::Closed { from: Side::Server } => self.ending.server_closed(effects),
+            Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
+            Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
+            Input::Tick => self.ending.tick(now.elapsed, effects),
+        }
+    }
+
+    /// When [`Input::Tick`] is due, as [`Now::elapsed`].
+    #[must_use]
+    pub fn tick_due(&self) -> Option<Duration> {
+        self.ending.tick_due()
+    }
+
+    fn line(&mut self, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {
+        let body = Body::parse(line.bytes);
+        let form = match self.secrets.judge(from, &body, line.bytes) {
+            Verdict::Secret => secrets::omitted(&body, line.bytes.len()),
+            Verdict::Open => match &body {
+                Body::Message(_) | Body::OtherJson if stands_verbatim(line.bytes) => Form::Verbatim,
+                Body::Message(_) | Body::OtherJson | Body::Text => Form::Text,
+                Body::Bytes => Form::Base64,
+            },
+        };
+        effects.extend([Effect::Record(form), Effect::Forward]);
+        if let Body::Message(message) = &body {
+            effects.extend(self.version.learn(from, message).map(Effect::Note));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::LineEnd;
+
+    /// A playbook: `>` client line, `<` server line; returns the effects of each as one text a line.
+    fn play(script: &[&str]) -> Vec<String> {
+        let mut engine = Engine::new(Duration::from_secs(10));
+        let now = Now { unix_us: 1, elapsed: Duration::ZERO };
+        script
+            .iter()
+            .map(|step| {
+                let (side, line) = step.split_at(1);
+                let from = if side == ">" { Side::Client } else { Side::Server };
+                let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+                let mut effects = Vec::new();
+                engine.handle(now, Input::Line { from, line }, &mut effects);
+                effects.iter().map(told).collect::<Vec<_>>().join(" ")
+            })
+            .collect()
+    }
+
+    fn told(effect: &Effect) -> String {
+        match effect {
+            Effect::Record(Form::Omitted(omitted)) => format!("omit({:?})", omitted.reason),
+            Effect::Record(form) => format!("{form:?}"),
+            Effect::Note(note) => serde_json::to_string(note).expect("BUG: notes are plain data"),
+            Effect::Forward => "forward".to_owned(),
+            other @ (Effect::CloseServerInput
+            | Effect::CloseClientOutput
+            | Effect::SignalServer(_)
+            | Effect::KillServer
+            | Effect::DrainServer { .. }
+            | Effect::Finish(_)) => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_line_is_recorded_and_then_forwarded() {
+        assert_eq!(
+            play(&[
+                r#">{"id":1,"method":"thread/list"}"#,
+                "<not json",
+                "<",
+                r#"<{"id":1,"result":{}}"#,
+                "<{}\r",
+                "<[1]"
+            ]),
+            [
+                "Verbatim forward",
+                "Text forward",
+                "Text forward",
+                "Verbatim forward",
+                "Text forward",
+                "Verbatim forward"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_secret_request_takes_its_answer_with_it() {
+        assert_eq!(
+            play(&[
+                r#">{"id":7,"method":"account/login/start","params":{"apiKey":"sk-1"}}"#,
+                r#"<{"id":7,"method":"item/tool/call"}"#,
+                r#"<{"id":"7","result":{}}"#,
+                r#"<{"id":7,"result":{"token":"t"}}"#,
+                r#"<{"id":7,"result":{}}"#,
+            ]),
+            [
+                "omit(Secret) forward",
+                "Verbatim forward",
+                "Verbatim forward",
+                "omit(Secret) forward",
+                "Verbatim forward"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_version_is_learned_from_the_answer_to_initialize() {
+        assert_eq!(
+            play(&[
+                r#">{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x"}}}"#,
+                r#"<{"id":0,"result":{"userAgent":"x/0.169.0 (Debian 12; x86_64) dumb (x; 1)"}}"#,
+                r#"<{"id":0,"result":{"userAgent":"y/1.0.0"}}"#,
+            ]),
+            [
+                "Verbatim forward",
+                concat!(
+                    r#"Verbatim forward {"event":"codex_version","data":{"version":"0.169.0","#,
+                    r#""user_agent":"x/0.169.0 (Debian 12; x86_64) dumb (x; 1)"}}"#
+                ),
+                "Verbatim forward"
+            ]
+        );
+    }
+}
