@@ -1,0 +1,201 @@
+//! The journal's background: `fdatasync` once a second, and the bounds on size and age.
+//!
+//! One thread of its own; the writer never waits for it. It never touches the segment that is being written, but to
+//! sync it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime};
+
+use super::segment::SegmentName;
+
+/// How often what was written is synced to the disk.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the bounds are looked at, in syncs; they are also looked at with each new segment.
+const BOUNDS_EVERY_SYNCS: u32 = 60;
+
+/// New segments that may wait for the keeper's thread; one over it is synced by the kernel alone.
+const OPENED_WAITING_MAX: usize = 16;
+
+/// How much of a session's journal is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// All segments together, in bytes; the oldest go first.
+    pub journal_bytes_max: u64,
+    /// Age of a segment since it was last written to.
+    pub journal_age_max: Duration,
+}
+
+/// The writer's hold on the keeper's thread, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    opened: SyncSender<Opened>,
+    growth: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    name: SegmentName,
+    file: Arc<File>,
+}
+
+impl Keeper {
+    pub(super) fn start(dir: PathBuf, bounds: Bounds) -> Keeper {
+        let (opened, waiting) = sync_channel(OPENED_WAITING_MAX);
+        let growth = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&growth);
+        let thread = std::thread::Builder::new().name("journal-keeper".to_owned()).stack_size(128 << 10);
+        if let Err(error) = thread.spawn(move || keep(&dir, bounds, &waiting, &seen)) {
+            tracing::warn!(%error, "no thread for the journal's keeper: it is neither synced nor bounded");
+        }
+        Keeper { opened, growth }
+    }
+
+    /// A segment has been begun; all before it are complete.
+    pub(super) fn opened(&self, name: SegmentName, file: Arc<File>) {
+        let _ = self.opened.try_send(Opened { name, file });
+    }
+
+    /// Something was appended.
+    pub(super) fn grew(&self) {
+        self.growth.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn keep(dir: &Path, bounds: Bounds, waiting: &Receiver<Opened>, growth: &AtomicU64) {
+    let mut current: Option<Opened> = None;
+    let mut synced = 0;
+    let mut syncs_to_bounds = BOUNDS_EVERY_SYNCS;
+    loop {
+        match waiting.recv_timeout(SYNC_EVERY) {
+            Ok(next) => {
+                current.iter().for_each(sync);
+                current = Some(next);
+                syncs_to_bounds = 0;
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let written = growth.load(Ordering::Relaxed);
+                if std::mem::replace(&mut synced, written) != written {
+                    current.iter().for_each(sync);
+                }
+                syncs_to_bounds = syncs_to_bounds.saturating_sub(1);
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if let Some(current) = &current
+            && syncs_to_bounds == 0
+        {
+            syncs_to_bounds = BOUNDS_EVERY_SYNCS;
+            enforce(dir, bounds, &current.name);
+        }
+    }
+}
+
+fn sync(opened: &Opened) {
+    if let Err(error) = opened.file.sync_data() {
+        tracing::warn!(%error, segment = %opened.name, "sync the journal");
+    }
+}
+
+/// Removes what is over the bounds, oldest first.
+fn enforce(dir: &Path, bounds: Bounds, current: &SegmentName) {
+    let names = match SegmentName::list(dir) {
+        Ok(names) => names,
+        Err(error) => {
+            tracing::warn!(%error, dir = %dir.display(), "list the journal");
+            return;
+        }
+    };
+    let sizes: Vec<Size> = names.into_iter().filter_map(|name| Size::of(dir, name)).collect();
+    for name in doomed(&sizes, bounds, current, SystemTime::now()) {
+        match std::fs::remove_file(dir.join(name.to_string())) {
+            Ok(()) => tracing::info!(segment = %name, "journal over its bounds: segment removed"),
+            Err(error) => tracing::warn!(%error, segment = %name, "remove a journal segment"),
+        }
+    }
+}
+
+/// A segment, as the bounds see it.
+#[derive(Debug)]
+struct Size {
+    name: SegmentName,
+    bytes: u64,
+    written: SystemTime,
+}
+
+impl Size {
+    fn of(dir: &Path, name: SegmentName) -> Option<Size> {
+        let metadata = std::fs::metadata(dir.join(name.to_string())).ok()?;
+        Some(Size { name, bytes: metadata.len(), written: metadata.modified().ok()? })
+    }
+}
+
+/// Which of `segments`, oldest first, are over the bounds. The one that is being written and all after it never are.
+fn doomed<'a>(
+    segments: &'a [Size],
+    bounds: Bounds,
+    current: &SegmentName,
+    now: SystemTime,
+) -> impl Iterator<Item = &'a SegmentName> {
+    let total: u64 = segments.iter().map(|segment| segment.bytes).sum();
+    let mut excess = total.saturating_sub(bounds.journal_bytes_max);
+    segments
+        .iter()
+        .take_while(|segment| segment.name < *current)
+        .filter(move |segment| {
+            let too_old = now.duration_since(segment.written).is_ok_and(|age| age > bounds.journal_age_max);
+            let too_much = excess > 0;
+            if too_much || too_old {
+                excess = excess.saturating_sub(segment.bytes);
+            }
+            too_much || too_old
+        })
+        .map(|segment| &segment.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Generation;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    /// Segments as (size, age in days), oldest first, the last one current; returns the numbers of those that go.
+    fn check(segments: &[(u64, u32)], expect: &[u32]) {
+        let now = SystemTime::UNIX_EPOCH + DAY * 100;
+        let sizes: Vec<Size> = segments
+            .iter()
+            .zip(1..)
+            .map(|((bytes, days), number)| Size {
+                name: SegmentName { generation: Generation::after(None, 1, 0), number },
+                bytes: *bytes,
+                written: now - DAY * *days,
+            })
+            .collect();
+        let bounds = Bounds { journal_bytes_max: 100, journal_age_max: DAY * 7 };
+        let current = &sizes.last().expect("BUG: a test has segments").name;
+        let gone: Vec<u32> = doomed(&sizes, bounds, current, now).map(|name| name.number).collect();
+        assert_eq!(gone, expect);
+    }
+
+    #[test]
+    fn the_oldest_go_until_the_rest_fits() {
+        check(&[(40, 0), (40, 0), (40, 0), (40, 0)], &[1, 2]);
+        check(&[(40, 0), (40, 0), (20, 0)], &[]);
+    }
+
+    #[test]
+    fn the_current_segment_stays_whatever_its_size_and_age() {
+        check(&[(10, 0), (500, 9)], &[1]);
+        check(&[(500, 9)], &[]);
+    }
+
+    #[test]
+    fn what_is_too_old_goes() {
+        check(&[(10, 9), (10, 8), (10, 6), (10, 0)], &[1, 2]);
+    }
+}

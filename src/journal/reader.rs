@@ -1,0 +1,236 @@
+//! The reading end: follows a journal's files, finished or live.
+//!
+//! A [`Reader`] stands at a [`Position`] and gives the record there, or says that there is none yet. It holds no lock
+//! and tells the writer nothing; it may be as slow as it likes, and be resumed from a position that was stored.
+//!
+//! *Torn records.* A last record without `\n` is not given. In a segment that has a successor it is passed over: nothing
+//! of it ever reached a side.
+//!
+//! *Bounds.* A segment that has been removed before it was read is a [`Step::Lost`], never silence.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use memchr::memchr;
+
+use super::segment::{Position, SegmentName};
+
+/// What one read asks for, in bytes; a longer record makes the buffer grow for its time.
+const READ_BYTES: usize = 256 << 10;
+
+/// What a reader finds at its position.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// A record, without its `\n`.
+    Record {
+        /// Where it begins.
+        at: Position,
+        /// Its bytes, for [`super::Record::parse`].
+        bytes: &'a [u8],
+    },
+    /// The segment at hand was removed before it was read to its end; reading goes on with the next one.
+    Lost {
+        /// Where reading had come to.
+        at: Position,
+    },
+    /// Nothing more for now.
+    End,
+}
+
+/// Reads a journal from a position on.
+#[derive(Debug)]
+pub struct Reader {
+    dir: PathBuf,
+    /// Where the next record begins; `None` before the first segment exists.
+    next: Option<Position>,
+    file: Option<File>,
+    /// Bytes of the file from `next.offset - consumed` on.
+    buffer: Vec<u8>,
+    /// How much of the buffer has been given.
+    consumed: usize,
+}
+
+enum Filled {
+    /// A whole record stands in the buffer, its `\n` at this index.
+    Record { newline: usize },
+    /// The file ends before the record does.
+    Short,
+}
+
+impl Reader {
+    /// Reads the journal in the folder `dir` from `from` on, or all of it.
+    #[must_use]
+    pub fn new(dir: &Path, from: Option<Position>) -> Reader {
+        Reader { dir: dir.to_owned(), next: from, file: None, buffer: Vec::new(), consumed: 0 }
+    }
+
+    /// Where the next record begins; `None` before there is a first segment.
+    #[must_use]
+    pub fn position(&self) -> Option<&Position> {
+        self.next.as_ref()
+    }
+
+    /// Gives the next record, if there is one by now.
+    ///
+    /// # Errors
+    ///
+    /// That of reading the folder or a segment; the position stays, so the call can be made again.
+    pub fn step(&mut self) -> io::Result<Step<'_>> {
+        loop {
+            let Some(at) = self.next.clone() else {
+                match SegmentName::list(&self.dir)?.into_iter().next() {
+                    Some(first) => self.go_to(first),
+                    None => return Ok(Step::End),
+                }
+                continue;
+            };
+            match self.fill(&at)? {
+                Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
+                Some(Filled::Short) => {}
+                None => {
+                    if let Some(after) = self.successor(&at.segment)? {
+                        self.go_to(after);
+                        return Ok(Step::Lost { at });
+                    }
+                    return Ok(Step::End);
+                }
+            }
+            let Some(after) = self.successor(&at.segment)? else {
+                return Ok(Step::End);
+            };
+            // The writer may have appended between the look at the file and the look at the folder; once the successor
+            // exists it appends no more.
+            match self.fill(&at)? {
+                Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
+                Some(Filled::Short) | None => self.go_to(after),
+            }
+        }
+    }
+
+    fn give(&mut self, at: Position, newline: usize) -> Step<'_> {
+        let from = std::mem::replace(&mut self.consumed, newline + 1);
+        self.next = Some(Position { segment: at.segment.clone(), offset: at.offset + (newline + 1 - from) as u64 });
+        Step::Record { at, bytes: &self.buffer[from..newline] }
+    }
+
+    fn go_to(&mut self, segment: SegmentName) {
+        self.next = Some(Position { segment, offset: 0 });
+        self.file = None;
+        self.forget_buffer();
+    }
+
+    fn successor(&self, of: &SegmentName) -> io::Result<Option<SegmentName>> {
+        Ok(SegmentName::list(&self.dir)?.into_iter().find(|name| name > of))
+    }
+
+    /// Makes the record at `at` stand in the buffer; `None` where the segment does not exist.
+    fn fill(&mut self, at: &Position) -> io::Result<Option<Filled>> {
+        let file = match &self.file {
+            Some(file) => file,
+            None => match File::open(self.dir.join(at.segment.to_string())) {
+                Ok(file) => self.file.insert(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            },
+        };
+        if let Some(found) = memchr(b'\n', &self.buffer[self.consumed..]) {
+            return Ok(Some(Filled::Record { newline: self.consumed + found }));
+        }
+        self.buffer.drain(..self.consumed);
+        self.consumed = 0;
+        loop {
+            let had = self.buffer.len();
+            let ask = READ_BYTES.max(had);
+            self.buffer.resize(had + ask, 0);
+            let read = file.read_at(&mut self.buffer[had..], at.offset + had as u64);
+            self.buffer.truncate(had + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => {
+                    // An unfinished record may be cut back and written anew: it is read again from its start next time.
+                    self.forget_buffer();
+                    return Ok(Some(Filled::Short));
+                }
+                Ok(_) => {
+                    if let Some(found) = memchr(b'\n', &self.buffer[had..]) {
+                        return Ok(Some(Filled::Record { newline: had + found }));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn forget_buffer(&mut self) {
+        self.consumed = 0;
+        self.buffer.clear();
+        if self.buffer.capacity() > 4 * READ_BYTES {
+            self.buffer = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Generation;
+    use std::fs;
+
+    fn name(number: u32) -> SegmentName {
+        SegmentName { generation: Generation::after(None, 1, 0), number }
+    }
+
+    /// Reads until there is nothing more; records as they are, losses as `!`.
+    fn drain(reader: &mut Reader) -> Vec<String> {
+        let mut seen = Vec::new();
+        loop {
+            match reader.step().expect("BUG: the test's files can be read") {
+                Step::Record { bytes, .. } => seen.push(String::from_utf8_lossy(bytes).into_owned()),
+                Step::Lost { .. } => seen.push("!".to_owned()),
+                Step::End => return seen,
+            }
+        }
+    }
+
+    #[test]
+    fn a_live_journal_is_followed_over_segments() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = |number| dir.path().join(name(number).to_string());
+        let mut reader = Reader::new(dir.path(), None);
+        assert_eq!(drain(&mut reader), Vec::<String>::new());
+        fs::write(path(1), "a\nb\ntor").expect("write");
+        assert_eq!(drain(&mut reader), ["a", "b"]);
+        fs::write(path(1), "a\nb\nn\nc\n").expect("write");
+        assert_eq!(drain(&mut reader), ["n", "c"]);
+        fs::write(path(1), "a\nb\nn\nc\nd\ntorn").expect("write");
+        fs::write(path(2), "e\n").expect("write");
+        assert_eq!(drain(&mut reader), ["d", "e"]);
+        fs::write(path(4), "g\n").expect("write");
+        fs::remove_file(path(2)).expect("remove");
+        assert_eq!(drain(&mut reader), ["g"]);
+    }
+
+    #[test]
+    fn a_position_can_be_kept_and_a_removed_segment_is_told() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = |number| dir.path().join(name(number).to_string());
+        fs::write(path(1), "a\nb\n").expect("write");
+        let mut reader = Reader::new(dir.path(), None);
+        reader.step().expect("a record");
+        let kept = reader.position().cloned();
+        assert_eq!(drain(&mut Reader::new(dir.path(), kept.clone())), ["b"]);
+        fs::remove_file(path(1)).expect("remove");
+        fs::write(path(2), "c\n").expect("write");
+        assert_eq!(drain(&mut Reader::new(dir.path(), kept)), ["!", "c"]);
+    }
+
+    #[test]
+    fn a_record_longer_than_a_read_is_whole() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let long = "x".repeat(3 * READ_BYTES + 5);
+        fs::write(dir.path().join(name(1).to_string()), format!("a\n{long}\nb\n")).expect("write");
+        assert_eq!(drain(&mut Reader::new(dir.path(), None)), ["a", &long, "b"]);
+    }
+}

@@ -1,0 +1,419 @@
+//! What a record looks like: one line of JSON, written and read here.
+//!
+//! Pure: bytes in, bytes out.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::engine::{Form, Note, Omitted};
+use crate::wire::{LineEnd, Side};
+
+/// Version of the record format. A reader takes this one and all before it.
+pub const FORMAT: u32 = 1;
+
+/// The first record of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`FORMAT`] when it was written.
+    pub journal: u32,
+    /// The session's id.
+    pub session: String,
+    /// The run of the child, 12 hex digits.
+    pub generation: String,
+    /// Which segment of that run, from 1.
+    pub segment: u32,
+    /// Microseconds since the Unix epoch.
+    pub at: u64,
+    /// The server command, secrets masked.
+    pub argv: Vec<String>,
+    /// The working directory.
+    pub cwd: String,
+    /// The server.
+    pub codex: ServerOrigin,
+    /// The version of codex-shim that wrote it.
+    pub shim: String,
+}
+
+/// Where the server came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerOrigin {
+    /// The program that was started.
+    pub path: String,
+}
+
+/// Whose bytes a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The side that wrote it.
+    Side(Side),
+    /// Ourselves.
+    Shim,
+}
+
+/// A record, borrowed from its line.
+#[derive(Debug)]
+pub enum Record<'a> {
+    /// The first of a segment.
+    Header(Header),
+    /// A line that passed.
+    Line {
+        /// Microseconds since the Unix epoch.
+        at_us: u64,
+        /// Whose it is.
+        from: Origin,
+        /// What it held.
+        content: Content<'a>,
+        /// How it ended.
+        end: LineEnd,
+    },
+    /// What we did or learned ourselves.
+    Event {
+        /// Microseconds since the Unix epoch.
+        at_us: u64,
+        /// Its name.
+        event: Cow<'a, str>,
+        /// The rest of it.
+        data: Option<&'a RawValue>,
+    },
+    /// Lines that could not be written.
+    Gap {
+        /// Microseconds since the Unix epoch.
+        at_us: u64,
+        /// How many.
+        lines: u64,
+        /// Why.
+        reason: Cow<'a, str>,
+    },
+}
+
+/// What is on record of a line.
+#[derive(Debug)]
+pub enum Content<'a> {
+    /// The line, which is JSON, as it was written.
+    Json(&'a RawValue),
+    /// The line, which is UTF-8.
+    Text(Cow<'a, str>),
+    /// The line, which is not.
+    Bytes(Vec<u8>),
+    /// Only that there was one.
+    Omitted {
+        /// `secret` or `size`.
+        reason: Cow<'a, str>,
+        /// Its length in bytes.
+        line_bytes: u64,
+        /// The method that it named.
+        method: Option<Cow<'a, str>>,
+        /// Its id.
+        id: Option<&'a RawValue>,
+    },
+}
+
+impl Content<'_> {
+    /// The line's bytes without its `\n`; `None` where they are not on record.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Content::Json(line) => Some(line.get().as_bytes()),
+            Content::Text(text) => Some(text.as_bytes()),
+            Content::Bytes(bytes) => Some(bytes),
+            Content::Omitted { .. } => None,
+        }
+    }
+}
+
+/// Why a line of a journal is no record.
+#[derive(Debug)]
+pub enum RecordError {
+    /// It is no JSON, or lacks a member.
+    Malformed(serde_json::Error),
+    /// It is of a format newer than [`FORMAT`].
+    Newer(u32),
+    /// It is none of the kinds of record.
+    UnknownKind,
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordError::Malformed(_) => f.write_str("malformed record"),
+            RecordError::Newer(format) => {
+                write!(f, "record format {format} is newer than {FORMAT}, the newest that this codex-shim reads")
+            }
+            RecordError::UnknownKind => f.write_str("record of an unknown kind"),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RecordError::Malformed(error) => Some(error),
+            RecordError::Newer(_) | RecordError::UnknownKind => None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Raw<'a> {
+    journal: Option<u32>,
+    at: u64,
+    #[serde(borrow)]
+    from: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    line: Option<&'a RawValue>,
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    base64: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    omitted: Option<Cow<'a, str>>,
+    bytes: Option<u64>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    eol: Option<bool>,
+    #[serde(borrow)]
+    event: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow)]
+    gap: Option<RawGap<'a>>,
+}
+
+#[derive(Deserialize)]
+struct RawGap<'a> {
+    lines: u64,
+    #[serde(borrow)]
+    reason: Cow<'a, str>,
+}
+
+impl<'a> Record<'a> {
+    /// Reads a record from its line, given without the `\n`.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`] where the line is not one of ours.
+    pub fn parse(line: &'a [u8]) -> Result<Record<'a>, RecordError> {
+        let raw: Raw<'a> = serde_json::from_slice(line).map_err(RecordError::Malformed)?;
+        if let Some(format) = raw.journal {
+            if format > FORMAT {
+                return Err(RecordError::Newer(format));
+            }
+            return serde_json::from_slice(line).map(Record::Header).map_err(RecordError::Malformed);
+        }
+        let at_us = raw.at;
+        if let Some(gap) = raw.gap {
+            return Ok(Record::Gap { at_us, lines: gap.lines, reason: gap.reason });
+        }
+        if let Some(event) = raw.event {
+            return Ok(Record::Event { at_us, event, data: raw.data });
+        }
+        let from = match raw.from.as_deref() {
+            Some("client") => Origin::Side(Side::Client),
+            Some("server") => Origin::Side(Side::Server),
+            Some("shim") => Origin::Shim,
+            Some(_) | None => return Err(RecordError::UnknownKind),
+        };
+        let end = if raw.eol == Some(false) { LineEnd::EndOfStream } else { LineEnd::Newline };
+        let content = match (raw.line, raw.text, raw.base64, raw.omitted) {
+            (Some(line), ..) => Content::Json(line),
+            (None, Some(text), ..) => Content::Text(text),
+            (None, None, Some(base64), _) => {
+                Content::Bytes(BASE64_STANDARD.decode(base64.as_ref()).map_err(|_| RecordError::UnknownKind)?)
+            }
+            (None, None, None, Some(reason)) => {
+                Content::Omitted { reason, line_bytes: raw.bytes.unwrap_or_default(), method: raw.method, id: raw.id }
+            }
+            (None, None, None, None) => return Err(RecordError::UnknownKind),
+        };
+        Ok(Record::Line { at_us, from, content, end })
+    }
+}
+
+/// Appends the first record of a segment.
+pub(super) fn append_header(out: &mut Vec<u8>, header: &Header) {
+    append_json(out, header);
+    out.push(b'\n');
+}
+
+/// Appends all of a line's record that stands before the line; for [`Form::Verbatim`] the line itself follows, then
+/// [`append_tail`].
+pub(super) fn append_head(out: &mut Vec<u8>, at_us: u64, from: Side, form: &Form, line: &[u8]) {
+    out.extend_from_slice(b"{\"at\":");
+    append_number(out, at_us);
+    out.extend_from_slice(match from {
+        Side::Client => b",\"from\":\"client\",",
+        Side::Server => b",\"from\":\"server\",",
+    });
+    match form {
+        Form::Verbatim => out.extend_from_slice(b"\"line\":"),
+        Form::Text => {
+            out.extend_from_slice(b"\"text\":");
+            append_json(out, &String::from_utf8_lossy(line));
+        }
+        Form::Base64 => {
+            out.extend_from_slice(b"\"base64\":\"");
+            out.extend_from_slice(BASE64_STANDARD.encode(line).as_bytes());
+            out.push(b'"');
+        }
+        Form::Omitted(omitted) => append_omitted(out, omitted),
+    }
+}
+
+/// Appends what ends a line's record.
+pub(super) fn append_tail(out: &mut Vec<u8>, end: LineEnd) {
+    out.extend_from_slice(match end {
+        LineEnd::Newline => b"}\n",
+        LineEnd::EndOfStream => b",\"eol\":false}\n",
+    });
+}
+
+/// Appends the record of something that we did or learned ourselves.
+pub(super) fn append_note(out: &mut Vec<u8>, at_us: u64, note: &Note) {
+    #[derive(Serialize)]
+    struct Event<'a> {
+        at: u64,
+        from: &'static str,
+        #[serde(flatten)]
+        note: &'a Note,
+    }
+    append_json(out, &Event { at: at_us, from: "shim", note });
+    out.push(b'\n');
+}
+
+/// Appends the record of lines that could not be written.
+pub(super) fn append_gap(out: &mut Vec<u8>, at_us: u64, lines: u64, reason: &str) {
+    #[derive(Serialize)]
+    struct Gap<'a> {
+        lines: u64,
+        reason: &'a str,
+    }
+    #[derive(Serialize)]
+    struct GapRecord<'a> {
+        at: u64,
+        gap: Gap<'a>,
+    }
+    append_json(out, &GapRecord { at: at_us, gap: Gap { lines, reason } });
+    out.push(b'\n');
+}
+
+fn append_omitted(out: &mut Vec<u8>, omitted: &Omitted) {
+    out.extend_from_slice(b"\"omitted\":");
+    append_json(out, &omitted.reason);
+    out.extend_from_slice(b",\"bytes\":");
+    append_number(out, omitted.line_bytes);
+    if let Some(method) = &omitted.method {
+        out.extend_from_slice(b",\"method\":");
+        append_json(out, method);
+    }
+    if let Some(id) = &omitted.id {
+        out.extend_from_slice(b",\"id\":");
+        out.extend_from_slice(id.as_bytes());
+    }
+}
+
+fn append_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    serde_json::to_writer(out, value).expect("BUG: plain data goes into a Vec without error");
+}
+
+fn append_number(out: &mut Vec<u8>, number: u64) {
+    use std::io::Write as _;
+    write!(out, "{number}").expect("BUG: a Vec takes every write");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::OmittedReason;
+    use crate::wire::Body;
+    use proptest::prelude::*;
+
+    fn recorded(form: &Form, line: &[u8], end: LineEnd) -> String {
+        let mut out = Vec::new();
+        append_head(&mut out, 17, Side::Server, form, line);
+        if *form == Form::Verbatim {
+            out.extend_from_slice(line);
+        }
+        append_tail(&mut out, end);
+        String::from_utf8(out).expect("BUG: records are UTF-8")
+    }
+
+    #[test]
+    fn forms() {
+        let check = |form, line: &[u8], end, expect| assert_eq!(recorded(&form, line, end), expect);
+        check(Form::Verbatim, b"{ \"a\":1}", LineEnd::Newline, "{\"at\":17,\"from\":\"server\",\"line\":{ \"a\":1}}\n");
+        check(
+            Form::Text,
+            b"x\"\r",
+            LineEnd::EndOfStream,
+            "{\"at\":17,\"from\":\"server\",\"text\":\"x\\\"\\r\",\"eol\":false}\n",
+        );
+        check(Form::Base64, b"\xff", LineEnd::Newline, "{\"at\":17,\"from\":\"server\",\"base64\":\"/w==\"}\n");
+        let omitted = Omitted {
+            reason: OmittedReason::Secret,
+            line_bytes: 9,
+            method: Some("account/read".to_owned()),
+            id: Some("\"7\"".to_owned()),
+        };
+        check(
+            Form::Omitted(Box::new(omitted)),
+            b"",
+            LineEnd::Newline,
+            "{\"at\":17,\"from\":\"server\",\"omitted\":\"secret\",\"bytes\":9,\"method\":\"account/read\",\"id\":\"7\"}\n",
+        );
+    }
+
+    #[test]
+    fn notes_and_gaps() {
+        let mut out = Vec::new();
+        append_note(&mut out, 5, &Note::GenerationEnded { exit_code: Some(0), signal: None });
+        append_gap(&mut out, 6, 3, "no space");
+        assert_eq!(
+            String::from_utf8_lossy(&out),
+            "{\"at\":5,\"from\":\"shim\",\"event\":\"generation_ended\",\"data\":{\"exit_code\":0,\"signal\":null}}\n\
+             {\"at\":6,\"gap\":{\"lines\":3,\"reason\":\"no space\"}}\n"
+        );
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_and_noise_is_an_error() {
+        assert!(matches!(Record::parse(br#"{"journal":2,"at":1}"#), Err(RecordError::Newer(2))));
+        assert!(matches!(Record::parse(b"{\"at\":1"), Err(RecordError::Malformed(_))));
+        assert!(matches!(Record::parse(br#"{"at":1,"from":"moon","line":1}"#), Err(RecordError::UnknownKind)));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_was_written_can_be_read(
+            line in prop_oneof![
+                proptest::collection::vec(any::<u8>().prop_filter("framing", |byte| *byte != b'\n'), 0..80),
+                "[\\[\\]{}\",:\\\\u0-9 ]{0,20}".prop_map(String::into_bytes),
+                "\\{\"[a-z\u{2028}]{0,5}\":\"[^\"\\\\\n]{0,10}\"\\}".prop_map(String::into_bytes),
+            ],
+            ended in any::<bool>(),
+        ) {
+            let form = match Body::parse(&line) {
+                Body::Message(_) | Body::OtherJson if crate::wire::stands_verbatim(&line) => Form::Verbatim,
+                Body::Message(_) | Body::OtherJson | Body::Text => Form::Text,
+                Body::Bytes => Form::Base64,
+            };
+            let end = if ended { LineEnd::Newline } else { LineEnd::EndOfStream };
+            let text = recorded(&form, &line, end);
+            let body = text.strip_suffix('\n').expect("BUG: a record ends with a newline");
+            prop_assert!(!body.contains(['\n', '\r']));
+            match Record::parse(body.as_bytes()) {
+                Ok(Record::Line { at_us: 17, from: Origin::Side(Side::Server), content, end: seen }) => {
+                    prop_assert_eq!(content.bytes(), Some(&line[..]));
+                    prop_assert_eq!(seen, end);
+                }
+                other => prop_assert!(false, "{other:?}"),
+            }
+        }
+    }
+}

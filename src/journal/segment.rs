@@ -1,0 +1,116 @@
+//! Names and order of segments.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+
+/// One run of the child within a session: 12 hex digits. Later runs of a session sort after earlier ones.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Generation(String);
+
+/// Hex digits of a generation.
+const GENERATION_DIGITS: usize = 12;
+
+impl Generation {
+    /// The generation of a child started at `unix_s`, told apart from others of that second by `salt`, and always after
+    /// `last`, the newest that the session had, also where the clock was set back.
+    #[must_use]
+    pub fn after(last: Option<&Generation>, unix_s: u32, salt: u16) -> Generation {
+        let fresh = u64::from(unix_s) << 16 | u64::from(salt);
+        let floor = last.map_or(0, |last| last.number() + 1);
+        Generation(format!("{:012x}", fresh.max(floor)))
+    }
+
+    /// Reads a generation; `None` unless it is 12 lower-case hex digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Generation> {
+        let digits = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        (text.len() == GENERATION_DIGITS && digits).then(|| Generation(text.to_owned()))
+    }
+
+    fn number(&self) -> u64 {
+        u64::from_str_radix(&self.0, 16).expect("BUG: a generation is 12 hex digits")
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A segment of a journal, in the order in which segments were written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentName {
+    /// The run of the child.
+    pub generation: Generation,
+    /// Which segment of that run, from 1.
+    pub number: u32,
+}
+
+impl SegmentName {
+    /// Reads the name of a segment's file, such as `6a20f3c41b07-001.jsonl`.
+    #[must_use]
+    pub fn parse(file_name: &str) -> Option<SegmentName> {
+        let (generation, number) = file_name.strip_suffix(".jsonl")?.split_once('-')?;
+        let name = SegmentName { generation: Generation::parse(generation)?, number: number.parse().ok()? };
+        (name.to_string() == file_name).then_some(name)
+    }
+
+    /// The segments in a journal's folder, oldest first. Files of other names are none.
+    ///
+    /// # Errors
+    ///
+    /// That of reading the folder.
+    pub fn list(dir: &Path) -> io::Result<Vec<SegmentName>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            names.extend(entry?.file_name().to_str().and_then(SegmentName::parse));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+impl fmt::Display for SegmentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:03}.jsonl", self.generation, self.number)
+    }
+}
+
+/// Where a record begins, or will begin.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The segment.
+    pub segment: SegmentName,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_sort_as_they_were_written() {
+        let first = Generation::after(None, 5, 9);
+        let clock_set_back = Generation::after(Some(&first), 4, 0);
+        let later = Generation::after(Some(&clock_set_back), 6, 0);
+        assert_eq!(first.to_string(), "000000050009");
+        assert!(first < clock_set_back && clock_set_back < later);
+        let name = |number| SegmentName { generation: first.clone(), number };
+        assert!(name(999) < name(1000));
+        assert_eq!(SegmentName::parse(&name(1000).to_string()), Some(name(1000)));
+        assert_eq!(SegmentName::parse(&name(7).to_string()), Some(name(7)));
+    }
+
+    #[test]
+    fn other_files_are_no_segments() {
+        for name in ["000000050009-01.jsonl", "000000050009-001.json", "00000005000G-001.jsonl", "-001.jsonl", ".jsonl"]
+        {
+            assert_eq!(SegmentName::parse(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The writing end: batches are appended to the current segment, each with one write.
+//!
+//! What one read brought is one [`Batch`]. [`Writer::commit`] puts it into the page cache, where it survives the death
+//! of the process, before the caller forwards anything of it.
+//!
+//! *Failure.* An append that fails is cut back to the last record that is whole, so a reader never sees a record that
+//! is taken back. The lines that are missing are counted, the next commit tries again, and the first one that works
+//! begins with a record of the gap. A segment that can be neither appended to nor cut back is left as it is, and the
+//! next one begun.
+//!
+//! *Locking.* None: one thread owns the writer. The keeper's thread is told of new segments over a bounded channel, and
+//! of growth by a counter.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Write as _};
+use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::keeper::{Bounds, Keeper};
+use super::record::{self, Header};
+use super::segment::{Generation, SegmentName};
+use crate::engine::{Form, Note, Now};
+use crate::wire::{Line, Side};
+
+/// Size at which a segment is closed and the next one begun, in bytes; one that holds a single longer batch is longer.
+pub const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+
+/// Lines at least this long, in bytes, are written from where they were read; shorter ones are copied into the batch,
+/// which is cheaper than one more slice for the kernel.
+const SLICED_LINE_BYTES_MIN: usize = 16 << 10;
+
+/// Slices that one `writev` takes (`IOV_MAX` on Linux and macOS).
+const SLICES_MAX: usize = 1_024;
+
+/// How long to leave a folder alone in which no segment could be created, in microseconds.
+const REOPEN_AFTER_US: u64 = 100_000;
+
+/// Why something could not be put on record.
+#[derive(Debug)]
+pub struct JournalError {
+    action: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.action, self.path.display(), self.source)
+    }
+}
+
+impl std::error::Error for JournalError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Records that are committed together.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    at_us: u64,
+    own: Vec<u8>,
+    parts: Vec<Part<'a>>,
+    /// Bytes of `own` that belong to the last part.
+    own_from: usize,
+    records: Vec<RecordEnd>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+enum Part<'a> {
+    Own(Range<usize>),
+    Line(&'a [u8]),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct RecordEnd {
+    /// Bytes of the batch up to and with this record.
+    bytes: u64,
+    holds_line: bool,
+}
+
+impl<'a> Batch<'a> {
+    /// Adds the record of a line.
+    pub fn push_line(&mut self, from: Side, form: &Form, line: Line<'a>) {
+        let before = self.own.len();
+        record::append_head(&mut self.own, self.at_us, from, form, line.bytes);
+        let mut sliced_bytes = 0;
+        if *form == Form::Verbatim {
+            if line.bytes.len() < SLICED_LINE_BYTES_MIN {
+                self.own.extend_from_slice(line.bytes);
+            } else {
+                self.parts.push(Part::Own(self.own_from..self.own.len()));
+                self.parts.push(Part::Line(line.bytes));
+                self.own_from = self.own.len();
+                sliced_bytes = line.bytes.len();
+            }
+        }
+        record::append_tail(&mut self.own, line.end);
+        self.end_record(self.own.len() - before + sliced_bytes, true);
+    }
+
+    /// Adds the record of something that we did or learned ourselves.
+    pub fn push_note(&mut self, note: &Note) {
+        let before = self.own.len();
+        record::append_note(&mut self.own, self.at_us, note);
+        self.end_record(self.own.len() - before, false);
+    }
+
+    fn push_gap(&mut self, missed: &Missed) {
+        let before = self.own.len();
+        record::append_gap(&mut self.own, self.at_us, missed.lines, &missed.reason);
+        self.end_record(self.own.len() - before, false);
+    }
+
+    fn end_record(&mut self, record_bytes: usize, holds_line: bool) {
+        self.bytes += record_bytes as u64;
+        self.records.push(RecordEnd { bytes: self.bytes, holds_line });
+    }
+
+    fn lines(&self) -> u64 {
+        self.records.iter().filter(|record| record.holds_line).count() as u64
+    }
+
+    /// The slices to write, in order.
+    fn slices(&self) -> Vec<IoSlice<'_>> {
+        let last = self.own_from..self.own.len();
+        self.parts
+            .iter()
+            .map(|part| match part {
+                Part::Own(range) => &self.own[range.clone()],
+                Part::Line(line) => line,
+            })
+            .chain([&self.own[last]])
+            .filter(|slice| !slice.is_empty())
+            .map(IoSlice::new)
+            .collect()
+    }
+}
+
+/// The writing end of a session's journal, for one run of the child.
+#[derive(Debug)]
+pub struct Writer {
+    dir: PathBuf,
+    header: Header,
+    generation: Generation,
+    segment_bytes_max: u64,
+    open: Option<Segment>,
+    reopen_at_us: u64,
+    missed: Option<Missed>,
+    last_at_us: u64,
+    spare: Vec<u8>,
+    keeper: Keeper,
+}
+
+#[derive(Debug)]
+struct Segment {
+    file: Arc<File>,
+    path: PathBuf,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Missed {
+    lines: u64,
+    reason: String,
+}
+
+impl Writer {
+    /// A writer into the folder `dir`, which must exist. `header` describes the run; its `segment` and `at` are filled
+    /// in for each segment. The first segment is created by the first commit.
+    #[must_use]
+    pub fn new(dir: PathBuf, generation: Generation, header: Header, bounds: Bounds) -> Writer {
+        let keeper = Keeper::start(dir.clone(), bounds);
+        Writer {
+            dir,
+            header: Header { segment: 0, ..header },
+            generation,
+            segment_bytes_max: SEGMENT_BYTES_MAX,
+            open: None,
+            reopen_at_us: 0,
+            missed: None,
+            last_at_us: 0,
+            spare: Vec::new(),
+            keeper,
+        }
+    }
+
+    /// Closes segments at another size, in bytes.
+    #[must_use]
+    pub fn with_segment_bytes_max(self, segment_bytes_max: u64) -> Writer {
+        Writer { segment_bytes_max, ..self }
+    }
+
+    /// An empty batch for what happened `now`. Times on record never decrease, whatever the clock does.
+    pub fn batch<'a>(&mut self, now: Now) -> Batch<'a> {
+        self.last_at_us = self.last_at_us.max(now.unix_us);
+        let mut own = std::mem::take(&mut self.spare);
+        own.clear();
+        let mut batch =
+            Batch { at_us: self.last_at_us, own, parts: Vec::new(), own_from: 0, records: Vec::new(), bytes: 0 };
+        if let Some(missed) = &self.missed {
+            batch.push_gap(missed);
+        }
+        batch
+    }
+
+    /// Appends a batch. When this returns without an error, all of it survives the death of this process.
+    ///
+    /// # Errors
+    ///
+    /// What of it is not on record is counted, and will be marked as a gap by the first commit that works.
+    pub fn commit(&mut self, batch: Batch<'_>) -> Result<(), JournalError> {
+        let result = self.append(&batch);
+        match &result {
+            Ok(()) => self.missed = None,
+            Err(failure) => {
+                let reason = failure.error.source.to_string();
+                // The gap record, where there is one, is the first of the batch.
+                let earlier = if failure.records_written == 0 { self.missed.take().map_or(0, |m| m.lines) } else { 0 };
+                let written =
+                    batch.records[..failure.records_written].iter().filter(|record| record.holds_line).count();
+                let lines = earlier + batch.lines() - written as u64;
+                self.missed = (lines > 0).then_some(Missed { lines, reason });
+            }
+        }
+        if batch.own.capacity() <= 2 * (SLICED_LINE_BYTES_MIN + (64 << 10)) {
+            self.spare = batch.own;
+        }
+        result.map_err(|failure| failure.error)
+    }
+
+    fn append(&mut self, batch: &Batch<'_>) -> Result<(), Failure> {
+        let unwritten = |error| Failure { error, records_written: 0 };
+        let full = self
+            .open
+            .as_ref()
+            .is_some_and(|segment| segment.bytes > 0 && segment.bytes + batch.bytes > self.segment_bytes_max);
+        if self.open.is_none() || full {
+            match self.open_next() {
+                Ok(()) => {}
+                // Rather a segment that is too long than a gap.
+                Err(_) if self.open.is_some() => {}
+                Err(error) => return Err(unwritten(error)),
+            }
+        }
+        let Some(segment) = &mut self.open else {
+            return Ok(());
+        };
+        match write_all(&segment.file, &mut batch.slices()) {
+            Ok(()) => {
+                segment.bytes += batch.bytes;
+                self.keeper.grew();
+                Ok(())
+            }
+            Err((source, written)) => {
+                let whole = batch.records.iter().take_while(|record| record.bytes <= written).count();
+                let kept = whole.checked_sub(1).map_or(0, |last| batch.records[last].bytes);
+                let error = JournalError { action: "append to", path: segment.path.clone(), source };
+                segment.bytes += kept;
+                if segment.file.set_len(segment.bytes).is_err() {
+                    self.open = None;
+                }
+                Err(Failure { error, records_written: whole })
+            }
+        }
+    }
+
+    fn open_next(&mut self) -> Result<(), JournalError> {
+        let name = SegmentName { generation: self.generation.clone(), number: self.header.segment + 1 };
+        let path = self.dir.join(name.to_string());
+        let failed = |source| JournalError { action: "create", path: path.clone(), source };
+        if self.last_at_us < self.reopen_at_us {
+            return Err(failed(io::Error::other("it could not be created a moment ago")));
+        }
+        self.reopen_at_us = self.last_at_us + REOPEN_AFTER_US;
+        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+        let header = Header { segment: name.number, at: self.last_at_us, ..self.header.clone() };
+        let mut bytes = Vec::new();
+        record::append_header(&mut bytes, &header);
+        if let Err((error, _)) = write_all(&file, &mut [IoSlice::new(&bytes)]) {
+            // Nobody has read anything from it yet, and the next try needs the name.
+            let _ = std::fs::remove_file(&path);
+            return Err(failed(error));
+        }
+        let file = Arc::new(file);
+        self.keeper.opened(name.clone(), Arc::clone(&file));
+        self.header.segment = name.number;
+        self.reopen_at_us = 0;
+        self.open = Some(Segment { file, path, bytes: bytes.len() as u64 });
+        Ok(())
+    }
+}
+
+struct Failure {
+    error: JournalError,
+    records_written: usize,
+}
+
+/// Writes all slices; on failure tells how many bytes went in before it.
+fn write_all(mut file: &File, mut slices: &mut [IoSlice<'_>]) -> Result<(), (io::Error, u64)> {
+    let mut written = 0;
+    while !slices.is_empty() {
+        let at_once = slices.len().min(SLICES_MAX);
+        match file.write_vectored(&slices[..at_once]) {
+            Ok(0) => return Err((io::ErrorKind::WriteZero.into(), written)),
+            Ok(bytes) => {
+                written += bytes as u64;
+                IoSlice::advance_slices(&mut slices, bytes);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err((error, written)),
+        }
+    }
+    Ok(())
+}
