@@ -1,0 +1,275 @@
+//! The folder of a session: which one a start belongs to, and who holds it.
+//!
+//! *Locking.* `lock` is an flock, close-on-exec. Who holds it owns every generation in the folder. Its content names the
+//! holder and what it runs, for people and for finding the session again; the content alone proves nothing.
+//!
+//! *Filesystems.* flock must work where our home is; where it does not, no session can be opened, and the relay runs
+//! without one.
+
+use std::fmt;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::config::SessionName;
+use crate::journal::{Generation, SegmentName};
+
+/// How many shims may run under one session name at once.
+const SAME_NAME_MAX: u32 = 999;
+
+/// How much of a lock's content is read, in bytes.
+const LOCK_BYTES_MAX: u64 = 64 << 10;
+
+/// What a session is found again by: where it ran, and what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The working directory.
+    pub cwd: String,
+    /// codex's own home.
+    pub codex_home: String,
+    /// The server command, secrets masked.
+    pub server: Vec<String>,
+}
+
+/// Why no session could be opened.
+#[derive(Debug)]
+pub enum StoreError {
+    /// A file or folder could not be made or opened.
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What came of it.
+        source: io::Error,
+    },
+    /// Every name that was tried is in use.
+    AllTaken(SessionName),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Io { action, path, source } => write!(f, "{action} {}: {source}", path.display()),
+            StoreError::AllTaken(name) => write!(f, "session {name}: {SAME_NAME_MAX} shims run under that name"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StoreError::Io { source, .. } => Some(source),
+            StoreError::AllTaken(_) => None,
+        }
+    }
+}
+
+/// A session that we hold.
+#[derive(Debug)]
+pub struct Session {
+    /// Its id, which is the name of its folder.
+    pub id: String,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its journal's folder.
+    pub journal_dir: PathBuf,
+    lock: File,
+}
+
+/// What a lock says about its holder.
+#[derive(Debug, Serialize, Deserialize)]
+struct Holder {
+    pid: u32,
+    started_at: String,
+    #[serde(flatten)]
+    place: Place,
+}
+
+impl Session {
+    /// Opens the session called `wanted`, else the one that last ran at `place`, else a new one, and takes its lock. A
+    /// name whose lock is held becomes `NAME.2`, `NAME.3`, …; a session that was found by its place, a new one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; nothing is held then.
+    pub fn open(home: &Path, wanted: Option<&SessionName>, place: &Place) -> Result<Session, StoreError> {
+        make_dir(home)?;
+        let sessions = home.join("sessions");
+        make_dir(&sessions)?;
+        let session = match wanted {
+            Some(name) => Session::named(&sessions, name)?,
+            None => Session::of_place(&sessions, place)?,
+        };
+        session.sign(place)?;
+        Ok(session)
+    }
+
+    /// The generation of a child that starts now, after all that this session had.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] where the journal's folder cannot be read.
+    pub fn next_generation(&self) -> Result<Generation, StoreError> {
+        let segments = SegmentName::list(&self.journal_dir).map_err(io_error("read", &self.journal_dir))?;
+        let last = segments.last().map(|segment| &segment.generation);
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // The low 16 bits of a UUIDv7 are random.
+        let salt = Uuid::now_v7().as_u128() as u16;
+        Ok(Generation::after(last, since_epoch.as_secs() as u32, salt))
+    }
+
+    fn named(sessions: &Path, name: &SessionName) -> Result<Session, StoreError> {
+        for number in 1..=SAME_NAME_MAX {
+            let id = if number == 1 { name.to_string() } else { format!("{name}.{number}") };
+            if let Some(session) = Session::try_hold(sessions, id)? {
+                return Ok(session);
+            }
+        }
+        Err(StoreError::AllTaken(name.clone()))
+    }
+
+    fn of_place(sessions: &Path, place: &Place) -> Result<Session, StoreError> {
+        if let Some(id) = last_at(sessions, place)?
+            && let Some(session) = Session::try_hold(sessions, id)?
+        {
+            return Ok(session);
+        }
+        loop {
+            if let Some(session) = Session::try_hold(sessions, Uuid::now_v7().to_string())? {
+                return Ok(session);
+            }
+        }
+    }
+
+    /// Takes the lock of a session, which is made where it does not exist; `None` where another process holds it.
+    fn try_hold(sessions: &Path, id: String) -> Result<Option<Session>, StoreError> {
+        let dir = sessions.join(&id);
+        make_dir(&dir)?;
+        let path = dir.join("lock");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let lock = options.open(&path).map_err(io_error("open", &path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(source)) => return Err(io_error("lock", &path)(source)),
+        }
+        let journal_dir = dir.join("journal");
+        make_dir(&journal_dir)?;
+        Ok(Some(Session { id, dir, journal_dir, lock }))
+    }
+
+    /// Writes into the lock who holds it.
+    fn sign(&self, place: &Place) -> Result<(), StoreError> {
+        let started_at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let holder = Holder { pid: std::process::id(), started_at, place: place.clone() };
+        let mut text = serde_json::to_vec(&holder).expect("BUG: plain data is JSON");
+        text.push(b'\n');
+        let written = self.lock.set_len(0).and_then(|()| (&self.lock).write_all(&text));
+        written.map_err(io_error("write", &self.dir.join("lock")))
+    }
+}
+
+/// The id of the session that last ran at `place`.
+fn last_at(sessions: &Path, place: &Place) -> Result<Option<String>, StoreError> {
+    let entries = std::fs::read_dir(sessions).map_err(io_error("read", sessions))?;
+    let holders = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let mut text = Vec::new();
+        File::open(entry.path().join("lock")).ok()?.take(LOCK_BYTES_MAX).read_to_end(&mut text).ok()?;
+        let holder: Holder = serde_json::from_slice(&text).ok()?;
+        (holder.place == *place).then_some((holder.started_at, entry.file_name().into_string().ok()?))
+    });
+    Ok(holders.max().map(|(_, id)| id))
+}
+
+/// Makes a folder that only we can enter. One that exists already, such as a home that was named to us, stays as it is,
+/// and so do its parents.
+fn make_dir(dir: &Path) -> Result<(), StoreError> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        // Whatever the umask has left of the mode.
+        Ok(()) => std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir)
+        }
+        Err(error) => Err(error),
+    }
+    .map_err(io_error("create", dir))
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError {
+    move |source| StoreError::Io { action, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(cwd: &str) -> Place {
+        Place { cwd: cwd.to_owned(), codex_home: "/c".to_owned(), server: vec!["codex".to_owned()] }
+    }
+
+    fn open(home: &Path, wanted: Option<&str>, cwd: &str) -> Session {
+        let wanted = wanted.map(|name| name.parse().expect("BUG: a test names a session well"));
+        Session::open(home, wanted.as_ref(), &place(cwd)).expect("BUG: the folder is ours")
+    }
+
+    #[test]
+    fn a_name_in_use_gets_a_number() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        let first = open(home.path(), Some("work"), "/a");
+        let second = open(home.path(), Some("work"), "/a");
+        let third = open(home.path(), Some("work"), "/a");
+        assert_eq!((&*first.id, &*second.id, &*third.id), ("work", "work.2", "work.3"));
+        drop(first);
+        assert_eq!(open(home.path(), Some("work"), "/a").id, "work");
+    }
+
+    #[test]
+    fn a_place_leads_back_to_its_last_session() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        let first = open(home.path(), None, "/a").id;
+        assert_ne!(open(home.path(), None, "/b").id, first);
+        let again = open(home.path(), None, "/a");
+        assert_eq!(again.id, first);
+        let beside = open(home.path(), None, "/a");
+        assert_ne!(beside.id, first);
+        assert_eq!(Uuid::parse_str(&beside.id).expect("a new id is a UUID").get_version_num(), 7);
+    }
+
+    #[test]
+    fn everything_is_ours_alone() {
+        let parent = tempfile::tempdir().expect("BUG: a temporary folder");
+        let home = parent.path().join("deep/home");
+        let session = open(&home, Some("s"), "/a");
+        let mode = |path: &Path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
+        for dir in [&home, &home.join("sessions"), &session.dir, &session.journal_dir] {
+            assert_eq!(mode(dir), 0o700, "{}", dir.display());
+        }
+        assert_eq!(mode(&session.dir.join("lock")), 0o600);
+    }
+
+    #[test]
+    fn generations_follow_one_another() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        let session = open(home.path(), Some("s"), "/a");
+        let far = Generation::parse("ffff00000000").expect("12 digits");
+        let name = SegmentName { generation: far.clone(), number: 1 };
+        std::fs::write(session.journal_dir.join(name.to_string()), "").expect("write");
+        assert!(session.next_generation().expect("it can be read") > far);
+    }
+
+    #[test]
+    fn a_home_that_is_a_file_is_an_error_that_names_it() {
+        let file = tempfile::NamedTempFile::new().expect("BUG: a temporary file");
+        let error = Session::open(&file.path().join("home"), None, &place("/a")).expect_err("a file is no folder");
+        assert!(error.to_string().contains("home: Not a directory"), "{error}");
+    }
+}
