@@ -1,0 +1,39 @@
+//! `codex-shim config`: every setting with its source.
+
+use std::io::Write as _;
+
+use serde_json::json;
+
+use super::args::ConfigArguments;
+use super::{FAILED, say};
+use crate::config::{Environment, Flags, Settings};
+
+/// Prints the settings; what cannot be used makes it fail, after the rest has been printed.
+pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32 {
+    let (settings, complaints) = Settings::load(Flags::default(), environment);
+    let text = if arguments.json { as_json(&settings) } else { as_table(&settings) };
+    let printed = std::io::stdout().write_all(text.as_bytes());
+    for complaint in &complaints {
+        say(&complaint.to_string());
+    }
+    if printed.is_ok() && complaints.is_empty() { 0 } else { FAILED }
+}
+
+fn as_json(settings: &Settings) -> String {
+    let rows: serde_json::Map<String, serde_json::Value> = settings
+        .rows()
+        .into_iter()
+        .map(|row| (row.name.to_owned(), json!({ "value": row.value, "source": row.source.to_string() })))
+        .collect();
+    format!("{}\n", serde_json::Value::Object(rows))
+}
+
+fn as_table(settings: &Settings) -> String {
+    let rows = settings.rows();
+    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+    let name_width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let value_width = rows.iter().map(|row| shown(&row.value).chars().count()).max().unwrap_or(0);
+    rows.iter()
+        .map(|row| format!("{:name_width$}  {:value_width$}  {}\n", row.name, shown(&row.value), row.source))
+        .collect()
+}

@@ -1,0 +1,133 @@
+//! The command line: which invocation means what, and the tools.
+//!
+//! What is said to a person, hints and exit codes, stands here and nowhere deeper. A relay's stdout belongs to the
+//! server; only tools print to it.
+
+mod args;
+mod config_tool;
+mod dispatch;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal as _, Write as _};
+
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::config::{Environment, Flags, Settings};
+use crate::relay::locate::{self, LocateError};
+use crate::relay::{self, RelayError, ServerCommand};
+use args::{Arguments, RunArguments, Tool};
+use dispatch::Invocation;
+
+/// Exit status where what was asked for failed.
+const FAILED: i32 = 1;
+/// Exit status of a shell for a command that cannot be run.
+const CANNOT_RUN: i32 = 126;
+/// Exit status of a shell for a command that is not there.
+const NOT_FOUND: i32 = 127;
+
+/// Does what the command line asks for, and returns the status to exit with.
+#[must_use]
+pub fn main() -> i32 {
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_default();
+    let args: Vec<OsString> = args.collect();
+    let environment = Environment::of_process();
+    match dispatch::decide(&name, &args, std::io::stdin().is_terminal()) {
+        Invocation::Help => print_help(),
+        Invocation::Relay { codex_args } => relay_codex(codex_args, Flags::default(), &environment),
+        Invocation::BecomeCodex { codex_args } => become_codex(codex_args, &environment),
+        Invocation::Tool => match Arguments::try_parse() {
+            Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, &environment),
+            Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
+            Err(error) => {
+                // Help goes to stdout with status 0, a wrong usage to stderr with 2.
+                let _ = error.print();
+                error.exit_code()
+            }
+        },
+    }
+}
+
+fn print_help() -> i32 {
+    let help = Arguments::command().render_long_help();
+    match write!(std::io::stdout(), "{help}") {
+        Ok(()) => 0,
+        Err(_) => FAILED,
+    }
+}
+
+fn run_server(run: RunArguments, environment: &Environment) -> i32 {
+    let RunArguments { codex, session, record, exit_grace, server } = run;
+    let flags = Flags { codex, session, record, exit_grace };
+    let Some((program, args)) = server.split_first() else {
+        return relay_codex(vec!["app-server".into()], flags, environment);
+    };
+    let command = locate::check_depth(environment).and_then(|()| {
+        let path = locate::server(program, environment)?;
+        Ok(server_command(path, program, args.to_vec(), environment))
+    });
+    relay(command, flags, environment)
+}
+
+fn relay_codex(codex_args: Vec<OsString>, flags: Flags, environment: &Environment) -> i32 {
+    let command = codex_command(codex_args, flags.clone(), environment);
+    relay(command, flags, environment)
+}
+
+fn relay(command: Result<ServerCommand, LocateError>, flags: Flags, environment: &Environment) -> i32 {
+    let command = match command {
+        Ok(command) => command,
+        Err(error) => return not_found(&error),
+    };
+    let (settings, complaints) = Settings::load(flags, environment);
+    if settings.off.value {
+        return cannot_start(&relay::become_server(&command));
+    }
+    match relay::run(&command, &settings, environment, &complaints) {
+        Ok(exit) => exit.status(),
+        Err(error) => cannot_start(&error),
+    }
+}
+
+fn become_codex(codex_args: Vec<OsString>, environment: &Environment) -> i32 {
+    match codex_command(codex_args, Flags::default(), environment) {
+        Ok(command) => cannot_start(&relay::become_server(&command)),
+        Err(error) => not_found(&error),
+    }
+}
+
+fn codex_command(args: Vec<OsString>, flags: Flags, environment: &Environment) -> Result<ServerCommand, LocateError> {
+    locate::check_depth(environment)?;
+    let (settings, _) = Settings::load(flags, environment);
+    let program = locate::codex(&settings, environment)?;
+    let name = program.clone().into_os_string();
+    Ok(server_command(program, &name, args, environment))
+}
+
+fn server_command(
+    program: std::path::PathBuf,
+    name: &OsStr,
+    args: Vec<OsString>,
+    environment: &Environment,
+) -> ServerCommand {
+    ServerCommand { program, name: name.to_owned(), args, depth: environment.depth() + 1 }
+}
+
+fn not_found(error: &LocateError) -> i32 {
+    say(&error.to_string());
+    NOT_FOUND
+}
+
+fn cannot_start(error: &RelayError) -> i32 {
+    say(&error.to_string());
+    match error {
+        RelayError::Start { source, .. } if source.kind() == std::io::ErrorKind::NotFound => NOT_FOUND,
+        RelayError::Start { .. } => CANNOT_RUN,
+        RelayError::SetUp { .. } => FAILED,
+    }
+}
+
+/// One line for the user.
+fn say(what: &str) {
+    let _ = writeln!(std::io::stderr(), "codex-shim: {what}");
+}

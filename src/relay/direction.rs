@@ -1,0 +1,159 @@
+//! One direction of the relay: what was read from one side and waits to be taken by the other.
+//!
+//! While something waits, nothing more is read, so what a direction holds is bounded by one read and one line, and a
+//! reader that stops stops its writer, as a pipe would.
+
+use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+
+use super::pipes::{Broken, Feeder, Sink, Source, Taken};
+use crate::wire::{Frame, Framer, Side};
+
+#[derive(Debug)]
+pub(super) struct Direction {
+    pub(super) from: Side,
+    /// `None` once nothing more will be read.
+    source: Option<Source>,
+    /// `None` once nothing more can be written.
+    sink: Option<Sink>,
+    pub(super) framer: Framer,
+    /// What of the framer's buffer may go out and was not taken yet.
+    outgoing: Range<usize>,
+    /// The end has been told to the engine.
+    told_closed: bool,
+    last_read: Duration,
+    last_taken: Duration,
+}
+
+/// What a direction waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// For its source to have something.
+    ToRead,
+    /// For its sink to take something.
+    ToWrite,
+    /// For nothing.
+    Idle,
+}
+
+impl Direction {
+    pub(super) fn new(from: Side, source: Source, sink: Sink) -> Direction {
+        Direction {
+            from,
+            source: Some(source),
+            sink: Some(sink),
+            framer: Framer::default(),
+            outgoing: 0..0,
+            told_closed: false,
+            last_read: Duration::ZERO,
+            last_taken: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn waiting(&self) -> Waiting {
+        if !self.outgoing.is_empty() {
+            Waiting::ToWrite
+        } else if self.source.is_some() {
+            Waiting::ToRead
+        } else {
+            Waiting::Idle
+        }
+    }
+
+    /// What to poll for.
+    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match self.waiting() {
+            Waiting::ToRead => self.source.as_ref().map(|source| (source.as_fd(), PollFlags::IN)),
+            Waiting::ToWrite => self.sink.as_ref().map(|sink| (sink.as_fd(), PollFlags::OUT)),
+            Waiting::Idle => None,
+        }
+    }
+
+    /// Reads what is there, and gives what of it can be handed on. At the end of the stream, that is everything.
+    pub(super) fn read(&mut self, elapsed: Duration, frames: &mut Vec<Frame>) {
+        let Some(source) = &self.source else { return };
+        match source.read(self.framer.buffer_mut()) {
+            Taken::Some => {
+                self.last_read = elapsed;
+                frames.extend(std::iter::from_fn(|| self.framer.next_frame()));
+            }
+            Taken::Nothing => {}
+            Taken::End => self.end(frames),
+        }
+    }
+
+    /// Takes the stream as ended, and gives what is left of it.
+    pub(super) fn end(&mut self, frames: &mut Vec<Frame>) {
+        self.source = None;
+        frames.extend(self.framer.last_frame());
+    }
+
+    /// Lets a stretch of what was read go out. All before it has been taken, or nothing would have been read.
+    pub(super) fn let_go(&mut self, range: Range<usize>) {
+        debug_assert!(self.outgoing.is_empty(), "BUG: read while something waited");
+        self.outgoing = range;
+    }
+
+    /// Writes as much as is taken.
+    pub(super) fn flush(&mut self, elapsed: Duration) {
+        while !self.outgoing.is_empty() {
+            let written = match &self.sink {
+                Some(sink) => sink.write(self.framer.bytes(self.outgoing.clone())),
+                None => Err(Broken),
+            };
+            match written {
+                Ok(0) => return,
+                Ok(bytes) => {
+                    self.outgoing.start += bytes;
+                    self.last_taken = elapsed;
+                }
+                Err(Broken) => {
+                    self.give_up();
+                    return;
+                }
+            }
+        }
+        self.outgoing = 0..0;
+        self.framer.release_framed();
+    }
+
+    /// Drops what waits and closes both ends: whoever writes into them learns it as from a pipe.
+    pub(super) fn give_up(&mut self) {
+        self.outgoing = 0..0;
+        self.framer = Framer::default();
+        self.source = None;
+        self.sink = None;
+        if self.from == Side::Client {
+            // The server no longer reads. That is no word of the client's end.
+            self.told_closed = true;
+        }
+    }
+
+    /// Whether the engine is to be told that this side has closed its stream and all of it has been handed on; true once.
+    pub(super) fn has_closed(&mut self) -> bool {
+        self.waiting() == Waiting::Idle && !std::mem::replace(&mut self.told_closed, true)
+    }
+
+    /// Closes the sink.
+    pub(super) fn close_sink(&mut self) -> Option<Feeder> {
+        self.sink.take().and_then(Sink::close)
+    }
+
+    /// When the source has been silent for `quiet_max`, or the sink has taken nothing for `stall_max`, both counted from
+    /// `since` at the earliest.
+    pub(super) fn drained_at(
+        &self,
+        since: Duration,
+        quiet_max: Duration,
+        stall_max: Option<Duration>,
+    ) -> Option<Duration> {
+        match self.waiting() {
+            Waiting::ToRead => Some(since.max(self.last_read).max(self.last_taken) + quiet_max),
+            Waiting::ToWrite => stall_max.map(|stall_max| since.max(self.last_taken) + stall_max),
+            Waiting::Idle => None,
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The loop: one thread that waits for the two directions and the signals, and carries out what the engine decides.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::child::Server;
+use super::direction::{Direction, Waiting};
+use super::notices::Notices;
+use super::pipes::Feeder;
+use super::signals::Signals;
+use crate::engine::{Effect, Engine, Exit, Input, Note, Now};
+use crate::journal::Writer;
+use crate::wire::{Frame, Line, LineEnd, Side};
+
+/// Tells the time, for the engine.
+#[derive(Debug)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    pub(super) fn now(&self) -> Now {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { unix_us: since_epoch.as_micros() as u64, elapsed: self.0.elapsed() }
+    }
+}
+
+/// Everything that one relay owns.
+#[derive(Debug)]
+pub(super) struct Relay {
+    pub(super) clock: Clock,
+    pub(super) engine: Engine,
+    pub(super) journal: Option<Writer>,
+    pub(super) notices: Notices,
+    pub(super) signals: Signals,
+    pub(super) server: Server,
+    pub(super) reaped: bool,
+    pub(super) from_client: Direction,
+    pub(super) from_server: Direction,
+    pub(super) drain: Option<Drain>,
+    /// Hands over the last of our output, where a thread does that.
+    pub(super) feeder: Option<Feeder>,
+    /// Reused from one read to the next.
+    pub(super) scratch: Scratch,
+}
+
+/// See [`Effect::DrainServer`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Drain {
+    since: Duration,
+    quiet_max: Duration,
+    stall_max: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    frames: Vec<Frame>,
+    line_effects: Vec<Effect>,
+}
+
+impl Relay {
+    /// Relays until the child is gone and its output handed over; returns how it ended.
+    pub(super) fn run(mut self) -> Exit {
+        let mut effects = Vec::new();
+        let now = self.clock.now();
+        self.engine.handle(now, Input::ServerStarted { pid: self.server.pid() }, &mut effects);
+        let exit = loop {
+            if let Some(exit) = self.carry_out(&mut effects) {
+                break exit;
+            }
+            let ready = self.wait();
+            let now = self.clock.now();
+            if ready.signals {
+                self.take_signals(now, &mut effects);
+            }
+            if ready.from_client {
+                self.advance(Side::Client, now, &mut effects);
+            }
+            if ready.from_server {
+                self.advance(Side::Server, now, &mut effects);
+            }
+            self.take_deadlines(now, &mut effects);
+            self.take_ends(now, &mut effects);
+        };
+        if let Some(feeder) = self.feeder {
+            feeder.finish();
+        }
+        exit
+    }
+
+    /// Waits until something can be done or is due.
+    fn wait(&self) -> Ready {
+        let none = || PollFd::new(&self.signals, PollFlags::empty());
+        let from_client = self.from_client.interest().map(poll_fd);
+        let from_server = self.from_server.interest().map(poll_fd);
+        let waits = [true, from_client.is_some(), from_server.is_some()];
+        let mut fds = [
+            PollFd::new(&self.signals, PollFlags::IN),
+            from_client.unwrap_or_else(none),
+            from_server.unwrap_or_else(none),
+        ];
+        let timeout = self.next_deadline().map(|due| {
+            let wait = due.saturating_sub(self.clock.0.elapsed());
+            Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) }
+        });
+        // An error is an interruption by a signal, which is looked at like any other.
+        let interrupted = rustix::event::poll(&mut fds, timeout.as_ref()).is_err();
+        let ready = |index: usize| waits[index] && !fds[index].revents().is_empty();
+        Ready { signals: interrupted || ready(0), from_client: ready(1), from_server: ready(2) }
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        [self.engine.tick_due(), self.drained_at()].into_iter().flatten().min()
+    }
+
+    fn drained_at(&self) -> Option<Duration> {
+        self.drain.and_then(|drain| self.from_server.drained_at(drain.since, drain.quiet_max, drain.stall_max))
+    }
+
+    fn take_signals(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let arrived = self.signals.take();
+        for signal in arrived.signals {
+            tracing::info!(?signal, "signal received");
+            self.engine.handle(now, Input::Signalled(signal), effects);
+        }
+        if arrived.child
+            && !self.reaped
+            && let Some(exit) = self.server.try_reap()
+        {
+            self.reaped = true;
+            tracing::info!(?exit, "the server has ended");
+            self.engine.handle(now, Input::ServerExited(exit), effects);
+        }
+    }
+
+    fn take_deadlines(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if self.engine.tick_due().is_some_and(|due| due <= now.elapsed) {
+            self.engine.handle(now, Input::Tick, effects);
+        }
+        if self.drained_at().is_some_and(|due| due <= now.elapsed) {
+            match self.from_server.waiting() {
+                Waiting::ToRead => {
+                    let mut frames = std::mem::take(&mut self.scratch.frames);
+                    self.from_server.end(&mut frames);
+                    self.pass(Side::Server, now, frames, effects);
+                }
+                Waiting::ToWrite => {
+                    self.notices.say("the client did not take all that the server wrote");
+                    self.from_server.give_up();
+                }
+                Waiting::Idle => {}
+            }
+        }
+    }
+
+    fn take_ends(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if self.from_client.has_closed() {
+            self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
+        }
+        if self.from_server.has_closed() {
+            self.engine.handle(now, Input::Closed { from: Side::Server }, effects);
+        }
+    }
+
+    /// Does what a direction waited for.
+    fn advance(&mut self, from: Side, now: Now, effects: &mut Vec<Effect>) {
+        let direction = self.direction(from);
+        match direction.waiting() {
+            Waiting::ToRead => {
+                let mut frames = std::mem::take(&mut self.scratch.frames);
+                self.direction(from).read(now.elapsed, &mut frames);
+                self.pass(from, now, frames, effects);
+            }
+            Waiting::ToWrite => direction.flush(now.elapsed),
+            Waiting::Idle => {}
+        }
+    }
+
+    /// Decides on frames, puts them on record, and only then lets them go.
+    fn pass(&mut self, from: Side, now: Now, mut frames: Vec<Frame>, effects: &mut Vec<Effect>) {
+        let direction = match from {
+            Side::Client => &mut self.from_client,
+            Side::Server => &mut self.from_server,
+        };
+        let mut batch = self.journal.as_mut().map(|journal| journal.batch(now));
+        // Frames stand one behind the other, so what goes is one stretch.
+        let mut going = 0..0;
+        for frame in &frames {
+            let (range, line, input) = match frame {
+                Frame::Line { range, end } => {
+                    let line = direction.framer.line(range.clone(), *end);
+                    (range, line, Input::Line { from, line })
+                }
+                Frame::Piece { range } => (range, Line::unseen(LineEnd::EndOfStream), Input::Piece { from }),
+                Frame::LastPiece { range, line_bytes, end } => {
+                    (range, Line::unseen(*end), Input::LongLine { from, line_bytes: *line_bytes })
+                }
+            };
+            self.engine.handle(now, input, &mut self.scratch.line_effects);
+            for effect in self.scratch.line_effects.drain(..) {
+                match (effect, &mut batch) {
+                    (Effect::Record(form), Some(batch)) => batch.push_line(from, &form, line),
+                    (Effect::Note(note), Some(batch)) => batch.push_note(&note),
+                    (Effect::Record(_) | Effect::Note(_), None) => {}
+                    (Effect::Forward, _) if going.is_empty() => going = range.clone(),
+                    (Effect::Forward, _) => going.end = range.end,
+                    (later, _) => effects.push(later),
+                }
+            }
+        }
+        if let (Some(journal), Some(batch)) = (&mut self.journal, batch)
+            && let Err(error) = journal.commit(batch)
+        {
+            self.notices.journal_failed(&error);
+        }
+        direction.let_go(going);
+        direction.flush(now.elapsed);
+        frames.clear();
+        self.scratch.frames = frames;
+    }
+
+    /// Carries out what is not about a line; returns the end once it has come.
+    fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Note(note) => note_down(&mut self.journal, &mut self.notices, &note, self.clock.now()),
+                Effect::CloseServerInput => drop(self.from_client.close_sink()),
+                Effect::CloseClientOutput => self.feeder = self.from_server.close_sink(),
+                Effect::SignalServer(signal) => self.server.signal(signal),
+                Effect::KillServer => self.server.kill(),
+                Effect::DrainServer { quiet_max, stall_max } => {
+                    self.drain = Some(Drain { since: self.clock.now().elapsed, quiet_max, stall_max });
+                }
+                Effect::Finish(exit) => return Some(exit),
+                Effect::Record(_) | Effect::Forward => {
+                    unreachable!("BUG: what is done with a line is carried out with the line")
+                }
+            }
+        }
+        None
+    }
+
+    fn direction(&mut self, from: Side) -> &mut Direction {
+        match from {
+            Side::Client => &mut self.from_client,
+            Side::Server => &mut self.from_server,
+        }
+    }
+}
+
+fn poll_fd<'a>((fd, flags): (BorrowedFd<'a>, PollFlags)) -> PollFd<'a> {
+    PollFd::from_borrowed_fd(fd, flags)
+}
+
+struct Ready {
+    signals: bool,
+    from_client: bool,
+    from_server: bool,
+}
+
+fn note_down(journal: &mut Option<Writer>, notices: &mut Notices, note: &Note, now: Now) {
+    let Some(journal) = journal else { return };
+    let mut batch = journal.batch(now);
+    batch.push_note(note);
+    if let Err(error) = journal.commit(batch) {
+        notices.journal_failed(&error);
+    }
+}

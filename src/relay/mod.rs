@@ -1,0 +1,17 @@
+//! The relay: the child, the pipes, the signals, and the one loop that moves lines between them.
+//!
+//! Lines flow from a [`pipes::Source`] through the engine into the journal and on to a [`pipes::Sink`]. One thread, the
+//! one that started the process, owns all of it.
+//!
+//! It decides nothing about a line or an end: that is the engine's. It never waits for anything but its own poll.
+
+mod child;
+mod direction;
+mod event_loop;
+pub mod locate;
+mod notices;
+mod pipes;
+mod signals;
+mod start;
+
+pub use start::{RelayError, ServerCommand, become_server, run};

@@ -1,0 +1,37 @@
+//! What the user must know: one line on stderr, once, and never at the cost of a wait.
+
+use super::pipes::Sink;
+
+/// Longest notice in bytes; a pipe takes this much at once or nothing (`PIPE_BUF`).
+const NOTICE_BYTES_MAX: usize = 4_000;
+
+/// Says each kind of fault once.
+#[derive(Debug)]
+pub(super) struct Notices {
+    stderr: Option<Sink>,
+    journal_told: bool,
+}
+
+impl Notices {
+    pub(super) fn new() -> Notices {
+        Notices { stderr: Sink::stderr().ok(), journal_told: false }
+    }
+
+    /// Says something now. Where stderr takes nothing, the log has it.
+    pub(super) fn say(&self, what: &str) {
+        tracing::warn!("{what}");
+        let mut line = format!("codex-shim: {}", what.replace('\n', " "));
+        line.truncate(line.floor_char_boundary(NOTICE_BYTES_MAX));
+        line.push('\n');
+        if let Some(stderr) = &self.stderr {
+            let _ = stderr.write(line.as_bytes());
+        }
+    }
+
+    /// Says that the journal has a gap, the first time.
+    pub(super) fn journal_failed(&mut self, error: &dyn std::error::Error) {
+        if !std::mem::replace(&mut self.journal_told, true) {
+            self.say(&format!("{error}; relaying goes on, what is not recorded will be marked as a gap"));
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The ends of pipes that the relay reads and writes, without ever blocking and without ever changing what others see.
+//!
+//! Our stdin and stdout may share their open file description with other processes, so `O_NONBLOCK` is never set on
+//! them. A pipe is opened a second time, for a description of our own; a socket takes `MSG_DONTWAIT`; a file never
+//! blocks for long. What is none of these, such as a terminal, is fed by a small thread from a pipe of ours.
+//!
+//! Nothing here knows what a line is.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::pipe::PipeFlags;
+
+/// What one read asks for, in bytes: as much as a Linux pipe holds unless somebody made it bigger.
+const READ_BYTES: usize = 64 << 10;
+
+/// How long the feeding thread may take to hand over what it has, once we are at the end.
+const FEEDER_FINISH_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Read and written as it is: it has `O_NONBLOCK`, or cannot block.
+    Plain,
+    /// A socket.
+    Socket,
+}
+
+/// What a read brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Bytes were appended.
+    Some,
+    /// Nothing is there now.
+    Nothing,
+    /// The other end is closed.
+    End,
+}
+
+/// An end that is read from.
+#[derive(Debug)]
+pub(super) struct Source {
+    fd: OwnedFd,
+    kind: Kind,
+}
+
+impl Source {
+    /// Takes over our stdin; file descriptor 0 becomes `/dev/null`, so that dropping this closes our end of it.
+    pub(super) fn stdin() -> io::Result<Source> {
+        let (fd, kind) = own_description(rustix::stdio::stdin(), OFlags::RDONLY)?;
+        rustix::stdio::dup2_stdin(dev_null(OFlags::RDONLY)?)?;
+        Ok(Source { fd, kind: kind.unwrap_or(Kind::Plain) })
+    }
+
+    /// Our end of the child's stdout, which nobody else shares.
+    pub(super) fn of_child(fd: OwnedFd) -> io::Result<Source> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Source { fd, kind: Kind::Plain })
+    }
+
+    /// Appends what is there to `buffer`.
+    pub(super) fn read(&self, buffer: &mut Vec<u8>) -> Taken {
+        let room = READ_BYTES.max(buffer.len().min(1 << 20));
+        buffer.reserve(room);
+        let read = match self.kind {
+            Kind::Plain => rustix::io::read(&self.fd, spare_capacity(buffer)),
+            Kind::Socket => {
+                rustix::net::recv(&self.fd, spare_capacity(buffer), RecvFlags::DONTWAIT).map(|(taken, _)| taken)
+            }
+        };
+        match read {
+            Ok(0) => Taken::End,
+            Ok(_) => Taken::Some,
+            Err(Errno::AGAIN | Errno::INTR) => Taken::Nothing,
+            // A terminal that hung up, a connection that was reset: nothing more will come.
+            Err(_) => Taken::End,
+        }
+    }
+}
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// An end that is written to.
+#[derive(Debug)]
+pub(super) struct Sink {
+    fd: OwnedFd,
+    kind: Kind,
+    feeder: Option<Feeder>,
+}
+
+/// The other end is gone; nothing more can be written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Broken;
+
+impl Sink {
+    /// Takes over our stdout; file descriptor 1 becomes `/dev/null`, so that dropping this closes our end of it.
+    pub(super) fn stdout() -> io::Result<Sink> {
+        let (fd, kind) = own_description(rustix::stdio::stdout(), OFlags::WRONLY)?;
+        rustix::stdio::dup2_stdout(dev_null(OFlags::WRONLY)?)?;
+        match kind {
+            Some(kind) => Ok(Sink { fd, kind, feeder: None }),
+            None => Sink::fed(fd),
+        }
+    }
+
+    /// Our stderr, shared with the child and left in place.
+    pub(super) fn stderr() -> io::Result<Sink> {
+        let (fd, kind) = own_description(rustix::stdio::stderr(), OFlags::WRONLY)?;
+        Ok(Sink { fd, kind: kind.unwrap_or(Kind::Plain), feeder: None })
+    }
+
+    /// Our end of the child's stdin, which nobody else shares.
+    pub(super) fn of_child(fd: OwnedFd) -> io::Result<Sink> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Sink { fd, kind: Kind::Plain, feeder: None })
+    }
+
+    /// A sink whose writes go through a pipe and a thread that may block.
+    fn fed(target: OwnedFd) -> io::Result<Sink> {
+        let (reading, fd) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Sink { fd, kind: Kind::Plain, feeder: Some(Feeder::start(reading, target)?) })
+    }
+
+    /// Writes as much of `bytes` as goes in now, and tells how much that was.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
+        let written = match self.kind {
+            Kind::Plain => rustix::io::write(&self.fd, bytes),
+            Kind::Socket => rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+        };
+        match written {
+            Ok(written) => Ok(written),
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(0),
+            Err(_) => Err(Broken),
+        }
+    }
+
+    /// Closes the end. A feeding thread, where there is one, goes on handing over what it holds.
+    pub(super) fn close(self) -> Option<Feeder> {
+        self.feeder
+    }
+}
+
+impl AsFd for Sink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A thread that copies a pipe of ours into something whose writes may block.
+#[derive(Debug)]
+pub(super) struct Feeder {
+    /// Closed when the thread has ended.
+    running: Receiver<()>,
+}
+
+impl Feeder {
+    fn start(reading: OwnedFd, target: OwnedFd) -> io::Result<Feeder> {
+        let (done, running) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("stdout-feeder".to_owned()).stack_size(128 << 10);
+        thread.spawn(move || {
+            let _done = done;
+            let (mut from, mut to) = (std::fs::File::from(reading), std::fs::File::from(target));
+            // An error is the reader's end; dropping `from` tells the relay.
+            let _ = io::copy(&mut from, &mut to);
+        })?;
+        Ok(Feeder { running })
+    }
+
+    /// Waits until everything is handed over, within a limit.
+    pub(super) fn finish(self) {
+        match self.running.recv_timeout(FEEDER_FINISH_MAX) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {}
+            Err(RecvTimeoutError::Timeout) => tracing::warn!("stdout did not take all that was written to it"),
+        }
+    }
+}
+
+/// A descriptor for what `fd` refers to that can be used without blocking and without a side effect on others, and
+/// how; no kind where there is none such.
+fn own_description(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<(OwnedFd, Option<Kind>)> {
+    let duplicate = || rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(io::Error::from);
+    match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
+        FileType::Fifo => match open_again(fd, access) {
+            Some(own) => Ok((own, Some(Kind::Plain))),
+            None => Ok((duplicate()?, None)),
+        },
+        FileType::Socket => Ok((duplicate()?, Some(Kind::Socket))),
+        FileType::RegularFile => Ok((duplicate()?, Some(Kind::Plain))),
+        FileType::CharacterDevice if !rustix::termios::isatty(fd) => Ok((duplicate()?, Some(Kind::Plain))),
+        FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Directory
+        | FileType::Symlink
+        | FileType::Unknown => Ok((duplicate()?, None)),
+    }
+}
+
+/// Opens the pipe behind `fd` a second time. Fails where there is no `/proc`, or the pipe belongs to another user.
+fn open_again(fd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
+    use std::os::fd::AsRawFd as _;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+fn dev_null(access: OFlags) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/dev/null", access | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_second_description_leaves_the_first_one_blocking() {
+        let (reading, writing) = rustix::pipe::pipe().expect("a pipe");
+        let (own, kind) = own_description(writing.as_fd(), OFlags::WRONLY).expect("a description");
+        let nonblocking = |fd: &OwnedFd| rustix::fs::fcntl_getfl(fd).expect("flags").contains(OFlags::NONBLOCK);
+        if cfg!(target_os = "linux") {
+            assert_eq!(kind, Some(Kind::Plain));
+            assert!(nonblocking(&own));
+        }
+        assert!(!nonblocking(&writing));
+        drop((own, writing));
+        let mut rest = Vec::new();
+        std::fs::File::from(reading).read_to_end(&mut rest).expect("both ends are closed");
+    }
+
+    #[test]
+    fn a_full_socket_takes_nothing_and_does_not_block() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let sink = Sink { fd: ours.into(), kind: Kind::Socket, feeder: None };
+        let chunk = vec![b'x'; 64 << 10];
+        let mut written = 0;
+        loop {
+            match sink.write(&chunk) {
+                Ok(0) => break,
+                Ok(bytes) => written += bytes,
+                Err(Broken) => panic!("the other end is open"),
+            }
+        }
+        assert!(written > 0);
+        drop(theirs);
+        assert_eq!(sink.write(&chunk), Err(Broken));
+    }
+
+    #[test]
+    fn a_fed_sink_hands_over_everything_before_it_closes() {
+        let (mut theirs, target) = UnixStream::pair().expect("a pair");
+        let sink = Sink::fed(target.into()).expect("a feeder");
+        let sent: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+        let reader = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            theirs.read_to_end(&mut seen).expect("a stream");
+            seen
+        });
+        let mut rest = &sent[..];
+        while !rest.is_empty() {
+            let taken = sink.write(rest).expect("the reader is there");
+            rest = &rest[taken..];
+            if taken == 0 {
+                let mut fds = [rustix::event::PollFd::new(&sink, rustix::event::PollFlags::OUT)];
+                rustix::event::poll(&mut fds, None).expect("a poll");
+            }
+        }
+        sink.close().expect("it is fed").finish();
+        assert!(reader.join().expect("the reader ends") == sent);
+    }
+
+    #[test]
+    fn a_source_tells_silence_from_the_end() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let source = Source { fd: ours.into(), kind: Kind::Socket };
+        let mut buffer = Vec::new();
+        assert_eq!(source.read(&mut buffer), Taken::Nothing);
+        theirs.write_all(b"ab").expect("a stream");
+        assert_eq!(source.read(&mut buffer), Taken::Some);
+        assert_eq!(buffer, b"ab");
+        drop(theirs);
+        assert_eq!(source.read(&mut buffer), Taken::End);
+    }
+}
