@@ -1,0 +1,147 @@
+//! Conversations with the real codex, one behaviour each. The same function drives it direct and through a relay.
+
+use serde_json::{Value, json};
+
+use super::codex::Lab;
+use super::model::{Item, Script};
+use super::peer::Peer;
+
+/// A conversation: what the model will say, and what the client does.
+#[derive(Clone, Copy)]
+pub struct Conversation {
+    pub script: fn() -> Script,
+    pub drive: fn(&mut Peer, &Lab),
+}
+
+pub const PLAIN_TURN: Conversation = Conversation {
+    script: || vec![vec![Item::Text(vec!["Hello."])]],
+    drive: |peer, lab| {
+        peer.initialize();
+        let thread = start_thread(peer, lab, "read-only");
+        complete_turn(peer, &thread, "hi");
+    },
+};
+
+pub const REASONING: Conversation = Conversation {
+    script: || vec![vec![Item::Reasoning("**Thinking** of an answer"), Item::Text(vec!["Thought."])]],
+    drive: PLAIN_TURN.drive,
+};
+
+pub const STREAMED_DELTAS: Conversation = Conversation {
+    script: || vec![vec![Item::Text(vec!["One ", "two ", "thr\u{2028}ee ", "fünf \u{1f600}", " \"six\"\\."])]],
+    drive: PLAIN_TURN.drive,
+};
+
+pub const COMMAND_APPROVAL: Conversation = Conversation {
+    script: || {
+        let arguments =
+            json!({"cmd": "echo relayed", "sandbox_permissions": "require_escalated", "justification": "ok?"});
+        vec![vec![Item::Call { name: "exec_command", arguments }], vec![Item::Text(vec!["It ran."])]]
+    },
+    drive: |peer, lab| {
+        peer.initialize();
+        let thread = start_thread(peer, lab, "read-only");
+        start_turn(peer, &thread, "run it");
+        let request = peer.wait_for_method("item/commandExecution/requestApproval");
+        peer.answer(&request, json!({"decision": "accept"}));
+        turn_completed(peer, "completed");
+    },
+};
+
+pub const FILE_CHANGE_APPROVAL: Conversation = Conversation {
+    script: || {
+        let patch = Item::Patch("*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch");
+        vec![vec![patch], vec![Item::Text(vec!["Left alone."])]]
+    },
+    drive: |peer, lab| {
+        peer.initialize();
+        let thread = start_thread(peer, lab, "read-only");
+        start_turn(peer, &thread, "write it");
+        let request = peer.wait_for_method("item/fileChange/requestApproval");
+        peer.answer(&request, json!({"decision": "decline"}));
+        turn_completed(peer, "completed");
+        assert!(!lab.cwd().join("new.txt").exists(), "it was declined");
+    },
+};
+
+pub const QUESTION: Conversation = Conversation {
+    script: || {
+        let arguments = json!({"questions": [{"id": "color", "header": "Color", "question": "Which?",
+            "options": [{"label": "Red", "description": "red"}, {"label": "Blue", "description": "blue"}]}]});
+        vec![vec![Item::Call { name: "request_user_input", arguments }], vec![Item::Text(vec!["Red it is."])]]
+    },
+    drive: |peer, lab| {
+        peer.initialize();
+        let thread = start_thread(peer, lab, "read-only");
+        start_turn(peer, &thread, "ask me");
+        let request = peer.wait_for_method("item/tool/requestUserInput");
+        peer.answer(&request, json!({"answers": {"color": {"answers": ["Red"]}}}));
+        turn_completed(peer, "completed");
+    },
+};
+
+pub const INTERRUPT: Conversation = Conversation {
+    script: || vec![vec![Item::Text(vec!["I begin"]), Item::Hang]],
+    drive: |peer, lab| {
+        peer.initialize();
+        let thread = start_thread(peer, lab, "read-only");
+        let turn = start_turn(peer, &thread, "go on");
+        peer.wait_for_method("item/agentMessage/delta");
+        peer.call("turn/interrupt", json!({"threadId": thread, "turnId": turn}));
+        turn_completed(peer, "interrupted");
+    },
+};
+
+pub const LIST_READ_RESUME: Conversation = Conversation {
+    script: || vec![vec![Item::Text(vec!["First."])], vec![Item::Text(vec!["Second."])]],
+    drive: |peer, lab| {
+        peer.initialize();
+        let thread = start_thread(peer, lab, "read-only");
+        complete_turn(peer, &thread, "one");
+        let list = peer.call("thread/list", json!({}));
+        assert_eq!(list["data"][0]["id"], thread.as_str(), "{list}");
+        peer.call("thread/loaded/list", json!({}));
+        peer.call("thread/read", json!({"threadId": thread, "includeTurns": true}));
+        peer.call("thread/resume", json!({"threadId": thread}));
+        complete_turn(peer, &thread, "two");
+    },
+};
+
+/// The client ends in the middle of a turn: [`Peer::finish`] closes stdin while the model still speaks.
+pub const END_IN_MID_TURN: Conversation = Conversation {
+    script: || vec![vec![Item::Text(vec!["I begin"]), Item::Hang]],
+    drive: |peer, lab| {
+        peer.initialize();
+        let thread = start_thread(peer, lab, "read-only");
+        start_turn(peer, &thread, "go on");
+        peer.wait_for_method("item/agentMessage/delta");
+    },
+};
+
+/// Starts a thread in the lab; returns its id.
+pub fn start_thread(peer: &mut Peer, lab: &Lab, sandbox: &str) -> String {
+    let params = json!({"cwd": lab.cwd(), "approvalPolicy": "on-request", "sandbox": sandbox});
+    let result = peer.call("thread/start", params);
+    text(&result["thread"]["id"])
+}
+
+/// Starts a turn; returns its id.
+pub fn start_turn(peer: &mut Peer, thread: &str, says: &str) -> String {
+    let params = json!({"threadId": thread, "input": [{"type": "text", "text": says, "text_elements": []}]});
+    let result = peer.call("turn/start", params);
+    text(&result["turn"]["id"])
+}
+
+fn complete_turn(peer: &mut Peer, thread: &str, says: &str) {
+    start_turn(peer, thread, says);
+    turn_completed(peer, "completed");
+}
+
+fn turn_completed(peer: &mut Peer, status: &str) {
+    let completed = peer.wait_for_method("turn/completed");
+    assert_eq!(completed["params"]["turn"]["status"], status, "{completed}");
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("it is a string").to_owned()
+}

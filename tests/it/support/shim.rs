@@ -1,0 +1,66 @@
+//! The binary under test, in a home of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::journal::Journal;
+
+/// The binary under test.
+pub const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
+
+/// A home for the shim.
+pub struct Home {
+    root: tempfile::TempDir,
+}
+
+impl Home {
+    pub fn new() -> Home {
+        Home { root: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.root.path().join("home")
+    }
+
+    /// A folder beside the home, for whatever a test needs.
+    pub fn beside(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Points a command that runs the shim, or will lead to it, at this home.
+    pub fn adopt<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        for variable in ["SESSION", "CODEX", "OFF", "RECORD", "EXIT_GRACE", "DEPTH"] {
+            command.env_remove(format!("CODEX_SHIM_{variable}"));
+        }
+        command.env("CODEX_SHIM_HOME", self.path())
+    }
+
+    /// `codex-shim ARG…` with its stdio piped.
+    pub fn shim(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(SHIM);
+        self.adopt(&mut command);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// `codex-shim run --session s -- sh -c SCRIPT`.
+    pub fn shell(&self, script: &str) -> Command {
+        self.shim(&["run", "--session", "s", "--", "sh", "-c", script])
+    }
+
+    /// The folders of sessions that exist, in order of their names.
+    pub fn sessions(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.path().join("sessions")) else { return Vec::new() };
+        let mut dirs: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
+        dirs.sort();
+        dirs
+    }
+
+    /// The journal of the one session that there is.
+    pub fn journal(&self) -> Journal {
+        let sessions = self.sessions();
+        assert_eq!(sessions.len(), 1, "{sessions:?}");
+        Journal::read(&sessions[0])
+    }
+}
