@@ -1,2 +1,255 @@
-//! x
-fn main() {}
+//! What the relay costs, as ratios to what a pipe costs, in one interleaved run.
+//!
+//! The same traffic goes through nothing, through `cat | server | cat`, through the same with `tee` to files, and through
+//! codex-shim with its journal on. Integrity is checked in every run. `cargo bench --bench relay -- NAME…` runs only the
+//! measurements whose name contains one of the given words.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a benchmark prints, may fail where it stands, and is no library"
+)]
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+use support::{Process, Sample, Subject, Sum, Table, median, on_one_core, percentile};
+
+const ROUNDS: usize = 7;
+const PING_BYTES: usize = 200;
+const PINGS: usize = 3_000;
+const SMALL_LINES: usize = 300_000;
+const BIG_LINES: usize = 40_000;
+const LONG_LINE_BYTES: usize = 32 << 20;
+const START_ROUNDS: usize = 25;
+const STORM_LINES: usize = 1_000_000;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|arg| arg == "server") {
+        support::serve(&args[1..]);
+        return;
+    }
+    let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
+    let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
+    let mut table = Table::new();
+    if wanted("ping") {
+        pings(&mut table);
+    }
+    if wanted("storm") {
+        storm(&mut table, "storm of 200-byte lines, a write each", 200, SMALL_LINES, "line", Subject::Cat, 0.7);
+        storm(&mut table, "storm of 200-byte lines, 64 KiB writes", 200, SMALL_LINES, "block", Subject::Tee, 0.5);
+        storm(&mut table, "storm of 4 KiB lines", 4096, BIG_LINES, "block", Subject::Tee, 0.8);
+    }
+    if wanted("long") {
+        long_line(&mut table);
+    }
+    if wanted("start") {
+        start(&mut table);
+    }
+    if wanted("memory") {
+        memory(&mut table);
+    }
+    if wanted("codex") {
+        codex(&mut table);
+    }
+    table.print();
+}
+
+/// Round trips of one line, with everything on one core and as the scheduler places it.
+fn pings(table: &mut Table) {
+    for (name, one_core, p50_max) in
+        [("round trip of 200 bytes, one core, p50", true, 1.2), ("round trip of 200 bytes, p50", false, 1.0)]
+    {
+        let mut p50s = [const { Vec::new() }; 4];
+        let mut p99s = [const { Vec::new() }; 4];
+        on_one_core(one_core, || {
+            for _ in 0..ROUNDS {
+                for (index, subject) in Subject::ALL.into_iter().enumerate() {
+                    let mut times = ping(subject);
+                    p50s[index].push(percentile(&mut times, 50));
+                    p99s[index].push(percentile(&mut times, 99));
+                }
+            }
+        });
+        let p50s = p50s.map(|times| median(&times));
+        table.times(name, p50s, Subject::Cat, p50_max);
+        if !one_core {
+            table.times("round trip of 200 bytes, p99", p99s.map(|times| median(&times)), Subject::Cat, 1.5);
+        }
+    }
+}
+
+fn ping(subject: Subject) -> Vec<Duration> {
+    let mut process = subject.start(&["echo"]);
+    let line = support::line(PING_BYTES);
+    let mut answer = vec![0; PING_BYTES];
+    let mut times = Vec::with_capacity(PINGS);
+    for turn in 0..PINGS + 200 {
+        let began = Instant::now();
+        process.stdin.write_all(&line).unwrap();
+        process.stdout.read_exact(&mut answer).unwrap();
+        if turn >= 200 {
+            times.push(began.elapsed());
+        }
+        assert!(answer == line, "{subject:?} altered a line");
+    }
+    process.end();
+    times
+}
+
+/// Lines from the server as fast as they go.
+fn storm(
+    table: &mut Table,
+    name: &'static str,
+    line_bytes: usize,
+    lines: usize,
+    writes: &str,
+    yardstick: Subject,
+    rate_min: f64,
+) {
+    let expect = Sum::of_lines(line_bytes, lines);
+    let mut times = [const { Vec::new() }; 4];
+    for _ in 0..ROUNDS {
+        for (index, subject) in Subject::ALL.into_iter().enumerate() {
+            let process = subject.start(&["storm", &line_bytes.to_string(), &lines.to_string(), writes]);
+            let (elapsed, sum) = drain(process, &expect);
+            assert!(sum == expect, "{subject:?} altered the storm");
+            times[index].push(elapsed);
+        }
+    }
+    table.rates(name, lines, times.map(|times| median(&times)), yardstick, rate_min);
+}
+
+/// Lets the server begin, and reads all it writes.
+fn drain(mut process: Process, expect: &Sum) -> (Duration, Sum) {
+    let mut sum = Sum::default();
+    let mut chunk = vec![0; 256 << 10];
+    process.ready();
+    let began = Instant::now();
+    process.stdin.write_all(b"go\n").unwrap();
+    // Not to the end: a pair of `cat` keeps the stream open until its input ends.
+    while sum.bytes < expect.bytes {
+        match process.stdout.read(&mut chunk).unwrap() {
+            0 => break,
+            read => sum.add(&chunk[..read]),
+        }
+    }
+    let elapsed = began.elapsed();
+    process.end();
+    (elapsed, sum)
+}
+
+fn long_line(table: &mut Table) {
+    let expect = Sum::of_lines(LONG_LINE_BYTES, 1);
+    let mut times = [const { Vec::new() }; 4];
+    for _ in 0..ROUNDS {
+        for (index, subject) in Subject::ALL.into_iter().enumerate() {
+            let process = subject.start(&["storm", &LONG_LINE_BYTES.to_string(), "1", "block"]);
+            let (elapsed, sum) = drain(process, &expect);
+            assert!(sum == expect, "{subject:?} altered the line");
+            times[index].push(elapsed);
+        }
+    }
+    table.times("one 32 MiB line", times.map(|times| median(&times)), Subject::Tee, 1.5);
+}
+
+/// From the start of the process to its first byte.
+fn start(table: &mut Table) {
+    let mut times = [const { Vec::new() }; 4];
+    for _ in 0..START_ROUNDS {
+        for (index, subject) in Subject::ALL.into_iter().enumerate() {
+            let began = Instant::now();
+            let mut process = subject.start(&["hello"]);
+            process.ready();
+            times[index].push(began.elapsed());
+            process.end();
+        }
+    }
+    let times = times.map(|times| median(&times));
+    let more = times[3].saturating_sub(times[0]);
+    table.times("start to first byte", times, Subject::Cat, f64::INFINITY);
+    table.figure("start to first byte, more than direct", format!("{:.2} ms", more.as_secs_f64() * 1e3), "3 ms (1)");
+}
+
+/// Resident memory of the shim alone, and the processor time that a line costs it.
+fn memory(table: &mut Table) {
+    let mut process = Subject::Shim.start(&["echo"]);
+    let line = support::line(PING_BYTES);
+    let mut answer = vec![0; PING_BYTES];
+    for _ in 0..100 {
+        process.stdin.write_all(&line).unwrap();
+        process.stdout.read_exact(&mut answer).unwrap();
+    }
+    table.figure("resident memory at rest", process.sample().resident(), "12 MiB (8)");
+    process.end();
+
+    let lines = STORM_LINES.to_string();
+    let mut process = Subject::Shim.start(&["storm-then-wait", "200", &lines, "line"]);
+    process.ready();
+    process.stdin.write_all(b"go\n").unwrap();
+    let mut chunk = vec![0; 64 << 10];
+    let (mut left, mut peak) = (200 * STORM_LINES, Sample::default());
+    let mut looked = Instant::now();
+    while left > 0 {
+        left -= process.stdout.read(&mut chunk).unwrap();
+        if looked.elapsed() > Duration::from_millis(5) {
+            looked = Instant::now();
+            peak = peak.max_resident(process.sample());
+        }
+    }
+    let after = process.sample();
+    table.figure("resident memory in a storm of a million lines, peak", peak.resident(), "24 MiB (16)");
+    table.figure("resident memory after it", after.resident(), "24 MiB (16)");
+    let per_line = after.processor.as_secs_f64() * 1e6 / STORM_LINES as f64;
+    table.figure("processor time a line, a write each", format!("{per_line:.2} µs"), "-");
+    process.end();
+
+    let mut process = Subject::Shim.start(&["storm-then-wait", &LONG_LINE_BYTES.to_string(), "1", "block"]);
+    process.ready();
+    process.stdin.write_all(b"go\n").unwrap();
+    let mut left = LONG_LINE_BYTES;
+    while left > 0 {
+        left -= process.stdout.read(&mut chunk).unwrap();
+    }
+    process.stdin.write_all(b"again\n").unwrap();
+    process.stdout.read_exact(&mut [0; 6]).unwrap();
+    table.figure("resident memory after a 32 MiB line", process.sample().resident(), "32 MiB");
+    process.end();
+}
+
+/// A cheap call to the real codex, where it is installed.
+fn codex(table: &mut Table) {
+    let Some(codex) = support::codex() else {
+        println!("codex: not installed (make codex), its measurement is left out");
+        return;
+    };
+    let mut times = [const { Vec::new() }; 2];
+    for _ in 0..3 {
+        for (index, subject) in [Subject::Direct, Subject::Shim].into_iter().enumerate() {
+            let mut process = subject.start_codex(&codex);
+            let call = |process: &mut Process, line: &str| {
+                process.stdin.write_all(line.as_bytes()).unwrap();
+                process.read_answer();
+            };
+            call(
+                &mut process,
+                "{\"id\":0,\"method\":\"initialize\",\"params\":{\"clientInfo\":{\"name\":\"bench\",\"version\":\"1\"}}}\n",
+            );
+            process.stdin.write_all(b"{\"method\":\"initialized\"}\n").unwrap();
+            for turn in 0..600 {
+                let began = Instant::now();
+                call(&mut process, "{\"id\":1,\"method\":\"thread/loaded/list\",\"params\":{}}\n");
+                if turn >= 100 {
+                    times[index].push(began.elapsed());
+                }
+            }
+            process.end();
+        }
+    }
+    let [direct, shim] = times.map(|mut times| percentile(&mut times, 50));
+    table.pair("thread/loaded/list of the real codex, p50", direct, shim, 1.4);
+}

@@ -1,6 +1,6 @@
 //! Tests through real pipes, with real processes.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test may fail where it stands, and is no library")]
 
 mod bytes;
 mod e2e;

@@ -1,0 +1,275 @@
+//! The peers of the benchmark: a server, what stands between, and what is kept of the figures.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
+
+/// What stands between client and server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    Direct,
+    Cat,
+    Tee,
+    Shim,
+}
+
+impl Subject {
+    pub const ALL: [Subject; 4] = [Subject::Direct, Subject::Cat, Subject::Tee, Subject::Shim];
+
+    /// Starts our server in `role` behind this subject.
+    pub fn start(self, role: &[&str]) -> Process {
+        let server = std::env::current_exe().unwrap();
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut command = match self {
+            Subject::Direct => Command::new(&server),
+            Subject::Cat => shell("cat | \"$0\" \"$@\" | cat", &server),
+            Subject::Tee => shell("tee in | \"$0\" \"$@\" | tee out", &server),
+            Subject::Shim => shim(&dir, &server),
+        };
+        command.arg("server").args(role).current_dir(dir.path());
+        Process::start(command, dir)
+    }
+
+    /// Starts the real codex behind this subject.
+    pub fn start_codex(self, codex: &Path) -> Process {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut command = match self {
+            Subject::Shim => shim(&dir, codex),
+            Subject::Direct | Subject::Cat | Subject::Tee => Command::new(codex),
+        };
+        command.arg("app-server").env("CODEX_HOME", dir.path()).current_dir(dir.path()).stderr(Stdio::null());
+        Process::start(command, dir)
+    }
+}
+
+fn shell(script: &str, server: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(server);
+    command
+}
+
+fn shim(dir: &tempfile::TempDir, server: &Path) -> Command {
+    let mut command = Command::new(SHIM);
+    command.env("CODEX_SHIM_HOME", dir.path().join("home")).args(["run", "--"]).arg(server);
+    command
+}
+
+/// Where `make codex` puts the real one, if it did.
+pub fn codex() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/codex/node_modules/.bin/codex");
+    path.exists().then_some(path)
+}
+
+/// A subject with a server behind it.
+pub struct Process {
+    child: Child,
+    pub stdin: ChildStdin,
+    pub stdout: ChildStdout,
+    _dir: tempfile::TempDir,
+}
+
+impl Process {
+    fn start(mut command: Command, dir: tempfile::TempDir) -> Process {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Process { child, stdin, stdout, _dir: dir }
+    }
+
+    /// Waits for the line that every server but the echo begins with.
+    pub fn ready(&mut self) {
+        self.stdout.read_exact(&mut [0; 6]).unwrap();
+    }
+
+    /// Reads up to a line that is an answer.
+    pub fn read_answer(&mut self) {
+        let mut line = Vec::new();
+        let mut chunk = [0; 4096];
+        while !(line.ends_with(b"\n") && line.windows(9).any(|window| window == b"\"result\":")) {
+            let read = self.stdout.read(&mut chunk).unwrap();
+            assert!(read > 0, "the server has ended");
+            line.extend_from_slice(&chunk[..read]);
+        }
+    }
+
+    pub fn end(self) {
+        let Process { mut child, stdin, stdout, _dir } = self;
+        drop((stdin, stdout));
+        child.wait().unwrap();
+    }
+
+    /// Memory and processor time of the process that was started.
+    pub fn sample(&self) -> Sample {
+        let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let status = std::fs::read_to_string(proc.join("status")).unwrap_or_default();
+        let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = field.and_then(|field| field.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+        let stat = std::fs::read_to_string(proc.join("stat")).unwrap_or_default();
+        let ticks: u64 = stat.rsplit(')').next().map_or(0, |rest| {
+            rest.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+        });
+        // USER_HZ is 100 wherever Linux runs.
+        Sample { resident_kib: kib, processor: Duration::from_millis(10 * ticks) }
+    }
+}
+
+/// What a process uses.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sample {
+    resident_kib: u64,
+    pub processor: Duration,
+}
+
+impl Sample {
+    pub fn max_resident(self, other: Sample) -> Sample {
+        if other.resident_kib > self.resident_kib { other } else { self }
+    }
+
+    pub fn resident(self) -> String {
+        format!("{:.1} MiB", self.resident_kib as f64 / 1024.0)
+    }
+}
+
+/// Runs `measure` with this process and all that it starts on one core, where that is asked for and can be done.
+pub fn on_one_core(wanted: bool, measure: impl FnOnce()) {
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    if wanted {
+        let mut one = rustix::thread::CpuSet::new();
+        one.set((0..1024).find(|core| all.is_set(*core)).unwrap());
+        rustix::thread::sched_setaffinity(None, &one).unwrap();
+    }
+    measure();
+    rustix::thread::sched_setaffinity(None, &all).unwrap();
+}
+
+/// A line of JSON of so many bytes, `\n` included.
+pub fn line(bytes: usize) -> Vec<u8> {
+    let head = b"{\"method\":\"item/agentMessage/delta\",\"params\":{\"threadId\":\"t\",\"delta\":\"";
+    let tail = b"\"}}\n";
+    let fill = bytes - head.len() - tail.len();
+    let words = b"lorem ipsum dolor sit amet ";
+    head.iter().copied().chain(words.iter().copied().cycle().take(fill)).chain(tail.iter().copied()).collect()
+}
+
+/// A checksum that takes bytes in pieces of any size.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub bytes: u64,
+    sum: u64,
+}
+
+impl Sum {
+    pub fn add(&mut self, piece: &[u8]) {
+        // Position matters, so a swap is seen; one multiplication for a whole piece keeps the client out of the way.
+        for chunk in piece.chunks(1 << 16) {
+            let plain: u64 = chunk.iter().map(|byte| u64::from(*byte)).sum();
+            self.sum = self.sum.wrapping_add(plain);
+            self.bytes += chunk.len() as u64;
+        }
+    }
+
+    pub fn of_lines(line_bytes: usize, lines: usize) -> Sum {
+        let mut one = Sum::default();
+        one.add(&line(line_bytes));
+        Sum { bytes: one.bytes * lines as u64, sum: one.sum.wrapping_mul(lines as u64) }
+    }
+}
+
+/// The server's side.
+pub fn serve(role: &[String]) {
+    let mut stdin = std::io::stdin().lock();
+    let mut stdout = std::fs::File::from(std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned().unwrap());
+    match role[0].as_str() {
+        "echo" => {
+            let mut chunk = vec![0; 64 << 10];
+            while let Ok(read) = stdin.read(&mut chunk) {
+                if read == 0 || stdout.write_all(&chunk[..read]).is_err() {
+                    return;
+                }
+            }
+        }
+        "hello" => {
+            stdout.write_all(b"hello\n").unwrap();
+            let _ = stdin.read(&mut [0; 64]);
+        }
+        "storm" | "storm-then-wait" => {
+            let number = |index: usize| role[index].parse::<usize>().unwrap();
+            let (bytes, lines) = (number(1), number(2));
+            let line = line(bytes);
+            let at_once = if role[3] == "line" { 1 } else { (65_536 / bytes).max(1) };
+            stdout.write_all(b"ready\n").unwrap();
+            let _ = stdin.read(&mut [0; 64]);
+            let block = line.repeat(at_once);
+            for _ in 0..lines / at_once {
+                stdout.write_all(&block).unwrap();
+            }
+            stdout.write_all(&block[..bytes * (lines % at_once)]).unwrap();
+            if role[0] == "storm-then-wait" {
+                while stdin.read(&mut [0; 64]).is_ok_and(|read| read > 0) {
+                    stdout.write_all(b"hello\n").unwrap();
+                }
+            }
+        }
+        other => panic!("no such role: {other}"),
+    }
+}
+
+pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
+    times.sort_unstable();
+    times[(times.len() - 1) * percent / 100]
+}
+
+pub fn median(times: &[Duration]) -> Duration {
+    percentile(&mut times.to_vec(), 50)
+}
+
+/// The figures, as a person reads them.
+pub struct Table(Vec<[String; 7]>);
+
+impl Table {
+    pub fn new() -> Table {
+        Table(vec![
+            ["measurement", "direct", "cat pair", "tee pair", "codex-shim", "ratio", "target"].map(String::from),
+        ])
+    }
+
+    /// Times of the four subjects; the ratio to `yardstick` is to be at most `ratio_max`.
+    pub fn times(&mut self, name: &str, times: [Duration; 4], yardstick: Subject, ratio_max: f64) {
+        let ratio = times[3].as_secs_f64() / times[yardstick as usize].as_secs_f64();
+        let target = if ratio_max.is_finite() { format!("<= {ratio_max} x {yardstick:?}") } else { "-".to_owned() };
+        let [direct, cat, tee, shim] = times.map(|time| format!("{:.1} µs", time.as_secs_f64() * 1e6));
+        self.0.push([name.to_owned(), direct, cat, tee, shim, format!("{ratio:.2}"), target]);
+    }
+
+    /// Times that `lines` took; the ratio of the rates is to be at least `ratio_min`.
+    pub fn rates(&mut self, name: &str, lines: usize, times: [Duration; 4], yardstick: Subject, ratio_min: f64) {
+        let ratio = times[yardstick as usize].as_secs_f64() / times[3].as_secs_f64();
+        let [direct, cat, tee, shim] = times.map(|time| format!("{:.0}k/s", lines as f64 / time.as_secs_f64() / 1e3));
+        let target = format!(">= {ratio_min} x {yardstick:?}");
+        self.0.push([name.to_owned(), direct, cat, tee, shim, format!("{ratio:.2}"), target]);
+    }
+
+    pub fn pair(&mut self, name: &str, direct: Duration, shim: Duration, ratio_max: f64) {
+        let ratio = shim.as_secs_f64() / direct.as_secs_f64();
+        let [direct, shim] = [direct, shim].map(|time| format!("{:.1} µs", time.as_secs_f64() * 1e6));
+        let none = || "-".to_owned();
+        let target = format!("<= {ratio_max} x Direct");
+        self.0.push([name.to_owned(), direct, none(), none(), shim, format!("{ratio:.2}"), target]);
+    }
+
+    pub fn figure(&mut self, name: &str, figure: String, target: &str) {
+        let none = || "-".to_owned();
+        self.0.push([name.to_owned(), none(), none(), none(), figure, none(), target.to_owned()]);
+    }
+
+    pub fn print(&self) {
+        let widths: [usize; 7] =
+            std::array::from_fn(|column| self.0.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+        for row in &self.0 {
+            let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+            println!("{}", cells.join("  ").trim_end());
+        }
+    }
+}
