@@ -261,7 +261,9 @@ impl Writer {
                 let kept = whole.checked_sub(1).map_or(0, |last| batch.records[last].bytes);
                 let error = JournalError { action: "append to", path: segment.path.clone(), source };
                 segment.bytes += kept;
-                if segment.file.set_len(segment.bytes).is_err() {
+                let cut_back = segment.file.set_len(segment.bytes).is_ok();
+                // A file that may not grow stays as it is; another one may have room.
+                if !cut_back || error.source.kind() == io::ErrorKind::FileTooLarge {
                     self.open = None;
                 }
                 Err(Failure { error, records_written: whole })

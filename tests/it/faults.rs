@@ -1,1 +1,170 @@
-//! todo
+//! A fault of ours never becomes the user's: lines pass, and what is not on record is counted.
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::support::eventually;
+use crate::support::journal::Journal;
+use crate::support::shim::{Home, SHIM};
+
+const LINES: usize = 2_000;
+
+/// So many lines of 100 bytes, numbered.
+fn lines(count: usize) -> Vec<u8> {
+    (0..count)
+        .flat_map(|number| format!("{{\"id\":{number:06},\"x\":\"{}\"}}\n", "y".repeat(80)).into_bytes())
+        .collect()
+}
+
+/// Writes `bytes` to a relay in front of `cat` and checks that they come back.
+fn pass(mut relay: Child, bytes: &[u8]) -> Output {
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    let mut back = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(move || stdin.write_all(bytes).expect("the relay reads"));
+        relay.stdout.as_mut().expect("stdout is piped").read_to_end(&mut back).expect("stdout can be read");
+    });
+    assert!(back == bytes, "altered");
+    let output = relay.wait_with_output().expect("the shim ends");
+    assert!(output.status.success(), "{output:?}");
+    output
+}
+
+/// The one line that a fault is told in.
+fn told_once(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with("codex-shim: "), "{stderr}");
+    stderr
+}
+
+/// What is on record and what is counted as missing is all that passed.
+fn accounts_for(journal: &Journal, lines: usize) {
+    let missing: u64 = journal.gaps.iter().map(|(lines, _)| lines).sum();
+    assert!(missing > 0, "the test made no gap");
+    assert_eq!(journal.client.len() + journal.server.len() + missing as usize, lines);
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_a_gap_and_the_next_segment_goes_on() {
+    let home = Home::new();
+    let mut command = Command::new("sh");
+    // In blocks of 512 bytes: the journal's segments end at 16 KiB.
+    command.args(["-c", "ulimit -f 32; exec \"$0\" run --session s -- cat", SHIM]);
+    home.adopt(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = pass(command.spawn().expect("the shim starts"), &lines(LINES));
+    assert!(told_once(&output).contains("File too large"));
+    let journal = home.journal();
+    accounts_for(&journal, 2 * LINES);
+    assert!(journal.headers.len() > 1);
+    assert_eq!(journal.event_names().last(), Some(&"generation_ended"));
+}
+
+#[test]
+fn the_limit_on_files_is_ours_and_its_signal_is_not_the_child_s() {
+    let home = Home::new();
+    let mut command = Command::new("sh");
+    let child = "head -c 100000 /dev/zero >big; echo $?";
+    command.args(["-c", "ulimit -f 32; exec \"$0\" run --session s -- sh -c \"$1\"", SHIM, child]);
+    home.adopt(&mut command).current_dir(home.beside()).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output().expect("the shim runs");
+    // 128+25: the child's own child was ended by SIGXFSZ, as it would have been without us.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "153\n");
+}
+
+#[test]
+fn a_full_disk_is_a_gap_that_is_marked_once_there_is_room() {
+    let home = Home::new();
+    let Some(disk) = SmallDisk::mount(&home.beside().join("disk")) else { return };
+    let filler = disk.path.join("filler");
+    let mut command = home.shim(&["run", "--session", "s", "--", "cat"]);
+    command.env("CODEX_SHIM_HOME", disk.path.join("home"));
+    let mut relay = command.spawn().expect("the shim starts");
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    let mut stdout = relay.stdout.take().expect("stdout is piped");
+    let sent = lines(LINES);
+    let mut pass = || {
+        let mut back = vec![0; sent.len()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| stdin.write_all(&sent).expect("the relay reads"));
+            stdout.read_exact(&mut back).expect("the lines come back");
+        });
+        assert!(back == sent, "altered");
+    };
+    pass();
+    // Whatever is left of the disk goes.
+    let _ = std::fs::write(&filler, vec![0; 8 << 20]);
+    pass();
+    pass();
+    std::fs::remove_file(&filler).expect("the filler can go");
+    pass();
+    drop(stdin);
+    let output = relay.wait_with_output().expect("the shim ends");
+    assert!(told_once(&output).contains("No space left on device"));
+    accounts_for(&Journal::read(&disk.path.join("home/sessions/s")), 8 * LINES);
+}
+
+/// A file system of 4 MiB.
+struct SmallDisk {
+    path: std::path::PathBuf,
+}
+
+impl SmallDisk {
+    /// Mounts one; says loudly that a test is skipped where that is not allowed.
+    fn mount(path: &Path) -> Option<SmallDisk> {
+        std::fs::create_dir(path).expect("a folder");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(path).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(SmallDisk { path: path.to_owned() });
+        }
+        let _ = writeln!(std::io::stderr(), "SKIPPED: the test of a full disk: mounting a tmpfs is not allowed here");
+        None
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}
+
+#[test]
+fn a_journal_folder_that_is_none_is_told_once() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path().join("sessions/s")).expect("a folder");
+    std::fs::write(home.path().join("sessions/s/journal"), "in the way").expect("a file");
+    let relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
+    let output = pass(relay, &lines(10));
+    assert!(told_once(&output).contains("sessions/s/journal: "));
+}
+
+#[test]
+fn a_journal_folder_that_is_removed_under_us_costs_the_client_nothing() {
+    let home = Home::new();
+    let session = home.path().join("sessions/s");
+    std::fs::create_dir_all(session.join("journal")).expect("a folder");
+    let mut relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    let mut stdout = relay.stdout.take().expect("stdout is piped");
+    stdin.write_all(b"{\"id\":1}\n").expect("the relay reads");
+    stdout.read_exact(&mut [0; 9]).expect("the line comes back");
+    // The segment stays open and is written to, so no write fails; what was removed is gone.
+    std::fs::remove_dir_all(session.join("journal")).expect("it can be removed");
+    stdin.write_all(b"{\"id\":2}\n").expect("the relay reads");
+    stdout.read_exact(&mut [0; 9]).expect("the line comes back");
+    drop(stdin);
+    assert!(relay.wait().expect("the shim ends").success());
+}
+
+#[test]
+fn a_child_that_floods_stderr_is_not_our_concern() {
+    let home = Home::new();
+    let script = "head -c 3000000 /dev/zero >&2; echo done";
+    let mut command = home.shell(script);
+    let file = std::fs::File::create(home.beside().join("stderr")).expect("a file");
+    let output = command.stdin(Stdio::null()).stderr(file).output().expect("the shim runs");
+    assert_eq!(output.stdout, b"done\n");
+    let flooded = || std::fs::metadata(home.beside().join("stderr")).is_ok_and(|file| file.len() == 3_000_000);
+    eventually("the child's stderr", || flooded().then_some(()));
+}

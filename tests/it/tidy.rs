@@ -1,1 +1,140 @@
-//! todo
+//! The shape of the code: imports run one way, pure rooms stay pure, nothing grows out of hand or is left over.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Rooms in the order in which they may import: each only those before it.
+const ROOMS: [&str; 7] = ["wire", "engine", "journal", "config", "store", "relay", "cli"];
+
+/// Rooms that touch nothing outside the program.
+const PURE: [&str; 2] = ["wire", "engine"];
+
+/// What no pure room names.
+const IMPURE: [&str; 9] = [
+    "std::fs",
+    "std::net",
+    "std::process",
+    "std::thread",
+    "std::env",
+    "std::io",
+    "std::os",
+    "Instant::now",
+    "SystemTime",
+];
+
+/// Lines of a file without its tests.
+const FILE_LINES_MAX: usize = 520;
+
+/// Lines of a function.
+const FUNCTION_LINES_MAX: usize = 80;
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    let mut dirs = vec![root.clone()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).expect("src can be read") {
+            let path = entry.expect("an entry can be read").path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("a source is UTF-8");
+                found.push((path.strip_prefix(&root).expect("it is below").to_owned(), text));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 10, "{found:?}");
+    found
+}
+
+/// A source up to its tests.
+fn without_tests(text: &str) -> &str {
+    text.split("\n#[cfg(test)]").next().expect("a split has a first part")
+}
+
+fn room_of(path: &Path) -> String {
+    let first = path.components().next().expect("a path has a part").as_os_str().to_string_lossy();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+#[test]
+fn imports_run_one_way() {
+    for (path, text) in sources() {
+        let room = room_of(&path);
+        let Some(own) = ROOMS.iter().position(|name| *name == room) else {
+            assert!(matches!(room.as_str(), "lib" | "main"), "{}: a room that is not in the list", path.display());
+            continue;
+        };
+        for line in without_tests(&text).lines().filter(|line| !line.trim_start().starts_with("//")) {
+            for (index, other) in ROOMS.iter().enumerate().filter(|(index, _)| *index > own) {
+                assert!(!line.contains(&format!("crate::{other}")), "{}: {line} ({index} > {own})", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn pure_rooms_are_pure() {
+    for (path, text) in sources().iter().filter(|(path, _)| PURE.contains(&room_of(path).as_str())) {
+        let code = without_tests(text);
+        for name in IMPURE {
+            assert!(!code.contains(name), "{} names {name}", path.display());
+        }
+    }
+}
+
+#[test]
+fn files_and_functions_are_of_a_size_to_be_read() {
+    for (path, text) in sources() {
+        let code = without_tests(&text);
+        let lines = code.lines().count();
+        assert!(lines <= FILE_LINES_MAX, "{}: {lines} lines", path.display());
+        let mut function: Option<(usize, &str)> = None;
+        for (number, line) in code.lines().enumerate() {
+            let indent = line.len() - line.trim_start().len();
+            let begins = ["fn ", "pub fn ", "pub(super) fn ", "pub(crate) fn "]
+                .iter()
+                .any(|word| line.trim_start().starts_with(word));
+            if begins && indent <= 4 {
+                function = Some((number, line));
+            }
+            if let Some((began, name)) = function
+                && line.trim_end() == format!("{}}}", " ".repeat(name.len() - name.trim_start().len()))
+            {
+                let length = number - began + 1;
+                assert!(length <= FUNCTION_LINES_MAX, "{}: {length} lines: {name}", path.display());
+                function = None;
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_is_left_over() {
+    let sources = sources();
+    let declared: BTreeSet<PathBuf> = sources
+        .iter()
+        .flat_map(|(path, text)| {
+            let parent = path.parent().expect("a file has a folder").to_owned();
+            let names = text.lines().filter_map(|line| {
+                let line = line.strip_prefix("pub ").unwrap_or(line);
+                line.strip_prefix("mod ")?.strip_suffix(';')
+            });
+            names
+                .flat_map(|name| [parent.join(format!("{name}.rs")), parent.join(name).join("mod.rs")])
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    for (path, _) in sources.iter().filter(|(path, _)| !matches!(path.to_str(), Some("lib.rs" | "main.rs"))) {
+        assert!(declared.contains(path), "{}: nobody declares it", path.display());
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    for (path, text) in sources() {
+        assert!(text.starts_with("//! "), "{}", path.display());
+    }
+}
