@@ -218,12 +218,13 @@ impl Writer {
         match &result {
             Ok(()) => self.missed = None,
             Err(failure) => {
-                let reason = failure.error.source.to_string();
-                // The gap record, where there is one, is the first of the batch.
-                let earlier = if failure.records_written == 0 { self.missed.take().map_or(0, |m| m.lines) } else { 0 };
+                // The gap record, where there is one, is the first of the batch; unwritten, its gap grows.
+                let earlier = self.missed.take().filter(|_| failure.records_written == 0);
+                let (missed_before, reason) = earlier
+                    .map_or_else(|| (0, failure.error.source.to_string()), |missed| (missed.lines, missed.reason));
                 let written =
                     batch.records[..failure.records_written].iter().filter(|record| record.holds_line).count();
-                let lines = earlier + batch.lines() - written as u64;
+                let lines = missed_before + batch.lines() - written as u64;
                 self.missed = (lines > 0).then_some(Missed { lines, reason });
             }
         }
@@ -318,4 +319,102 @@ fn write_all(mut file: &File, mut slices: &mut [IoSlice<'_>]) -> Result<(), (io:
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{FORMAT, ServerOrigin};
+    use crate::wire::LineEnd;
+    use std::fs;
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn writer(dir: &Path, segment_bytes_max: u64) -> Writer {
+        let header = Header {
+            journal: FORMAT,
+            session: "s".to_owned(),
+            generation: "000000010000".to_owned(),
+            segment: 0,
+            at: 0,
+            argv: Vec::new(),
+            cwd: String::new(),
+            codex: ServerOrigin { path: String::new() },
+            shim: String::new(),
+        };
+        let bounds = Bounds { journal_bytes_max: u64::MAX, journal_age_max: Duration::MAX };
+        Writer::new(dir.to_owned(), Generation::after(None, 1, 0), header, bounds)
+            .with_segment_bytes_max(segment_bytes_max)
+    }
+
+    fn commit(writer: &mut Writer, unix_us: u64, lines: &[&str]) -> Result<(), JournalError> {
+        let mut batch = writer.batch(Now { unix_us, elapsed: Duration::ZERO });
+        for line in lines {
+            let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            batch.push_line(Side::Client, &Form::Verbatim, line);
+        }
+        writer.commit(batch)
+    }
+
+    /// The records of all segments, headers shortened.
+    fn read(dir: &Path) -> Vec<String> {
+        let names = SegmentName::list(dir).expect("it can be read");
+        let texts = names.iter().map(|name| fs::read_to_string(dir.join(name.to_string())).expect("it can be read"));
+        let short = |line: &str| if line.starts_with("{\"journal\"") { "header".to_owned() } else { line.to_owned() };
+        texts.flat_map(|text| text.lines().map(short).collect::<Vec<_>>()).collect()
+    }
+
+    #[test]
+    fn a_segment_that_is_full_is_followed_by_the_next() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let mut writer = writer(dir.path(), 300);
+        for number in 1..=4 {
+            commit(&mut writer, number, &[&format!("{{\"id\":{number},\"x\":\"{}\"}}", "y".repeat(60))])
+                .expect("it works");
+        }
+        let records = read(dir.path());
+        assert_eq!(records.iter().filter(|record| *record == "header").count(), 4, "{records:?}");
+        assert_eq!(records.len(), 8);
+    }
+
+    #[test]
+    fn time_on_record_never_decreases() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let mut writer = writer(dir.path(), SEGMENT_BYTES_MAX);
+        for unix_us in [7, 5, 9] {
+            commit(&mut writer, unix_us, &["1"]).expect("it works");
+        }
+        let record = |at| format!("{{\"at\":{at},\"from\":\"client\",\"line\":1}}");
+        assert_eq!(read(dir.path()), ["header".to_owned(), record(7), record(7), record(9)]);
+    }
+
+    #[test]
+    fn lines_that_could_not_be_written_are_a_gap_before_the_next_that_can() {
+        let parent = tempfile::tempdir().expect("BUG: a temporary folder");
+        let dir = parent.path().join("journal");
+        let mut writer = writer(&dir, SEGMENT_BYTES_MAX);
+        let error = commit(&mut writer, 1, &["1", "2"]).expect_err("there is no folder");
+        assert!(error.to_string().starts_with("create "), "{error}");
+        commit(&mut writer, 2, &["3"]).expect_err("it is not tried again at once");
+        fs::create_dir(&dir).expect("mkdir");
+        let later = 3 + REOPEN_AFTER_US;
+        commit(&mut writer, later, &["4"]).expect("now it works");
+        commit(&mut writer, later, &["5"]).expect("it still works");
+        let records = read(&dir);
+        assert_eq!(records.len(), 4, "{records:?}");
+        assert!(
+            records[1].starts_with(&format!("{{\"at\":{later},\"gap\":{{\"lines\":3,\"reason\":\"No such file")),
+            "{records:?}"
+        );
+    }
+
+    #[test]
+    fn a_long_line_is_written_from_where_it_stands() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let mut writer = writer(dir.path(), SEGMENT_BYTES_MAX);
+        let long = format!("\"{}\"", "z".repeat(SLICED_LINE_BYTES_MIN));
+        commit(&mut writer, 1, &["1", &long, "2", &long]).expect("it works");
+        let record = |line: &str| format!("{{\"at\":1,\"from\":\"client\",\"line\":{line}}}");
+        assert_eq!(read(dir.path()), ["header".to_owned(), record("1"), record(&long), record("2"), record(&long)]);
+    }
 }
