@@ -24,8 +24,8 @@ e2e: codex ## the tests with the real codex alone, none skipped
 bench: ## what the relay costs, as ratios to what a pipe costs
 	cargo bench --locked --bench relay
 
-fuzz: ## the properties of the pure rooms and of the journal, with 200,000 random cases each
-	PROPTEST_CASES=200000 cargo test --release --locked --lib -- any_chunking no_bytes no_json_like whatever_was_written
+fuzz: ## the properties of the pure rooms and of the journal, with 500,000 random cases each
+	PROPTEST_CASES=500000 cargo test --release --locked --lib -- any_chunking no_bytes no_json_like whatever_was_written
 
 lint: ## formatting and lints, all as errors
 	cargo fmt --check
