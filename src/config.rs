@@ -180,7 +180,8 @@ impl Environment {
     #[must_use]
     pub fn codex_home(&self) -> PathBuf {
         match self.get("CODEX_HOME") {
-            Some(home) => PathBuf::from(home),
+            // Without a slash at the end, so that the same folder is the same text.
+            Some(home) => Path::new(&home).components().collect(),
             None => self.user_home().unwrap_or_default().join(".codex"),
         }
     }
@@ -215,7 +216,8 @@ impl Settings {
         let home = environment.shim_home();
         let mut complaints = Vec::new();
         let file = home.value.as_deref().map_or_else(toml::Table::new, |home| read_file(home, &mut complaints));
-        let mut sources = Sources { environment, file, complaints };
+        let beside_file = home.value.clone().unwrap_or_default();
+        let mut sources = Sources { environment, file, beside_file, complaints };
         let settings = Settings {
             off: sources.resolve("off", None, "CODEX_SHIM_OFF", "no flag", parse_bool, false),
             codex: sources.resolve_path("codex", flags.codex, "CODEX_SHIM_CODEX", "--codex"),
@@ -283,6 +285,8 @@ impl Settings {
 struct Sources<'a> {
     environment: &'a Environment,
     file: toml::Table,
+    /// Where the file stands; a relative path in it starts there.
+    beside_file: PathBuf,
     complaints: Vec<Complaint>,
 }
 
@@ -329,7 +333,10 @@ impl Sources<'_> {
             return Setting { value: Some(path.into()), source: Source::Variable(variable) };
         }
         match in_file {
-            Some(path) => Setting { value: Some(path.into()), source: Source::File },
+            Some(path) if is_path(OsStr::new(&path)) => {
+                Setting { value: Some(self.beside_file.join(path)), source: Source::File }
+            }
+            Some(name) => Setting { value: Some(name.into()), source: Source::File },
             None => Setting { value: None, source: Source::Default },
         }
     }

@@ -57,7 +57,7 @@ Examples:
 #[derive(Debug, Args)]
 pub(super) struct RunArguments {
     /// The real codex, as a path or a name on PATH
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "server")]
     pub(super) codex: Option<PathBuf>,
     /// The session to run in
     ///

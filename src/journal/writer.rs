@@ -12,10 +12,10 @@
 //! of growth by a counter.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, IoSlice, Write as _};
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -284,7 +284,11 @@ impl Writer {
         let header = Header { segment: name.number, at: self.last_at_us, ..self.header.clone() };
         let mut bytes = Vec::new();
         record::append_header(&mut bytes, &header);
-        if let Err((error, _)) = write_all(&file, &mut [IoSlice::new(&bytes)]) {
+        // The mode is set again, whatever the umask has left of it.
+        let protected = file.set_permissions(Permissions::from_mode(0o600));
+        let written =
+            protected.map_err(|error| (error, 0)).and_then(|()| write_all(&file, &mut [IoSlice::new(&bytes)]));
+        if let Err((error, _)) = written {
             // Nobody has read anything from it yet, and the next try needs the name.
             let _ = std::fs::remove_file(&path);
             return Err(failed(error));

@@ -30,6 +30,8 @@ pub enum LocateError {
         program: PathBuf,
         /// By what, in words.
         named_by: String,
+        /// The folders that were looked into; `None` for a path.
+        looked_in: Option<OsString>,
     },
     /// The server command does not exist.
     NoSuchServer {
@@ -59,8 +61,12 @@ impl fmt::Display for LocateError {
             LocateError::NotOnPath { looked_in } => {
                 write!(f, "no codex found in PATH ({}); {REMEDY}", looked_in.display())
             }
-            LocateError::NoSuchProgram { program, named_by } => {
+            LocateError::NoSuchProgram { program, named_by, looked_in: None } => {
                 write!(f, "{} (named by {named_by}) is not there; {REMEDY}", program.display())
+            }
+            LocateError::NoSuchProgram { program, named_by, looked_in: Some(looked_in) } => {
+                let (program, looked_in) = (program.display(), looked_in.display());
+                write!(f, "{program} (named by {named_by}) is not in PATH ({looked_in}); {REMEDY}")
             }
             LocateError::NoSuchServer { program, looked_in: None } => {
                 write!(f, "the server command {} is not there; give its path after `--`", program.display())
@@ -73,7 +79,7 @@ impl fmt::Display for LocateError {
                 write!(f, "{} (named by {named_by}) is codex-shim itself; {REMEDY}", program.display())
             }
             LocateError::LeadsBack { depth } => {
-                write!(f, "the codex that was found leads back to codex-shim ({depth} of them in a row); {REMEDY}")
+                write!(f, "{depth} codex-shims stand in a row, so what they start leads back to codex-shim; {REMEDY}")
             }
         }
     }
@@ -126,13 +132,13 @@ pub fn server(program: &OsStr, environment: &Environment) -> Result<PathBuf, Loc
 }
 
 fn named(program: &Path, named_by: String, path: &OsStr, ourselves: Option<Identity>) -> Result<PathBuf, LocateError> {
-    let found = if is_path(program.as_os_str()) {
-        Some(program.to_owned()).filter(|program| program.exists())
+    let (found, looked_in) = if is_path(program.as_os_str()) {
+        (Some(program.to_owned()).filter(|program| program.exists()), None)
     } else {
-        on_path(program.as_os_str(), path, ourselves)
+        (on_path(program.as_os_str(), path, ourselves), Some(path.to_owned()))
     };
     match found {
-        None => Err(LocateError::NoSuchProgram { program: program.to_owned(), named_by }),
+        None => Err(LocateError::NoSuchProgram { program: program.to_owned(), named_by, looked_in }),
         Some(found) if Identity::of(&found).is_some_and(|found| Some(found) == ourselves) => {
             Err(LocateError::IsOurselves { program: found, named_by })
         }

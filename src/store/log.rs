@@ -1,8 +1,8 @@
 //! Our own log, `shim.log` in the session's folder.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -20,6 +20,7 @@ pub fn open_log(dir: &Path) -> io::Result<()> {
         std::fs::rename(&path, dir.join("shim.log.old"))?;
     }
     let file: File = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
     let subscriber = tracing_subscriber::fmt()
         .with_writer(Mutex::new(file))
         .with_ansi(false)

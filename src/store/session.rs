@@ -8,8 +8,8 @@
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -160,6 +160,7 @@ impl Session {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(source)) => return Err(io_error("lock", &path)(source)),
         }
+        lock.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(io_error("protect", &path))?;
         let journal_dir = dir.join("journal");
         make_dir(&journal_dir)?;
         Ok(Some(Session { id, dir, journal_dir, lock }))
@@ -171,7 +172,8 @@ impl Session {
         let holder = Holder { pid: std::process::id(), started_at, place: place.clone() };
         let mut text = serde_json::to_vec(&holder).expect("BUG: plain data is JSON");
         text.push(b'\n');
-        let written = self.lock.set_len(0).and_then(|()| (&self.lock).write_all(&text));
+        // Written over and then cut: a reader at any instant finds the old line or the new one at the start.
+        let written = self.lock.write_all_at(&text, 0).and_then(|()| self.lock.set_len(text.len() as u64));
         written.map_err(io_error("write", &self.dir.join("lock")))
     }
 }
@@ -183,7 +185,8 @@ fn last_at(sessions: &Path, place: &Place) -> Result<Option<String>, StoreError>
         let entry = entry.ok()?;
         let mut text = Vec::new();
         File::open(entry.path().join("lock")).ok()?.take(LOCK_BYTES_MAX).read_to_end(&mut text).ok()?;
-        let holder: Holder = serde_json::from_slice(&text).ok()?;
+        let line = text.split(|byte| *byte == b'\n').next()?;
+        let holder: Holder = serde_json::from_slice(line).ok()?;
         (holder.place == *place).then_some((holder.started_at, entry.file_name().into_string().ok()?))
     });
     Ok(holders.max().map(|(_, id)| id))
