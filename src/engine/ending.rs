@@ -85,9 +85,8 @@ impl Ending {
             return;
         }
         effects.push(Effect::CloseServerInput);
-        match self.exited {
-            None => self.terminate_due = Some(elapsed + self.exit_grace),
-            Some(exit) => self.hand_over(exit, effects),
+        if self.exited.is_none() {
+            self.terminate_due = Some(elapsed + self.exit_grace);
         }
     }
 
@@ -137,19 +136,15 @@ impl Ending {
         [self.terminate_due, self.kill_due].into_iter().flatten().min()
     }
 
-    /// The child is gone; what it wrote goes to the client as slowly as that reads. A client that has told us to end
+    /// The child is gone; what it wrote goes to the client as slowly as that reads. A client that has sent us a signal
     /// may be waiting for our exit instead of reading, so then it is given a limit.
     fn hand_over(&mut self, exit: Exit, effects: &mut Vec<Effect>) {
         if self.server_closed {
             self.finish(exit, effects);
-            return;
+        } else {
+            let stall_max = self.signalled.then_some(self.exit_grace);
+            effects.push(Effect::DrainServer { quiet_max: DRAIN_QUIET_MAX, stall_max });
         }
-        let stall_max = match (self.signalled, self.client_closed) {
-            (true, _) => Some(TERM_GRACE),
-            (false, true) => Some(self.exit_grace),
-            (false, false) => None,
-        };
-        effects.push(Effect::DrainServer { quiet_max: DRAIN_QUIET_MAX, stall_max });
     }
 
     fn finish(&mut self, exit: Exit, effects: &mut Vec<Effect>) {
@@ -200,7 +195,7 @@ mod tests {
     fn the_ordinary_end_is_half_close_drain_exit() {
         check(
             "0 client closed, 50 exit 0, 51 server closed",
-            &["CloseServerInput", "drain Some(10s)", "CloseClientOutput", "note", "finish 0"],
+            &["CloseServerInput", "drain None", "CloseClientOutput", "note", "finish 0"],
         );
         check(
             "0 client closed, 50 server closed, 51 exit 0",
@@ -225,7 +220,7 @@ mod tests {
     fn a_terminate_is_passed_on_and_has_a_limit() {
         check(
             "0 TERM, 100 TERM, 1999 tick, 2000 tick, 2001 killed, 2002 server closed",
-            &["Terminate", "Terminate", "KillServer", "drain Some(2s)", "CloseClientOutput", "note", "finish 137"],
+            &["Terminate", "Terminate", "KillServer", "drain Some(10s)", "CloseClientOutput", "note", "finish 137"],
         );
     }
 
@@ -237,10 +232,5 @@ mod tests {
     #[test]
     fn a_signal_after_the_child_has_gone_ends_us() {
         check("0 exit 0, 5 TERM, 6 server closed", &["drain None", "note", "finish 0", "CloseClientOutput"]);
-    }
-
-    #[test]
-    fn a_client_that_leaves_while_we_drain_sets_a_limit() {
-        check("0 exit 0, 5 client closed", &["drain None", "CloseServerInput", "drain Some(10s)"]);
     }
 }

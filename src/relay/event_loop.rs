@@ -87,7 +87,7 @@ impl Relay {
             self.take_ends(now, &mut effects);
         };
         if let Some(feeder) = self.feeder {
-            feeder.finish();
+            feeder.finish(|| !self.signals.take().signals.is_empty());
         }
         exit
     }

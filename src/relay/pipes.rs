@@ -20,8 +20,8 @@ use rustix::pipe::PipeFlags;
 /// What one read asks for, in bytes: as much as a Linux pipe holds unless somebody made it bigger.
 const READ_BYTES: usize = 64 << 10;
 
-/// How long the feeding thread may take to hand over what it has, once we are at the end.
-const FEEDER_FINISH_MAX: Duration = Duration::from_secs(10);
+/// How often a wait for the feeding thread looks whether it is to go on.
+const FEEDER_LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -176,11 +176,13 @@ impl Feeder {
         Ok(Feeder { running })
     }
 
-    /// Waits until everything is handed over, within a limit.
-    pub(super) fn finish(self) {
-        match self.running.recv_timeout(FEEDER_FINISH_MAX) {
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => {}
-            Err(RecvTimeoutError::Timeout) => tracing::warn!("stdout did not take all that was written to it"),
+    /// Waits until everything is handed over, or `told_to_end` says that nobody waits for it any more.
+    pub(super) fn finish(self, mut told_to_end: impl FnMut() -> bool) {
+        while self.running.recv_timeout(FEEDER_LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            if told_to_end() {
+                tracing::warn!("stdout did not take all that was written to it");
+                return;
+            }
         }
     }
 }
@@ -274,7 +276,7 @@ mod tests {
                 rustix::event::poll(&mut fds, None).expect("a poll");
             }
         }
-        sink.close().expect("it is fed").finish();
+        sink.close().expect("it is fed").finish(|| false);
         assert!(reader.join().expect("the reader ends") == sent);
     }
 
