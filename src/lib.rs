@@ -28,7 +28,7 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← journal ← store ← relay ← cli ← main`, with [`config`] beside
+//! Imports run one way: `wire ← engine ← journal ← store ← {replay, relay} ← cli ← main`, with [`config`] beside
 //! [`store`]. To change a rule, go to:
 //!
 //! | room | the rules that live there |
@@ -39,6 +39,7 @@
 //! | [`config`] | every setting, its sources and its default |
 //! | [`store`] | the folder of a session, its lock, which session a start belongs to, the log |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
+//! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
 //! | [`cli`] | which invocation means what, the tools |
 //!
 //! # Invariants, stated by absence
@@ -58,6 +59,8 @@ pub mod journal;
 pub mod config;
 
 pub mod store;
+
+pub mod replay;
 
 pub mod relay;
 

@@ -9,6 +9,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::tokens::string_end;
+
 /// Deepest nesting of arrays and objects for which a line counts as JSON that any reader can take. Common parsers stop
 /// at 128 levels (serde_json) or 1,000 (CPython's `json`); a record adds one level around the line.
 const DEPTH_MAX: usize = 120;
@@ -108,18 +110,6 @@ fn depth_is_ordinary(json: &[u8]) -> bool {
         at += 1;
     }
     true
-}
-
-/// The index of the quotation mark that ends the string whose first character is at `from`.
-fn string_end(json: &[u8], mut from: usize) -> usize {
-    while let Some(found) = json.get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        from += found;
-        if json[from] == b'"' {
-            return from;
-        }
-        from += 2;
-    }
-    json.len()
 }
 
 struct BodyVisitor;

@@ -8,11 +8,13 @@ mod frame;
 mod id;
 mod message;
 mod method;
+mod tokens;
 
 pub use frame::{Frame, Framer, LINE_BYTES_MAX};
 pub use id::RpcId;
 pub use message::{Body, Message, stands_verbatim};
 pub use method::{MethodClass, SECRET_METHOD_MARKS};
+pub use tokens::{Token, TokenKind, tokens};
 
 /// One of the two parties that speak through us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,0 +1,300 @@
+//! Taking out of a record what is of one machine: paths, names, ids and times, each replaced by the same thing wherever it
+//! stands, all else byte for byte as it was.
+//!
+//! Pure: what is known of the machine comes in as [`Machine`].
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime};
+
+use regex::{Captures, Regex};
+
+use super::redaction::redacted;
+use crate::wire::{TokenKind, tokens};
+
+/// Where the time of a tape begins: 2026-01-01T00:00:00Z, in seconds since the Unix epoch.
+const TAPE_BEGINS_S: i64 = 1_767_225_600;
+
+/// How far from the start of a recording a number can be and still be one of its times, in seconds.
+const NEAR_S: i64 = 400 * 86_400;
+
+const SECONDS_OF_DAY: i64 = 86_400;
+
+/// What stands for a recording's own working directory, home, and server.
+const CWD: &str = "/home/user/project";
+const HOME: &str = "/home/user";
+const CODEX_HOME: &str = "/home/user/.codex";
+const CODEX: &str = "/usr/local/bin/codex";
+
+static UUID: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"));
+static DATE_TIME: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(\d{4}-\d{2}-\d{2})T(\d{2})([:-])(\d{2})[:-](\d{2})"));
+static DATE_PATH: LazyLock<Regex> = LazyLock::new(|| pattern(r"/(\d{4})/(\d{2})/(\d{2})\b"));
+static LOOPBACK: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(127\.0\.0\.1|localhost):\d{2,5}\b"));
+static HOME_OF_SOMEONE: LazyLock<Regex> = LazyLock::new(|| pattern(r"/(?:home|Users)/[A-Za-z0-9._-]+"));
+static TEMPORARY: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(?:/private)?(/var/folders/[^/\s]+/[^/\s]+/T|/tmp)/[^/\s]+"));
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("BUG: the pattern is a regular expression")
+}
+
+/// What is known of the machine that a recording was made on.
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    /// The working directory of the recording.
+    pub cwd: String,
+    /// The server's program.
+    pub codex: String,
+    /// The user's home folder.
+    pub home: Option<String>,
+    /// The name of the host.
+    pub host: Option<String>,
+    /// When the recording began, in microseconds since the Unix epoch.
+    pub began_us: u64,
+}
+
+/// Maps records, one after the other.
+#[derive(Debug)]
+pub struct Anonymizer {
+    /// What is replaced where it stands as a path or the beginning of one; longest first.
+    paths: Vec<(String, &'static str)>,
+    host: Option<Regex>,
+    ids: HashMap<String, String>,
+    began_s: i64,
+    redacts: Redaction,
+}
+
+/// Whether what looks like a secret is masked too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redaction {
+    /// It is.
+    Masked,
+    /// It stays.
+    Left,
+}
+
+impl Anonymizer {
+    /// An anonymizer for one recording.
+    #[must_use]
+    pub fn new(machine: Machine, redacts: Redaction) -> Anonymizer {
+        let host = machine.host.filter(|host| host.len() > 3 && host != "localhost");
+        let mut anonymizer = Anonymizer {
+            paths: Vec::new(),
+            host: host.map(|host| pattern(&format!(r"\b{}\b", regex::escape(&host)))),
+            ids: HashMap::new(),
+            began_s: (machine.began_us / 1_000_000) as i64,
+            redacts,
+        };
+        anonymizer.learn_path(machine.cwd, CWD);
+        anonymizer.learn_path(machine.codex, CODEX);
+        anonymizer.learn_path(machine.home.unwrap_or_default(), HOME);
+        anonymizer
+    }
+
+    /// Learns the home of codex, which stands in the answer to `initialize`.
+    pub fn learn_codex_home(&mut self, path: String) {
+        self.learn_path(path, CODEX_HOME);
+    }
+
+    fn learn_path(&mut self, path: String, stands_for_it: &'static str) {
+        if path.len() > 1 && path.starts_with('/') {
+            self.paths.push((path, stands_for_it));
+            self.paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+        }
+    }
+
+    /// The record with everything of the machine replaced. `record` is one line of a journal without its `\n`.
+    #[must_use]
+    pub fn record(&mut self, record: &str) -> String {
+        let mut mapped = String::with_capacity(record.len());
+        let (mut copied, mut name) = (0, "");
+        for token in tokens(record) {
+            let text = &record[token.range.clone()];
+            let replacement = match token.kind {
+                TokenKind::Name => {
+                    name = text;
+                    None
+                }
+                TokenKind::Number => self.number(name, text),
+                TokenKind::Text => self.string(name, text),
+            };
+            if let Some(replacement) = replacement {
+                mapped.push_str(&record[copied..token.range.start]);
+                mapped.push_str(&replacement);
+                copied = token.range.end;
+            }
+        }
+        mapped.push_str(&record[copied..]);
+        mapped
+    }
+
+    /// Numbers that are times, told by their size, and process ids, told by their name.
+    fn number(&self, name: &str, text: &str) -> Option<String> {
+        if matches!(name, "\"pid\"" | "\"processId\"") {
+            return Some("1".to_owned());
+        }
+        let (whole, fraction) = text.split_once('.').map_or((text, None), |(whole, rest)| (whole, Some(rest)));
+        let unit = match whole.len() {
+            10 => 1,
+            13 => 1_000,
+            16 => 1_000_000,
+            _ => return None,
+        };
+        let shifted = self.shifted(whole.parse::<i64>().ok()?, unit)?;
+        Some(fraction.map_or_else(|| shifted.to_string(), |fraction| format!("{shifted}.{fraction}")))
+    }
+
+    /// A time in `unit`s a second, moved to the tape's; `None` where it is none of the recording's times.
+    fn shifted(&self, time: i64, unit: i64) -> Option<i64> {
+        let near = (time / unit - self.began_s).abs() <= NEAR_S;
+        near.then_some(time + (TAPE_BEGINS_S - self.began_s) * unit)
+    }
+
+    fn string(&mut self, name: &str, quoted: &str) -> Option<String> {
+        match name {
+            "\"processId\"" => return Some("\"1\"".to_owned()),
+            "\"session\"" => return Some("\"tape\"".to_owned()),
+            "\"generation\"" => return Some("\"000000000001\"".to_owned()),
+            _ => {}
+        }
+        let inner = quoted.get(1..quoted.len().checked_sub(1)?)?;
+        let text: Cow<'_, str> =
+            if inner.contains('\\') { Cow::Owned(serde_json::from_str(quoted).ok()?) } else { Cow::Borrowed(inner) };
+        let mapped = self.text(&text);
+        (mapped != text).then(|| serde_json::Value::String(mapped).to_string())
+    }
+
+    fn text(&mut self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (path, stands_for_it) in &self.paths {
+            text = replace_path(&text, path, stands_for_it);
+        }
+        text = HOME_OF_SOMEONE.replace_all(&text, HOME).into_owned();
+        text = TEMPORARY.replace_all(&text, "/tmp/tape").into_owned();
+        text = UUID.replace_all(&text, |found: &Captures<'_>| self.id(&found[0])).into_owned();
+        text = DATE_TIME.replace_all(&text, |found: &Captures<'_>| self.date_time(found)).into_owned();
+        text = DATE_PATH.replace_all(&text, |found: &Captures<'_>| self.date_path(found)).into_owned();
+        text = LOOPBACK.replace_all(&text, "$1:8080").into_owned();
+        if let Some(host) = &self.host {
+            text = host.replace_all(&text, "host").into_owned();
+        }
+        match self.redacts {
+            Redaction::Masked => redacted(&text).unwrap_or(text),
+            Redaction::Left => text,
+        }
+    }
+
+    /// The id that stands for `id`: a UUID too, numbered by first appearance.
+    fn id(&mut self, id: &str) -> String {
+        let next = self.ids.len() + 1;
+        self.ids.entry(id.to_ascii_lowercase()).or_insert_with(|| format!("00000000-0000-7000-8000-{next:012}")).clone()
+    }
+
+    fn date_time(&self, found: &Captures<'_>) -> String {
+        let plain = format!("{}T{}:{}:{}Z", &found[1], &found[2], &found[4], &found[5]);
+        let moved = seconds_of(&plain).and_then(|seconds| self.shifted(seconds, 1));
+        let Some(moved) = moved.and_then(rfc3339) else { return found[0].to_owned() };
+        let (date, time) = moved.split_at(10);
+        format!("{date}{}", time.trim_end_matches('Z').replace(':', &found[3]))
+    }
+
+    /// A date in a path is moved by whole days, as the day of the recording is moved.
+    fn date_path(&self, found: &Captures<'_>) -> String {
+        let midnight = seconds_of(&format!("{}-{}-{}T00:00:00Z", &found[1], &found[2], &found[3]));
+        let days = TAPE_BEGINS_S / SECONDS_OF_DAY - self.began_s / SECONDS_OF_DAY;
+        let near = midnight.filter(|midnight| (midnight - self.began_s).abs() <= NEAR_S);
+        match near.and_then(|midnight| rfc3339(midnight + days * SECONDS_OF_DAY)) {
+            Some(moved) => format!("/{}", moved[..10].replace('-', "/")),
+            None => found[0].to_owned(),
+        }
+    }
+}
+
+/// Replaces a path where it stands as a whole or before a `/`.
+fn replace_path(text: &str, path: &str, by: &str) -> String {
+    let mut replaced = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(path) {
+        let after = &rest[at + path.len()..];
+        let goes_on = after.starts_with(|next: char| next.is_alphanumeric() || matches!(next, '-' | '_' | '.'));
+        let began_before = rest[..at].ends_with(|last: char| last.is_alphanumeric() || matches!(last, '.' | '_' | '-'));
+        replaced.push_str(&rest[..at]);
+        replaced.push_str(if goes_on || began_before { path } else { by });
+        rest = after;
+    }
+    replaced + rest
+}
+
+fn seconds_of(rfc3339: &str) -> Option<i64> {
+    let time = humantime::parse_rfc3339(rfc3339).ok()?;
+    time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs() as i64)
+}
+
+fn rfc3339(seconds: i64) -> Option<String> {
+    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).ok()?))?;
+    Some(humantime::format_rfc3339_seconds(time).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(record: &str, expect: &str) {
+        let machine = Machine {
+            cwd: "/srv/secret/work".to_owned(),
+            codex: "/opt/x/codex".to_owned(),
+            home: Some("/root".to_owned()),
+            host: Some("build-7".to_owned()),
+            began_us: 1_795_301_202_981_562,
+        };
+        let mut anonymizer = Anonymizer::new(machine, Redaction::Masked);
+        anonymizer.learn_codex_home("/srv/secret/codex-home".to_owned());
+        assert_eq!(anonymizer.record(record), expect);
+    }
+
+    #[test]
+    fn paths_and_names() {
+        check(
+            r#"{"cwd":"/srv/secret/work","x":["/srv/secret/work/a.rs","cd /srv/secret/workshop","/root/.x","taproot"]}"#,
+            r#"{"cwd":"/home/user/project","x":["/home/user/project/a.rs","cd /srv/secret/workshop","/home/user/.x","taproot"]}"#,
+        );
+        check(r#"{"a":"on build-7: \"/home/ann/x\" \u00e4"}"#, r#"{"a":"on host: \"/home/user/x\" ä"}"#);
+        check(
+            r#"{"p":"/tmp/.tmpX1/y","u":"http://127.0.0.1:40123/v1"}"#,
+            r#"{"p":"/tmp/tape/y","u":"http://127.0.0.1:8080/v1"}"#,
+        );
+        check(r#"{ "keep" : "\/as\/it\/is" , "n":1.50}"#, r#"{ "keep" : "\/as\/it\/is" , "n":1.50}"#);
+    }
+
+    #[test]
+    fn ids_are_numbered_and_times_are_moved() {
+        check(
+            r#"{"id":"01a2004a-5c25-7460-9c08-e1221ad2ce90","t":["x-01A2004A-5C25-7460-9C08-E1221AD2CE90"]}"#,
+            r#"{"id":"00000000-0000-7000-8000-000000000001","t":["x-00000000-0000-7000-8000-000000000001"]}"#,
+        );
+        check(
+            r#"{"at":1795301202981562,"s":1795301203,"ms":1795301203000,"n":1234567890,"d":12}"#,
+            r#"{"at":1767225600981562,"s":1767225601,"ms":1767225601000,"n":1234567890,"d":12}"#,
+        );
+        check(
+            r#"{"p":"/srv/secret/codex-home/sessions/2026/11/21/rollout-2026-11-21T22-46-43-x.jsonl"}"#,
+            r#"{"p":"/home/user/.codex/sessions/2026/01/01/rollout-2026-01-01T00-00-01-x.jsonl"}"#,
+        );
+        check(r#"{"t":"2026-11-21T22:46:44.5Z"}"#, r#"{"t":"2026-01-01T00:00:02.5Z"}"#);
+    }
+
+    #[test]
+    fn the_shim_s_own_names_go_too() {
+        check(
+            r#"{"session":"private","generation":"6b021f52d70f","data":{"pid":4711}}"#,
+            r#"{"session":"tape","generation":"000000000001","data":{"pid":1}}"#,
+        );
+    }
+
+    #[test]
+    fn what_looks_like_a_secret_is_masked_on_request() {
+        check(r#"{"a":"key sk-abcdefghijklmnopqrst"}"#, r#"{"a":"key [redacted]"}"#);
+    }
+}

@@ -1,0 +1,21 @@
+//! Tapes: a recording is exported, looked at, checked, and played as a server.
+//!
+//! A tape is a journal file. [`Anonymizer`] takes out of its records what is of one machine, [`TapeReader`] reads them,
+//! [`Survey`] tells what they hold, and [`Player`] decides what a server that repeats them says to a client.
+//!
+//! Nothing here changes a recording, and the player knows no clock: what it says and when is told to [`serve`].
+
+mod anonymizer;
+mod mapping;
+mod player;
+mod redaction;
+mod server;
+mod survey;
+mod tape;
+
+pub use anonymizer::{Anonymizer, Machine, Redaction};
+pub use mapping::Difference;
+pub use player::{Player, Said, Strictness};
+pub use server::{Pace, ReplayError, serve};
+pub use survey::{Summary, Survey, summary_of};
+pub use tape::{Entry, EntryKind, Tape, TapeError, TapeReader, TapeStep};

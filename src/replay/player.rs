@@ -1,0 +1,497 @@
+//! The player: what a server that repeats a tape says to what a client says.
+//!
+//! *Matching.* A request is matched to the first one of the tape that was not matched yet and is the same but for ids,
+//! paths and times; else, unless differences are errors, to the first of the same method. One that the tape has only
+//! once and that is asked again gets the same answer again.
+//!
+//! *Release.* An answer goes out when its request was matched. Everything else that the server said belongs to a line of
+//! the client: the last one before it that moves its thread (starts it or a turn of it, answers one of its requests),
+//! else the last one that moves anything. It goes out once that line was matched and all before it of the same thread
+//! has gone out. So a client may ask in another order, or leave out a look at something, and a turn that waits for an
+//! answer waits for it here too.
+//!
+//! Pure: it knows no clock, and what it decides depends on the tape and the client's lines alone.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::mapping::{Difference, Mapping};
+use super::tape::{Entry, EntryKind, Tape};
+use crate::wire::{Body, LineEnd, RpcId, Side};
+
+/// JSON-RPC code of the error for what is not on the tape. Source: the range that JSON-RPC 2.0 leaves to servers, without
+/// the codes that codex uses itself.
+const NOT_ON_TAPE: i32 = -32_050;
+
+/// Something that the player says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// The line, with its `\n` unless the tape had none.
+    pub bytes: Vec<u8>,
+    /// How long after the client's line it stood on the tape, in microseconds.
+    pub after_us: u64,
+}
+
+/// Whether a difference from the tape is an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strictness {
+    /// It is told, and nothing more is said.
+    Strict,
+    /// It is passed over as far as that goes.
+    Lenient,
+}
+
+/// Plays one tape to one client.
+#[derive(Debug)]
+pub struct Player {
+    entries: Vec<Entry>,
+    strictness: Strictness,
+    /// By index of an entry: for a client's line, whether it was matched; for a server's, whether it has gone out.
+    done: Vec<bool>,
+    /// For a client's request, its answer; for a server's line, the client's line that it belongs to.
+    linked: Vec<Option<usize>>,
+    /// The server's lines that have not gone out, by thread.
+    waiting: BTreeMap<Option<String>, VecDeque<usize>>,
+    mapping: Mapping,
+    differences: Vec<Difference>,
+}
+
+impl Player {
+    /// A player at the beginning of `tape`.
+    #[must_use]
+    pub fn new(tape: Tape, strictness: Strictness) -> Player {
+        let entries = tape.entries;
+        let linked = links(&entries);
+        let mut waiting: BTreeMap<Option<String>, VecDeque<usize>> = BTreeMap::new();
+        for (index, entry) in entries.iter().enumerate() {
+            if entry.from == Side::Server && !matches!(entry.kind, EntryKind::Response { .. }) {
+                waiting.entry(entry.thread.clone()).or_default().push_back(index);
+            }
+        }
+        Player {
+            done: vec![false; entries.len()],
+            linked,
+            waiting,
+            entries,
+            strictness,
+            mapping: Mapping::default(),
+            differences: Vec::new(),
+        }
+    }
+
+    /// What the server says before the client has said anything.
+    pub fn begin(&mut self) -> Vec<Said> {
+        self.release(Vec::new(), 0)
+    }
+
+    /// What the server says to a line of the client, given without its `\n`.
+    pub fn take(&mut self, line: &[u8]) -> Vec<Said> {
+        let Body::Message(message) = Body::parse(line) else {
+            self.differ("a line that is no message", None, Some(String::from_utf8_lossy(line).into_owned()));
+            return Vec::new();
+        };
+        let params = message.params.or(message.result).or(message.error);
+        match (EntryKind::of(line), message.id) {
+            (EntryKind::Request { method, .. }, Some(id)) => self.request(&method, id, params),
+            (EntryKind::Notification { method }, _) => self.notification(&method, params),
+            (EntryKind::Response { id }, _) => self.answer(&id, params),
+            (EntryKind::Request { .. } | EntryKind::Other, _) => {
+                self.differ("a line that is no message", None, Some(String::from_utf8_lossy(line).into_owned()));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Where the client has differed from the tape so far; the lines of the tape that it never sent are not among them.
+    #[must_use]
+    pub fn differences(&self) -> &[Difference] {
+        &self.differences
+    }
+
+    /// The lines of the tape that the client has not sent.
+    #[must_use]
+    pub fn unsent(&self) -> Vec<Difference> {
+        let unsent = self.entries.iter().zip(&self.done).filter(|(entry, done)| entry.from == Side::Client && !**done);
+        unsent
+            .map(|(entry, _)| Difference {
+                message: "the client never sent".to_owned(),
+                place: String::new(),
+                on_tape: Some(told(entry)),
+                sent: None,
+            })
+            .collect()
+    }
+
+    fn request(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>) -> Vec<Said> {
+        let of_method =
+            |entry: &Entry| matches!(&entry.kind, EntryKind::Request { method: on_tape, .. } if on_tape == method);
+        let Some(index) = self.matched(method, params, of_method) else {
+            return self.refused(method, id, params);
+        };
+        self.done[index] = true;
+        let answer = match self.linked[index] {
+            None => error(id, &format!("the tape ends before {method} was answered")),
+            Some(answer) => {
+                self.done[answer] = true;
+                match &self.entries[answer].bytes {
+                    Some(bytes) => self.answered(bytes, id, self.entries[answer].end),
+                    None => error(id, &format!("the tape has the answer to {method} only as omitted")),
+                }
+            }
+        };
+        let at = self.linked[index].unwrap_or(index);
+        self.release(vec![(at, answer)], index)
+    }
+
+    fn notification(&mut self, method: &str, params: Option<&RawValue>) -> Vec<Said> {
+        let of_method =
+            |entry: &Entry| matches!(&entry.kind, EntryKind::Notification { method: on_tape } if on_tape == method);
+        match self.matched(method, params, of_method) {
+            Some(index) => {
+                self.done[index] = true;
+                self.release(Vec::new(), index)
+            }
+            None => {
+                self.differ(method, None, params.map(|params| params.get().to_owned()));
+                Vec::new()
+            }
+        }
+    }
+
+    fn answer(&mut self, id: &RpcId, result: Option<&RawValue>) -> Vec<Said> {
+        let to_it = |entry: &Entry| matches!(&entry.kind, EntryKind::Response { id: on_tape } if on_tape == id);
+        let message = format!("the answer to request {id}");
+        match self.matched(&message, result, to_it) {
+            Some(index) => {
+                self.done[index] = true;
+                self.release(Vec::new(), index)
+            }
+            None => {
+                self.differ(&message, None, result.map(|result| result.get().to_owned()));
+                Vec::new()
+            }
+        }
+    }
+
+    /// The line of the tape that a client's line is, and remembers how they differ.
+    fn matched(&mut self, message: &str, params: Option<&RawValue>, same: impl Fn(&Entry) -> bool) -> Option<usize> {
+        let sent: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null);
+        let mut closest: Option<(usize, Mapping, Vec<Difference>)> = None;
+        for (index, entry) in self.entries.iter().enumerate() {
+            if entry.from != Side::Client || self.done[index] || !same(entry) {
+                continue;
+            }
+            let mut mapping = self.mapping.clone();
+            // What is on the tape only as omitted is the same as anything.
+            let found = match &entry.bytes {
+                Some(bytes) => mapping.compare(message, &params_of(bytes), &sent),
+                None => Vec::new(),
+            };
+            if closest.as_ref().is_none_or(|(_, _, fewest)| found.len() < fewest.len()) {
+                let same = found.is_empty();
+                closest = Some((index, mapping, found));
+                if same {
+                    break;
+                }
+            }
+        }
+        let (index, mapping, found) = closest?;
+        let accepted = found.is_empty() || self.strictness == Strictness::Lenient;
+        self.differences.extend(found);
+        if accepted {
+            self.mapping = mapping;
+        }
+        accepted.then_some(index)
+    }
+
+    /// A request that the tape has no further one for: answered as before where it was asked before, else refused.
+    fn refused(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>) -> Vec<Said> {
+        let sent: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null);
+        let again = self.entries.iter().enumerate().find(|(index, entry)| {
+            let same_method = entry.from == Side::Client && entry.kind.method() == Some(method);
+            let same = |bytes| self.mapping.clone().compare(method, &params_of(bytes), &sent).is_empty();
+            same_method && self.done[*index] && entry.bytes.as_deref().is_some_and(same)
+        });
+        if self.strictness == Strictness::Lenient
+            && let Some((index, _)) = again
+            && let Some(answer) = self.linked[index]
+            && let Some(bytes) = &self.entries[answer].bytes
+        {
+            return vec![Said { bytes: self.answered(bytes, id, self.entries[answer].end), after_us: 0 }];
+        }
+        let known = self.entries.iter().any(|entry| entry.from == Side::Client && entry.kind.method() == Some(method));
+        let why = match (self.strictness, known) {
+            (Strictness::Strict, true) => format!("the tape has no {method} like this one"),
+            (Strictness::Lenient, true) => format!("the tape has no further {method}"),
+            (_, false) => format!("the tape has no {method}"),
+        };
+        if !self.differences.iter().any(|difference| difference.message == method) {
+            self.differ(method, None, Some(sent.to_string()));
+        }
+        vec![Said { bytes: error(id, &why), after_us: 0 }]
+    }
+
+    /// What goes out now that the client's line `cause` was matched, with `first` among it, in the tape's order.
+    fn release(&mut self, first: Vec<(usize, Vec<u8>)>, cause: usize) -> Vec<Said> {
+        let mut going = first;
+        for queue in self.waiting.values_mut() {
+            while let Some(&index) = queue.front() {
+                if !self.linked[index].is_none_or(|line| self.done[line]) {
+                    break;
+                }
+                queue.pop_front();
+                self.done[index] = true;
+                let entry = &self.entries[index];
+                // What the tape has only as omitted cannot be said.
+                if let Some(bytes) = &entry.bytes {
+                    going.push((index, ended(mapped(&self.mapping, bytes), entry.end)));
+                }
+            }
+        }
+        going.sort_by_key(|(index, _)| *index);
+        let began_us = self.entries.get(cause).map_or(0, |entry| entry.at_us);
+        going
+            .into_iter()
+            .map(|(index, bytes)| Said { bytes, after_us: self.entries[index].at_us.saturating_sub(began_us) })
+            .collect()
+    }
+
+    /// An answer of the tape with the client's id.
+    fn answered(&self, bytes: &[u8], id: &RawValue, end: LineEnd) -> Vec<u8> {
+        let mut line = mapped(&self.mapping, bytes);
+        let range = match Body::parse(&line) {
+            Body::Message(message) => message.id.map(|on_tape| {
+                let from = on_tape.get().as_ptr().addr() - line.as_ptr().addr();
+                from..from + on_tape.get().len()
+            }),
+            Body::OtherJson | Body::Text | Body::Bytes => None,
+        };
+        if let Some(range) = range {
+            line.splice(range, id.get().bytes());
+        }
+        ended(line, end)
+    }
+
+    fn differ(&mut self, message: &str, on_tape: Option<String>, sent: Option<String>) {
+        self.differences.push(Difference { message: message.to_owned(), place: String::new(), on_tape, sent });
+    }
+}
+
+/// Links each client's request to its answer, and each line of the server to the client's line that it belongs to.
+fn links(entries: &[Entry]) -> Vec<Option<usize>> {
+    let mut linked = vec![None; entries.len()];
+    let mut unanswered: BTreeMap<RpcId, usize> = BTreeMap::new();
+    let mut asked: BTreeMap<RpcId, Option<String>> = BTreeMap::new();
+    let mut last_move: Option<usize> = None;
+    let mut last_move_of: BTreeMap<String, usize> = BTreeMap::new();
+    for (index, entry) in entries.iter().enumerate() {
+        let mut moves = |thread: Option<&String>| {
+            last_move = Some(index);
+            if let Some(thread) = thread {
+                last_move_of.insert(thread.clone(), index);
+            }
+        };
+        match (entry.from, &entry.kind) {
+            (Side::Client, EntryKind::Request { method, id }) => {
+                unanswered.insert(id.clone(), index);
+                if !only_looks(method) {
+                    moves(entry.thread.as_ref());
+                }
+            }
+            (Side::Client, EntryKind::Response { id }) => moves(asked.remove(id).flatten().as_ref()),
+            (Side::Client, EntryKind::Notification { .. } | EntryKind::Other) => moves(entry.thread.as_ref()),
+            (Side::Server, EntryKind::Response { id }) => {
+                if let Some(request) = unanswered.remove(id) {
+                    linked[request] = Some(index);
+                    linked[index] = Some(request);
+                    let method = entries[request].kind.method().unwrap_or_default();
+                    if let (Some(thread), false) = (&entry.thread, only_looks(method)) {
+                        last_move_of.entry(thread.clone()).or_insert(request);
+                    }
+                }
+            }
+            (Side::Server, kind) => {
+                if let EntryKind::Request { id, .. } = kind {
+                    asked.insert(id.clone(), entry.thread.clone());
+                }
+                let of_thread = entry.thread.as_ref().and_then(|thread| last_move_of.get(thread).copied());
+                linked[index] = of_thread.or(last_move);
+            }
+        }
+    }
+    linked
+}
+
+/// Whether a request only looks at something, by the last word of its method.
+fn only_looks(method: &str) -> bool {
+    matches!(method.rsplit('/').next(), Some("list" | "read" | "get" | "search" | "searchOccurrences" | "status"))
+}
+
+fn params_of(line: &[u8]) -> Value {
+    let Body::Message(message) = Body::parse(line) else { return Value::Null };
+    let params = message.params.or(message.result).or(message.error);
+    params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null)
+}
+
+fn mapped(mapping: &Mapping, line: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(line) {
+        Ok(text) => mapping.applied(text).into_bytes(),
+        Err(_) => line.to_vec(),
+    }
+}
+
+fn ended(mut line: Vec<u8>, end: LineEnd) -> Vec<u8> {
+    if end == LineEnd::Newline {
+        line.push(b'\n');
+    }
+    line
+}
+
+fn error(id: &RawValue, why: &str) -> Vec<u8> {
+    let message = Value::String(format!("codex-shim replay: {why}"));
+    format!("{{\"id\":{},\"error\":{{\"code\":{NOT_ON_TAPE},\"message\":{message}}}}}\n", id.get()).into_bytes()
+}
+
+/// A line of the tape, short.
+fn told(entry: &Entry) -> String {
+    match &entry.kind {
+        EntryKind::Request { method, id } => format!("{method}, request {id}"),
+        EntryKind::Notification { method } => method.clone(),
+        EntryKind::Response { id } => format!("the answer to request {id}"),
+        EntryKind::Other => "a line that is no message".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{FORMAT, Header, ServerOrigin};
+    use crate::replay::tape::thread_of;
+
+    /// A tape from lines marked `>` client and `<` server, a millisecond apart; `>!METHOD ID` is one that was omitted.
+    fn tape(script: &[&str]) -> Tape {
+        let header = Header {
+            journal: FORMAT,
+            session: String::new(),
+            generation: String::new(),
+            segment: 1,
+            at: 0,
+            argv: Vec::new(),
+            cwd: String::new(),
+            codex: ServerOrigin { path: String::new() },
+            shim: String::new(),
+        };
+        let entries = script.iter().zip(1u64..).map(|(line, number)| {
+            let (side, text) = line.split_at(1);
+            let from = if side == ">" { Side::Client } else { Side::Server };
+            let bytes = text.as_bytes().to_vec();
+            let (kind, thread) = (EntryKind::of(&bytes), thread_of(&bytes));
+            Entry { at_us: number * 1_000, from, bytes: Some(bytes), end: LineEnd::Newline, kind, thread }
+        });
+        Tape { header, entries: entries.collect() }
+    }
+
+    const TURN: [&str; 12] = [
+        r#">{"id":0,"method":"initialize","params":{"clientInfo":{"name":"a"}}}"#,
+        r#"<{"id":0,"result":{"userAgent":"a/1"}}"#,
+        r#">{"id":1,"method":"thread/start","params":{"cwd":"/tape"}}"#,
+        r#"<{"id":1,"result":{"thread":{"id":"T"},"cwd":"/tape"}}"#,
+        r#">{"id":2,"method":"turn/start","params":{"threadId":"T","input":[{"text":"hi"}]}}"#,
+        r#"<{"id":2,"result":{"turn":{}}}"#,
+        r#"<{"id":0,"method":"ask","params":{"threadId":"T"}}"#,
+        r#">{"id":3,"method":"thread/list","params":{}}"#,
+        r#"<{"id":3,"result":{"data":[]}}"#,
+        r#"<{"method":"note","params":{"threadId":"T"}}"#,
+        r#">{"id":0,"result":{"decision":"accept"}}"#,
+        r#"<{"method":"turn/completed","params":{"threadId":"T"}}"#,
+    ];
+
+    /// Plays client lines against a tape; what is said to each, joined by ` | `.
+    fn play(player: &mut Player, lines: &[&str]) -> Vec<String> {
+        let said = |said: Vec<Said>| {
+            let lines = said.iter().map(|said| String::from_utf8_lossy(&said.bytes).trim_end().to_owned());
+            lines.collect::<Vec<_>>().join(" | ")
+        };
+        lines.iter().map(|line| said(player.take(line.as_bytes()))).collect()
+    }
+
+    #[test]
+    fn a_client_that_does_the_same_gets_the_same() {
+        let mut player = Player::new(tape(&TURN), Strictness::Strict);
+        let lines: Vec<&str> = TURN.iter().filter_map(|line| line.strip_prefix('>')).collect();
+        let said = play(&mut player, &lines);
+        assert_eq!(said[2], format!("{} | {} | {}", &TURN[5][1..], &TURN[6][1..], &TURN[9][1..]));
+        assert_eq!(said[3], &TURN[8][1..]);
+        assert_eq!(said[4], &TURN[11][1..]);
+        assert_eq!((player.differences(), player.unsent()), (&[][..], vec![]));
+    }
+
+    #[test]
+    fn ids_are_the_client_s_and_paths_are_mapped() {
+        let mut player = Player::new(tape(&TURN), Strictness::Strict);
+        let said = play(
+            &mut player,
+            &[
+                r#"{"method":"initialize","id":"req-1","params":{"clientInfo":{"name":"a"}}}"#,
+                r#"{"method":"thread/start","id":"req-2","params":{"cwd":"/now"}}"#,
+            ],
+        );
+        assert_eq!(said[0], r#"{"id":"req-1","result":{"userAgent":"a/1"}}"#);
+        assert_eq!(said[1], r#"{"id":"req-2","result":{"thread":{"id":"T"},"cwd":"/now"}}"#);
+    }
+
+    #[test]
+    fn a_look_may_be_left_out_and_an_answer_may_not() {
+        let mut player = Player::new(tape(&TURN), Strictness::Lenient);
+        let said = play(
+            &mut player,
+            &[
+                r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"b"}}}"#,
+                r#"{"id":1,"method":"thread/start","params":{"cwd":"/tape"}}"#,
+                r#"{"id":2,"method":"turn/start","params":{"threadId":"T","input":[{"text":"other words"}]}}"#,
+                r#"{"id":0,"result":{"decision":"decline"}}"#,
+            ],
+        );
+        assert!(said[2].ends_with(&TURN[9][1..]), "{}", said[2]);
+        assert!(!said[2].contains("turn/completed"));
+        assert_eq!(said[3], &TURN[11][1..]);
+        assert_eq!(player.differences().len(), 3);
+        assert_eq!(player.unsent().len(), 1);
+    }
+
+    #[test]
+    fn what_is_asked_again_is_answered_again_and_what_is_not_there_is_refused() {
+        let mut player = Player::new(tape(&TURN), Strictness::Lenient);
+        let said = play(
+            &mut player,
+            &[
+                r#"{"id":7,"method":"thread/list","params":{}}"#,
+                r#"{"id":8,"method":"thread/list","params":{}}"#,
+                r#"{"id":9,"method":"model/list"}"#,
+            ],
+        );
+        assert_eq!(said[0], r#"{"id":7,"result":{"data":[]}}"#);
+        assert_eq!(said[1], r#"{"id":8,"result":{"data":[]}}"#);
+        let refused = r#"{"id":9,"error":{"code":-32050,"message":"codex-shim replay: the tape has no model/list"}}"#;
+        assert_eq!(said[2], refused);
+    }
+
+    #[test]
+    fn a_strict_player_refuses_what_differs() {
+        let mut player = Player::new(tape(&TURN), Strictness::Strict);
+        let said = play(&mut player, &[r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"b"}}}"#]);
+        assert!(said[0].contains("no initialize like this one"), "{}", said[0]);
+        assert_eq!(player.differences()[0].place, "params.clientInfo.name");
+    }
+
+    #[test]
+    fn what_the_tape_has_only_as_omitted_is_told() {
+        let mut tape = tape(&TURN);
+        tape.entries[1].bytes = None;
+        let mut player = Player::new(tape, Strictness::Strict);
+        let said = play(&mut player, &[&TURN[0][1..]]);
+        assert!(said[0].contains("the answer to initialize only as omitted"), "{}", said[0]);
+    }
+}

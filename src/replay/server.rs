@@ -1,0 +1,175 @@
+//! Playing a tape on stdin and stdout, as a server would: the shell around the [`Player`].
+//!
+//! A thread reads the client's lines; this one writes what is due. Nothing is said before the client has said what it
+//! stood behind on the tape.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, BufRead as _, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::mapping::Difference;
+use super::player::{Player, Said, Strictness};
+use super::tape::Tape;
+use crate::wire::LINE_BYTES_MAX;
+
+/// Client lines that are read ahead of what is said.
+const LINES_AHEAD_MAX: usize = 16;
+
+/// How fast a tape is played.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// Without waiting.
+    Max,
+    /// So many times as fast as it was recorded.
+    Times(f64),
+}
+
+impl std::str::FromStr for Pace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pace, String> {
+        let times = text.parse::<f64>().ok().filter(|times| times.is_finite() && *times > 0.0);
+        match (text, times) {
+            ("max", _) => Ok(Pace::Max),
+            (_, Some(times)) => Ok(Pace::Times(times)),
+            (_, None) => Err(format!("`{text}` is neither `max` nor a number such as 1 or 10")),
+        }
+    }
+}
+
+/// Why playing ended early.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// stdin could not be read.
+    Read(io::Error),
+    /// stdout could not be written to.
+    Write(io::Error),
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplayError::Read(error) => write!(f, "read the client's lines: {error}"),
+            ReplayError::Write(error) => write!(f, "write to the client: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ReplayError::Read(error) | ReplayError::Write(error) => Some(error),
+        }
+    }
+}
+
+/// What is to be said, in order, each with its time.
+#[derive(Debug, Default)]
+struct Schedule(VecDeque<(Instant, Vec<u8>)>);
+
+impl Schedule {
+    fn add(&mut self, pace: Pace, said: Vec<Said>) {
+        let now = Instant::now();
+        for Said { bytes, after_us } in said {
+            let wait = match pace {
+                Pace::Max => Duration::ZERO,
+                Pace::Times(times) => Duration::from_secs_f64(after_us as f64 / 1e6 / times),
+            };
+            let not_before = self.0.back().map_or(now, |(due, _)| *due);
+            self.0.push_back(((now + wait).max(not_before), bytes));
+        }
+    }
+
+    /// Writes what is due, all of it in one write where it is due at once.
+    fn write_due(&mut self, to: &mut impl Write) -> io::Result<()> {
+        let now = Instant::now();
+        let mut bytes = Vec::new();
+        while let Some((_, line)) = self.0.pop_front_if(|(due, _)| *due <= now) {
+            bytes.extend_from_slice(&line);
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        to.write_all(&bytes)?;
+        to.flush()
+    }
+
+    /// How long until something is due; `None` where nothing waits.
+    fn wait(&self) -> Option<Duration> {
+        self.0.front().map(|(due, _)| due.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Plays `tape` to the client on stdin and stdout until stdin ends. A strict player ends at the first difference.
+///
+/// Returns where the client differed; of a strict player, the lines that it never sent too.
+///
+/// # Errors
+///
+/// [`ReplayError`].
+pub fn serve(tape: Tape, strictness: Strictness, pace: Pace) -> Result<Vec<Difference>, ReplayError> {
+    // A client may end its server by SIGTERM, and codex then exits with 0.
+    let always = Arc::new(AtomicBool::new(true));
+    signal_hook::flag::register_conditional_shutdown(signal_hook::consts::SIGTERM, 0, always)
+        .map_err(ReplayError::Read)?;
+    let mut player = Player::new(tape, strictness);
+    let mut schedule = Schedule::default();
+    let mut stdout = io::stdout().lock();
+    let lines = read_lines();
+    schedule.add(pace, player.begin());
+    let mut open = true;
+    while open || !schedule.0.is_empty() {
+        schedule.write_due(&mut stdout).map_err(ReplayError::Write)?;
+        let next = match (open, schedule.wait()) {
+            (true, None) => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            (true, Some(wait)) => lines.recv_timeout(wait),
+            (false, wait) => {
+                std::thread::park_timeout(wait.unwrap_or_default());
+                Err(RecvTimeoutError::Timeout)
+            }
+        };
+        match next {
+            Ok(line) => schedule.add(pace, player.take(&line.map_err(ReplayError::Read)?)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => open = false,
+        }
+        if strictness == Strictness::Strict && !player.differences().is_empty() {
+            schedule.write_due(&mut stdout).map_err(ReplayError::Write)?;
+            return Ok(player.differences().to_vec());
+        }
+    }
+    let mut differences = player.differences().to_vec();
+    if strictness == Strictness::Strict {
+        differences.extend(player.unsent());
+    }
+    Ok(differences)
+}
+
+/// Lines of stdin without their `\n`, read on a thread of their own.
+fn read_lines() -> Receiver<io::Result<Vec<u8>>> {
+    let (send, lines) = sync_channel(LINES_AHEAD_MAX);
+    std::thread::spawn(move || read_into(&send));
+    lines
+}
+
+fn read_into(send: &SyncSender<io::Result<Vec<u8>>>) {
+    let mut stdin = io::stdin().lock();
+    loop {
+        let mut line = Vec::new();
+        let limit = LINE_BYTES_MAX as u64 + 1;
+        let read = io::Read::take(&mut stdin, limit).read_until(b'\n', &mut line);
+        line.pop_if(|last| *last == b'\n');
+        let read = match read {
+            Ok(0) => return,
+            Ok(_) => send.send(Ok(line)),
+            Err(error) => send.send(Err(error)),
+        };
+        if read.is_err() {
+            return;
+        }
+    }
+}

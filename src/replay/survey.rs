@@ -1,0 +1,208 @@
+//! What a tape holds and what it lacks, record by record.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::tape::{EntryKind, TapeError, TapeReader, TapeStep};
+use crate::journal::{Content, Origin, Record, RecordError};
+use crate::wire::{RpcId, Side};
+
+/// Faults that are named one by one; the rest are only counted.
+const FAULTS_NAMED_MAX: usize = 20;
+
+/// A record in short, for a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// `client`, `server` or `shim`.
+    pub from: &'static str,
+    /// `header`, `request`, `notification`, `response`, `text`, `omitted`, `event` or `gap`.
+    pub kind: &'static str,
+    /// The method, or what stands in its place.
+    pub method: Option<String>,
+    /// The id, as JSON.
+    pub id: Option<String>,
+    /// The thread that it is about.
+    pub thread: Option<String>,
+    /// Length of the line in bytes.
+    pub line_bytes: u64,
+}
+
+/// Sums up a record.
+///
+/// # Errors
+///
+/// [`RecordError`] where it is none.
+pub fn summary_of(record: &[u8]) -> Result<Summary, RecordError> {
+    let ours = |at_us, kind, method: String| Summary {
+        at_us,
+        from: "shim",
+        kind,
+        method: Some(method),
+        id: None,
+        thread: None,
+        line_bytes: 0,
+    };
+    Ok(match Record::parse(record)? {
+        Record::Header(header) => ours(header.at, "header", format!("codex-shim {}", header.shim)),
+        Record::Event { at_us, event, .. } => ours(at_us, "event", event.into_owned()),
+        Record::Gap { at_us, lines, reason } => ours(at_us, "gap", format!("{lines} lines: {reason}")),
+        Record::Line { at_us, from, content, .. } => {
+            let from = match from {
+                Origin::Side(side) => side.name(),
+                Origin::Shim => "shim",
+            };
+            let (kind, method, id, thread, line_bytes) = match &content {
+                Content::Omitted { reason, line_bytes, method, id } => {
+                    let method = method.as_deref().unwrap_or("a line");
+                    let id = id.map(|id| id.get().to_owned());
+                    ("omitted", Some(format!("{method} ({reason})")), id, None, *line_bytes)
+                }
+                Content::Json(_) | Content::Text(_) | Content::Bytes(_) => {
+                    let line = content.bytes().unwrap_or_default();
+                    let (kind, method, id) = named(EntryKind::of(line));
+                    (kind, method, id, super::tape::thread_of(line), line.len() as u64)
+                }
+            };
+            Summary { at_us, from, kind, method, id, thread, line_bytes }
+        }
+    })
+}
+
+fn named(kind: EntryKind) -> (&'static str, Option<String>, Option<String>) {
+    match kind {
+        EntryKind::Request { method, id } => ("request", Some(method), Some(id.to_string())),
+        EntryKind::Notification { method } => ("notification", Some(method), None),
+        EntryKind::Response { id } => ("response", None, Some(id.to_string())),
+        EntryKind::Other => ("text", None, None),
+    }
+}
+
+/// Whether a tape is whole, and what it lacks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Survey {
+    /// Version of its format; `None` where it has no header.
+    pub format: Option<u32>,
+    /// Records, all kinds.
+    pub records: u64,
+    /// Lines of the client.
+    pub client_lines: u64,
+    /// Lines of the server.
+    pub server_lines: u64,
+    /// Runs of the server.
+    pub generations: u64,
+    /// The last run has its end on record.
+    pub ended: bool,
+    /// The last record was cut off.
+    pub torn: bool,
+    /// Lines that could not be written when they passed.
+    pub gap_lines: u64,
+    /// Lines left out as secret.
+    pub omitted_secret: u64,
+    /// Lines left out as too long.
+    pub omitted_size: u64,
+    /// Requests of the client that have no answer.
+    pub unanswered_by_server: Vec<String>,
+    /// Requests of the server that have no answer.
+    pub unanswered_by_client: Vec<String>,
+    /// What is no record, with its line; at most [`FAULTS_NAMED_MAX`] of them.
+    pub faults: Vec<String>,
+    /// All of what is no record, counted.
+    pub faults_counted: u64,
+}
+
+impl Survey {
+    /// Surveys the tape at `path`, a record at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`TapeError::Io`]; a record that cannot be read is a fault in the survey.
+    pub fn of(path: &Path) -> Result<Survey, TapeError> {
+        let mut reader = TapeReader::open(path)?;
+        let mut survey = Survey::default();
+        let mut open = [BTreeMap::new(), BTreeMap::new()];
+        loop {
+            match reader.step()? {
+                TapeStep::Record { line, bytes } => survey.add(line, bytes, &mut open),
+                TapeStep::Torn => survey.torn = true,
+                TapeStep::End => break,
+            }
+            if survey.torn {
+                break;
+            }
+        }
+        let told =
+            |open: BTreeMap<RpcId, String>| open.into_iter().map(|(id, method)| format!("{method}, request {id}"));
+        let [by_client, by_server] = open;
+        survey.unanswered_by_server = told(by_client).collect();
+        survey.unanswered_by_client = told(by_server).collect();
+        Ok(survey)
+    }
+
+    /// Every record is there, as it was made.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.format.is_some() && !self.torn && self.gap_lines == 0 && self.faults_counted == 0
+    }
+
+    /// `open` are the requests that wait for an answer, by the side that made them.
+    fn add(&mut self, line: u64, bytes: &[u8], open: &mut [BTreeMap<RpcId, String>; 2]) {
+        self.records += 1;
+        let record = match Record::parse(bytes) {
+            Ok(record) => record,
+            Err(error) => {
+                self.faults_counted += 1;
+                if self.faults.len() < FAULTS_NAMED_MAX {
+                    self.faults.push(format!("line {line}: {error}"));
+                }
+                return;
+            }
+        };
+        if self.format.is_none() && !matches!(record, Record::Header(_)) {
+            self.faults_counted += 1;
+            self.faults.push(format!("line {line}: a record before the header"));
+        }
+        match record {
+            Record::Header(header) => {
+                self.format = self.format.max(Some(header.journal));
+                self.generations += u64::from(header.segment == 1 || self.generations == 0);
+                self.ended = false;
+            }
+            Record::Gap { lines, .. } => self.gap_lines += lines,
+            Record::Event { event, .. } => self.ended |= event == "generation_ended",
+            Record::Line { from: Origin::Shim, .. } => {}
+            Record::Line { from: Origin::Side(side), content, .. } => self.add_line(side, &content, open),
+        }
+    }
+
+    fn add_line(&mut self, side: Side, content: &Content<'_>, open: &mut [BTreeMap<RpcId, String>; 2]) {
+        let [by_client, by_server] = open;
+        let (lines, asked_here, asked_there) = match side {
+            Side::Client => (&mut self.client_lines, by_client, by_server),
+            Side::Server => (&mut self.server_lines, by_server, by_client),
+        };
+        *lines += 1;
+        let kind = match content {
+            Content::Omitted { reason, method, id, .. } => {
+                let counted = if reason == "size" { &mut self.omitted_size } else { &mut self.omitted_secret };
+                *counted += 1;
+                match (method, id.map(RpcId::from_raw)) {
+                    (Some(method), Some(id)) => EntryKind::Request { method: method.to_string(), id },
+                    (None, Some(id)) => EntryKind::Response { id },
+                    (_, None) => EntryKind::Other,
+                }
+            }
+            Content::Json(_) | Content::Text(_) | Content::Bytes(_) => {
+                EntryKind::of(content.bytes().unwrap_or_default())
+            }
+        };
+        match kind {
+            EntryKind::Request { method, id } => drop(asked_here.insert(id, method)),
+            EntryKind::Response { id } => drop(asked_there.remove(&id)),
+            EntryKind::Notification { .. } | EntryKind::Other => {}
+        }
+    }
+}

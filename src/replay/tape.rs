@@ -1,0 +1,269 @@
+//! Reading a tape: a journal file, finished or cut off, of this format or an older one.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::journal::{Content, Header, Origin, Record, RecordError};
+use crate::wire::{Body, LineEnd, Message, RpcId, Side};
+
+/// Buffer of a reader, in bytes; a longer record makes it grow for its time.
+const READ_BYTES: usize = 256 << 10;
+
+/// Why a tape cannot be read.
+#[derive(Debug)]
+pub enum TapeError {
+    /// The file cannot be opened or read.
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What came of it.
+        source: io::Error,
+    },
+    /// A line of it is no record that we can read.
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        source: RecordError,
+    },
+    /// Its first record is no header, so it is no tape.
+    NoHeader {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl fmt::Display for TapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TapeError::Io { path, source } => write!(f, "read {}: {source}", path.display()),
+            TapeError::Record { path, line, source } => write!(f, "{}, line {line}: {source}", path.display()),
+            TapeError::NoHeader { path } => {
+                write!(f, "{} is no tape: it does not begin with the header of a journal", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for TapeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TapeError::Io { source, .. } => Some(source),
+            TapeError::Record { source, .. } => Some(source),
+            TapeError::NoHeader { .. } => None,
+        }
+    }
+}
+
+/// What a reader finds next.
+#[derive(Debug)]
+pub enum TapeStep<'a> {
+    /// A line of the file, without its `\n`.
+    Record {
+        /// Which line, from 1.
+        line: u64,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// What stands at the end without a `\n`: a record that was cut off.
+    Torn,
+    /// The end.
+    End,
+}
+
+/// Reads a tape from its start to its end, a record at a time.
+#[derive(Debug)]
+pub struct TapeReader {
+    path: PathBuf,
+    input: BufReader<File>,
+    line: u64,
+    buffer: Vec<u8>,
+}
+
+impl TapeReader {
+    /// Opens the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`TapeError::Io`].
+    pub fn open(path: &Path) -> Result<TapeReader, TapeError> {
+        let input = File::open(path).map_err(|source| TapeError::Io { path: path.to_owned(), source })?;
+        Ok(TapeReader {
+            path: path.to_owned(),
+            input: BufReader::with_capacity(READ_BYTES, input),
+            line: 0,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// The next record.
+    ///
+    /// # Errors
+    ///
+    /// [`TapeError::Io`].
+    pub fn step(&mut self) -> Result<TapeStep<'_>, TapeError> {
+        self.buffer.clear();
+        let read = self.input.read_until(b'\n', &mut self.buffer);
+        read.map_err(|source| TapeError::Io { path: self.path.clone(), source })?;
+        self.line += 1;
+        Ok(match self.buffer.split_last() {
+            None => TapeStep::End,
+            Some((b'\n', bytes)) => TapeStep::Record { line: self.line, bytes },
+            Some(_) => TapeStep::Torn,
+        })
+    }
+}
+
+/// A line of a tape, as far as a player needs to know it.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// Who wrote it.
+    pub from: Side,
+    /// The line without its `\n`; `None` where it is not on the tape.
+    pub bytes: Option<Vec<u8>>,
+    /// How it ended.
+    pub end: LineEnd,
+    /// What it is.
+    pub kind: EntryKind,
+    /// The thread that it is about.
+    pub thread: Option<String>,
+}
+
+/// What a line is, by the protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A request.
+    Request {
+        /// Its method.
+        method: String,
+        /// Its id.
+        id: RpcId,
+    },
+    /// A notification.
+    Notification {
+        /// Its method.
+        method: String,
+    },
+    /// The answer to a request of the other side.
+    Response {
+        /// The request's id.
+        id: RpcId,
+    },
+    /// Anything else.
+    Other,
+}
+
+impl EntryKind {
+    /// The kind of a line.
+    #[must_use]
+    pub fn of(line: &[u8]) -> EntryKind {
+        match Body::parse(line) {
+            Body::Message(message) => EntryKind::of_message(&message),
+            Body::OtherJson | Body::Text | Body::Bytes => EntryKind::Other,
+        }
+    }
+
+    fn of_message(message: &Message<'_>) -> EntryKind {
+        match (message.method.as_deref(), message.id) {
+            (Some(method), Some(id)) => EntryKind::Request { method: method.to_owned(), id: RpcId::from_raw(id) },
+            (Some(method), None) => EntryKind::Notification { method: method.to_owned() },
+            (None, Some(id)) => EntryKind::Response { id: RpcId::from_raw(id) },
+            (None, None) => EntryKind::Other,
+        }
+    }
+
+    /// The method, where there is one.
+    #[must_use]
+    pub fn method(&self) -> Option<&str> {
+        match self {
+            EntryKind::Request { method, .. } | EntryKind::Notification { method } => Some(method),
+            EntryKind::Response { .. } | EntryKind::Other => None,
+        }
+    }
+}
+
+/// A tape, read for playing.
+#[derive(Debug)]
+pub struct Tape {
+    /// Its header.
+    pub header: Header,
+    /// Its lines, in order; what we did ourselves is left out.
+    pub entries: Vec<Entry>,
+}
+
+impl Tape {
+    /// Reads the tape at `path`. A record that was cut off at the end is passed over.
+    ///
+    /// # Errors
+    ///
+    /// [`TapeError`].
+    pub fn load(path: &Path) -> Result<Tape, TapeError> {
+        let mut reader = TapeReader::open(path)?;
+        let (mut header, mut entries) = (None, Vec::new());
+        loop {
+            let (line, bytes) = match reader.step()? {
+                TapeStep::Record { line, bytes } => (line, bytes),
+                TapeStep::Torn | TapeStep::End => break,
+            };
+            let record =
+                Record::parse(bytes).map_err(|source| TapeError::Record { path: path.to_owned(), line, source })?;
+            match record {
+                Record::Header(first) => header = header.or(Some(first)),
+                _ if header.is_none() => return Err(TapeError::NoHeader { path: path.to_owned() }),
+                Record::Line { at_us, from: Origin::Side(from), content, end } => {
+                    entries.push(entry(at_us, from, &content, end));
+                }
+                Record::Line { from: Origin::Shim, .. } | Record::Event { .. } | Record::Gap { .. } => {}
+            }
+        }
+        let header = header.ok_or_else(|| TapeError::NoHeader { path: path.to_owned() })?;
+        Ok(Tape { header, entries })
+    }
+}
+
+fn entry(at_us: u64, from: Side, content: &Content<'_>, end: LineEnd) -> Entry {
+    let bytes = content.bytes().map(<[u8]>::to_vec);
+    let (kind, thread) = match (&bytes, content) {
+        (Some(bytes), _) => (EntryKind::of(bytes), thread_of(bytes)),
+        (None, Content::Omitted { method, id, .. }) => {
+            let id = id.map(RpcId::from_raw);
+            let kind = match (method.as_deref(), id) {
+                (Some(method), Some(id)) => EntryKind::Request { method: method.to_owned(), id },
+                (Some(method), None) => EntryKind::Notification { method: method.to_owned() },
+                (None, Some(id)) => EntryKind::Response { id },
+                (None, None) => EntryKind::Other,
+            };
+            (kind, None)
+        }
+        (None, Content::Json(_) | Content::Text(_) | Content::Bytes(_)) => (EntryKind::Other, None),
+    };
+    Entry { at_us, from, bytes, end, kind, thread }
+}
+
+/// The thread that a message is about: named by its parameters, or the one that an answer brings.
+#[must_use]
+pub(super) fn thread_of(line: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(rename = "threadId", alias = "conversationId", default)]
+        thread_id: Option<String>,
+        #[serde(default)]
+        thread: Option<Thread>,
+    }
+    #[derive(Deserialize)]
+    struct Thread {
+        id: String,
+    }
+    let Body::Message(message) = Body::parse(line) else { return None };
+    let named: Named = serde_json::from_str(message.params.or(message.result).map(RawValue::get)?).ok()?;
+    named.thread_id.or(named.thread.map(|thread| thread.id))
+}
