@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::config::{SessionName, parse_bool, parse_duration};
+use crate::replay::Pace;
 
 /// Stand between a client and `codex app-server`: change not one byte, have every line on record
 ///
@@ -52,6 +53,114 @@ Examples:
   codex-shim config
   CODEX_SHIM_EXIT_GRACE=3s codex-shim config --json")]
     Config(ConfigArguments),
+    /// Export, show and check recordings
+    #[command(subcommand)]
+    Tape(TapeTool),
+    /// Play a recording as a server on stdin and stdout
+    #[command(after_long_help = "\
+A client's requests are matched to the tape by method and parameters; ids, paths and times may differ. Answers carry the
+client's ids; everything else that the server said goes out where it stood between the client's lines. What the tape does
+not have is answered with a JSON-RPC error that says so. Differences are told on stderr at the end.
+
+Examples:
+  codex-shim replay fixtures/tapes/plain_turn.jsonl
+  codex-shim replay --strict session.jsonl          a difference is an error: it is shown, and the status is 1
+  codex-shim replay --speed 1 session.jsonl         as slowly as it was recorded")]
+    Replay(ReplayArguments),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TapeTool {
+    /// Write a session's recording as a tape with nothing of this machine in it
+    ///
+    /// Paths, names, ids and times are replaced, each by the same thing wherever it stands. Without --generation, the
+    /// last run of the session is written.
+    #[command(after_long_help = "\
+Examples:
+  codex-shim tape export -o turn.jsonl
+  codex-shim tape export work --thread 0192… --redact -o turn.jsonl")]
+    Export(ExportArguments),
+    /// List what is on a tape or in a session's journal
+    #[command(after_long_help = "\
+Examples:
+  codex-shim tape show turn.jsonl
+  codex-shim tape show work --method approval
+  codex-shim tape show work --follow --from server
+  codex-shim tape show turn.jsonl --record 12        that one in full")]
+    Show(ShowArguments),
+    /// Tell whether a tape is whole, and what it lacks
+    #[command(after_long_help = "\
+Examples:
+  codex-shim tape check turn.jsonl")]
+    Check(CheckArguments),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExportArguments {
+    /// The session, or a unique beginning of its name
+    #[arg(value_name = "SESSION")]
+    pub(super) session: Option<String>,
+    /// Only this thread, and what belongs to none
+    #[arg(long, value_name = "THREAD")]
+    pub(super) thread: Option<String>,
+    /// This run of the server, as in the names of the journal's files
+    #[arg(long, value_name = "GENERATION")]
+    pub(super) generation: Option<String>,
+    /// Mask what looks like a key or a token
+    #[arg(long)]
+    pub(super) redact: bool,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ShowArguments {
+    /// A tape's file, or a session or a unique beginning of its name
+    #[arg(value_name = "FILE|SESSION")]
+    pub(super) source: Option<String>,
+    /// Only what this side wrote: client, server or shim
+    #[arg(long, value_name = "SIDE", value_parser = ["client", "server", "shim"])]
+    pub(super) from: Option<String>,
+    /// Only this kind
+    #[arg(long, value_name = "KIND", value_parser = ["request", "notification", "response", "text", "omitted", "event", "gap"])]
+    pub(super) kind: Option<String>,
+    /// Only where the method has this in it
+    #[arg(long, value_name = "WORD")]
+    pub(super) method: Option<String>,
+    /// Only this thread
+    #[arg(long, value_name = "THREAD")]
+    pub(super) thread: Option<String>,
+    /// Only the record of this number, in full
+    #[arg(long, value_name = "N")]
+    pub(super) record: Option<u64>,
+    /// Go on with what is recorded from now on
+    #[arg(short, long)]
+    pub(super) follow: bool,
+    /// Print one JSON document a line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArguments {
+    /// The tape
+    pub(super) file: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReplayArguments {
+    /// The tape
+    pub(super) file: PathBuf,
+    /// How fast: max, or a number of times as fast as it was recorded
+    #[arg(long, value_name = "SPEED", default_value = "max")]
+    pub(super) speed: Pace,
+    /// Take a difference from the tape as an error
+    #[arg(long)]
+    pub(super) strict: bool,
 }
 
 #[derive(Debug, Args)]

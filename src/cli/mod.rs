@@ -6,6 +6,9 @@
 mod args;
 mod config_tool;
 mod dispatch;
+mod replay_tool;
+mod tape_export;
+mod tape_tool;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
@@ -20,6 +23,8 @@ use dispatch::Invocation;
 
 /// Exit status where what was asked for failed.
 const FAILED: i32 = 1;
+/// Exit status where there is no such session.
+const NO_SUCH_SESSION: i32 = 3;
 /// Exit status of a shell for a command that cannot be run.
 const CANNOT_RUN: i32 = 126;
 /// Exit status of a shell for a command that is not there.
@@ -39,6 +44,8 @@ pub fn main() -> i32 {
         Invocation::Tool => match Arguments::try_parse() {
             Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
+            Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
+            Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay),
             Err(error) => {
                 // Help goes to stdout with status 0, a wrong usage to stderr with 2.
                 let _ = error.print();

@@ -1,0 +1,42 @@
+//! `codex-shim replay`: plays a tape as a server.
+
+use super::args::ReplayArguments;
+use super::{FAILED, say};
+use crate::replay::{Difference, Strictness, Tape, serve};
+
+/// Differences that are shown in full.
+const SHOWN_MAX: usize = 20;
+
+/// Plays the tape; differences are told on stderr, and make a strict player fail.
+pub(super) fn run(arguments: &ReplayArguments) -> i32 {
+    let strictness = if arguments.strict { Strictness::Strict } else { Strictness::Lenient };
+    let tape = match Tape::load(&arguments.file) {
+        Ok(tape) => tape,
+        Err(error) => {
+            say(&format!("{error}; `codex-shim tape check` tells more"));
+            return FAILED;
+        }
+    };
+    match serve(tape, strictness, arguments.speed) {
+        Ok(differences) if differences.is_empty() => 0,
+        Ok(differences) => {
+            tell(&differences);
+            if arguments.strict { FAILED } else { 0 }
+        }
+        Err(error) => {
+            say(&error.to_string());
+            FAILED
+        }
+    }
+}
+
+fn tell(differences: &[Difference]) {
+    let count = differences.len();
+    say(&format!("the client differs from the tape in {count} place{}", if count == 1 { "" } else { "s" }));
+    for difference in differences.iter().take(SHOWN_MAX) {
+        say(&difference.to_string());
+    }
+    if count > SHOWN_MAX {
+        say(&format!("and {} more", count - SHOWN_MAX));
+    }
+}

@@ -1,0 +1,233 @@
+//! `codex-shim tape`: recordings, listed and checked. Export stands in [`super::tape_export`].
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::args::{CheckArguments, ShowArguments, TapeTool};
+use super::{FAILED, NO_SUCH_SESSION, say, tape_export};
+use crate::config::{Environment, Flags, Settings};
+use crate::journal::Record;
+use crate::journal::reader::{Reader, Step};
+use crate::replay::{Summary, Survey, TapeReader, TapeStep, summary_of};
+
+/// How often a live journal is looked at.
+const FOLLOW_EVERY: Duration = Duration::from_millis(100);
+
+/// Widest method in the list; a longer one pushes the rest of its line.
+const METHOD_COLUMNS: usize = 40;
+
+/// Runs one of the tools.
+pub(super) fn run(tool: TapeTool, environment: &Environment) -> i32 {
+    match tool {
+        TapeTool::Export(arguments) => match session_dir(arguments.session.as_deref(), environment) {
+            Ok(session) => tape_export::run(&arguments, &session, environment),
+            Err(why) => no_session(&why),
+        },
+        TapeTool::Show(arguments) => show(&arguments, environment),
+        TapeTool::Check(arguments) => check(&arguments),
+    }
+}
+
+fn no_session(why: &str) -> i32 {
+    say(why);
+    NO_SUCH_SESSION
+}
+
+fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
+    let file = arguments.source.as_deref().map(Path::new).filter(|path| path.is_file());
+    let mut records = match file {
+        Some(path) => match TapeReader::open(path) {
+            Ok(reader) => Records::Tape(reader),
+            Err(error) => {
+                say(&error.to_string());
+                return FAILED;
+            }
+        },
+        None => match session_dir(arguments.source.as_deref(), environment) {
+            Ok(session) => Records::Journal(Reader::new(&session.join("journal"), None)),
+            Err(why) => return no_session(&why),
+        },
+    };
+    match list(&mut records, arguments) {
+        Ok(()) => 0,
+        // The reader of our output has had enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(error) => {
+            say(&error.to_string());
+            FAILED
+        }
+    }
+}
+
+/// A tape or a journal, read record by record.
+enum Records {
+    Tape(TapeReader),
+    Journal(Reader),
+}
+
+impl Records {
+    fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self {
+            Records::Tape(reader) => match reader.step().map_err(io::Error::other)? {
+                TapeStep::Record { bytes, .. } => Ok(Some(bytes.to_vec())),
+                TapeStep::Torn | TapeStep::End => Ok(None),
+            },
+            Records::Journal(reader) => loop {
+                match reader.step()? {
+                    Step::Record { bytes, .. } => return Ok(Some(bytes.to_vec())),
+                    Step::Lost { at } => say(&format!("{} was removed before it was read", at.segment)),
+                    Step::End => return Ok(None),
+                }
+            },
+        }
+    }
+}
+
+fn list(records: &mut Records, arguments: &ShowArguments) -> io::Result<()> {
+    let mut output = io::BufWriter::new(io::stdout().lock());
+    let (mut number, mut began_us) = (0, None);
+    loop {
+        let Some(record) = records.next()? else {
+            output.flush()?;
+            if !arguments.follow {
+                return Ok(());
+            }
+            std::thread::park_timeout(FOLLOW_EVERY);
+            continue;
+        };
+        number += 1;
+        if let Some(wanted) = arguments.record {
+            if number == wanted {
+                output.write_all(&full_text(&record))?;
+                return output.flush();
+            }
+            continue;
+        }
+        let summary = match summary_of(&record) {
+            Ok(summary) => summary,
+            Err(error) => {
+                say(&format!("record {number}: {error}"));
+                continue;
+            }
+        };
+        let after_us = summary.at_us.saturating_sub(*began_us.get_or_insert(summary.at_us));
+        if !wanted(&summary, arguments) {
+            continue;
+        }
+        let line = if arguments.json { as_json(number, &summary) } else { as_row(number, after_us, &summary) };
+        writeln!(output, "{line}")?;
+    }
+}
+
+fn wanted(summary: &Summary, arguments: &ShowArguments) -> bool {
+    let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
+    let has_word = |word: &str| summary.method.as_deref().is_some_and(|method| method.contains(word));
+    is(&arguments.from, summary.from)
+        && is(&arguments.kind, summary.kind)
+        && arguments.method.as_deref().is_none_or(has_word)
+        && arguments.thread.as_deref().is_none_or(|thread| summary.thread.as_deref() == Some(thread))
+}
+
+fn as_json(number: u64, summary: &Summary) -> String {
+    let mut document = json!(summary);
+    document["record"] = json!(number);
+    document.to_string()
+}
+
+/// `12   0.123  → request       turn/start   id 2   214 B`
+fn as_row(number: u64, after_us: u64, summary: &Summary) -> String {
+    let arrow = match summary.from {
+        "client" => "→",
+        "server" => "←",
+        _ => "·",
+    };
+    let method = printable(summary.method.as_deref().unwrap_or_default());
+    let id = summary.id.as_deref().map(|id| format!("id {}", printable(id))).unwrap_or_default();
+    let size = if summary.from == "shim" { String::new() } else { format!("{} B", summary.line_bytes) };
+    let seconds = after_us as f64 / 1e6;
+    let kind = summary.kind;
+    format!("{number:>6} {seconds:>9.3}  {arrow} {kind:<12}  {method:<METHOD_COLUMNS$}  {id:<10} {size:>10}")
+        .trim_end()
+        .to_owned()
+}
+
+/// What a peer wrote, without anything that a terminal would act on.
+fn printable(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+}
+
+/// The line that a record holds, as it was; of another record, the record.
+fn full_text(record: &[u8]) -> Vec<u8> {
+    let mut text = match Record::parse(record) {
+        Ok(Record::Line { content, .. }) => content.bytes().unwrap_or(record).to_vec(),
+        Ok(Record::Header(_) | Record::Event { .. } | Record::Gap { .. }) | Err(_) => record.to_vec(),
+    };
+    text.push(b'\n');
+    text
+}
+
+fn check(arguments: &CheckArguments) -> i32 {
+    let survey = match Survey::of(&arguments.file) {
+        Ok(survey) => survey,
+        Err(error) => {
+            say(&error.to_string());
+            return FAILED;
+        }
+    };
+    let whole = survey.is_whole();
+    let text = if arguments.json {
+        let mut document = json!(survey);
+        document["whole"] = json!(whole);
+        format!("{document}\n")
+    } else {
+        told(&survey)
+    };
+    let printed = io::stdout().write_all(text.as_bytes());
+    if printed.is_ok() && whole { 0 } else { FAILED }
+}
+
+fn told(survey: &Survey) -> String {
+    let mut lines = vec![if survey.is_whole() { "whole".to_owned() } else { "NOT whole".to_owned() }];
+    let mut row = |name: &str, value: String| lines.push(format!("  {name:<22} {value}"));
+    row("format", survey.format.map_or_else(|| "no header: not a tape".to_owned(), |format| format.to_string()));
+    row("records", survey.records.to_string());
+    row("lines of the client", survey.client_lines.to_string());
+    row("lines of the server", survey.server_lines.to_string());
+    row("runs of the server", survey.generations.to_string());
+    row("end of the run", if survey.ended { "on record" } else { "not on record" }.to_owned());
+    row("last record", if survey.torn { "cut off" } else { "complete" }.to_owned());
+    row("lines missing", survey.gap_lines.to_string());
+    row("left out as secret", survey.omitted_secret.to_string());
+    row("left out as too long", survey.omitted_size.to_string());
+    row("without an answer", (survey.unanswered_by_server.len() + survey.unanswered_by_client.len()).to_string());
+    for request in &survey.unanswered_by_server {
+        row("", format!("of the client: {}", printable(request)));
+    }
+    for request in &survey.unanswered_by_client {
+        row("", format!("of the server: {}", printable(request)));
+    }
+    for fault in &survey.faults {
+        row("fault", printable(fault));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The folder of the session that is meant: by a unique beginning of its name, else the only one.
+fn session_dir(wanted: Option<&str>, environment: &Environment) -> Result<PathBuf, String> {
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let home = settings.home.value.ok_or("no state folder: set CODEX_SHIM_HOME")?;
+    let sessions = home.join("sessions");
+    let entries = std::fs::read_dir(&sessions).map_err(|error| format!("read {}: {error}", sessions.display()))?;
+    let names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    let begins: Vec<&String> = names.iter().filter(|name| name.starts_with(wanted.unwrap_or_default())).collect();
+    let exact = names.iter().find(|name| Some(name.as_str()) == wanted);
+    match (exact, begins.as_slice()) {
+        (Some(name), _) => Ok(sessions.join(name)),
+        (None, [name]) => Ok(sessions.join(name)),
+        (None, []) => Err(format!("no session begins with `{}`", wanted.unwrap_or_default())),
+        (None, several) => Err(format!("{} sessions are meant; name one of them", several.len())),
+    }
+}

@@ -1,0 +1,101 @@
+//! Which records of a recording belong to one thread.
+
+use std::collections::BTreeMap;
+
+use super::tape::{EntryKind, thread_of};
+use crate::journal::{Content, Origin, Record};
+use crate::wire::{RpcId, Side};
+
+/// Chooses the records of one thread, and those that belong to none. Look at every record in order, then ask.
+#[derive(Debug)]
+pub struct Selection {
+    thread: Option<String>,
+    keeps: Vec<bool>,
+    /// Requests that wait for their answers, with their records, by the side that made them.
+    by_client: BTreeMap<RpcId, usize>,
+    by_server: BTreeMap<RpcId, usize>,
+}
+
+impl Selection {
+    /// Chooses what is of `thread`; of no thread in particular, everything.
+    #[must_use]
+    pub fn new(thread: Option<String>) -> Selection {
+        Selection { thread, keeps: Vec::new(), by_client: BTreeMap::new(), by_server: BTreeMap::new() }
+    }
+
+    /// Looks at the next record.
+    pub fn look(&mut self, record: &[u8]) {
+        let number = self.keeps.len();
+        self.keeps.push(true);
+        let Some(wanted) = &self.thread else { return };
+        let Ok(Record::Line { from: Origin::Side(side), content, .. }) = Record::parse(record) else { return };
+        let (kind, thread) = match &content {
+            Content::Omitted { method, id, .. } => (omitted_kind(method.as_deref(), id.map(RpcId::from_raw)), None),
+            Content::Json(_) | Content::Text(_) | Content::Bytes(_) => {
+                let line = content.bytes().unwrap_or_default();
+                (EntryKind::of(line), thread_of(line))
+            }
+        };
+        let is_other = thread.is_some_and(|thread| thread != *wanted);
+        self.keeps[number] = !is_other;
+        let (asked_here, asked_there) = match side {
+            Side::Client => (&mut self.by_client, &mut self.by_server),
+            Side::Server => (&mut self.by_server, &mut self.by_client),
+        };
+        match kind {
+            EntryKind::Request { id, .. } => drop(asked_here.insert(id, number)),
+            EntryKind::Response { id } => {
+                // An answer goes with its request, whichever of the two names a thread.
+                if let Some(request) = asked_there.remove(&id) {
+                    let keeps = self.keeps[request] && self.keeps[number];
+                    self.keeps[request] = keeps;
+                    self.keeps[number] = keeps;
+                }
+            }
+            EntryKind::Notification { .. } | EntryKind::Other => {}
+        }
+    }
+
+    /// Whether the record of this number, from 0, was chosen.
+    #[must_use]
+    pub fn keeps(&self, number: usize) -> bool {
+        self.keeps.get(number).copied().unwrap_or(false)
+    }
+}
+
+fn omitted_kind(method: Option<&str>, id: Option<RpcId>) -> EntryKind {
+    match (method, id) {
+        (Some(method), Some(id)) => EntryKind::Request { method: method.to_owned(), id },
+        (None, Some(id)) => EntryKind::Response { id },
+        (_, None) => EntryKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_goes_with_its_request() {
+        let records = [
+            r#"{"journal":1,"session":"s","generation":"000000000001","segment":1,"at":0,"argv":[],"cwd":"/","codex":{"path":""},"shim":""}"#,
+            r#"{"at":1,"from":"client","line":{"id":0,"method":"initialize"}}"#,
+            r#"{"at":2,"from":"client","line":{"id":1,"method":"thread/start","params":{}}}"#,
+            r#"{"at":3,"from":"server","line":{"id":1,"result":{"thread":{"id":"A"}}}}"#,
+            r#"{"at":4,"from":"client","line":{"id":2,"method":"thread/start","params":{}}}"#,
+            r#"{"at":5,"from":"server","line":{"id":2,"result":{"thread":{"id":"B"}}}}"#,
+            r#"{"at":6,"from":"server","line":{"id":0,"method":"ask","params":{"threadId":"B"}}}"#,
+            r#"{"at":7,"from":"client","line":{"id":0,"result":{}}}"#,
+            r#"{"at":8,"from":"server","line":{"method":"note","params":{"threadId":"A"}}}"#,
+            r#"{"at":9,"from":"server","text":"noise"}"#,
+        ];
+        let chosen = |thread: Option<&str>| {
+            let mut selection = Selection::new(thread.map(str::to_owned));
+            records.iter().for_each(|record| selection.look(record.as_bytes()));
+            (0..records.len()).filter(|number| selection.keeps(*number)).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(Some("A")), [0, 1, 2, 3, 8, 9]);
+        assert_eq!(chosen(Some("B")), [0, 1, 4, 5, 6, 7, 9]);
+        assert_eq!(chosen(None).len(), records.len());
+    }
+}
