@@ -6,7 +6,9 @@
 //! *Torn records.* A last record without `\n` is not given. In a segment that has a successor it is passed over: nothing
 //! of it ever reached a side.
 //!
-//! *Bounds.* A segment that has been removed before it was read is a [`Step::Lost`], never silence.
+//! *Bounds.* A segment that has been removed before it was read is a [`Step::Lost`], never silence: the segments of a
+//! generation are numbered without a hole, and each generation begins with 1. Only a whole generation that is gone
+//! leaves no trace here.
 
 use std::fs::File;
 use std::io;
@@ -30,7 +32,7 @@ pub enum Step<'a> {
         /// Its bytes, for [`super::Record::parse`].
         bytes: &'a [u8],
     },
-    /// The segment at hand was removed before it was read to its end; reading goes on with the next one.
+    /// A segment was removed before it was read to its end; reading goes on with the next one that there is.
     Lost {
         /// Where reading had come to.
         at: Position,
@@ -90,11 +92,8 @@ impl Reader {
                 Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
                 Some(Filled::Short) => {}
                 None => {
-                    if let Some(after) = self.successor(&at.segment)? {
-                        self.go_to(after);
-                        return Ok(Step::Lost { at });
-                    }
-                    return Ok(Step::End);
+                    let after = self.successor(&at.segment)?;
+                    return Ok(after.map_or(Step::End, |after| self.lost(at, after)));
                 }
             }
             let Some(after) = self.successor(&at.segment)? else {
@@ -104,9 +103,15 @@ impl Reader {
             // exists it appends no more.
             match self.fill(&at)? {
                 Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
-                Some(Filled::Short) | None => self.go_to(after),
+                Some(Filled::Short) | None if follows(&at.segment, &after) => self.go_to(after),
+                Some(Filled::Short) | None => return Ok(self.lost(at, after)),
             }
         }
+    }
+
+    fn lost(&mut self, at: Position, next: SegmentName) -> Step<'_> {
+        self.go_to(next);
+        Step::Lost { at }
     }
 
     fn give(&mut self, at: Position, newline: usize) -> Step<'_> {
@@ -127,36 +132,40 @@ impl Reader {
 
     /// Makes the record at `at` stand in the buffer; `None` where the segment does not exist.
     fn fill(&mut self, at: &Position) -> io::Result<Option<Filled>> {
-        let file = match &self.file {
-            Some(file) => file,
-            None => match File::open(self.dir.join(at.segment.to_string())) {
-                Ok(file) => self.file.insert(file),
+        if self.file.is_none() {
+            match File::open(self.dir.join(at.segment.to_string())) {
+                Ok(file) => self.file = Some(file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
-            },
-        };
+            }
+        }
         if let Some(found) = memchr(b'\n', &self.buffer[self.consumed..]) {
             return Ok(Some(Filled::Record { newline: self.consumed + found }));
         }
-        self.buffer.drain(..self.consumed);
-        self.consumed = 0;
+        // What is left may be a record that is cut back and written anew: it is read again from its start.
+        self.forget_buffer();
+        let Some(file) = &self.file else { return Ok(None) };
         loop {
             let had = self.buffer.len();
-            let ask = READ_BYTES.max(had);
-            self.buffer.resize(had + ask, 0);
+            self.buffer.resize(had + READ_BYTES.max(had), 0);
             let read = file.read_at(&mut self.buffer[had..], at.offset + had as u64);
             self.buffer.truncate(had + *read.as_ref().unwrap_or(&0));
             match read {
                 Ok(0) => {
-                    // An unfinished record may be cut back and written anew: it is read again from its start next time.
-                    self.forget_buffer();
+                    self.buffer.clear();
                     return Ok(Some(Filled::Short));
                 }
-                Ok(_) => {
-                    if let Some(found) = memchr(b'\n', &self.buffer[had..]) {
-                        return Ok(Some(Filled::Record { newline: had + found }));
+                Ok(_) => match memchr(b'\n', &self.buffer[had..]) {
+                    Some(newline) if had == 0 => return Ok(Some(Filled::Record { newline })),
+                    Some(found) => {
+                        // Pieces of several reads: read as one, now that the record is known to be whole.
+                        self.buffer.truncate(had + found + 1);
+                        file.read_exact_at(&mut self.buffer, at.offset)?;
+                        let newline = memchr(b'\n', &self.buffer);
+                        return Ok(Some(newline.map_or(Filled::Short, |newline| Filled::Record { newline })));
                     }
-                }
+                    None => {}
+                },
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -170,6 +179,11 @@ impl Reader {
             self.buffer = Vec::new();
         }
     }
+}
+
+/// Whether no segment can have stood between two.
+fn follows(segment: &SegmentName, next: &SegmentName) -> bool {
+    if segment.generation == next.generation { next.number == segment.number + 1 } else { next.number == 1 }
 }
 
 #[cfg(test)]
@@ -209,7 +223,27 @@ mod tests {
         assert_eq!(drain(&mut reader), ["d", "e"]);
         fs::write(path(4), "g\n").expect("write");
         fs::remove_file(path(2)).expect("remove");
-        assert_eq!(drain(&mut reader), ["g"]);
+        assert_eq!(drain(&mut reader), ["!", "g"]);
+    }
+
+    #[test]
+    fn what_is_written_over_a_torn_record_is_not_mixed_with_it() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join(name(1).to_string());
+        fs::write(&path, "aaa\nbbb\nOLDTORN").expect("write");
+        let mut reader = Reader::new(dir.path(), None);
+        assert!(matches!(reader.step(), Ok(Step::Record { bytes: b"aaa", .. })));
+        fs::write(&path, "aaa\nbbb\nnew record\n").expect("write");
+        assert_eq!(drain(&mut reader), ["bbb", "new record"]);
+    }
+
+    #[test]
+    fn a_generation_that_does_not_begin_with_its_first_segment_is_a_loss() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        fs::write(dir.path().join(name(1).to_string()), "a\n").expect("write");
+        let later = SegmentName { generation: Generation::after(None, 2, 0), number: 2 };
+        fs::write(dir.path().join(later.to_string()), "b\n").expect("write");
+        assert_eq!(drain(&mut Reader::new(dir.path(), None)), ["a", "!", "b"]);
     }
 
     #[test]

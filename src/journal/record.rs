@@ -7,7 +7,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::engine::{Form, Note, Omitted};
@@ -164,7 +164,7 @@ struct Raw<'a> {
     at: u64,
     #[serde(borrow)]
     from: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     line: Option<&'a RawValue>,
     #[serde(borrow)]
     text: Option<Cow<'a, str>>,
@@ -175,12 +175,12 @@ struct Raw<'a> {
     bytes: Option<u64>,
     #[serde(borrow)]
     method: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     eol: Option<bool>,
     #[serde(borrow)]
     event: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     data: Option<&'a RawValue>,
     #[serde(borrow)]
     gap: Option<RawGap<'a>>,
@@ -191,6 +191,11 @@ struct RawGap<'a> {
     lines: u64,
     #[serde(borrow)]
     reason: Cow<'a, str>,
+}
+
+/// A member that is there, also where it is `null`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl<'a> Record<'a> {
@@ -379,6 +384,15 @@ mod tests {
             "{\"at\":5,\"from\":\"shim\",\"event\":\"generation_ended\",\"data\":{\"exit_code\":0,\"signal\":null}}\n\
              {\"at\":6,\"gap\":{\"lines\":3,\"reason\":\"no space\"}}\n"
         );
+    }
+
+    #[test]
+    fn null_is_a_line_like_any_other() {
+        let record = recorded(&Form::Verbatim, b"null", LineEnd::Newline);
+        match Record::parse(record.trim_end().as_bytes()) {
+            Ok(Record::Line { content, .. }) => assert_eq!(content.bytes(), Some(&b"null"[..])),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

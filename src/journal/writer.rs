@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::keeper::{Bounds, Keeper};
 use super::record::{self, Header};
@@ -35,8 +36,8 @@ const SLICED_LINE_BYTES_MIN: usize = 16 << 10;
 /// Slices that one `writev` takes (`IOV_MAX` on Linux and macOS).
 const SLICES_MAX: usize = 1_024;
 
-/// How long to leave a folder alone in which no segment could be created, in microseconds.
-const REOPEN_AFTER_US: u64 = 100_000;
+/// How long to leave a folder alone in which no segment could be created.
+const REOPEN_AFTER: Duration = Duration::from_millis(100);
 
 /// Why something could not be put on record.
 #[derive(Debug)]
@@ -149,7 +150,8 @@ pub struct Writer {
     generation: Generation,
     segment_bytes_max: u64,
     open: Option<Segment>,
-    reopen_at_us: u64,
+    reopen_at: Duration,
+    elapsed: Duration,
     missed: Option<Missed>,
     last_at_us: u64,
     spare: Vec<u8>,
@@ -181,7 +183,8 @@ impl Writer {
             generation,
             segment_bytes_max: SEGMENT_BYTES_MAX,
             open: None,
-            reopen_at_us: 0,
+            reopen_at: Duration::ZERO,
+            elapsed: Duration::ZERO,
             missed: None,
             last_at_us: 0,
             spare: Vec::new(),
@@ -189,15 +192,20 @@ impl Writer {
         }
     }
 
-    /// Closes segments at another size, in bytes.
-    #[must_use]
-    pub fn with_segment_bytes_max(self, segment_bytes_max: u64) -> Writer {
-        Writer { segment_bytes_max, ..self }
+    /// Begins with a gap: so many lines passed before there was a journal, for this reason.
+    pub fn begin_with_gap(&mut self, lines: u64, reason: String) {
+        self.missed = Some(Missed { lines, reason });
+    }
+
+    /// The next commit tries everything, however short a time ago it failed: there may be none after it.
+    pub fn try_at_once(&mut self) {
+        self.reopen_at = Duration::ZERO;
     }
 
     /// An empty batch for what happened `now`. Times on record never decrease, whatever the clock does.
     pub fn batch<'a>(&mut self, now: Now) -> Batch<'a> {
         self.last_at_us = self.last_at_us.max(now.unix_us);
+        self.elapsed = now.elapsed;
         let mut own = std::mem::take(&mut self.spare);
         own.clear();
         let mut batch =
@@ -214,6 +222,10 @@ impl Writer {
     ///
     /// What of it is not on record is counted, and will be marked as a gap by the first commit that works.
     pub fn commit(&mut self, batch: Batch<'_>) -> Result<(), JournalError> {
+        if batch.records.is_empty() {
+            self.spare = batch.own;
+            return Ok(());
+        }
         let result = self.append(&batch);
         match &result {
             Ok(()) => self.missed = None,
@@ -225,7 +237,9 @@ impl Writer {
                 let written =
                     batch.records[..failure.records_written].iter().filter(|record| record.holds_line).count();
                 let lines = missed_before + batch.lines() - written as u64;
-                self.missed = (lines > 0).then_some(Missed { lines, reason });
+                // Where only notes are missing the gap is of no lines, and still told.
+                let is_missing = failure.records_written < batch.records.len();
+                self.missed = is_missing.then_some(Missed { lines, reason });
             }
         }
         if batch.own.capacity() <= 2 * (SLICED_LINE_BYTES_MIN + (64 << 10)) {
@@ -276,27 +290,30 @@ impl Writer {
         let name = SegmentName { generation: self.generation.clone(), number: self.header.segment + 1 };
         let path = self.dir.join(name.to_string());
         let failed = |source| JournalError { action: "create", path: path.clone(), source };
-        if self.last_at_us < self.reopen_at_us {
+        if self.elapsed < self.reopen_at {
             return Err(failed(io::Error::other("it could not be created a moment ago")));
         }
-        self.reopen_at_us = self.last_at_us + REOPEN_AFTER_US;
-        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+        self.reopen_at = self.elapsed + REOPEN_AFTER;
+        // It gets its name once its header is in it, so that a reader never finds one without.
+        let unnamed = self.dir.join(format!(".{name}.new"));
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&unnamed).map_err(failed)?;
         let header = Header { segment: name.number, at: self.last_at_us, ..self.header.clone() };
         let mut bytes = Vec::new();
         record::append_header(&mut bytes, &header);
         // The mode is set again, whatever the umask has left of it.
-        let protected = file.set_permissions(Permissions::from_mode(0o600));
+        let protected = file.set_permissions(Permissions::from_mode(0o600)).and_then(|()| file.set_len(0));
         let written =
-            protected.map_err(|error| (error, 0)).and_then(|()| write_all(&file, &mut [IoSlice::new(&bytes)]));
-        if let Err((error, _)) = written {
-            // Nobody has read anything from it yet, and the next try needs the name.
-            let _ = std::fs::remove_file(&path);
+            protected.and_then(|()| write_all(&file, &mut [IoSlice::new(&bytes)]).map_err(|(error, _)| error));
+        if let Err(error) = written.and_then(|()| std::fs::rename(&unnamed, &path)) {
+            let _ = std::fs::remove_file(&unnamed);
             return Err(failed(error));
         }
         let file = Arc::new(file);
         self.keeper.opened(name.clone(), Arc::clone(&file));
         self.header.segment = name.number;
-        self.reopen_at_us = 0;
+        self.reopen_at = Duration::ZERO;
         self.open = Some(Segment { file, path, bytes: bytes.len() as u64 });
         Ok(())
     }
@@ -347,8 +364,8 @@ mod tests {
             shim: String::new(),
         };
         let bounds = Bounds { journal_bytes_max: u64::MAX, journal_age_max: Duration::MAX };
-        Writer::new(dir.to_owned(), Generation::after(None, 1, 0), header, bounds)
-            .with_segment_bytes_max(segment_bytes_max)
+        let writer = Writer::new(dir.to_owned(), Generation::after(None, 1, 0), header, bounds);
+        Writer { segment_bytes_max, ..writer }
     }
 
     fn commit(writer: &mut Writer, unix_us: u64, lines: &[&str]) -> Result<(), JournalError> {
@@ -401,15 +418,13 @@ mod tests {
         assert!(error.to_string().starts_with("create "), "{error}");
         commit(&mut writer, 2, &["3"]).expect_err("it is not tried again at once");
         fs::create_dir(&dir).expect("mkdir");
-        let later = 3 + REOPEN_AFTER_US;
-        commit(&mut writer, later, &["4"]).expect("now it works");
-        commit(&mut writer, later, &["5"]).expect("it still works");
+        commit(&mut writer, 3, &["4"]).expect_err("it still is not");
+        writer.try_at_once();
+        commit(&mut writer, 4, &["5"]).expect("now it works");
+        commit(&mut writer, 5, &["6"]).expect("it still works");
         let records = read(&dir);
         assert_eq!(records.len(), 4, "{records:?}");
-        assert!(
-            records[1].starts_with(&format!("{{\"at\":{later},\"gap\":{{\"lines\":3,\"reason\":\"No such file")),
-            "{records:?}"
-        );
+        assert!(records[1].starts_with("{\"at\":4,\"gap\":{\"lines\":4,\"reason\":\"No such file"), "{records:?}");
     }
 
     #[test]

@@ -209,11 +209,7 @@ impl Tape {
     pub fn load(path: &Path) -> Result<Tape, TapeError> {
         let mut reader = TapeReader::open(path)?;
         let (mut header, mut entries) = (None, Vec::new());
-        loop {
-            let (line, bytes) = match reader.step()? {
-                TapeStep::Record { line, bytes } => (line, bytes),
-                TapeStep::Torn | TapeStep::End => break,
-            };
+        while let TapeStep::Record { line, bytes } = reader.step()? {
             let record =
                 Record::parse(bytes).map_err(|source| TapeError::Record { path: path.to_owned(), line, source })?;
             match record {

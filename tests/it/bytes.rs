@@ -51,7 +51,8 @@ fn check_pieces(pieces: &[&[u8]]) -> Journal {
 #[test]
 fn awkward_lines_pass() {
     let deep = format!("{{\"a\":{}{}}}\n", "[".repeat(20_000), "]".repeat(20_000));
-    let lines: [&[u8]; 17] = [
+    let lines: [&[u8]; 18] = [
+        b"null\nfalse\n0\n\"\"\n",
         b"{\"id\":1,\"method\":\"thread/list\",\"params\":{}}\n",
         b"{ \"params\" : {} , \"method\" : \"x\" , \"id\" : \"1\" }\n",
         b"{\"id\":1}\r\n",
