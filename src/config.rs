@@ -20,6 +20,9 @@ pub const DEPTH_VARIABLE: &str = "CODEX_SHIM_DEPTH";
 /// Longest name of a session, in bytes.
 const SESSION_NAME_BYTES_MAX: usize = 64;
 
+/// Longest time that can be set: 100 years.
+const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 const EXIT_GRACE: Duration = Duration::from_secs(10);
 const JOURNAL_BYTES_MAX: ByteSize = ByteSize::mib(256);
 const JOURNAL_AGE_MAX: Duration = Duration::from_secs(7 * 86_400);
@@ -27,14 +30,6 @@ const JOURNAL_AGE_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// The name of a session: `[A-Za-z0-9._-]{1,64}`, and not only dots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SessionName(String);
-
-impl SessionName {
-    /// The name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
 
 impl std::str::FromStr for SessionName {
     type Err = String;
@@ -407,7 +402,10 @@ pub fn parse_bool(text: &str) -> Result<bool, String> {
 ///
 /// What would be one.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|_| format!("`{text}` is no length of time such as 500ms, 10s or 7d"))
+    let duration = humantime::parse_duration(text)
+        .map_err(|_| format!("`{text}` is no length of time such as 500ms, 10s or 7d"))?;
+    // Longer is the same as never, and can be added to any time without care.
+    Ok(duration.min(DURATION_MAX))
 }
 
 fn parse_bytes(text: &str) -> Result<ByteSize, String> {

@@ -19,8 +19,8 @@
 //!    on record. Whatever wants to know what happened follows the journal's files ([`journal::reader`]); no queue in
 //!    memory lies between.
 //! 3. **Decisions are pure.** [`engine::Engine::handle`] takes what happened and when, and says what to do. It reads no
-//!    clock, file or socket and never waits. Its effects are carried out in order, so their order *is* the durability
-//!    policy: `Record` stands before `Forward`.
+//!    clock, file or socket and never waits. For what one read brought, every `Record` is carried out before any
+//!    `Forward`: that is the durability policy, and it stands in one place, `relay::event_loop`.
 //! 4. **The relay waits for nobody.** One thread owns both directions, the engine and the journal's writing end. Its
 //!    reads and writes never block; a direction whose reader is slow stops alone, as a pipe would.
 //! 5. **Fail open, out loud.** A fault of ours (a folder that cannot be written, a full disk) is a state in which the

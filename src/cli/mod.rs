@@ -15,7 +15,7 @@ use std::io::{IsTerminal as _, Write as _};
 
 use clap::{CommandFactory as _, Parser as _};
 
-use crate::config::{Environment, Flags, Settings};
+use crate::config::{Complaint, Environment, Flags, Settings};
 use crate::relay::locate::{self, LocateError};
 use crate::relay::{self, RelayError, ServerCommand};
 use args::{Arguments, RunArguments, Tool};
@@ -69,44 +69,53 @@ fn run_server(run: RunArguments, environment: &Environment) -> i32 {
     let Some((program, args)) = server.split_first() else {
         return relay_codex(vec!["app-server".into()], flags, environment);
     };
+    let (settings, complaints) = Settings::load(flags, environment);
     let command = locate::check_depth(environment).and_then(|()| {
         let path = locate::server(program, environment)?;
         Ok(server_command(path, program, args.to_vec(), environment))
     });
-    relay(command, flags, environment)
+    relay(command, &settings, &complaints, environment)
 }
 
 fn relay_codex(codex_args: Vec<OsString>, flags: Flags, environment: &Environment) -> i32 {
-    let command = codex_command(codex_args, flags.clone(), environment);
-    relay(command, flags, environment)
+    let (settings, complaints) = Settings::load(flags, environment);
+    relay(codex_command(codex_args, &settings, environment), &settings, &complaints, environment)
 }
 
-fn relay(command: Result<ServerCommand, LocateError>, flags: Flags, environment: &Environment) -> i32 {
+fn relay(
+    command: Result<ServerCommand, LocateError>,
+    settings: &Settings,
+    complaints: &[Complaint],
+    environment: &Environment,
+) -> i32 {
     let command = match command {
         Ok(command) => command,
         Err(error) => return not_found(&error),
     };
-    let (settings, complaints) = Settings::load(flags, environment);
     if settings.off.value {
         return cannot_start(&relay::become_server(&command));
     }
-    match relay::run(&command, &settings, environment, &complaints) {
+    match relay::run(&command, settings, environment, complaints) {
         Ok(exit) => exit.status(),
         Err(error) => cannot_start(&error),
     }
 }
 
 fn become_codex(codex_args: Vec<OsString>, environment: &Environment) -> i32 {
-    match codex_command(codex_args, Flags::default(), environment) {
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    match codex_command(codex_args, &settings, environment) {
         Ok(command) => cannot_start(&relay::become_server(&command)),
         Err(error) => not_found(&error),
     }
 }
 
-fn codex_command(args: Vec<OsString>, flags: Flags, environment: &Environment) -> Result<ServerCommand, LocateError> {
+fn codex_command(
+    args: Vec<OsString>,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<ServerCommand, LocateError> {
     locate::check_depth(environment)?;
-    let (settings, _) = Settings::load(flags, environment);
-    let program = locate::codex(&settings, environment)?;
+    let program = locate::codex(settings, environment)?;
     let name = program.clone().into_os_string();
     Ok(server_command(program, &name, args, environment))
 }

@@ -80,13 +80,17 @@ impl Ending {
         }
     }
 
-    pub(super) fn client_closed(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
-        if std::mem::replace(&mut self.client_closed, true) {
-            return;
-        }
-        effects.push(Effect::CloseServerInput);
+    /// The client is gone, though not all that it wrote has been handed on.
+    pub(super) fn client_left(&mut self, elapsed: Duration) {
         if self.exited.is_none() {
-            self.terminate_due = Some(elapsed + self.exit_grace);
+            self.terminate_due.get_or_insert(elapsed + self.exit_grace);
+        }
+    }
+
+    pub(super) fn client_closed(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
+        if !std::mem::replace(&mut self.client_closed, true) {
+            effects.push(Effect::CloseServerInput);
+            self.client_left(elapsed);
         }
     }
 
@@ -108,15 +112,17 @@ impl Ending {
     }
 
     pub(super) fn signalled(&mut self, elapsed: Duration, signal: Signal, effects: &mut Vec<Effect>) {
-        self.signalled = true;
-        if let Some(exit) = self.exited {
-            // Nobody is left to pass it on to: what the client has not taken by now it does not want.
-            self.finish(exit, effects);
-            return;
-        }
-        effects.push(Effect::SignalServer(signal));
-        if signal == Signal::Terminate && self.kill_due.is_none() {
-            self.kill_due = Some(elapsed + TERM_GRACE);
+        let signalled_before = std::mem::replace(&mut self.signalled, true);
+        match self.exited {
+            None => {
+                effects.push(Effect::SignalServer(signal));
+                if signal == Signal::Terminate && self.kill_due.is_none() {
+                    self.kill_due = Some(elapsed + TERM_GRACE);
+                }
+            }
+            // Nobody is left to pass it on to. Who says it twice does not want the rest of the output.
+            Some(exit) if signalled_before => self.finish(exit, effects),
+            Some(exit) => self.hand_over(exit, effects),
         }
     }
 
@@ -167,6 +173,7 @@ mod tests {
             let elapsed = Duration::from_millis(at.parse().expect("BUG: a time is a number"));
             let mut effects = Vec::new();
             match what {
+                "client left" => ending.client_left(elapsed),
                 "client closed" => ending.client_closed(elapsed, &mut effects),
                 "server closed" => ending.server_closed(&mut effects),
                 "exit 0" => ending.server_exited(Exit::Code(0), &mut effects),
@@ -230,7 +237,19 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_after_the_child_has_gone_ends_us() {
-        check("0 exit 0, 5 TERM, 6 server closed", &["drain None", "note", "finish 0", "CloseClientOutput"]);
+    fn a_signal_after_the_child_has_gone_sets_a_limit_and_a_second_one_ends_us() {
+        check(
+            "0 exit 0, 5 TERM, 6 server closed",
+            &["drain None", "drain Some(10s)", "CloseClientOutput", "note", "finish 0"],
+        );
+        check("0 exit 0, 5 TERM, 6 TERM, 7 TERM", &["drain None", "drain Some(10s)", "note", "finish 0"]);
+    }
+
+    #[test]
+    fn a_client_that_leaves_with_lines_on_their_way_starts_the_grace() {
+        check(
+            "0 client left, 9000 client closed, 10000 tick, 12000 tick",
+            &["CloseServerInput", "Terminate", "KillServer"],
+        );
     }
 }

@@ -1,8 +1,10 @@
 //! The engine: what happened goes in, what is to be done comes out.
 //!
-//! [`Engine::handle`] is the only place where a line, a signal or an end is decided on. It is total and never waits. The
-//! effects of one input are carried out in the order in which they were given: that `Record` comes before `Forward` is
-//! why nothing reaches a side that is not on record.
+//! [`Engine::handle`] is the only place where a line, a signal or an end is decided on. It is total and never waits.
+//!
+//! The effects of the lines that one read brought are carried out together: all of `Record` and `Note` in their order,
+//! with one append to the journal, and then all of `Forward`, with one write. So nothing reaches a side that is not on
+//! record. Every other effect is carried out after them, in its order.
 //!
 //! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
 
@@ -64,6 +66,8 @@ pub enum Input<'a> {
         /// Who closed it.
         from: Side,
     },
+    /// The client is gone, though not all that it wrote has been handed on.
+    ClientLeft,
     /// The child was reaped.
     ServerExited(Exit),
     /// We were sent a signal.
@@ -190,6 +194,7 @@ impl Engine {
             }
             Input::Closed { from: Side::Client } => self.ending.client_closed(now.elapsed, effects),
             Input::Closed { from: Side::Server } => self.ending.server_closed(effects),
+            Input::ClientLeft => self.ending.client_left(now.elapsed),
             Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
             Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
             Input::Tick => self.ending.tick(now.elapsed, effects),
@@ -293,7 +298,7 @@ mod tests {
                 "Verbatim forward",
                 "Verbatim forward",
                 "omit(Secret) forward",
-                "Verbatim forward"
+                "omit(Secret) forward"
             ]
         );
     }

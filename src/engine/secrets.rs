@@ -6,8 +6,8 @@
 //!
 //! Nothing here touches what is forwarded.
 
-use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::collections::{HashSet, VecDeque};
+use std::ffi::OsString;
 
 use memchr::memmem;
 use serde::Deserialize;
@@ -19,6 +19,9 @@ use crate::wire::{Body, Message, MethodClass, RpcId, SECRET_METHOD_MARKS, Side};
 
 /// Secret requests of one side that may wait for an answer at once; beyond it every answer to that side is left out.
 const SECRETS_OPEN_MAX: usize = 1_024;
+
+/// Secret requests of one side whose answers are known, and whose ids are remembered until they are used again.
+const SECRETS_ANSWERED_MAX: usize = 256;
 
 /// Longest id, in bytes of JSON, that is remembered; a longer one counts as one too many.
 const ID_BYTES_MAX: usize = 1_024;
@@ -44,7 +47,11 @@ pub(super) struct Secrets {
 
 #[derive(Debug, Default)]
 struct Asked {
+    /// Ids of secret requests that were not answered yet.
     open: HashSet<RpcId>,
+    /// Ids of those that were, oldest first: a second answer is as secret as the first.
+    answered: VecDeque<RpcId>,
+    /// There were more than can be remembered, or one that could not be read.
     overflowed: bool,
 }
 
@@ -58,15 +65,19 @@ impl Secrets {
         let message = match body {
             Body::Message(message) if !message.repeated_member => message,
             Body::Message(_) | Body::OtherJson | Body::Text | Body::Bytes => {
-                return unread(line, asked_there);
+                return unread(line, asked_here, asked_there);
             }
         };
         if message.method.is_none() {
             return if asked_there.settles(message) { Verdict::Secret } else { Verdict::Open };
         }
         let (line_secret, answer_secret) = classes(message);
-        if answer_secret && let Some(id) = message.id {
-            asked_here.remember(id);
+        if let Some(id) = message.id {
+            if answer_secret {
+                asked_here.remember(id);
+            } else {
+                asked_here.reuse(id);
+            }
         }
         if line_secret { Verdict::Secret } else { Verdict::Open }
     }
@@ -81,14 +92,30 @@ impl Asked {
         }
     }
 
+    /// A request that is not secret has taken an id for itself.
+    fn reuse(&mut self, id: &RawValue) {
+        if !self.answered.is_empty() {
+            let id = RpcId::from_raw(id);
+            self.answered.retain(|answered| *answered != id);
+        }
+    }
+
     /// Whether `answer` belongs to a secret request.
     fn settles(&mut self, answer: &Message<'_>) -> bool {
-        if self.open.is_empty() {
+        if self.open.is_empty() && self.answered.is_empty() {
             return self.overflowed;
         }
-        let known =
-            answer.id.is_some_and(|id| id.get().len() <= ID_BYTES_MAX && self.open.remove(&RpcId::from_raw(id)));
-        known || self.overflowed
+        let Some(id) = answer.id.filter(|id| id.get().len() <= ID_BYTES_MAX).map(RpcId::from_raw) else {
+            return self.overflowed;
+        };
+        if self.open.remove(&id) {
+            if self.answered.len() == SECRETS_ANSWERED_MAX {
+                self.answered.pop_front();
+            }
+            self.answered.push_back(id);
+            return true;
+        }
+        self.overflowed || self.answered.contains(&id)
     }
 
     fn any(&self) -> bool {
@@ -111,11 +138,13 @@ fn classes(message: &Message<'_>) -> (bool, bool) {
 }
 
 /// A line that is no message, or one that could be read in two ways.
-fn unread(line: &[u8], asked: &Asked) -> Verdict {
+fn unread(line: &[u8], asked_here: &mut Asked, asked_there: &Asked) -> Verdict {
     let has = |mark: &str| memmem::find(line, mark.as_bytes()).is_some();
     let names_one = SECRET_METHOD_MARKS.iter().any(|mark| has(mark) || has(&mark.replace('/', "\\/")));
     let writes_one = has("config/") && names_secret(&String::from_utf8_lossy(line));
-    let may_answer_one = asked.any() && line.contains(&b'{');
+    let may_answer_one = asked_there.any() && line.contains(&b'{');
+    // A server may read it otherwise than we do, and answer with an id that we do not know.
+    asked_here.overflowed |= (names_one || writes_one) && has("\"id\"");
     if names_one || writes_one || may_answer_one { Verdict::Secret } else { Verdict::Open }
 }
 
@@ -155,9 +184,13 @@ fn under_secret_key(value: &Value) -> bool {
     }
 }
 
-/// Whether the name of a setting, or a dotted path of names, is that of a secret.
+/// Whether the name of a setting, or of one on a dotted path, is that of a secret.
 fn names_secret(name: &str) -> bool {
-    const WORDS: [&str; 11] = [
+    name.split(|char: char| !char.is_alphanumeric() && !matches!(char, '_' | '-')).any(word_names_secret)
+}
+
+fn word_names_secret(word: &str) -> bool {
+    const PARTS: [&str; 11] = [
         "token",
         "secret",
         "password",
@@ -170,10 +203,13 @@ fn names_secret(name: &str) -> bool {
         "privatekey",
         "cookie",
     ];
-    let plain: String = name.chars().filter(|char| !matches!(char, '_' | '-')).flat_map(char::to_lowercase).collect();
-    // Sizes and limits that are counted in tokens are no secrets.
-    let counts_tokens = plain.ends_with("tokens") || plain.contains("tokenlimit") || plain.contains("tokenbudget");
-    WORDS.iter().any(|word| plain.contains(word) && !(*word == "token" && counts_tokens))
+    // What is counted in tokens is no secret: `max_output_tokens`, `token_limit`.
+    const COUNTS: [&str; 6] = ["max", "min", "limit", "budget", "count", "threshold"];
+    let plain: String = word.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    let counts = plain.contains("token") && COUNTS.iter().any(|count| plain.contains(count));
+    let last = word.rsplit(['_', '-']).next().unwrap_or_default().to_lowercase();
+    let is_key = word.len() > last.len() && matches!(last.as_str(), "key" | "keys" | "pat" | "auth");
+    is_key || (!counts && PARTS.iter().any(|part| plain.contains(part)))
 }
 
 /// The record of a secret line.
@@ -188,18 +224,40 @@ pub(super) fn omitted(body: &Body<'_>, line_bytes: usize) -> Form {
     Form::Omitted(Box::new(Omitted { reason: OmittedReason::Secret, line_bytes: line_bytes as u64, method, id }))
 }
 
-/// A command line as it may stand in a record: the value of `KEY=VALUE` goes where the key names a secret.
+/// A command line as it may stand in a record: what belongs to a name that names a secret is masked, and so is what
+/// looks like a key.
 #[must_use]
 pub fn masked_args(args: &[OsString]) -> Vec<String> {
-    args.iter().map(|arg| masked(arg)).collect()
+    let mut after_secret_option = false;
+    args.iter()
+        .map(|arg| {
+            let arg = arg.to_string_lossy();
+            let is_value = std::mem::replace(&mut after_secret_option, arg.starts_with('-') && names_secret(&arg));
+            match arg.split_once('=') {
+                // `-c env={API_KEY="…"}` names it in the value.
+                Some((name, value)) if names_secret(name) || names_secret(value) || looks_like_key(value) => {
+                    after_secret_option = false;
+                    format!("{name}={MASK}")
+                }
+                Some(_) => arg.into_owned(),
+                None if is_value || looks_like_key(&arg) => MASK.to_owned(),
+                // `Authorization: Bearer …`
+                None if arg.contains([':', ' ']) && names_secret(&arg) => MASK.to_owned(),
+                None => arg.into_owned(),
+            }
+        })
+        .collect()
 }
 
-fn masked(arg: &OsStr) -> String {
-    let arg = arg.to_string_lossy();
-    match arg.split_once('=') {
-        Some((key, _)) if names_secret(key) => format!("{key}=[secret]"),
-        Some(_) | None => arg.into_owned(),
-    }
+/// What stands for what was masked.
+const MASK: &str = "[secret]";
+
+/// Whether a text has a word in it that begins as keys of well-known services do, and is long enough for one.
+fn looks_like_key(text: &str) -> bool {
+    const BEGINNINGS: [&str; 8] = ["sk-", "ghp_", "gho_", "ghs_", "github_pat_", "xoxb-", "xoxp-", "eyJ"];
+    let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
+    text.split(|char| !is_part(char))
+        .any(|word| word.len() >= 20 && BEGINNINGS.iter().any(|beginning| word.starts_with(beginning)))
 }
 
 #[cfg(test)]
@@ -253,7 +311,12 @@ mod tests {
         check(&[&write(r#"{"keyPath":"model","value":"gpt"}"#), r#"<{"id":1,"result":{}}"#], "..");
         check(&[&write(r#"{"keyPath":"p.x.bearer_token","value":"t"}"#), r#"<{"id":1,"result":{}}"#], "SS");
         check(&[&write(r#"{"keyPath":"env","value":{"API_KEY":"t"}}"#)], "S");
-        check(&[&write(r#"{"keyPath":"tool_output_max_tokens","value":1}"#)], ".");
+        for open in ["tool_output_max_tokens", "token_limit", "keymap", "tui.key", "monkey", "model_provider"] {
+            check(&[&write(&format!(r#"{{"keyPath":"{open}","value":1}}"#))], ".");
+        }
+        for secret in ["x.api_tokens", "access_tokens", "limits.token", "OPENAI_KEY", "a.access-key", "GH_PAT"] {
+            check(&[&write(&format!(r#"{{"keyPath":"{secret}","value":1}}"#))], "S");
+        }
         check(
             &[r#">{"id":1,"method":"config/batchWrite","params":{"edits":[{"keyPath":"a.password","value":"t"}]}}"#],
             "S",
@@ -301,7 +364,35 @@ mod tests {
 
     #[test]
     fn command_lines_are_masked() {
-        let args = ["codex", "-c", "x.api_key=sk-1", "model=gpt", "max_tokens=5"].map(OsString::from);
-        assert_eq!(masked_args(&args), ["codex", "-c", "x.api_key=[secret]", "model=gpt", "max_tokens=5"]);
+        let check = |arg: &str, expect: &str| assert_eq!(masked_args(&[OsString::from(arg)]), [expect]);
+        check("x.api_key=sk-1", "x.api_key=[secret]");
+        check("model=gpt", "model=gpt");
+        check("max_tokens=5", "max_tokens=5");
+        check(r#"mcp_servers.x.env={API_KEY="k"}"#, "mcp_servers.x.env=[secret]");
+        check("Authorization: Bearer abc", "[secret]");
+        check("sk-abcdefghijklmnopqrst", "[secret]");
+        check("--token=t", "--token=[secret]");
+        let args = ["--api-key", "k", "--verbose", "k"].map(OsString::from);
+        assert_eq!(masked_args(&args), ["--api-key", "[secret]", "--verbose", "k"]);
+    }
+
+    #[test]
+    fn a_second_answer_is_as_secret_as_the_first_until_the_id_is_used_again() {
+        check(
+            &[
+                r#">{"id":1,"method":"getAuthStatus"}"#,
+                r#"<{"id":1,"result":{}}"#,
+                r#"<{"id":1,"result":{}}"#,
+                r#">{"id":1,"method":"thread/list"}"#,
+                r#"<{"id":1,"result":{}}"#,
+            ],
+            "SSS..",
+        );
+    }
+
+    #[test]
+    fn the_answer_to_a_secret_request_that_could_not_be_read_is_left_out() {
+        check(&[r#">[{"id":1,"method":"getAuthStatus"}]"#, r#"<{"id":1,"result":{"authToken":"t"}}"#], "SS");
+        check(&[r#"<label {"method":"account/updated"}"#, r#">{"id":1,"result":{}}"#], "S.");
     }
 }

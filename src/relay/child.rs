@@ -16,6 +16,8 @@ use crate::engine::{Exit, Signal};
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
+    /// It was waited for: its process id may be another's by now.
+    reaped: bool,
 }
 
 /// A child that was just started, with our ends of its pipes.
@@ -45,27 +47,32 @@ impl Server {
         let taken = "BUG: the stream was asked to be piped";
         let input = Sink::of_child(OwnedFd::from(child.stdin.take().expect(taken)))?;
         let output = Source::of_child(OwnedFd::from(child.stdout.take().expect(taken)))?;
-        Ok(Spawned { server: Server { child }, input, output })
+        Ok(Spawned { server: Server { child, reaped: false }, input, output })
     }
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How the child ended, if it has; reaps it.
+    /// How the child ended, if it has; reaps it, and says so once.
     pub(super) fn try_reap(&mut self) -> Option<Exit> {
-        match self.child.try_wait() {
-            Ok(None) => None,
-            Ok(Some(status)) => Some(match (status.code(), status.signal()) {
+        if self.reaped {
+            return None;
+        }
+        let exit = match self.child.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(status)) => match (status.code(), status.signal()) {
                 (Some(code), _) => Exit::Code(code),
                 (None, Some(signal)) => Exit::Signal(signal),
                 (None, None) => Exit::Code(1),
-            }),
+            },
             Err(error) => {
                 tracing::error!(%error, "wait for the server");
-                Some(Exit::Code(1))
+                Exit::Code(1)
             }
-        }
+        };
+        self.reaped = true;
+        Some(exit)
     }
 
     /// Passes a signal on. A child that is gone already is no error.
@@ -75,7 +82,7 @@ impl Server {
             Signal::Interrupt => KernelSignal::INT,
             Signal::HangUp => KernelSignal::HUP,
         };
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).filter(|_| !self.reaped);
         if let Some(pid) = pid
             && let Err(error) = kill_process(pid, number)
         {

@@ -3,6 +3,7 @@
 //! While something waits, nothing more is read, so what a direction holds is bounded by one read and one line, and a
 //! reader that stops stops its writer, as a pipe would.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
@@ -20,12 +21,51 @@ pub(super) struct Direction {
     /// `None` once nothing more can be written.
     sink: Option<Sink>,
     pub(super) framer: Framer,
-    /// What of the framer's buffer may go out and was not taken yet.
-    outgoing: Range<usize>,
+    /// What may go out and was not taken yet.
+    pub(super) outgoing: Outgoing,
     /// The end has been told to the engine.
     told_closed: bool,
+    given_up: bool,
     last_read: Duration,
     last_taken: Duration,
+}
+
+/// What shows a hang-up: it is always polled for, but for a socket whose other side has only stopped to write.
+#[cfg(target_os = "linux")]
+const HANG_UP: PollFlags = PollFlags::RDHUP;
+#[cfg(not(target_os = "linux"))]
+const HANG_UP: PollFlags = PollFlags::empty();
+
+/// Stretches of a framer's buffer that go out, in order.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing(VecDeque<Range<usize>>);
+
+impl Outgoing {
+    /// Lets a stretch go out, after all that were let go before it.
+    pub(super) fn add(&mut self, range: Range<usize>) {
+        match self.0.back_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            Some(_) | None => self.0.push_back(range),
+        }
+    }
+
+    fn first(&self) -> Option<Range<usize>> {
+        self.0.front().cloned()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// So many bytes of the first stretch have been taken.
+    fn taken(&mut self, bytes: usize) {
+        if let Some(first) = self.0.front_mut() {
+            first.start += bytes;
+            if first.start == first.end {
+                self.0.pop_front();
+            }
+        }
+    }
 }
 
 /// What a direction waits for.
@@ -46,8 +86,9 @@ impl Direction {
             source: Some(source),
             sink: Some(sink),
             framer: Framer::default(),
-            outgoing: 0..0,
+            outgoing: Outgoing::default(),
             told_closed: false,
+            given_up: false,
             last_read: Duration::ZERO,
             last_taken: Duration::ZERO,
         }
@@ -91,23 +132,17 @@ impl Direction {
         frames.extend(self.framer.last_frame());
     }
 
-    /// Lets a stretch of what was read go out. All before it has been taken, or nothing would have been read.
-    pub(super) fn let_go(&mut self, range: Range<usize>) {
-        debug_assert!(self.outgoing.is_empty(), "BUG: read while something waited");
-        self.outgoing = range;
-    }
-
     /// Writes as much as is taken.
     pub(super) fn flush(&mut self, elapsed: Duration) {
-        while !self.outgoing.is_empty() {
+        while let Some(range) = self.outgoing.first() {
             let written = match &self.sink {
-                Some(sink) => sink.write(self.framer.bytes(self.outgoing.clone())),
+                Some(sink) => sink.write(self.framer.bytes(range)),
                 None => Err(Broken),
             };
             match written {
                 Ok(0) => return,
                 Ok(bytes) => {
-                    self.outgoing.start += bytes;
+                    self.outgoing.taken(bytes);
                     self.last_taken = elapsed;
                 }
                 Err(Broken) => {
@@ -116,20 +151,35 @@ impl Direction {
                 }
             }
         }
-        self.outgoing = 0..0;
         self.framer.release_framed();
     }
 
     /// Drops what waits and closes both ends: whoever writes into them learns it as from a pipe.
     pub(super) fn give_up(&mut self) {
-        self.outgoing = 0..0;
+        self.outgoing = Outgoing::default();
         self.framer = Framer::default();
         self.source = None;
         self.sink = None;
+        self.given_up = true;
         if self.from == Side::Client {
             // The server no longer reads. That is no word of the client's end.
             self.told_closed = true;
         }
+    }
+
+    /// Both ends were closed because nobody takes what is written.
+    pub(super) fn was_given_up(&self) -> bool {
+        self.given_up
+    }
+
+    /// What to poll to see that the source has no writer any more, without reading it.
+    pub(super) fn source_hang_up(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.source.as_ref().map(|source| (source.as_fd(), HANG_UP))
+    }
+
+    /// What to poll to see that the sink has no reader any more, without writing to it.
+    pub(super) fn sink_hang_up(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.sink.as_ref().map(|sink| (sink.as_fd(), HANG_UP))
     }
 
     /// Whether the engine is to be told that this side has closed its stream and all of it has been handed on; true once.

@@ -9,9 +9,9 @@ use super::child::Server;
 use super::direction::{Direction, Waiting};
 use super::notices::Notices;
 use super::pipes::Feeder;
+use super::recorder::Recorder;
 use super::signals::Signals;
-use crate::engine::{Effect, Engine, Exit, Input, Note, Now};
-use crate::journal::Writer;
+use crate::engine::{Effect, Engine, Exit, Input, Now};
 use crate::wire::{Frame, Line, LineEnd, Side};
 
 /// Tells the time, for the engine.
@@ -34,13 +34,14 @@ impl Clock {
 pub(super) struct Relay {
     pub(super) clock: Clock,
     pub(super) engine: Engine,
-    pub(super) journal: Option<Writer>,
+    pub(super) recorder: Recorder,
     pub(super) notices: Notices,
     pub(super) signals: Signals,
     pub(super) server: Server,
-    pub(super) reaped: bool,
     pub(super) from_client: Direction,
     pub(super) from_server: Direction,
+    /// The engine has been told that the client is gone.
+    pub(super) client_left: bool,
     pub(super) drain: Option<Drain>,
     /// Hands over the last of our output, where a thread does that.
     pub(super) feeder: Option<Feeder>,
@@ -77,6 +78,10 @@ impl Relay {
             if ready.signals {
                 self.take_signals(now, &mut effects);
             }
+            if ready.client_left {
+                self.client_left = true;
+                self.engine.handle(now, Input::ClientLeft, &mut effects);
+            }
             if ready.from_client {
                 self.advance(Side::Client, now, &mut effects);
             }
@@ -97,11 +102,13 @@ impl Relay {
         let none = || PollFd::new(&self.signals, PollFlags::empty());
         let from_client = self.from_client.interest().map(poll_fd);
         let from_server = self.from_server.interest().map(poll_fd);
-        let waits = [true, from_client.is_some(), from_server.is_some()];
+        let left = self.sign_of_leaving().map(poll_fd);
+        let waits = [true, from_client.is_some(), from_server.is_some(), left.is_some()];
         let mut fds = [
             PollFd::new(&self.signals, PollFlags::IN),
             from_client.unwrap_or_else(none),
             from_server.unwrap_or_else(none),
+            left.unwrap_or_else(none),
         ];
         let timeout = self.next_deadline().map(|due| {
             let wait = due.saturating_sub(self.clock.0.elapsed());
@@ -110,7 +117,26 @@ impl Relay {
         // An error is an interruption by a signal, which is looked at like any other.
         let interrupted = rustix::event::poll(&mut fds, timeout.as_ref()).is_err();
         let ready = |index: usize| waits[index] && !fds[index].revents().is_empty();
-        Ready { signals: interrupted || ready(0), from_client: ready(1), from_server: ready(2) }
+        Ready {
+            signals: interrupted || ready(0),
+            from_client: ready(1),
+            from_server: ready(2),
+            client_left: !interrupted && ready(3),
+        }
+    }
+
+    /// What shows that the client is gone while nothing is read from it: its end of stdin, where lines still wait for
+    /// the server; its end of stdout, where stdin was closed because the server no longer reads.
+    fn sign_of_leaving(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        if self.client_left {
+            return None;
+        }
+        match self.from_client.waiting() {
+            Waiting::ToRead => None,
+            Waiting::ToWrite => self.from_client.source_hang_up(),
+            Waiting::Idle if self.from_client.was_given_up() => self.from_server.sink_hang_up(),
+            Waiting::Idle => None,
+        }
     }
 
     fn next_deadline(&self) -> Option<Duration> {
@@ -128,10 +154,8 @@ impl Relay {
             self.engine.handle(now, Input::Signalled(signal), effects);
         }
         if arrived.child
-            && !self.reaped
             && let Some(exit) = self.server.try_reap()
         {
-            self.reaped = true;
             tracing::info!(?exit, "the server has ended");
             self.engine.handle(now, Input::ServerExited(exit), effects);
         }
@@ -186,9 +210,7 @@ impl Relay {
             Side::Client => &mut self.from_client,
             Side::Server => &mut self.from_server,
         };
-        let mut batch = self.journal.as_mut().map(|journal| journal.batch(now));
-        // Frames stand one behind the other, so what goes is one stretch.
-        let mut going = 0..0;
+        let mut batch = self.recorder.batch(now, &self.notices);
         for frame in &frames {
             let (range, line, input) = match frame {
                 Frame::Line { range, end } => {
@@ -205,19 +227,16 @@ impl Relay {
                 match (effect, &mut batch) {
                     (Effect::Record(form), Some(batch)) => batch.push_line(from, &form, line),
                     (Effect::Note(note), Some(batch)) => batch.push_note(&note),
-                    (Effect::Record(_) | Effect::Note(_), None) => {}
-                    (Effect::Forward, _) if going.is_empty() => going = range.clone(),
-                    (Effect::Forward, _) => going.end = range.end,
+                    (Effect::Record(_), None) => self.recorder.miss_line(),
+                    (Effect::Note(note), None) => self.recorder.miss_note(note),
+                    (Effect::Forward, _) => direction.outgoing.add(range.clone()),
                     (later, _) => effects.push(later),
                 }
             }
         }
-        if let (Some(journal), Some(batch)) = (&mut self.journal, batch)
-            && let Err(error) = journal.commit(batch)
-        {
-            self.notices.journal_failed(&error);
+        if let Some(batch) = batch {
+            self.recorder.commit(batch, &mut self.notices);
         }
-        direction.let_go(going);
         direction.flush(now.elapsed);
         frames.clear();
         self.scratch.frames = frames;
@@ -227,7 +246,7 @@ impl Relay {
     fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
         for effect in effects.drain(..) {
             match effect {
-                Effect::Note(note) => note_down(&mut self.journal, &mut self.notices, &note, self.clock.now()),
+                Effect::Note(note) => self.recorder.note(note, self.clock.now(), &mut self.notices),
                 Effect::CloseServerInput => drop(self.from_client.close_sink()),
                 Effect::CloseClientOutput => self.feeder = self.from_server.close_sink(),
                 Effect::SignalServer(signal) => self.server.signal(signal),
@@ -260,13 +279,5 @@ struct Ready {
     signals: bool,
     from_client: bool,
     from_server: bool,
-}
-
-fn note_down(journal: &mut Option<Writer>, notices: &mut Notices, note: &Note, now: Now) {
-    let Some(journal) = journal else { return };
-    let mut batch = journal.batch(now);
-    batch.push_note(note);
-    if let Err(error) = journal.commit(batch) {
-        notices.journal_failed(&error);
-    }
+    client_left: bool,
 }

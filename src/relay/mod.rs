@@ -11,6 +11,7 @@ mod event_loop;
 pub mod locate;
 mod notices;
 mod pipes;
+mod recorder;
 mod signals;
 mod start;
 

@@ -207,10 +207,16 @@ fn own_description(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<(OwnedFd, O
     }
 }
 
-/// Opens the pipe behind `fd` a second time. Fails where there is no `/proc`, or the pipe belongs to another user.
+/// Opens the pipe behind `fd` a second time. Fails where there is no `/proc`, or the pipe belongs to another user; and
+/// for a pipe with a name, which gives no end of the stream to one who opens it after its writers have left.
 fn open_again(fd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd as _;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let has_no_name =
+        std::fs::read_link(&path).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"pipe:["));
+    if !has_no_name {
+        return None;
+    }
     rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 

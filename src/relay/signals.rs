@@ -34,6 +34,7 @@ impl Signals {
     pub(super) fn listen() -> io::Result<Signals> {
         let (wake, woken_by_handler) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
+        unblock();
         let listen_for = |number| -> io::Result<Arc<AtomicBool>> {
             let seen = Arc::new(AtomicBool::new(false));
             if !is_ignored(number) || number == SIGCHLD {
@@ -85,6 +86,21 @@ pub(super) fn ignore_file_size_signal() {
 pub(super) fn restore_file_size_signal() {
     // SAFETY: `signal` is async-signal-safe, and SIG_DFL is a valid disposition for SIGXFSZ.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+}
+
+/// Lets through what a launcher may have blocked in us: without SIGCHLD the child's end would not be seen.
+#[expect(unsafe_code, reason = "no safe interface changes the signal mask")]
+fn unblock() {
+    // SAFETY: an all-zero `sigset_t` is valid to be initialised by `sigemptyset`; the numbers are those of signals; no old
+    // mask is asked for.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for number in [SIGTERM, SIGINT, SIGHUP, SIGCHLD] {
+            libc::sigaddset(&raw mut set, number);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+    }
 }
 
 #[expect(unsafe_code, reason = "no safe interface reads a signal's disposition")]

@@ -12,11 +12,11 @@ use super::direction::Direction;
 use super::event_loop::{Clock, Relay, Scratch};
 use super::notices::Notices;
 use super::pipes::{Sink, Source};
+use super::recorder::{Opening, RecordKept, Recorder};
 use super::signals::{self, Signals};
 use crate::config::{Complaint, DEPTH_VARIABLE, Environment, Settings};
 use crate::engine::{Engine, Exit, masked_args};
-use crate::journal::{FORMAT, Header, ServerOrigin, Writer};
-use crate::store::{Place, Session, StoreError, open_log};
+use crate::store::Place;
 use crate::wire::Side;
 
 /// A server to start.
@@ -111,26 +111,22 @@ pub fn run(
     let from_client = Direction::new(Side::Client, Source::stdin().map_err(set_up("stdin"))?, input);
     let from_server = Direction::new(Side::Server, output, Sink::stdout().map_err(set_up("stdout"))?);
     let notices = Notices::new();
-    let journal = match open_session(command, settings, environment) {
-        Ok(journal) => journal,
-        Err(error) => {
-            notices.say(&format!("{error}; relaying goes on, nothing is recorded"));
-            None
-        }
-    };
+    let record = if settings.record.value { RecordKept::Yes } else { RecordKept::No };
+    let opening = Opening::new(settings, place(command, environment), command.program.to_string_lossy().into_owned());
+    let recorder = Recorder::open(opening, record, &notices);
     for complaint in complaints {
         notices.say(&complaint.to_string());
     }
     let relay = Relay {
         clock,
         engine: Engine::new(settings.exit_grace.value),
-        journal,
+        recorder,
         notices,
         signals,
         server,
-        reaped: false,
         from_client,
         from_server,
+        client_left: false,
         drain: None,
         feeder: None,
         scratch: Scratch::default(),
@@ -138,41 +134,9 @@ pub fn run(
     Ok(relay.run())
 }
 
-/// Finds the session that this start belongs to; returns the journal, where one is kept.
-///
-/// The lock is never dropped: the process holds it to its end, whichever that is.
-fn open_session(
-    command: &ServerCommand,
-    settings: &Settings,
-    environment: &Environment,
-) -> Result<Option<Writer>, StoreError> {
-    let Some(home) = &settings.home.value else {
-        let source = io::Error::new(io::ErrorKind::NotFound, "neither CODEX_SHIM_HOME nor HOME is set");
-        return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
-    };
+/// What the session of this start is found by.
+fn place(command: &ServerCommand, environment: &Environment) -> Place {
     let cwd = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
     let codex_home = environment.codex_home().to_string_lossy().into_owned();
-    let place = Place { cwd, codex_home, server: command.told() };
-    let session = Session::open(home, settings.session.value.as_ref(), &place)?;
-    if let Err(source) = open_log(&session.dir) {
-        return Err(StoreError::Io { action: "open", path: session.dir.join("shim.log"), source });
-    }
-    let generation = session.next_generation()?;
-    tracing::info!(session = %session.id, %generation, pid = std::process::id(), server = ?place.server, "relay started");
-    let journal = settings.record.value.then(|| {
-        let header = Header {
-            journal: FORMAT,
-            session: session.id.clone(),
-            generation: generation.to_string(),
-            segment: 0,
-            at: 0,
-            argv: place.server,
-            cwd: place.cwd,
-            codex: ServerOrigin { path: command.program.to_string_lossy().into_owned() },
-            shim: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        Writer::new(session.journal_dir.clone(), generation, header, settings.journal_bounds())
-    });
-    std::mem::forget(session);
-    Ok(journal)
+    Place { cwd, codex_home, server: command.told() }
 }

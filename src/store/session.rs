@@ -3,6 +3,8 @@
 //! *Locking.* `lock` is an flock, close-on-exec. Who holds it owns every generation in the folder. Its content names the
 //! holder and what it runs, for people and for finding the session again; the content alone proves nothing.
 //!
+//! *Performance.* A start looks at one file of `places` and one lock, however many sessions there are.
+//!
 //! *Filesystems.* flock must work where our home is; where it does not, no session can be opened, and the relay runs
 //! without one.
 
@@ -102,11 +104,13 @@ impl Session {
         make_dir(home)?;
         let sessions = home.join("sessions");
         make_dir(&sessions)?;
+        let places = Places(home.join("places"));
         let session = match wanted {
             Some(name) => Session::named(&sessions, name)?,
-            None => Session::of_place(&sessions, place)?,
+            None => Session::of_place(&sessions, &places, place)?,
         };
         session.sign(place)?;
+        places.remember(place, &session.id)?;
         Ok(session)
     }
 
@@ -134,8 +138,8 @@ impl Session {
         Err(StoreError::AllTaken(name.clone()))
     }
 
-    fn of_place(sessions: &Path, place: &Place) -> Result<Session, StoreError> {
-        if let Some(id) = last_at(sessions, place)?
+    fn of_place(sessions: &Path, places: &Places, place: &Place) -> Result<Session, StoreError> {
+        if let Some(id) = places.last_at(sessions, place)
             && let Some(session) = Session::try_hold(sessions, id)?
         {
             return Ok(session);
@@ -178,18 +182,39 @@ impl Session {
     }
 }
 
-/// The id of the session that last ran at `place`.
-fn last_at(sessions: &Path, place: &Place) -> Result<Option<String>, StoreError> {
-    let entries = std::fs::read_dir(sessions).map_err(io_error("read", sessions))?;
-    let holders = entries.filter_map(|entry| {
-        let entry = entry.ok()?;
+/// Which session last ran at a place: a small file a place, so that finding it does not grow with what there is.
+struct Places(PathBuf);
+
+impl Places {
+    /// The file of a place. Its name is made of the place alone.
+    fn file(&self, place: &Place) -> PathBuf {
+        let text = serde_json::to_vec(place).expect("BUG: plain data is JSON");
+        self.0.join(Uuid::new_v5(&Uuid::NAMESPACE_OID, &text).to_string())
+    }
+
+    /// The session that last ran at `place`, where it still is there and was last held from there.
+    fn last_at(&self, sessions: &Path, place: &Place) -> Option<String> {
+        let id = std::fs::read_to_string(self.file(place)).ok()?;
         let mut text = Vec::new();
-        File::open(entry.path().join("lock")).ok()?.take(LOCK_BYTES_MAX).read_to_end(&mut text).ok()?;
+        File::open(sessions.join(&id).join("lock")).ok()?.take(LOCK_BYTES_MAX).read_to_end(&mut text).ok()?;
         let line = text.split(|byte| *byte == b'\n').next()?;
         let holder: Holder = serde_json::from_slice(line).ok()?;
-        (holder.place == *place).then_some((holder.started_at, entry.file_name().into_string().ok()?))
-    });
-    Ok(holders.max().map(|(_, id)| id))
+        (holder.place == *place).then_some(id)
+    }
+
+    fn remember(&self, place: &Place, id: &str) -> Result<(), StoreError> {
+        make_dir(&self.0)?;
+        let file = self.file(place);
+        if std::fs::read_to_string(&file).is_ok_and(|known| known == id) {
+            return Ok(());
+        }
+        // Put there at once, so that nobody reads half of it.
+        let partial = file.with_extension(std::process::id().to_string());
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let written = options.open(&partial).and_then(|mut open| io::Write::write_all(&mut open, id.as_bytes()));
+        written.and_then(|()| std::fs::rename(&partial, &file)).map_err(io_error("write", &file))
+    }
 }
 
 /// Makes a folder that only we can enter. One that exists already, such as a home that was named to us, stays as it is,

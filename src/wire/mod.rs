@@ -26,15 +26,6 @@ pub enum Side {
 }
 
 impl Side {
-    /// The party that is spoken to.
-    #[must_use]
-    pub fn other(self) -> Side {
-        match self {
-            Side::Client => Side::Server,
-            Side::Server => Side::Client,
-        }
-    }
-
     /// The name that records carry in `from` and `to`.
     #[must_use]
     pub fn name(self) -> &'static str {

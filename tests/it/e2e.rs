@@ -58,6 +58,7 @@ fn stream_of(message: &Value) -> String {
     match (message["method"].as_str(), item, turn) {
         (None, ..) => format!("answer {}", message["id"]),
         (Some(_), Some(item), _) => format!("item {item}"),
+        (Some(method), None, Some(turn)) if method.starts_with("turn/") => format!("turn {turn}"),
         (Some(method), None, Some(turn)) => format!("turn {turn} {method}"),
         (Some(method), None, None) => format!("notification {method}"),
     }

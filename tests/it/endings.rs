@@ -592,3 +592,62 @@ fn a_client_that_stops_reading_stops_the_server_and_not_its_own_lines() {
     run.stdout = None;
     assert_eq!(run.exit(), 141);
 }
+
+#[test]
+fn a_client_that_leaves_a_server_that_does_not_read_is_not_waited_for() {
+    let home = Home::new();
+    let mut command = home.shim(&["run", "--session", "s", "--exit-grace", "200ms", "--", "sleep", "1000"]);
+    let mut relay = command.stderr(Stdio::null()).spawn().expect("the shim starts");
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    rustix::io::ioctl_fionbio(&stdin, true).expect("a pipe");
+    // Until neither pipe nor relay takes any more.
+    let line = [b"{\"id\":1}".repeat(1_000), b"\n".to_vec()].concat();
+    let mut refused = 0;
+    eventually("a full pipe", || {
+        refused = if stdin.write(&line).is_err() { refused + 1 } else { 0 };
+        (refused > 20).then_some(())
+    });
+    drop(stdin);
+    let status = eventually("the end", || relay.try_wait().expect("it is our child"));
+    assert_eq!(status.code(), Some(128 + 15));
+}
+
+#[test]
+fn a_client_that_dies_after_the_server_closed_its_input_is_noticed() {
+    let home = Home::new();
+    let script = "exec <&-; trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut command = home.shim(&["run", "--session", "s", "--exit-grace", "200ms", "--", "sh", "-c", script]);
+    let mut relay = command.stderr(Stdio::null()).spawn().expect("the shim starts");
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    let mut stdout = relay.stdout.take().expect("stdout is piped");
+    std::io::Read::read_exact(&mut stdout, &mut [0; 6]).expect("the server is ready");
+    eventually("a broken pipe", || stdin.write_all(b"{}\n").is_err().then_some(()));
+    drop((stdin, stdout));
+    let status = eventually("the end", || relay.try_wait().expect("it is our child"));
+    assert_eq!(status.code(), Some(7));
+}
+
+#[test]
+fn a_launcher_that_blocks_signals_does_not_make_us_miss_the_end() {
+    let home = Home::new();
+    let mut command = Command::new("env");
+    command.args(["--block-signal=CHLD,TERM", SHIM, "run", "--session", "s", "--", "sh", "-c", "exit 5"]);
+    home.adopt(&mut command).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut relay = command.spawn().expect("env starts");
+    let status = eventually("the end", || relay.try_wait().expect("it is our child"));
+    assert_eq!(status.code(), Some(5));
+}
+
+#[test]
+fn a_named_pipe_whose_writer_has_left_before_the_start_ends() {
+    let home = Home::new();
+    let pipe = home.beside().join("pipe");
+    let mut command = Command::new("sh");
+    let script =
+        "mkfifo \"$1\"; (printf 'a\\n' >\"$1\" &); exec <\"$1\"; read -r ready; exec \"$0\" run --session s -- cat";
+    command.args(["-c", script, SHIM]).arg(&pipe);
+    home.adopt(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut relay = command.spawn().expect("sh starts");
+    let status = eventually("the end", || relay.try_wait().expect("it is our child"));
+    assert_eq!(status.code(), Some(0));
+}

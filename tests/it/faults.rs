@@ -130,6 +130,44 @@ impl Drop for SmallDisk {
 }
 
 #[test]
+fn a_session_that_cannot_be_opened_is_tried_again_and_its_journal_begins_with_the_gap() {
+    let home = Home::new();
+    std::fs::write(home.path(), "in the way").expect("a file");
+    let mut relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    let mut stdout = relay.stdout.take().expect("stdout is piped");
+    let mut pass = |line: &[u8; 9]| {
+        stdin.write_all(line).expect("the relay reads");
+        stdout.read_exact(&mut [0; 9]).expect("the line comes back");
+    };
+    pass(b"{\"id\":1}\n");
+    std::fs::remove_file(home.path()).expect("it can be removed");
+    eventually("a journal", || {
+        pass(b"{\"id\":2}\n");
+        (!home.sessions().is_empty()).then_some(())
+    });
+    drop(stdin);
+    let output = relay.wait_with_output().expect("the shim ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.starts_with("codex-shim: create "), "{stderr}");
+    assert!(stderr.contains("is recorded from now on"), "{stderr}");
+    let journal = home.journal();
+    assert!(journal.texts[1].contains("\"gap\":{\"lines\":"), "{:?}", &journal.texts[..2]);
+    assert_eq!(journal.event_names(), ["generation_started", "generation_ended"]);
+    assert!(journal.gaps[0].0 >= 2 && journal.client.len() + journal.server.len() > 0);
+}
+
+#[test]
+fn a_log_that_cannot_be_opened_costs_only_the_log() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path().join("sessions/s/shim.log")).expect("a folder");
+    let relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
+    let output = pass(relay, &lines(3));
+    assert!(told_once(&output).contains("there is no log"));
+    assert_eq!(home.journal().client.len(), 3);
+}
+
+#[test]
 fn a_journal_folder_that_is_none_is_told_once() {
     let home = Home::new();
     std::fs::create_dir_all(home.path().join("sessions/s")).expect("a folder");

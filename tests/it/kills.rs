@@ -27,7 +27,7 @@ fn spread(seed: u64) -> u64 {
 
 /// Writes lines of varied lengths to a relay in front of `tee`, kills the relay once `bytes_min` have come back, and
 /// compares what either side has with what is on record.
-fn kill_once(number: u64) {
+fn kill_once(number: u64, bytes_min: usize, fill_max: usize) {
     let home = Home::new();
     let received = home.beside().join("received");
     let received_arg = received.to_str().expect("the path is UTF-8").to_owned();
@@ -35,11 +35,10 @@ fn kill_once(number: u64) {
     let mut relay = command.stderr(std::process::Stdio::null()).spawn().expect("the shim starts");
     let mut stdin = relay.stdin.take().expect("stdin is piped");
     let mut stdout = relay.stdout.take().expect("stdout is piped");
-    let bytes_min = spread(number) as usize % 400_000;
 
     let writer = std::thread::spawn(move || {
         for line in 0u64.. {
-            let fill = "x".repeat(spread(line) as usize % 300);
+            let fill = "x".repeat(spread(line) as usize % fill_max);
             if writeln!(stdin, "{{\"id\":{line},\"fill\":\"{fill}\"}}").is_err() {
                 return;
             }
@@ -71,6 +70,7 @@ fn kill_once(number: u64) {
         );
     }
     assert!(journal.gaps.is_empty());
+    assert_eq!(journal.headers.len() > 1, bytes_min > 36 << 20);
 }
 
 /// Whether a process has ended; one that nobody has waited for yet has.
@@ -81,5 +81,11 @@ fn gone(pid: u64) -> bool {
 
 #[test]
 fn a_hundred_kills_lose_no_line() {
-    (0..KILLS).for_each(kill_once);
+    (0..KILLS).for_each(|number| kill_once(number, spread(number) as usize % 400_000, 300));
+}
+
+#[test]
+fn kills_in_a_later_segment_lose_no_line() {
+    // What goes both ways is on record twice, so the first segment is full at half its size.
+    (0..3).for_each(|number| kill_once(number, (36 << 20) + spread(number) as usize % (8 << 20), 20_000));
 }

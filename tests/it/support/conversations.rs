@@ -86,7 +86,7 @@ pub const INTERRUPT: Conversation = Conversation {
         peer.initialize();
         let thread = start_thread(peer, lab, "read-only");
         let turn = start_turn(peer, &thread, "go on");
-        peer.wait_for_method("item/agentMessage/delta");
+        message_completed(peer);
         peer.call("turn/interrupt", json!({"threadId": thread, "turnId": turn}));
         turn_completed(peer, "interrupted");
     },
@@ -114,7 +114,7 @@ pub const END_IN_MID_TURN: Conversation = Conversation {
         peer.initialize();
         let thread = start_thread(peer, lab, "read-only");
         start_turn(peer, &thread, "go on");
-        peer.wait_for_method("item/agentMessage/delta");
+        message_completed(peer);
     },
 };
 
@@ -135,6 +135,13 @@ pub fn start_turn(peer: &mut Peer, thread: &str, says: &str) -> String {
 fn complete_turn(peer: &mut Peer, thread: &str, says: &str) {
     start_turn(peer, thread, says);
     turn_completed(peer, "completed");
+}
+
+/// Waits for the assistant's message; what the model does after it is not raced with.
+fn message_completed(peer: &mut Peer) {
+    peer.wait_for("the assistant's message", |message| {
+        message["method"] == "item/completed" && message["params"]["item"]["type"] == "agentMessage"
+    });
 }
 
 fn turn_completed(peer: &mut Peer, status: &str) {
