@@ -4,7 +4,7 @@ CODEX_VERSION := 0.169.0
 CODEX_DIR     := target/codex
 CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 
-.PHONY: build demo test e2e bench fuzz lint check codex help
+.PHONY: build demo test e2e record bench fuzz lint check codex help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -20,6 +20,10 @@ test: codex ## every test; those with the real codex too, where it can be had
 e2e: codex ## the tests with the real codex alone, none skipped
 	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }
 	cargo test --locked --test it e2e
+
+record: codex ## the tapes in fixtures/tapes, made anew with the real codex
+	cargo build --locked
+	cargo run --quiet --locked --example record
 
 bench: ## what the relay costs, as ratios to what a pipe costs
 	cargo bench --locked --bench relay

@@ -60,7 +60,9 @@ pub struct Machine {
 pub struct Anonymizer {
     /// What is replaced where it stands as a path or the beginning of one; longest first.
     paths: Vec<(String, &'static str)>,
-    host: Option<Regex>,
+    /// The host's name alone, and as a word in a text where it is long enough to be no other word.
+    host: Option<String>,
+    host_word: Option<Regex>,
     ids: HashMap<String, String>,
     began_s: i64,
     redacts: Redaction,
@@ -79,10 +81,12 @@ impl Anonymizer {
     /// An anonymizer for one recording.
     #[must_use]
     pub fn new(machine: Machine, redacts: Redaction) -> Anonymizer {
-        let host = machine.host.filter(|host| host.len() > 3 && host != "localhost");
+        let host = machine.host.filter(|host| !host.is_empty() && host != "localhost");
+        let long = host.as_deref().filter(|host| host.len() > 3);
         let mut anonymizer = Anonymizer {
             paths: Vec::new(),
-            host: host.map(|host| pattern(&format!(r"\b{}\b", regex::escape(&host)))),
+            host_word: long.map(|host| pattern(&format!(r"\b{}\b", regex::escape(host)))),
+            host,
             ids: HashMap::new(),
             began_s: (machine.began_us / 1_000_000) as i64,
             redacts,
@@ -167,6 +171,9 @@ impl Anonymizer {
     }
 
     fn text(&mut self, text: &str) -> String {
+        if self.host.as_deref() == Some(text) {
+            return "host".to_owned();
+        }
         let mut text = text.to_owned();
         for (path, stands_for_it) in &self.paths {
             text = replace_path(&text, path, stands_for_it);
@@ -177,7 +184,7 @@ impl Anonymizer {
         text = DATE_TIME.replace_all(&text, |found: &Captures<'_>| self.date_time(found)).into_owned();
         text = DATE_PATH.replace_all(&text, |found: &Captures<'_>| self.date_path(found)).into_owned();
         text = LOOPBACK.replace_all(&text, "$1:8080").into_owned();
-        if let Some(host) = &self.host {
+        if let Some(host) = &self.host_word {
             text = host.replace_all(&text, "host").into_owned();
         }
         match self.redacts {

@@ -9,4 +9,5 @@ mod faults;
 mod kills;
 mod start;
 mod support;
+mod tapes;
 mod tidy;

@@ -28,11 +28,17 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A lab whose codex asks `model`.
-    pub fn new(model: &Model) -> Lab {
+    /// A lab without a model.
+    pub fn bare() -> Lab {
         let lab = Lab { root: tempfile::tempdir().expect("a temporary folder") };
         fs::create_dir(lab.cwd()).expect("a folder");
         fs::create_dir(lab.codex_home()).expect("a folder");
+        lab
+    }
+
+    /// A lab whose codex asks `model`.
+    pub fn new(model: &Model) -> Lab {
+        let lab = Lab::bare();
         let config = format!(
             r#"model = "gpt-5.5"
 model_provider = "mock"

@@ -13,6 +13,19 @@ pub struct Conversation {
     pub drive: fn(&mut Peer, &Lab),
 }
 
+/// All of them, by the names of their tapes.
+pub const ALL: [(&str, Conversation); 9] = [
+    ("plain_turn", PLAIN_TURN),
+    ("reasoning", REASONING),
+    ("streamed_deltas", STREAMED_DELTAS),
+    ("command_approval", COMMAND_APPROVAL),
+    ("file_change_approval", FILE_CHANGE_APPROVAL),
+    ("question", QUESTION),
+    ("interrupt", INTERRUPT),
+    ("list_read_resume", LIST_READ_RESUME),
+    ("end_in_mid_turn", END_IN_MID_TURN),
+];
+
 pub const PLAIN_TURN: Conversation = Conversation {
     script: || vec![vec![Item::Text(vec!["Hello."])]],
     drive: |peer, lab| {

@@ -1,0 +1,284 @@
+//! Tapes of the real codex, played as a server: the same conversations as with the real one, without it.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::codex::Lab;
+use crate::support::conversations::{ALL, COMMAND_APPROVAL, PLAIN_TURN, start_thread, start_turn};
+use crate::support::journal::Journal;
+use crate::support::peer::Peer;
+use crate::support::shim::{Home, SHIM};
+
+fn tape(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/tapes/{name}.jsonl"))
+}
+
+/// The server's lines on a tape that can be said.
+fn lines_of_server(tape: &Path) -> usize {
+    let text = fs::read_to_string(tape).expect("the tape is there");
+    text.lines().filter(|line| line.contains("\"from\":\"server\",\"line\":")).count()
+}
+
+fn replay(lab: &Lab, args: &[&str], tape: &Path) -> Command {
+    let mut command = lab.command(SHIM);
+    command.arg("replay").args(args).arg(tape).stderr(Stdio::piped());
+    command
+}
+
+/// Runs a tool to its end.
+fn tool(home: &Home, args: &[&str]) -> Output {
+    home.shim(args).stdin(Stdio::null()).output().expect("the shim runs")
+}
+
+#[test]
+fn every_conversation_is_played_to_the_client_that_was_recorded() {
+    for (name, conversation) in ALL {
+        let (lab, tape) = (Lab::bare(), tape(name));
+        let mut peer = Peer::start(&mut replay(&lab, &["--strict"], &tape));
+        (conversation.drive)(&mut peer, &lab);
+        let mut stderr = peer.child.stderr.take().expect("stderr is piped");
+        let (said, status) = peer.finish();
+        let told = std::io::read_to_string(&mut stderr).expect("stderr can be read");
+        assert!(status.success() && told.is_empty(), "{name}: {told}");
+        assert_eq!(said.len(), lines_of_server(&tape), "{name}");
+    }
+}
+
+#[test]
+fn a_relay_in_front_of_a_tape_records_what_was_recorded() {
+    let (lab, home, tape) = (Lab::bare(), Home::new(), tape("command_approval"));
+    let mut command = lab.command(SHIM);
+    home.adopt(&mut command).args(["run", "--session", "s", "--", SHIM, "replay", "--strict"]).arg(&tape);
+    let mut peer = Peer::start(&mut command);
+    (COMMAND_APPROVAL.drive)(&mut peer, &lab);
+    let (said, status) = peer.finish();
+    assert!(status.success());
+    let journal: Journal = home.journal();
+    assert_eq!(journal.server.len(), said.len());
+    assert_eq!(said.len(), lines_of_server(&tape));
+}
+
+#[test]
+fn the_same_lines_get_the_same_answers_every_time() {
+    let tape = tape("list_read_resume");
+    let play = || {
+        let text = fs::read_to_string(&tape).expect("the tape is there");
+        let sent: Vec<String> = text
+            .lines()
+            .filter_map(|line| {
+                let record: Value = serde_json::from_str(line).expect("a record is JSON");
+                (record["from"] == "client").then(|| record["line"].to_string() + "\n")
+            })
+            .collect();
+        let mut child = Command::new(SHIM)
+            .arg("replay")
+            .arg(&tape)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the shim starts");
+        child.stdin.take().expect("stdin is piped").write_all(sent.concat().as_bytes()).expect("it is read");
+        let output = child.wait_with_output().expect("the shim ends");
+        assert!(output.status.success());
+        output.stdout
+    };
+    let first = play();
+    assert!(first.len() > 10_000);
+    assert_eq!(first, play());
+}
+
+#[test]
+fn another_folder_and_other_words_are_taken_and_only_a_strict_player_minds() {
+    let (lab, tape) = (Lab::bare(), tape("plain_turn"));
+    let mut peer = Peer::start(&mut replay(&lab, &[], &tape));
+    peer.initialize();
+    let thread = start_thread(&mut peer, &lab, "read-only");
+    start_turn(&mut peer, &thread, "other words");
+    peer.wait_for_method("turn/completed");
+    let started = peer.seen.iter().find(|message| message["id"] == 1).expect("the thread was started");
+    assert_eq!(started["result"]["cwd"], json!(lab.cwd()));
+    assert!(peer.finish().1.success());
+
+    let mut peer = Peer::start(&mut replay(&lab, &["--strict"], &tape));
+    peer.initialize();
+    let thread = start_thread(&mut peer, &lab, "read-only");
+    let params = json!({"threadId": thread, "input": [{"type": "text", "text": "other words", "text_elements": []}]});
+    peer.request("turn/start", params);
+    let refused = peer.wait_for("a refusal", |message| message["id"] == 2);
+    assert!(refused["error"]["message"].as_str().is_some_and(|text| text.contains("no turn/start like this one")));
+    let mut stderr = peer.child.stderr.take().expect("stderr is piped");
+    assert_eq!(peer.finish().1.code(), Some(1));
+    let told = std::io::read_to_string(&mut stderr).expect("stderr can be read");
+    assert!(told.contains("turn/start at params.input[0].text\n  - \"hi\"\n  + \"other words\"\n"), "{told}");
+}
+
+#[test]
+fn what_the_tape_lacks_is_said_and_the_rest_goes_on() {
+    let lab = Lab::bare();
+    let mut peer = Peer::start(&mut replay(&lab, &[], &tape("plain_turn")));
+    let id = peer.request("model/list", json!({}));
+    let refused = peer.wait_for("a refusal", |message| message["id"] == id);
+    assert_eq!(refused["error"]["message"], "codex-shim replay: the tape has no model/list");
+    peer.request("initialize", json!({"clientInfo": {"name": "other", "version": "2"}}));
+    peer.wait_for("an answer", |message| message["id"] == 1 && message.get("result").is_some());
+    assert!(peer.finish().1.success());
+}
+
+#[test]
+fn a_turn_waits_for_an_answer_that_never_comes() {
+    let lab = Lab::bare();
+    let mut peer = Peer::start(&mut replay(&lab, &[], &tape("command_approval")));
+    peer.initialize();
+    let thread = start_thread(&mut peer, &lab, "read-only");
+    start_turn(&mut peer, &thread, "run it");
+    peer.wait_for_method("item/commandExecution/requestApproval");
+    let (said, status) = peer.finish();
+    assert!(status.success());
+    assert!(!said.iter().any(|message| message["method"] == "turn/completed"));
+}
+
+#[test]
+fn a_tape_that_was_cut_off_plays_as_far_as_it_goes_and_says_so() {
+    let (home, lab) = (Home::new(), Lab::bare());
+    let whole = fs::read(tape("plain_turn")).expect("the tape is there");
+    let cut = home.beside().join("cut.jsonl");
+    fs::write(&cut, &whole[..whole.len() * 3 / 4]).expect("a file");
+    let checked = tool(&home, &["tape", "check", cut.to_str().expect("UTF-8")]);
+    assert_eq!(checked.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&checked.stdout);
+    assert!(told.starts_with("NOT whole\n") && told.contains("last record            cut off"), "{told}");
+    let mut peer = Peer::start(&mut replay(&lab, &[], &cut));
+    peer.initialize();
+    start_thread(&mut peer, &lab, "read-only");
+    assert!(peer.finish().1.success());
+}
+
+#[test]
+fn what_is_no_tape_or_a_newer_one_is_told_with_its_line() {
+    let home = Home::new();
+    let file = home.beside().join("file.jsonl");
+    let path = file.to_str().expect("UTF-8");
+    for (text, expect) in [
+        ("hello\n", "line 1: malformed record"),
+        ("{\"journal\":2,\"at\":1}\n", "line 1: record format 2 is newer than 1"),
+        ("{\"at\":1,\"from\":\"client\",\"line\":{}}\n", "is no tape"),
+        ("", "is no tape"),
+    ] {
+        fs::write(&file, text).expect("a file");
+        let played = tool(&home, &["replay", path]);
+        assert_eq!(played.status.code(), Some(1), "{text}");
+        let stderr = String::from_utf8_lossy(&played.stderr);
+        assert!(stderr.contains(expect), "{text}: {stderr}");
+        assert!(played.stdout.is_empty());
+        assert_eq!(tool(&home, &["tape", "check", path]).status.code(), Some(1), "{text}");
+    }
+}
+
+#[test]
+fn a_gap_is_counted_and_an_older_member_is_no_harm() {
+    let home = Home::new();
+    let text = fs::read_to_string(tape("plain_turn")).expect("the tape is there");
+    let file = home.beside().join("gap.jsonl");
+    fs::write(&file, text + "{\"at\":1867225600000000,\"gap\":{\"lines\":7,\"reason\":\"full\"},\"later\":1}\n")
+        .expect("a file");
+    let checked = tool(&home, &["tape", "check", "--json", file.to_str().expect("UTF-8")]);
+    assert_eq!(checked.status.code(), Some(1));
+    let survey: Value = serde_json::from_slice(&checked.stdout).expect("one document");
+    assert_eq!((&survey["whole"], &survey["gap_lines"], &survey["ended"]), (&json!(false), &json!(7), &json!(true)));
+}
+
+#[test]
+fn an_export_has_nothing_of_this_machine_in_it() {
+    let home = Home::new();
+    let work = home.beside().join("my-work");
+    fs::create_dir(&work).expect("a folder");
+    let mut command = home.shim(&["run", "--session", "private-name", "--", "cat"]);
+    let mut relay = command.current_dir(&work).env("HOME", home.beside()).spawn().expect("the shim starts");
+    let line = json!({"id": 1, "method": "thread/start", "params": {"cwd": work, "key": "sk-abcdefghijklmnopqrst"}});
+    writeln!(relay.stdin.take().expect("stdin is piped"), "{line}").expect("it is read");
+    assert!(relay.wait().expect("the shim ends").success());
+    let file = home.beside().join("tape.jsonl");
+    let mut export = home.shim(&["tape", "export", "priv", "--redact", "-o", file.to_str().expect("UTF-8")]);
+    let exported = export.env("HOME", home.beside()).output().expect("the shim runs");
+    assert!(exported.status.success(), "{exported:?}");
+    let text = fs::read_to_string(&file).expect("the tape is there");
+    for ours in ["my-work", "private-name", "sk-abc", home.beside().to_str().expect("UTF-8"), "/bin/cat"] {
+        assert!(!text.contains(ours), "{ours} is in {text}");
+    }
+    assert!(text.contains(r#""cwd":"/home/user/project""#), "{text}");
+    assert!(tool(&home, &["tape", "check", file.to_str().expect("UTF-8")]).status.success());
+    assert!(!file.with_added_extension("partial").exists());
+    let missing = tool(&home, &["tape", "export", "nobody", "-o", "x"]);
+    assert_eq!(missing.status.code(), Some(3));
+}
+
+#[test]
+fn tapes_in_this_repository_are_whole_small_and_of_no_machine() {
+    let home = Home::new();
+    for (name, _) in ALL {
+        let path = tape(name);
+        let text = fs::read_to_string(&path).expect("the tape is there");
+        assert!(text.len() < 64 << 10, "{name}");
+        for mark in ["/root", "/work/", "/tmp/.tmp", "node_modules"] {
+            assert!(!text.contains(mark), "{name}: {mark}");
+        }
+        let checked = tool(&home, &["tape", "check", path.to_str().expect("UTF-8")]);
+        assert!(checked.status.success(), "{name}: {}", String::from_utf8_lossy(&checked.stdout));
+    }
+}
+
+#[test]
+fn a_list_can_be_filtered_and_one_record_shown_in_full() {
+    let home = Home::new();
+    let path = tape("command_approval");
+    let show = |args: &[&str]| {
+        let args = [&["tape", "show", path.to_str().expect("UTF-8")], args].concat();
+        let output = tool(&home, &args);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let all = show(&[]);
+    assert!(all.contains("← request       item/commandExecution/requestApproval"), "{all}");
+    assert!(all.lines().all(|line| line.chars().count() <= 100), "{all}");
+    let answers = show(&["--from", "client", "--kind", "response"]);
+    assert_eq!(answers.lines().count(), 1, "{answers}");
+    let number = answers.split_whitespace().next().expect("it begins with the record's number");
+    assert_eq!(show(&["--record", number]), "{\"id\":0,\"result\":{\"decision\":\"accept\"}}\n");
+    let listed: Value = serde_json::from_str(&show(&["--json", "--method", "requestApproval"])).expect("one document");
+    assert_eq!((&listed["kind"], &listed["id"]), (&json!("request"), &json!("0")));
+}
+
+#[test]
+fn a_live_session_can_be_followed() {
+    let home = Home::new();
+    let mut relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    writeln!(stdin, "{}", json!({"method": "first"})).expect("it is read");
+    let mut back = BufReader::new(relay.stdout.take().expect("stdout is piped")).lines();
+    back.next().expect("the line comes back").expect("a line");
+    let mut follow =
+        home.shim(&["tape", "show", "s", "--follow", "--from", "server"]).spawn().expect("the shim starts");
+    let mut seen = BufReader::new(follow.stdout.take().expect("stdout is piped")).lines();
+    let mut next = || seen.next().expect("a line comes").expect("a line");
+    assert!(next().contains("first"));
+    writeln!(stdin, "{}", json!({"method": "second"})).expect("it is read");
+    assert!(next().contains("second"));
+    follow.kill().expect("it runs");
+    follow.wait().expect("it was killed");
+    drop(stdin);
+    assert!(relay.wait().expect("the shim ends").success());
+}
+
+#[test]
+fn a_tape_can_be_played_as_slowly_as_it_was_recorded() {
+    let lab = Lab::bare();
+    let mut peer = Peer::start(&mut replay(&lab, &["--speed", "10"], &tape("plain_turn")));
+    (PLAIN_TURN.drive)(&mut peer, &lab);
+    assert!(peer.finish().1.success());
+    let refused = tool(&Home::new(), &["replay", "--speed", "fast", "x"]);
+    assert_eq!(refused.status.code(), Some(2));
+}
