@@ -10,9 +10,8 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 build: ## the release binary, target/release/codex-shim
 	cargo build --release --locked
 
-demo: codex ## relay one turn with an approval, and show what was recorded
-	cargo build --locked
-	cargo run --quiet --locked --example demo
+demo: build ## what it does, shown in a few seconds
+	target/release/codex-shim demo
 
 test: codex ## every test; those with the real codex too, where it can be had
 	cargo test --locked

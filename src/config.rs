@@ -17,6 +17,17 @@ use crate::journal::Bounds;
 /// The variable that counts how many of us stand between this process and the first one.
 pub const DEPTH_VARIABLE: &str = "CODEX_SHIM_DEPTH";
 
+/// The variables that settings come from; a process that is to have none of the user's removes them.
+pub const SETTING_VARIABLES: [&str; 7] = [
+    "CODEX_SHIM_OFF",
+    "CODEX_SHIM_CODEX",
+    "CODEX_SHIM_SESSION",
+    "CODEX_SHIM_RECORD",
+    "CODEX_SHIM_EXIT_GRACE",
+    "CODEX_SHIM_JOURNAL_BYTES_MAX",
+    "CODEX_SHIM_JOURNAL_AGE_MAX",
+];
+
 /// Longest name of a session, in bytes.
 const SESSION_NAME_BYTES_MAX: usize = 64;
 

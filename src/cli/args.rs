@@ -53,6 +53,13 @@ Examples:
   codex-shim config
   CODEX_SHIM_EXIT_GRACE=3s codex-shim config --json")]
     Config(ConfigArguments),
+    /// Show what it does, in a few seconds, with nothing installed
+    #[command(after_long_help = "\
+A bundled recording of the real codex is played behind a relay to a small client. Nothing is left behind.
+
+Example:
+  codex-shim demo")]
+    Demo,
     /// Export, show and check recordings
     #[command(subcommand)]
     Tape(TapeTool),

@@ -5,6 +5,7 @@
 
 mod args;
 mod config_tool;
+mod demo;
 mod dispatch;
 mod replay_tool;
 mod tape_export;
@@ -44,6 +45,7 @@ pub fn main() -> i32 {
         Invocation::Tool => match Arguments::try_parse() {
             Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
+            Ok(Arguments { tool: Tool::Demo }) => demo::run(),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
             Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay),
             Err(error) => {

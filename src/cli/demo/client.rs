@@ -1,0 +1,116 @@
+//! The demo's client: writes lines, reads lines, waits with a limit.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdin, Command};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Outcome, line_of, write_line};
+
+/// How long the client waits for anything.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Lines that were read and not looked at yet.
+const LINES_AHEAD_MAX: usize = 1_024;
+
+/// A client and what it drives.
+pub(super) struct Client {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    received: Vec<String>,
+}
+
+impl Client {
+    /// Starts `command`, whose stdio is piped.
+    pub(super) fn start(mut command: Command) -> Outcome<Client> {
+        let mut child = command.spawn().map_err(|error| format!("start {:?}: {error}", command.get_program()))?;
+        let stdout = child.stdout.take().ok_or("the relay has no stdout")?;
+        let stdin = child.stdin.take();
+        let (send, lines) = sync_channel(LINES_AHEAD_MAX);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Client { child, stdin, lines, received: Vec::new() })
+    }
+
+    pub(super) fn send(&mut self, message: &Value) -> Outcome<()> {
+        self.write(&line_of(message))
+    }
+
+    /// Waits for a message; what comes before it is passed over.
+    pub(super) fn wait(&mut self, wanted: impl Fn(&Value) -> bool) -> Outcome<Value> {
+        loop {
+            let line = self.next()?;
+            let message: Value = serde_json::from_str(&line).map_err(|error| format!("a line is no JSON: {error}"))?;
+            self.received.push(line);
+            if wanted(&message) {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// How long a line and its echo take.
+    pub(super) fn round_trip(&mut self, message: &Value) -> Outcome<Duration> {
+        let line = line_of(message);
+        let began = Instant::now();
+        self.write(&line)?;
+        self.next()?;
+        Ok(began.elapsed())
+    }
+
+    /// Writes lines as fast as they go, kills what it drives once `lines_min` have come back, and returns all that came.
+    pub(super) fn storm_until_killed(&mut self, lines_min: usize) -> Outcome<Vec<String>> {
+        let mut stdin = self.stdin.take().ok_or("stdin is closed")?;
+        let writer = std::thread::spawn(move || {
+            for number in 0u64.. {
+                let line = line_of(&json!({"id": number, "method": "storm", "params": {"fill": "x".repeat(100)}}));
+                if write_line(&mut stdin, &line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut received = Vec::new();
+        while received.len() < lines_min {
+            received.push(self.next()?);
+        }
+        self.child.kill().map_err(|error| format!("kill the relay: {error}"))?;
+        received.extend(self.lines.iter());
+        // The last line may have been cut off by the kill; then it was not received.
+        if received.last().is_some_and(|last| serde_json::from_str::<Value>(last).is_err()) {
+            received.pop();
+        }
+        let _ = writer.join();
+        Ok(received)
+    }
+
+    /// Closes stdin, and returns every line that was received.
+    pub(super) fn finish(mut self) -> Outcome<Vec<String>> {
+        drop(self.stdin.take());
+        let mut received = std::mem::take(&mut self.received);
+        received.extend(self.lines.iter());
+        let status = self.child.wait().map_err(|error| format!("wait for the relay: {error}"))?;
+        if status.success() { Ok(received) } else { Err(format!("the relay ended with {status}")) }
+    }
+
+    fn next(&mut self) -> Outcome<String> {
+        self.lines.recv_timeout(PATIENCE).map_err(|_| "nothing came back from the relay".to_owned())
+    }
+
+    fn write(&mut self, line: &str) -> Outcome<()> {
+        write_line(self.stdin.as_mut().ok_or("stdin is closed")?, line)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

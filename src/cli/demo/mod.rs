@@ -1,0 +1,256 @@
+//! `codex-shim demo`: what it is for, shown in a few seconds, with nothing installed and nothing left behind.
+//!
+//! A bundled tape of the real codex is played behind a relay to a small client. Every figure is measured in that run;
+//! what does not come out as promised makes the demo fail.
+
+mod client;
+mod screen;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{FAILED, say};
+use crate::config::SETTING_VARIABLES;
+use crate::journal::reader::{Reader, Step};
+use crate::journal::{Origin, Record};
+use crate::wire::Side;
+use client::Client;
+use screen::Screen;
+
+/// The conversation that is played: a turn with a command that is approved.
+const TAPE: &[u8] = include_bytes!("../../../fixtures/tapes/command_approval.jsonl");
+
+/// How fast it is played, so that it can be watched.
+const PLAYED_TIMES: &str = "1";
+
+const ROUND_TRIPS: usize = 2_000;
+
+/// Lines that come back before the relay is killed.
+const LINES_BEFORE_KILL: usize = 20_000;
+
+/// Why the demo could not show something, in words.
+type Outcome<T> = Result<T, String>;
+
+/// Shows the demo.
+pub(super) fn run() -> i32 {
+    let mut screen = Screen::of_stdout();
+    let shown = Stage::new().and_then(|stage| show(&stage, &mut screen));
+    match shown {
+        Ok(()) => 0,
+        Err(why) => {
+            say(&format!("demo: {why}"));
+            FAILED
+        }
+    }
+}
+
+fn show(stage: &Stage, screen: &mut Screen) -> Outcome<()> {
+    screen.title(&format!("codex-shim {}: a client, a relay, and a recorded codex", env!("CARGO_PKG_VERSION")));
+    let received = a_turn(stage, screen)?;
+    on_record(stage, screen, &received)?;
+    cost(stage, screen)?;
+    a_kill(stage, screen)?;
+    a_server_again(stage, screen, &received)?;
+    screen.heading("Now yours");
+    screen.text("name codex-shim where your tool names codex, or put a link to it, called");
+    screen.text("codex, ahead on PATH. `codex-shim --help` tells every way to start it.");
+    screen.end();
+    Ok(())
+}
+
+/// The folder that the demo plays in, removed at its end.
+struct Stage {
+    dir: PathBuf,
+    shim: PathBuf,
+    tape: PathBuf,
+}
+
+impl Stage {
+    fn new() -> Outcome<Stage> {
+        let shim = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
+        let dir = std::env::temp_dir().join(format!("codex-shim-demo-{}", uuid::Uuid::now_v7()));
+        let failed = |error| format!("create {}: {error}", dir.display());
+        std::fs::create_dir(&dir).map_err(failed)?;
+        let stage = Stage { shim, tape: dir.join("tape.jsonl"), dir: dir.clone() };
+        std::fs::write(&stage.tape, TAPE).map_err(failed)?;
+        Ok(stage)
+    }
+
+    /// `codex-shim ARG…`, with nothing of the user's settings and its journal under `name`.
+    fn shim(&self, name: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.shim);
+        for variable in SETTING_VARIABLES {
+            command.env_remove(variable);
+        }
+        command.env("CODEX_SHIM_HOME", self.dir.join(name)).current_dir(&self.dir);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    }
+
+    /// A relay in front of `server`.
+    fn relay(&self, name: &str, server: &[&std::ffi::OsStr]) -> Command {
+        let mut command = self.shim(name, &["run", "--session", "demo", "--"]);
+        command.args(server);
+        command
+    }
+
+    fn journal(&self, name: &str) -> PathBuf {
+        self.dir.join(name).join("sessions/demo/journal")
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Drives the conversation; returns what the client received.
+fn a_turn(stage: &Stage, screen: &mut Screen) -> Outcome<Vec<String>> {
+    screen.heading("A turn through the relay");
+    let server =
+        [stage.shim.as_os_str(), "replay".as_ref(), "--speed".as_ref(), PLAYED_TIMES.as_ref(), stage.tape.as_os_str()];
+    let mut client = Client::start(stage.relay("turn", &server))?;
+    converse(&mut client, screen)?;
+    client.finish()
+}
+
+fn converse(client: &mut Client, screen: &mut Screen) -> Outcome<()> {
+    let began = Instant::now();
+    let mut said = |who: &str, what: &str| screen.said(began.elapsed(), who, what);
+    client.send(&json!({"id": 0, "method": "initialize", "params": {"clientInfo": {"name": "test-client",
+        "title": null, "version": "1.0"}, "capabilities": {"experimentalApi": true}}}))?;
+    let answer = client.wait(|message| message["id"] == 0)?;
+    let agent = answer["result"]["userAgent"].as_str().unwrap_or_default();
+    said("codex", &format!("I am {}", agent.split(' ').next().unwrap_or_default()));
+    client.send(&json!({"method": "initialized"}))?;
+    client.send(&json!({"id": 1, "method": "thread/start", "params": {"cwd": "/home/user/project",
+        "approvalPolicy": "on-request", "sandbox": "read-only"}}))?;
+    let answer = client.wait(|message| message["id"] == 1)?;
+    let thread = answer["result"]["thread"]["id"].clone();
+    said("client", "run it");
+    client.send(&json!({"id": 2, "method": "turn/start", "params": {"threadId": thread,
+        "input": [{"type": "text", "text": "run it", "text_elements": []}]}}))?;
+    let request = client.wait(|message| message["method"] == "item/commandExecution/requestApproval")?;
+    said("codex", &format!("may I run  {}  ?", request["params"]["command"].as_str().unwrap_or_default()));
+    said("client", "accept");
+    client.send(&json!({"id": request["id"], "result": {"decision": "accept"}}))?;
+    let message = client
+        .wait(|message| message["method"] == "item/completed" && message["params"]["item"]["type"] == "agentMessage")?;
+    said("codex", message["params"]["item"]["text"].as_str().unwrap_or_default());
+    let completed = client.wait(|message| message["method"] == "turn/completed")?;
+    said("codex", &format!("turn {}", completed["params"]["turn"]["status"].as_str().unwrap_or_default()));
+    Ok(())
+}
+
+/// Compares what the client received with what is on record.
+fn on_record(stage: &Stage, screen: &mut Screen, received: &[String]) -> Outcome<()> {
+    let recorded = Recorded::read(&stage.journal("turn"))?;
+    let bytes = |lines: &[Vec<u8>]| lines.iter().map(Vec::len).sum::<usize>();
+    let same = recorded.server.iter().zip(received).filter(|(line, text)| line.as_slice() == text.as_bytes()).count();
+    screen.heading("On record before it was passed on");
+    screen.row("from the client", &format!("{} lines, {} bytes", recorded.client.len(), bytes(&recorded.client)));
+    screen.row("from codex", &format!("{} lines, {} bytes", recorded.server.len(), bytes(&recorded.server)));
+    screen.row("received by the client", &format!("{} lines, as on record: {same}", received.len()));
+    holds(same == received.len() && recorded.server.len() == same, "what was received is not what is on record")
+}
+
+/// Measures a line and its echo, with and without the relay, in turns.
+fn cost(stage: &Stage, screen: &mut Screen) -> Outcome<()> {
+    let mut direct_command = Command::new("cat");
+    direct_command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut direct = Client::start(direct_command)?;
+    let mut relayed = Client::start(stage.relay("cost", &["cat".as_ref()]))?;
+    let line = json!({"method": "item/agentMessage/delta", "params": {"delta": "lorem ipsum ".repeat(10)}});
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..ROUND_TRIPS {
+        without.push(direct.round_trip(&line)?);
+        with.push(relayed.round_trip(&line)?);
+    }
+    direct.finish()?;
+    relayed.finish()?;
+    screen.heading("What it costs");
+    let shown = |times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        format!("{:.0} µs", times[times.len() / 2].as_secs_f64() * 1e6)
+    };
+    screen.row("a line and its echo", &format!("{} direct, {} relayed", shown(&mut without), shown(&mut with)));
+    screen.row("", &format!("median of {ROUND_TRIPS}, each line on record"));
+    Ok(())
+}
+
+/// Kills a relay under load and counts what is missing.
+fn a_kill(stage: &Stage, screen: &mut Screen) -> Outcome<()> {
+    let mut client = Client::start(stage.relay("kill", &["cat".as_ref()]))?;
+    let received = client.storm_until_killed(LINES_BEFORE_KILL)?;
+    let recorded = Recorded::read(&stage.journal("kill"))?;
+    let missing = received
+        .iter()
+        .enumerate()
+        .filter(|(number, line)| recorded.server.get(*number).map(Vec::as_slice) != Some(line.as_bytes()));
+    let missing = missing.count();
+    screen.heading("kill -9 in the middle of a storm");
+    screen.row("received until then", &format!("{} lines", received.len()));
+    screen.row("missing on record", &missing.to_string());
+    holds(missing == 0, "lines are missing on record")
+}
+
+/// Plays the turn's own recording to the same client.
+fn a_server_again(stage: &Stage, screen: &mut Screen, received: &[String]) -> Outcome<()> {
+    let tape = stage.dir.join("again.jsonl");
+    let mut export = stage.shim("turn", &["tape", "export", "demo", "-o"]);
+    let exported = export.arg(&tape).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    holds(exported.is_ok_and(|status| status.success()), "the recording could not be exported")?;
+    let mut replay = stage.shim("again", &["replay", "--strict"]);
+    replay.arg(&tape);
+    let mut client = Client::start(replay)?;
+    let began = Instant::now();
+    converse(&mut client, &mut Screen::dark())?;
+    let again = client.finish()?;
+    screen.heading("The recording is a server");
+    screen.row("played to the client", &format!("{} lines in {} ms", again.len(), began.elapsed().as_millis()));
+    holds(again.len() == received.len(), "the recording does not say what was recorded")
+}
+
+fn holds(promise: bool, otherwise: &str) -> Outcome<()> {
+    if promise { Ok(()) } else { Err(otherwise.to_owned()) }
+}
+
+/// The lines that a journal holds.
+#[derive(Default)]
+struct Recorded {
+    client: Vec<Vec<u8>>,
+    server: Vec<Vec<u8>>,
+}
+
+impl Recorded {
+    fn read(journal: &Path) -> Outcome<Recorded> {
+        let mut reader = Reader::new(journal, None);
+        let mut recorded = Recorded::default();
+        let failed = |error| format!("read {}: {error}", journal.display());
+        while let Step::Record { bytes, .. } = reader.step().map_err(failed)? {
+            if let Ok(Record::Line { from: Origin::Side(side), content, .. }) = Record::parse(bytes)
+                && let Some(line) = content.bytes()
+            {
+                match side {
+                    Side::Client => recorded.client.push(line.to_vec()),
+                    Side::Server => recorded.server.push(line.to_vec()),
+                }
+            }
+        }
+        Ok(recorded)
+    }
+}
+
+/// A message as one line.
+fn line_of(message: &Value) -> String {
+    format!("{message}\n")
+}
+
+/// Writes a message and sees it go.
+fn write_line(to: &mut impl std::io::Write, line: &str) -> Outcome<()> {
+    to.write_all(line.as_bytes()).map_err(|error| format!("write to the relay: {error}"))
+}
