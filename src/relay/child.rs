@@ -7,9 +7,9 @@ use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal as KernelSignal, kill_process};
 
+use super::command::ServerCommand;
 use super::pipes::{Sink, Source};
 use super::signals;
-use super::start::ServerCommand;
 use crate::engine::{Exit, Signal};
 
 /// A child that runs, or has not been reaped yet.

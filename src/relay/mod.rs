@@ -6,6 +6,7 @@
 //! It decides nothing about a line or an end: that is the engine's. It never waits for anything but its own poll.
 
 mod child;
+mod command;
 mod direction;
 mod event_loop;
 pub mod locate;
@@ -15,4 +16,5 @@ mod recorder;
 mod signals;
 mod start;
 
-pub use start::{RelayError, ServerCommand, become_server, run};
+pub use command::ServerCommand;
+pub use start::{RelayError, become_server, run};

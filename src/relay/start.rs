@@ -1,50 +1,22 @@
 //! Starting a relay: the child first, so that our own preparations cost it no time, then what we keep.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::Command;
 
 use super::child::{Server, Spawned};
+use super::command::ServerCommand;
 use super::direction::Direction;
 use super::event_loop::{Clock, Relay, Scratch};
 use super::notices::Notices;
 use super::pipes::{Sink, Source};
 use super::recorder::{Opening, RecordKept, Recorder};
 use super::signals::{self, Signals};
-use crate::config::{Complaint, DEPTH_VARIABLE, Environment, Settings};
-use crate::engine::{Engine, Exit, masked_args};
+use crate::config::{Complaint, Environment, Settings};
+use crate::engine::{Engine, Exit};
 use crate::store::Place;
 use crate::wire::Side;
-
-/// A server to start.
-#[derive(Debug, Clone)]
-pub struct ServerCommand {
-    /// The program.
-    pub program: PathBuf,
-    /// Its name as the caller gave it, which becomes its `argv[0]`.
-    pub name: OsString,
-    /// Its arguments.
-    pub args: Vec<OsString>,
-    /// How many of us stand before it, with this one.
-    pub depth: u32,
-}
-
-impl ServerCommand {
-    pub(super) fn to_process(&self) -> Command {
-        let mut process = Command::new(&self.program);
-        process.arg0(&self.name).args(&self.args).env(DEPTH_VARIABLE, self.depth.to_string());
-        process
-    }
-
-    /// The whole command line, secrets masked.
-    fn told(&self) -> Vec<String> {
-        let program = [self.program.to_string_lossy().into_owned()];
-        program.into_iter().chain(masked_args(&self.args)).collect()
-    }
-}
 
 /// Why a relay could not be started.
 #[derive(Debug)]

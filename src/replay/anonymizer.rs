@@ -252,7 +252,7 @@ mod tests {
         let machine = Machine {
             cwd: "/srv/secret/work".to_owned(),
             codex: "/opt/x/codex".to_owned(),
-            home: Some("/root".to_owned()),
+            home: Some("/var/ann".to_owned()),
             host: Some("build-7".to_owned()),
             began_us: 1_795_301_202_981_562,
         };
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn paths_and_names() {
         check(
-            r#"{"cwd":"/srv/secret/work","x":["/srv/secret/work/a.rs","cd /srv/secret/workshop","/root/.x","taproot"]}"#,
+            r#"{"cwd":"/srv/secret/work","x":["/srv/secret/work/a.rs","cd /srv/secret/workshop","/var/ann/.x","taproot"]}"#,
             r#"{"cwd":"/home/user/project","x":["/home/user/project/a.rs","cd /srv/secret/workshop","/home/user/.x","taproot"]}"#,
         );
         check(r#"{"a":"on build-7: \"/home/ann/x\" \u00e4"}"#, r#"{"a":"on host: \"/home/user/x\" ä"}"#);

@@ -1,0 +1,36 @@
+//! A server to start, as a command line.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::config::DEPTH_VARIABLE;
+use crate::engine::masked_args;
+
+/// A server to start.
+#[derive(Debug, Clone)]
+pub struct ServerCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its name as the caller gave it, which becomes its `argv[0]`.
+    pub name: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// How many of us stand before it, with this one.
+    pub depth: u32,
+}
+
+impl ServerCommand {
+    pub(super) fn to_process(&self) -> Command {
+        let mut process = Command::new(&self.program);
+        process.arg0(&self.name).args(&self.args).env(DEPTH_VARIABLE, self.depth.to_string());
+        process
+    }
+
+    /// The whole command line, secrets masked.
+    pub(super) fn told(&self) -> Vec<String> {
+        let program = [self.program.to_string_lossy().into_owned()];
+        program.into_iter().chain(masked_args(&self.args)).collect()
+    }
+}
