@@ -186,6 +186,12 @@ impl Environment {
         }
     }
 
+    /// Where the user's sockets belong: `XDG_RUNTIME_DIR`, where it is set to an absolute path.
+    #[must_use]
+    pub fn runtime_dir(&self) -> Option<PathBuf> {
+        self.get("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute())
+    }
+
     fn user_home(&self) -> Option<PathBuf> {
         self.get("HOME").map(PathBuf::from).or_else(std::env::home_dir)
     }

@@ -151,9 +151,21 @@ pub struct Writer {
     open: Option<Segment>,
     reopen_at_us: u64,
     missed: Option<Missed>,
+    tally: Tally,
     last_at_us: u64,
     spare: Vec<u8>,
     keeper: Keeper,
+}
+
+/// What a writer has done since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Bytes that were appended, without the headers of segments.
+    pub appended_bytes: u64,
+    /// Stretches of lines that could not be written.
+    pub gaps: u64,
+    /// The lines in them.
+    pub missed_lines: u64,
 }
 
 #[derive(Debug)]
@@ -183,6 +195,7 @@ impl Writer {
             open: None,
             reopen_at_us: 0,
             missed: None,
+            tally: Tally::default(),
             last_at_us: 0,
             spare: Vec::new(),
             keeper,
@@ -193,6 +206,12 @@ impl Writer {
     #[must_use]
     pub fn with_segment_bytes_max(self, segment_bytes_max: u64) -> Writer {
         Writer { segment_bytes_max, ..self }
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// An empty batch for what happened `now`. Times on record never decrease, whatever the clock does.
@@ -225,6 +244,8 @@ impl Writer {
                 let written =
                     batch.records[..failure.records_written].iter().filter(|record| record.holds_line).count();
                 let lines = missed_before + batch.lines() - written as u64;
+                self.tally.gaps += u64::from(missed_before == 0 && lines > 0);
+                self.tally.missed_lines += lines - missed_before;
                 self.missed = (lines > 0).then_some(Missed { lines, reason });
             }
         }
@@ -254,6 +275,7 @@ impl Writer {
         match write_all(&segment.file, &mut batch.slices()) {
             Ok(()) => {
                 segment.bytes += batch.bytes;
+                self.tally.appended_bytes += batch.bytes;
                 self.keeper.grew();
                 Ok(())
             }
@@ -262,6 +284,7 @@ impl Writer {
                 let kept = whole.checked_sub(1).map_or(0, |last| batch.records[last].bytes);
                 let error = JournalError { action: "append to", path: segment.path.clone(), source };
                 segment.bytes += kept;
+                self.tally.appended_bytes += kept;
                 let cut_back = segment.file.set_len(segment.bytes).is_ok();
                 // A file that may not grow stays as it is; another one may have room.
                 if !cut_back || error.source.kind() == io::ErrorKind::FileTooLarge {
@@ -406,6 +429,7 @@ mod tests {
         commit(&mut writer, later, &["5"]).expect("it still works");
         let records = read(&dir);
         assert_eq!(records.len(), 4, "{records:?}");
+        assert_eq!((writer.tally().gaps, writer.tally().missed_lines), (1, 3));
         assert!(
             records[1].starts_with(&format!("{{\"at\":{later},\"gap\":{{\"lines\":3,\"reason\":\"No such file")),
             "{records:?}"

@@ -1,6 +1,7 @@
 //! The loop: one thread that waits for the two directions and the signals, and carries out what the engine decides.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -10,8 +11,9 @@ use super::direction::{Direction, Waiting};
 use super::notices::Notices;
 use super::pipes::Feeder;
 use super::signals::Signals;
-use crate::engine::{Effect, Engine, Exit, Input, Note, Now};
-use crate::journal::Writer;
+use crate::control::{Passed, Published};
+use crate::engine::{Effect, Engine, Exit, Form, Input, Note, Now};
+use crate::journal::{Batch, Writer};
 use crate::wire::{Frame, Line, LineEnd, Side};
 
 /// Tells the time, for the engine.
@@ -36,6 +38,8 @@ pub(super) struct Relay {
     pub(super) engine: Engine,
     pub(super) journal: Option<Writer>,
     pub(super) notices: Notices,
+    /// What others may see of all this.
+    pub(super) published: Arc<Published>,
     pub(super) signals: Signals,
     pub(super) server: Server,
     pub(super) reaped: bool,
@@ -89,6 +93,7 @@ impl Relay {
         if let Some(feeder) = self.feeder {
             feeder.finish(|| !self.signals.take().signals.is_empty());
         }
+        self.published.remove_socket();
         exit
     }
 
@@ -132,6 +137,7 @@ impl Relay {
             && let Some(exit) = self.server.try_reap()
         {
             self.reaped = true;
+            self.published.child_ended();
             tracing::info!(?exit, "the server has ended");
             self.engine.handle(now, Input::ServerExited(exit), effects);
         }
@@ -189,34 +195,44 @@ impl Relay {
         let mut batch = self.journal.as_mut().map(|journal| journal.batch(now));
         // Frames stand one behind the other, so what goes is one stretch.
         let mut going = 0..0;
+        let mut passed = Passed::default();
         for frame in &frames {
             let (range, line, input) = match frame {
                 Frame::Line { range, end } => {
+                    passed.lines += 1;
                     let line = direction.framer.line(range.clone(), *end);
                     (range, line, Input::Line { from, line })
                 }
                 Frame::Piece { range } => (range, Line::unseen(LineEnd::EndOfStream), Input::Piece { from }),
                 Frame::LastPiece { range, line_bytes, end } => {
+                    passed.lines += 1;
                     (range, Line::unseen(*end), Input::LongLine { from, line_bytes: *line_bytes })
                 }
             };
             self.engine.handle(now, input, &mut self.scratch.line_effects);
             for effect in self.scratch.line_effects.drain(..) {
                 match (effect, &mut batch) {
-                    (Effect::Record(form), Some(batch)) => batch.push_line(from, &form, line),
-                    (Effect::Note(note), Some(batch)) => batch.push_note(&note),
-                    (Effect::Record(_) | Effect::Note(_), None) => {}
+                    (Effect::Record(form), Some(batch)) => {
+                        passed.omitted_lines += u64::from(matches!(form, Form::Omitted(_)));
+                        batch.push_line(from, &form, line);
+                    }
+                    (Effect::Note(note), batch) => {
+                        publish(&self.published, &note);
+                        batch.iter_mut().for_each(|batch| batch.push_note(&note));
+                    }
+                    (Effect::Introduce(client), _) => self.published.introduce(*client),
+                    (Effect::Record(_), None) => {}
                     (Effect::Forward, _) if going.is_empty() => going = range.clone(),
                     (Effect::Forward, _) => going.end = range.end,
                     (later, _) => effects.push(later),
                 }
             }
         }
-        if let (Some(journal), Some(batch)) = (&mut self.journal, batch)
-            && let Err(error) = journal.commit(batch)
-        {
-            self.notices.journal_failed(&error);
+        if let (Some(journal), Some(batch)) = (&mut self.journal, batch) {
+            commit(journal, batch, &mut self.notices, &self.published);
         }
+        passed.bytes = going.len() as u64;
+        self.published.count(from, passed);
         direction.let_go(going);
         direction.flush(now.elapsed);
         frames.clear();
@@ -227,7 +243,8 @@ impl Relay {
     fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
         for effect in effects.drain(..) {
             match effect {
-                Effect::Note(note) => note_down(&mut self.journal, &mut self.notices, &note, self.clock.now()),
+                Effect::Note(note) => self.note_down(&note),
+                Effect::Introduce(client) => self.published.introduce(*client),
                 Effect::CloseServerInput => drop(self.from_client.close_sink()),
                 Effect::CloseClientOutput => self.feeder = self.from_server.close_sink(),
                 Effect::SignalServer(signal) => self.server.signal(signal),
@@ -242,6 +259,15 @@ impl Relay {
             }
         }
         None
+    }
+
+    /// Puts on record what happened beside any line.
+    fn note_down(&mut self, note: &Note) {
+        publish(&self.published, note);
+        let Some(journal) = &mut self.journal else { return };
+        let mut batch = journal.batch(self.clock.now());
+        batch.push_note(note);
+        commit(journal, batch, &mut self.notices, &self.published);
     }
 
     fn direction(&mut self, from: Side) -> &mut Direction {
@@ -262,11 +288,17 @@ struct Ready {
     from_server: bool,
 }
 
-fn note_down(journal: &mut Option<Writer>, notices: &mut Notices, note: &Note, now: Now) {
-    let Some(journal) = journal else { return };
-    let mut batch = journal.batch(now);
-    batch.push_note(note);
+fn commit(journal: &mut Writer, batch: Batch<'_>, notices: &mut Notices, published: &Published) {
     if let Err(error) = journal.commit(batch) {
         notices.journal_failed(&error);
+    }
+    published.journal(journal.tally());
+}
+
+/// Lets others see what of a note they ask for.
+fn publish(published: &Published, note: &Note) {
+    match note {
+        Note::CodexVersion { version: Some(version), user_agent: _ } => published.codex_version(version),
+        Note::CodexVersion { version: None, .. } | Note::GenerationStarted { .. } | Note::GenerationEnded { .. } => {}
     }
 }

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::child::{Server, Spawned};
 use super::direction::Direction;
@@ -14,8 +16,9 @@ use super::notices::Notices;
 use super::pipes::{Sink, Source};
 use super::signals::{self, Signals};
 use crate::config::{Complaint, DEPTH_VARIABLE, Environment, Settings};
+use crate::control::{self, Published, Subject};
 use crate::engine::{Engine, Exit, masked_args};
-use crate::journal::{FORMAT, Header, ServerOrigin, Writer};
+use crate::journal::{FORMAT, Generation, Header, ServerOrigin, Writer};
 use crate::store::{Place, Session, StoreError, open_log};
 use crate::wire::Side;
 
@@ -110,9 +113,15 @@ pub fn run(
         Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })?;
     let from_client = Direction::new(Side::Client, Source::stdin().map_err(set_up("stdin"))?, input);
     let from_server = Direction::new(Side::Server, output, Sink::stdout().map_err(set_up("stdout"))?);
-    let notices = Notices::new();
+    let published = Arc::new(Published::default());
+    let notices = Notices::new(Arc::clone(&published));
     let journal = match open_session(command, settings, environment) {
-        Ok(journal) => journal,
+        Ok(opened) => {
+            start_control(&opened, server.pid(), environment, &published, &notices);
+            // The lock is never dropped: the process holds it to its end, whichever that is.
+            std::mem::forget(opened.session);
+            opened.journal
+        }
         Err(error) => {
             notices.say(&format!("{error}; relaying goes on, nothing is recorded"));
             None
@@ -126,6 +135,7 @@ pub fn run(
         engine: Engine::new(settings.exit_grace.value),
         journal,
         notices,
+        published,
         signals,
         server,
         reaped: false,
@@ -138,14 +148,20 @@ pub fn run(
     Ok(relay.run())
 }
 
-/// Finds the session that this start belongs to; returns the journal, where one is kept.
-///
-/// The lock is never dropped: the process holds it to its end, whichever that is.
+/// The session that a start belongs to.
+struct Opened {
+    session: Session,
+    generation: Generation,
+    /// Where one is kept.
+    journal: Option<Writer>,
+}
+
+/// Finds the session that this start belongs to.
 fn open_session(
     command: &ServerCommand,
     settings: &Settings,
     environment: &Environment,
-) -> Result<Option<Writer>, StoreError> {
+) -> Result<Opened, StoreError> {
     let Some(home) = &settings.home.value else {
         let source = io::Error::new(io::ErrorKind::NotFound, "neither CODEX_SHIM_HOME nor HOME is set");
         return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
@@ -171,8 +187,32 @@ fn open_session(
             codex: ServerOrigin { path: command.program.to_string_lossy().into_owned() },
             shim: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        Writer::new(session.journal_dir.clone(), generation, header, settings.journal_bounds())
+        Writer::new(session.journal_dir.clone(), generation.clone(), header, settings.journal_bounds())
     });
-    std::mem::forget(session);
-    Ok(journal)
+    Ok(Opened { session, generation, journal })
+}
+
+/// Has a thread listen on the control socket, and waits for nothing of it.
+fn start_control(
+    opened: &Opened,
+    child_pid: u32,
+    environment: &Environment,
+    published: &Arc<Published>,
+    notices: &Notices,
+) {
+    const WITHOUT: &str = "relaying goes on without a control socket";
+    let subject = Subject {
+        session_id: opened.session.id.clone(),
+        session_dir: opened.session.dir.clone(),
+        journal_dir: opened.session.journal_dir.clone(),
+        generation: opened.generation.to_string(),
+        child_pid,
+        started_at: SystemTime::now(),
+        runtime_dir: environment.runtime_dir(),
+    };
+    let for_thread = Arc::clone(published);
+    let say_fault = move |what: &str| Notices::new(for_thread).say(&format!("{what}; {WITHOUT}"));
+    if let Err(error) = control::start(subject, Arc::clone(published), say_fault) {
+        notices.say(&format!("start a thread: {error}; {WITHOUT}"));
+    }
 }
