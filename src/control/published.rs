@@ -16,6 +16,9 @@ use crate::wire::Side;
 /// Faults that are listed; of more than these only the number is kept.
 const FAULTS_MAX: usize = 16;
 
+/// Longest text of a fault that is kept, in bytes.
+const FAULT_BYTES_MAX: usize = 1_000;
+
 /// What one relay has published. Its relay thread alone calls the methods that count.
 #[derive(Debug, Default)]
 pub struct Published {
@@ -129,6 +132,7 @@ impl Published {
 
     /// Something of ours went wrong, now. The same thing again keeps its first time.
     pub fn fault(&self, what: &str) {
+        let what = &what[..what.floor_char_boundary(FAULT_BYTES_MAX)];
         let mut rare = self.rare();
         if rare.faults.iter().any(|fault| fault.what == what) {
             return;

@@ -26,6 +26,9 @@ const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long a client may take nothing of an answer.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(30);
 
+/// Longest head of a request, in bytes.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
 /// How long to leave a socket alone that could not accept.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
@@ -130,6 +133,7 @@ async fn serve(stream: UnixStream, routes: Router) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WAIT_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(stream, TowerToHyperService::new(routes));
     // How a client's connection ends is the client's affair.
     if let Err(error) = connection.await {

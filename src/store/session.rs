@@ -1,7 +1,8 @@
 //! The folder of a session: which one a start belongs to, and who holds it.
 //!
 //! *Locking.* `lock` is an flock, close-on-exec. Who holds it owns every generation in the folder. Its content names the
-//! holder and what it runs, for people and for finding the session again; the content alone proves nothing.
+//! holder and what it runs, for people and for finding the session again; the content alone proves nothing. Tools that
+//! look whether it is held share it for an instant; a start that meets one of them tries again.
 //!
 //! *Filesystems.* flock must work where our home is; where it does not, no session can be opened, and the relay runs
 //! without one.
@@ -11,7 +12,7 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -24,6 +25,12 @@ const SAME_NAME_MAX: u32 = 999;
 
 /// How much of a lock's content is read, in bytes.
 const LOCK_BYTES_MAX: u64 = 64 << 10;
+
+/// How often a start tries again to take a lock that tools look at.
+const LOOKED_AT_TRIES_MAX: u32 = 100;
+
+/// How long it lets them look, in between.
+const LOOKED_AT_WAIT: Duration = Duration::from_millis(1);
 
 /// What a session is found again by: where it ran, and what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,13 +89,25 @@ pub struct Session {
     lock: File,
 }
 
-/// What a lock says about its holder.
-#[derive(Debug, Serialize, Deserialize)]
-struct Holder {
-    pid: u32,
-    started_at: String,
+/// What a lock says about its holder, or its last one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its process id.
+    pub pid: u32,
+    /// When it took the lock, RFC 3339.
+    pub started_at: String,
+    /// Where it runs, and what.
     #[serde(flatten)]
-    place: Place,
+    pub place: Place,
+}
+
+impl Holder {
+    /// Reads a lock; `None` where nobody has signed it.
+    pub(super) fn read(lock: &File) -> Option<Holder> {
+        let mut text = Vec::new();
+        lock.take(LOCK_BYTES_MAX).read_to_end(&mut text).ok()?;
+        serde_json::from_slice(text.split(|byte| *byte == b'\n').next()?).ok()
+    }
 }
 
 impl Session {
@@ -155,10 +174,8 @@ impl Session {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = options.open(&path).map_err(io_error("open", &path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(source)) => return Err(io_error("lock", &path)(source)),
+        if !take(&lock).map_err(io_error("lock", &path))? {
+            return Ok(None);
         }
         lock.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(io_error("protect", &path))?;
         let journal_dir = dir.join("journal");
@@ -178,15 +195,31 @@ impl Session {
     }
 }
 
+/// Takes a lock for us alone; false where another shim holds it.
+fn take(lock: &File) -> io::Result<bool> {
+    for _ in 0..LOOKED_AT_TRIES_MAX {
+        match lock.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // A shim shares its lock with nobody. Whoever does is a tool, and gone in a moment.
+        match lock.try_lock_shared() {
+            Ok(()) => lock.unlock()?,
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        std::thread::sleep(LOOKED_AT_WAIT);
+    }
+    Ok(false)
+}
+
 /// The id of the session that last ran at `place`.
 fn last_at(sessions: &Path, place: &Place) -> Result<Option<String>, StoreError> {
     let entries = std::fs::read_dir(sessions).map_err(io_error("read", sessions))?;
     let holders = entries.filter_map(|entry| {
         let entry = entry.ok()?;
-        let mut text = Vec::new();
-        File::open(entry.path().join("lock")).ok()?.take(LOCK_BYTES_MAX).read_to_end(&mut text).ok()?;
-        let line = text.split(|byte| *byte == b'\n').next()?;
-        let holder: Holder = serde_json::from_slice(line).ok()?;
+        let holder = Holder::read(&File::open(entry.path().join("lock")).ok()?)?;
         (holder.place == *place).then_some((holder.started_at, entry.file_name().into_string().ok()?))
     });
     Ok(holders.max().map(|(_, id)| id))
@@ -207,7 +240,7 @@ fn make_dir(dir: &Path) -> Result<(), StoreError> {
     .map_err(io_error("create", dir))
 }
 
-fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError {
+pub(super) fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError {
     move |source| StoreError::Io { action, path: path.to_owned(), source }
 }
 
@@ -233,6 +266,25 @@ mod tests {
         assert_eq!((&*first.id, &*second.id, &*third.id), ("work", "work.2", "work.3"));
         drop(first);
         assert_eq!(open(home.path(), Some("work"), "/a").id, "work");
+    }
+
+    #[test]
+    fn a_tool_that_looks_at_a_lock_does_not_turn_a_start_away() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        drop(open(home.path(), Some("work"), "/a"));
+        let looking = File::open(home.path().join("sessions/work/lock")).expect("it is there");
+        looking.try_lock_shared().expect("nobody holds it");
+        let (about_to, waits) = std::sync::mpsc::sync_channel(0);
+        std::thread::scope(|scope| {
+            let start = scope.spawn(|| {
+                about_to.send(()).expect("the test waits");
+                open(home.path(), Some("work"), "/a").id
+            });
+            waits.recv().expect("the start comes");
+            std::thread::yield_now();
+            drop(looking);
+            assert_eq!(start.join().expect("it starts"), "work");
+        });
     }
 
     #[test]
