@@ -197,7 +197,8 @@ impl Environment {
     }
 
     /// Where everything of ours is kept, and why there.
-    fn shim_home(&self) -> Setting<Option<PathBuf>> {
+    #[must_use]
+    pub fn shim_home(&self) -> Setting<Option<PathBuf>> {
         if let Some(home) = self.get("CODEX_SHIM_HOME") {
             let home = std::path::absolute(&home).unwrap_or_else(|_| PathBuf::from(&home));
             return Setting { value: Some(home), source: Source::Variable("CODEX_SHIM_HOME") };

@@ -31,6 +31,7 @@ Examples:
   codex-shim run --session work
   codex-shim run -- ssh host codex app-server
   CODEX_SHIM_OFF=1 codex-shim app-server     no relay at all: becomes codex at once
+  codex-shim status                          is all well with the relay that runs here?
 
 What was relayed is in $CODEX_SHIM_HOME (default: $XDG_STATE_HOME/codex-shim, else ~/.local/state/codex-shim),
 in sessions/<session>/journal, one line of JSON a record.";
@@ -44,6 +45,29 @@ Examples:
   codex-shim run --codex ~/bin/codex-0.169.0       in front of that one
   codex-shim run --session work -- my-server --x   in front of any server")]
     Run(RunArguments),
+    /// List the sessions, live ones first
+    ///
+    /// One line each: id, live or stopped, what it does, since when, the relay's pid, the working directory.
+    #[command(after_long_help = "\
+Examples:
+  codex-shim sessions
+  codex-shim sessions --json | jq -r '.sessions[] | select(.live) | .session_id'")]
+    Sessions(SessionsArguments),
+    /// Tell whether all is well with a session
+    ///
+    /// The first line says it, the rest why: relay, server, client, versions, journal, faults, control socket.
+    /// With --json, a live session's own document, as `GET /sessions/self` on its control socket gives it.
+    #[command(after_long_help = "\
+Without --session: the session in CODEX_SHIM_SESSION, else the live one whose working directory or repository
+holds ours, else the only live one, else the one that was used last.
+
+Exit status: 0 it could be told, 1 a relay runs and does not answer, 3 there is no such session.
+
+Examples:
+  codex-shim status
+  codex-shim status --session work
+  codex-shim status --json | jq .faults")]
+    Status(StatusArguments),
     /// Print every setting with its source
     #[command(after_long_help = "\
 Settings come from flags, then CODEX_SHIM_* variables, then config.toml in our home, then defaults.
@@ -74,6 +98,23 @@ pub(super) struct RunArguments {
     /// The server command; without it, `codex app-server`
     #[arg(last = true, value_name = "SERVER [ARG]")]
     pub(super) server: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SessionsArguments {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArguments {
+    /// The session, or the beginning of its name
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]

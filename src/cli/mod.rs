@@ -4,8 +4,12 @@
 //! server; only tools print to it.
 
 mod args;
+mod chosen;
 mod config_tool;
 mod dispatch;
+mod screen;
+mod sessions_tool;
+mod status_tool;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
@@ -20,6 +24,8 @@ use dispatch::Invocation;
 
 /// Exit status where what was asked for failed.
 const FAILED: i32 = 1;
+/// Exit status where there is no such session, or it cannot be told which is meant.
+const NO_SUCH_SESSION: i32 = 3;
 /// Exit status of a shell for a command that cannot be run.
 const CANNOT_RUN: i32 = 126;
 /// Exit status of a shell for a command that is not there.
@@ -38,6 +44,8 @@ pub fn main() -> i32 {
         Invocation::BecomeCodex { codex_args } => become_codex(codex_args, &environment),
         Invocation::Tool => match Arguments::try_parse() {
             Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, &environment),
+            Ok(Arguments { tool: Tool::Sessions(sessions) }) => sessions_tool::run(&sessions, &environment),
+            Ok(Arguments { tool: Tool::Status(status) }) => status_tool::run(&status, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
             Err(error) => {
                 // Help goes to stdout with status 0, a wrong usage to stderr with 2.

@@ -74,10 +74,8 @@ impl std::error::Error for ClientError {
 ///
 /// [`ClientError`] where there is no whole answer; an answer that refuses is one.
 pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
-    let socket = socket::resolve(dir).map_err(|error| ClientError {
-        socket: dir.join(socket::SOCKET_FILE),
-        cause: Cause::Connect(error),
-    })?;
+    let socket = socket::resolve(dir)
+        .map_err(|error| ClientError { socket: dir.join(socket::SOCKET_FILE), cause: Cause::Connect(error) })?;
     let failed = |cause| ClientError { socket: socket.clone(), cause };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;

@@ -157,11 +157,7 @@ struct Opened {
 }
 
 /// Finds the session that this start belongs to.
-fn open_session(
-    command: &ServerCommand,
-    settings: &Settings,
-    environment: &Environment,
-) -> Result<Opened, StoreError> {
+fn open_session(command: &ServerCommand, settings: &Settings, environment: &Environment) -> Result<Opened, StoreError> {
     let Some(home) = &settings.home.value else {
         let source = io::Error::new(io::ErrorKind::NotFound, "neither CODEX_SHIM_HOME nor HOME is set");
         return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });

@@ -69,8 +69,12 @@ impl fmt::Display for ChoiceError {
                 let (dir, candidates) = (dir.display(), candidates.join(", "));
                 write!(f, "several sessions are live in {dir}: {candidates}; choose one with --session")
             }
-            ChoiceError::NoneAtAll => f.write_str("there is no session yet; a relay makes one, see `codex-shim --help`"),
-            ChoiceError::NoneLive => write!(f, "no session is live here; start a relay, or choose one with --session: {LIST}"),
+            ChoiceError::NoneAtAll => {
+                f.write_str("there is no session yet; a relay makes one, see `codex-shim --help`")
+            }
+            ChoiceError::NoneLive => {
+                write!(f, "no session is live here; start a relay, or choose one with --session: {LIST}")
+            }
         }
     }
 }
@@ -94,9 +98,7 @@ pub fn choose<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<&'a Found, C
     }
     match (&live[..], choice.otherwise) {
         ([only], Otherwise::Latest | Otherwise::None) => Ok(only),
-        (_, Otherwise::Latest) => {
-            found.iter().max_by_key(|session| session.last_used).ok_or(ChoiceError::NoneAtAll)
-        }
+        (_, Otherwise::Latest) => found.iter().max_by_key(|session| session.last_used).ok_or(ChoiceError::NoneAtAll),
         (_, Otherwise::None) => Err(ChoiceError::NoneLive),
     }
 }

@@ -50,6 +50,12 @@ impl Found {
         Ok(found)
     }
 
+    /// Whether a shim runs in it now.
+    #[must_use]
+    pub fn is_still_live(&self) -> bool {
+        File::open(self.dir.join("lock")).is_ok_and(|lock| is_held(&lock))
+    }
+
     /// Its journal's folder.
     #[must_use]
     pub fn journal_dir(&self) -> PathBuf {
