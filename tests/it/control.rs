@@ -5,12 +5,12 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Output};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use codex_shim::control::{self, client};
 use serde_json::{Value, json};
 
-use crate::support::shim::Home;
+use crate::support::shim::{Home, SHIM};
 use crate::support::{PATIENCE, eventually};
 
 /// Answers `initialize` and echoes whatever comes after it.
@@ -402,6 +402,31 @@ fn a_fault_that_was_told_is_told_by_status_too() {
     let status = text(&tool(&home, &["status"]).stdout);
     assert!(status.starts_with("the relay runs, with 1 fault\n"), "{status}");
     assert!(status.contains("`soon` is no length of time"), "{status}");
+    drop(relay.stdin.take());
+    assert!(relay.wait().expect("the shim ends").success());
+}
+
+#[test]
+fn a_gap_in_the_journal_is_told_by_status() {
+    let home = Home::new();
+    let mut command = Command::new("sh");
+    // In blocks of 512 bytes: no file may grow over 2 KiB.
+    command.args(["-c", "ulimit -f 4; exec \"$0\" run --session s -- cat", SHIM]);
+    home.adopt(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut relay = command.spawn().expect("the shim starts");
+    let line = format!("\"{}\"\n", "x".repeat(3_000));
+    relay.stdin.as_mut().expect("stdin is piped").write_all(line.as_bytes()).expect("the relay reads");
+    let mut back = vec![0; line.len()];
+    relay.stdout.as_mut().expect("stdout is piped").read_exact(&mut back).expect("the line comes back");
+    let session = home.path().join("sessions/s");
+    let answer = eventually("the control socket", || client::get(&session, "/sessions/self").ok());
+    let document: Value = serde_json::from_slice(&answer.body).expect("it is JSON");
+    // Nothing that was written since could close the gap, so it is one in either direction or one for both.
+    assert!(document["journal"]["gaps"].as_u64().is_some_and(|gaps| gaps > 0), "{document}");
+    assert_eq!(document["counters"]["journal_missed_lines"], 2, "{document}");
+    assert!(document["faults"][0]["what"].as_str().is_some_and(|what| what.contains("File too large")), "{document}");
+    let status = text(&tool(&home, &["status"]).stdout);
+    assert!(status.starts_with("the relay runs, with 1 fault and ") && status.contains("2 lines missing"), "{status}");
     drop(relay.stdin.take());
     assert!(relay.wait().expect("the shim ends").success());
 }
