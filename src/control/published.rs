@@ -3,7 +3,6 @@
 //! *Locking.* Counters are atomics that one thread writes. What changes rarely stands behind one mutex, which nobody
 //! holds for longer than a copy takes.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -45,24 +44,7 @@ struct Rare {
     client: ClientName,
     faults: Vec<Fault>,
     faults_unlisted: u64,
-    socket: SocketState,
 }
-
-/// Whether there are files of a control socket to remove.
-#[derive(Debug, Default)]
-enum SocketState {
-    /// None was bound yet.
-    #[default]
-    Awaited,
-    /// These are there.
-    Bound(Vec<PathBuf>),
-    /// The relay is at its end.
-    Over,
-}
-
-/// Told to whoever has bound a socket when the relay is at its end.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Over;
 
 /// A number that one thread counts up and others read.
 #[derive(Debug, Default)]
@@ -145,28 +127,6 @@ impl Published {
         rare.faults.push(Fault { what: what.to_owned(), since });
     }
 
-    /// The relay is at its end: the socket's files go. Those that are bound from now on are removed by whoever binds
-    /// them.
-    pub fn remove_socket(&self) {
-        let before = std::mem::replace(&mut self.rare().socket, SocketState::Over);
-        match before {
-            SocketState::Bound(files) => super::socket::remove(&files),
-            SocketState::Awaited | SocketState::Over => {}
-        }
-    }
-
-    /// Hands over the files of a socket that was bound.
-    pub(super) fn socket_bound(&self, files: &[PathBuf]) -> Result<(), Over> {
-        let mut rare = self.rare();
-        match rare.socket {
-            SocketState::Awaited | SocketState::Bound(_) => {
-                rare.socket = SocketState::Bound(files.to_vec());
-                Ok(())
-            }
-            SocketState::Over => Err(Over),
-        }
-    }
-
     pub(super) fn activity(&self) -> Activity {
         if self.child_ended.load(Ordering::Relaxed) { Activity::Stopped } else { Activity::Idle }
     }
@@ -233,12 +193,5 @@ mod tests {
         let counters = published.counters();
         assert_eq!((counters.client_lines, counters.client_bytes, counters.omitted_lines), (3, 34, 1));
         assert_eq!((counters.server_lines, counters.server_bytes), (0, 9));
-    }
-
-    #[test]
-    fn a_socket_that_is_bound_after_the_end_is_nobody_s() {
-        let published = Published::default();
-        published.remove_socket();
-        assert_eq!(published.socket_bound(&[]), Err(Over));
     }
 }

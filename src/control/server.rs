@@ -12,9 +12,9 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use super::published::{Over, Published};
+use super::published::Published;
 use super::routes::{self, Known};
-use super::socket::{self, Bound, SocketError};
+use super::socket::{self, Bound, SocketError, SocketFiles};
 use super::stall::Unstalled;
 
 /// Connections that are served at once; more wait in the socket's own queue.
@@ -54,39 +54,42 @@ pub struct Subject {
     pub runtime_dir: Option<PathBuf>,
 }
 
-/// Starts to listen, on a thread of its own. `say_fault` is called there at most once, where there can be no socket.
+/// Binds the socket, and has a thread of its own answer there to the end of the process. `say_fault` is called on that
+/// thread at most once, where it cannot.
 ///
 /// # Errors
 ///
-/// That of starting the thread; nothing is bound then.
+/// [`SocketError`]; nothing is bound then.
 pub fn start(
     subject: Subject,
     published: Arc<Published>,
     say_fault: impl FnOnce(&str) + Send + 'static,
-) -> io::Result<()> {
-    let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
-    thread.spawn(move || {
-        if let Err(error) = listen(subject, published) {
-            say_fault(&error.to_string());
-        }
-    })?;
-    Ok(())
-}
-
-fn listen(subject: Subject, published: Arc<Published>) -> Result<(), SocketError> {
+) -> Result<SocketFiles, SocketError> {
     let short_name = format!("{}-{}.sock", subject.generation, std::process::id());
     let Bound { listener, path, files } =
         socket::bind(&subject.session_dir, subject.runtime_dir.as_deref(), &short_name)?;
-    if published.socket_bound(&files) == Err(Over) {
-        socket::remove(&files);
-        return Ok(());
+    let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
+    let known = Known { subject, published, socket: path.clone() };
+    let started = thread.spawn(move || {
+        let at = known.socket.clone();
+        if let Err(error) = listen(listener, known) {
+            say_fault(&format!("listen at {}: {error}", at.display()));
+        }
+    });
+    match started {
+        Ok(_) => Ok(files),
+        Err(source) => {
+            files.remove();
+            Err(SocketError::Io { action: "start a thread for", path, source })
+        }
     }
-    let failed = |source| SocketError::Io { action: "listen at", path: path.clone(), source };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+}
+
+fn listen(listener: std::os::unix::net::UnixListener, known: Known) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = UnixListener::from_std(listener).map_err(failed)?;
-        let routes = routes::router(Known { subject, published, socket: path.clone() });
-        accept(listener, routes).await;
+        let listener = UnixListener::from_std(listener)?;
+        accept(listener, routes::router(known)).await;
         Ok(())
     })
 }

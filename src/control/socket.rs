@@ -76,8 +76,23 @@ pub(super) struct Bound {
     pub(super) listener: UnixListener,
     /// Where it really is.
     pub(super) path: PathBuf,
-    /// What is to be removed at the end.
-    pub(super) files: Vec<PathBuf>,
+    pub(super) files: SocketFiles,
+}
+
+/// What stands in folders for a socket: itself, and the link to it where there is one.
+#[derive(Debug)]
+#[must_use = "the files stay until they are removed"]
+pub struct SocketFiles(Vec<PathBuf>);
+
+impl SocketFiles {
+    /// Removes them. Who is connected stays so.
+    pub fn remove(self) {
+        for file in self.0 {
+            if let Err(error) = std::fs::remove_file(&file) {
+                tracing::info!(%error, file = %file.display(), "remove the control socket");
+            }
+        }
+    }
 }
 
 /// Binds the socket of the session in `dir`. `short_name` names it where `dir` is too long, in a folder of ours in
@@ -87,15 +102,15 @@ pub(super) fn bind(dir: &Path, runtime_dir: Option<&Path>, short_name: &str) -> 
     clear(&path)?;
     if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
         let listener = listen(&path)?;
-        return Ok(Bound { listener, files: vec![path.clone()], path });
+        return Ok(Bound { listener, files: SocketFiles(vec![path.clone()]), path });
     }
     let short = short_dir(runtime_dir, short_name)?.join(short_name);
     let listener = listen(&short)?;
     if let Err(source) = symlink(&short, &path) {
-        remove(&[short]);
+        SocketFiles(vec![short]).remove();
         return Err(SocketError::Io { action: "link", path, source });
     }
-    Ok(Bound { listener, files: vec![path, short.clone()], path: short })
+    Ok(Bound { listener, files: SocketFiles(vec![path, short.clone()]), path: short })
 }
 
 /// Where the socket of the session in `dir` really is.
@@ -106,15 +121,6 @@ pub(super) fn bind(dir: &Path, runtime_dir: Option<&Path>, short_name: &str) -> 
 pub fn resolve(dir: &Path) -> io::Result<PathBuf> {
     let path = dir.join(SOCKET_FILE);
     if std::fs::symlink_metadata(&path)?.is_symlink() { std::fs::read_link(&path) } else { Ok(path) }
-}
-
-/// Removes a socket's files.
-pub(super) fn remove(files: &[PathBuf]) {
-    for file in files {
-        if let Err(error) = std::fs::remove_file(file) {
-            tracing::info!(%error, file = %file.display(), "remove the control socket");
-        }
-    }
 }
 
 fn listen(path: &Path) -> Result<UnixListener, SocketError> {
@@ -149,7 +155,7 @@ fn clear_target(link: &Path) {
     let of_ours = target.parent().is_some_and(|dir| check_dir(dir).is_ok());
     let left_over = at(&target).ok().flatten().is_some_and(|there| there.file_type().is_socket());
     if of_ours && left_over {
-        remove(&[target]);
+        SocketFiles(vec![target]).remove();
     }
 }
 
@@ -227,7 +233,7 @@ mod tests {
         assert_eq!(bound.path, dir.path().join(SOCKET_FILE));
         assert_eq!(mode(&bound.path), 0o600);
         assert_eq!(resolve(dir.path()).expect("it is there"), bound.path);
-        remove(&bound.files);
+        bound.files.remove();
         assert_eq!(resolve(dir.path()).expect_err("it is gone").kind(), io::ErrorKind::NotFound);
     }
 
@@ -244,7 +250,7 @@ mod tests {
         let second = bind(&dir, Some(&runtime), "second.sock").expect("it can be bound again");
         assert_eq!(resolve(&dir).expect("it is there"), second.path);
         assert!(!first.path.exists());
-        remove(&second.files);
+        second.files.remove();
         assert!(!second.path.exists() && fs::read_dir(&dir).expect("a folder").next().is_none());
     }
 

@@ -11,7 +11,7 @@ use super::direction::{Direction, Waiting};
 use super::notices::Notices;
 use super::pipes::Feeder;
 use super::signals::Signals;
-use crate::control::{Passed, Published};
+use crate::control::{Passed, Published, SocketFiles};
 use crate::engine::{Effect, Engine, Exit, Form, Input, Note, Now};
 use crate::journal::{Batch, Writer};
 use crate::wire::{Frame, Line, LineEnd, Side};
@@ -40,6 +40,8 @@ pub(super) struct Relay {
     pub(super) notices: Notices,
     /// What others may see of all this.
     pub(super) published: Arc<Published>,
+    /// Where they ask, to be removed at the end.
+    pub(super) socket_files: Option<SocketFiles>,
     pub(super) signals: Signals,
     pub(super) server: Server,
     pub(super) reaped: bool,
@@ -93,7 +95,9 @@ impl Relay {
         if let Some(feeder) = self.feeder {
             feeder.finish(|| !self.signals.take().signals.is_empty());
         }
-        self.published.remove_socket();
+        if let Some(files) = self.socket_files {
+            files.remove();
+        }
         exit
     }
 

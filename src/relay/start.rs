@@ -16,7 +16,7 @@ use super::notices::Notices;
 use super::pipes::{Sink, Source};
 use super::signals::{self, Signals};
 use crate::config::{Complaint, DEPTH_VARIABLE, Environment, Settings};
-use crate::control::{self, Published, Subject};
+use crate::control::{self, Published, SocketFiles, Subject};
 use crate::engine::{Engine, Exit, masked_args};
 use crate::journal::{FORMAT, Generation, Header, ServerOrigin, Writer};
 use crate::store::{Place, Session, StoreError, open_log};
@@ -115,16 +115,16 @@ pub fn run(
     let from_server = Direction::new(Side::Server, output, Sink::stdout().map_err(set_up("stdout"))?);
     let published = Arc::new(Published::default());
     let notices = Notices::new(Arc::clone(&published));
-    let journal = match open_session(command, settings, environment) {
+    let (journal, socket_files) = match open_session(command, settings, environment) {
         Ok(opened) => {
-            start_control(&opened, server.pid(), environment, &published, &notices);
+            let socket_files = start_control(&opened, server.pid(), environment, &published, &notices);
             // The lock is never dropped: the process holds it to its end, whichever that is.
             std::mem::forget(opened.session);
-            opened.journal
+            (opened.journal, socket_files)
         }
         Err(error) => {
             notices.say(&format!("{error}; relaying goes on, nothing is recorded"));
-            None
+            (None, None)
         }
     };
     for complaint in complaints {
@@ -136,6 +136,7 @@ pub fn run(
         journal,
         notices,
         published,
+        socket_files,
         signals,
         server,
         reaped: false,
@@ -188,14 +189,14 @@ fn open_session(command: &ServerCommand, settings: &Settings, environment: &Envi
     Ok(Opened { session, generation, journal })
 }
 
-/// Has a thread listen on the control socket, and waits for nothing of it.
+/// Has a thread answer at the control socket, and waits for nothing of it.
 fn start_control(
     opened: &Opened,
     child_pid: u32,
     environment: &Environment,
     published: &Arc<Published>,
     notices: &Notices,
-) {
+) -> Option<SocketFiles> {
     const WITHOUT: &str = "relaying goes on without a control socket";
     let subject = Subject {
         session_id: opened.session.id.clone(),
@@ -208,7 +209,11 @@ fn start_control(
     };
     let for_thread = Arc::clone(published);
     let say_fault = move |what: &str| Notices::new(for_thread).say(&format!("{what}; {WITHOUT}"));
-    if let Err(error) = control::start(subject, Arc::clone(published), say_fault) {
-        notices.say(&format!("start a thread: {error}; {WITHOUT}"));
+    match control::start(subject, Arc::clone(published), say_fault) {
+        Ok(files) => Some(files),
+        Err(error) => {
+            notices.say(&format!("{error}; {WITHOUT}"));
+            None
+        }
     }
 }

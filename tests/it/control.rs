@@ -140,6 +140,16 @@ fn the_socket_is_ours_alone_and_goes_at_the_end() {
 }
 
 #[test]
+fn however_soon_a_relay_ends_it_leaves_no_socket() {
+    let home = Home::new();
+    for _ in 0..30 {
+        let output = home.shim(&["run", "--session", "s", "--", "true"]).output().expect("the shim runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert!(fs::symlink_metadata(home.path().join("sessions/s/control.sock")).is_err());
+    }
+}
+
+#[test]
 fn a_live_session_tells_who_speaks_and_what_has_passed() {
     let mut live = Live::start();
     assert_eq!(request(&live, "GET /healthz", ""), (200, json!({"status": "ok"})));
