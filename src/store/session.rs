@@ -174,7 +174,7 @@ impl Session {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = options.open(&path).map_err(io_error("open", &path))?;
-        if !take(&lock).map_err(io_error("lock", &path))? {
+        if !take(&lock, || std::thread::sleep(LOOKED_AT_WAIT)).map_err(io_error("lock", &path))? {
             return Ok(None);
         }
         lock.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(io_error("protect", &path))?;
@@ -195,8 +195,8 @@ impl Session {
     }
 }
 
-/// Takes a lock for us alone; false where another shim holds it.
-fn take(lock: &File) -> io::Result<bool> {
+/// Takes a lock for us alone; false where another shim holds it. `let_look` passes the time while tools look at it.
+fn take(lock: &File, mut let_look: impl FnMut()) -> io::Result<bool> {
     for _ in 0..LOOKED_AT_TRIES_MAX {
         match lock.try_lock() {
             Ok(()) => return Ok(true),
@@ -209,7 +209,7 @@ fn take(lock: &File) -> io::Result<bool> {
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        std::thread::sleep(LOOKED_AT_WAIT);
+        let_look();
     }
     Ok(false)
 }
@@ -272,19 +272,12 @@ mod tests {
     fn a_tool_that_looks_at_a_lock_does_not_turn_a_start_away() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         drop(open(home.path(), Some("work"), "/a"));
-        let looking = File::open(home.path().join("sessions/work/lock")).expect("it is there");
-        looking.try_lock_shared().expect("nobody holds it");
-        let (about_to, waits) = std::sync::mpsc::sync_channel(0);
-        std::thread::scope(|scope| {
-            let start = scope.spawn(|| {
-                about_to.send(()).expect("the test waits");
-                open(home.path(), Some("work"), "/a").id
-            });
-            waits.recv().expect("the start comes");
-            std::thread::yield_now();
-            drop(looking);
-            assert_eq!(start.join().expect("it starts"), "work");
-        });
+        let lock = || File::open(home.path().join("sessions/work/lock")).expect("it is there");
+        let mut looking = vec![lock(), lock()];
+        looking.iter().for_each(|tool| tool.try_lock_shared().expect("nobody holds it"));
+        let starting = lock();
+        assert!(take(&starting, || drop(looking.pop())).expect("it can be locked"));
+        assert!(!take(&lock(), || panic!("a shim holds it")).expect("it can be locked"));
     }
 
     #[test]
