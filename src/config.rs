@@ -192,12 +192,19 @@ impl Environment {
         }
     }
 
+    /// Where the user's sockets belong: `XDG_RUNTIME_DIR`, where it is set to an absolute path.
+    #[must_use]
+    pub fn runtime_dir(&self) -> Option<PathBuf> {
+        self.get("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute())
+    }
+
     fn user_home(&self) -> Option<PathBuf> {
         self.get("HOME").map(PathBuf::from).or_else(std::env::home_dir)
     }
 
     /// Where everything of ours is kept, and why there.
-    fn shim_home(&self) -> Setting<Option<PathBuf>> {
+    #[must_use]
+    pub fn shim_home(&self) -> Setting<Option<PathBuf>> {
         if let Some(home) = self.get("CODEX_SHIM_HOME") {
             let home = std::path::absolute(&home).unwrap_or_else(|_| PathBuf::from(&home));
             return Setting { value: Some(home), source: Source::Variable("CODEX_SHIM_HOME") };

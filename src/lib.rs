@@ -6,8 +6,8 @@
 //!                 ┌─────────────────────────── codex-shim ───────────────────────────┐
 //! client stdin ──▶│ read ─▶ frame ─▶ parse ─▶ ENGINE ─▶ journal.commit ─▶ forward ───│─▶ server stdin
 //! client stdout ◀─│── forward ◀─ journal.commit ◀─ ENGINE ◀─ parse ◀─ frame ◀─ read ◀│── server stdout
-//!                 └──────────────────────────────────┬───────────────────────────────┘
-//!                                         journal/<generation>-<nnn>.jsonl
+//!                 └─────────────┬────────────────────┬───────────────────────────────┘
+//!          counters, faults ─▶ control.sock        journal/<generation>-<nnn>.jsonl
 //! ```
 //!
 //! # Ideas that carry the rest
@@ -28,8 +28,8 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← journal ← store ← {replay, relay} ← cli ← main`, with [`config`] beside
-//! [`store`]. To change a rule, go to:
+//! Imports run one way: `wire ← engine ← journal ← store ← {control, replay} ← relay ← cli ← main`, with [`config`]
+//! beside [`store`]. To change a rule, go to:
 //!
 //! | room | the rules that live there |
 //! |---|---|
@@ -37,7 +37,8 @@
 //! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends |
 //! | [`journal`] | what a record looks like, segments, append and cut back, sync and bounds, following a live journal |
 //! | [`config`] | every setting, its sources and its default |
-//! | [`store`] | the folder of a session, its lock, which session a start belongs to, the log |
+//! | [`store`] | the folder of a session, its lock, which session a start or a tool belongs to, the log |
+//! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
 //! | [`cli`] | which invocation means what, the tools |
@@ -47,6 +48,7 @@
 //! - `wire` and `engine` know no file, socket, thread, process, environment or clock.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a
 //!   reader of the journal.
+//! - The control socket never waits in the relay's way: the two share counters and a lock held for the time of a copy.
 //! - Nothing holds a queue that can grow with traffic: what waits is the one chunk that was read.
 //! - The journal never retracts a whole record that a reader may have seen.
 
@@ -59,6 +61,8 @@ pub mod journal;
 pub mod config;
 
 pub mod store;
+
+pub mod control;
 
 pub mod replay;
 

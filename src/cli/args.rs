@@ -32,6 +32,7 @@ Examples:
   codex-shim run --session work
   codex-shim run -- ssh host codex app-server
   CODEX_SHIM_OFF=1 codex-shim app-server     no relay at all: becomes codex at once
+  codex-shim status                          is all well with the relay that runs here?
 
 What was relayed is in $CODEX_SHIM_HOME (default: $XDG_STATE_HOME/codex-shim, else ~/.local/state/codex-shim),
 in sessions/<session>/journal, one line of JSON a record.";
@@ -45,6 +46,29 @@ Examples:
   codex-shim run --codex ~/bin/codex-0.169.0       in front of that one
   codex-shim run --session work -- my-server --x   in front of any server")]
     Run(RunArguments),
+    /// List the sessions, live ones first
+    ///
+    /// One line each: id, live or stopped, what it does, since when, the relay's pid, the working directory.
+    #[command(after_long_help = "\
+Examples:
+  codex-shim sessions
+  codex-shim sessions --json | jq -r '.sessions[] | select(.live) | .session_id'")]
+    Sessions(SessionsArguments),
+    /// Tell whether all is well with a session
+    ///
+    /// The first line says it, the rest why: relay, server, client, versions, journal, faults, control socket.
+    /// With --json, a live session's own document, as `GET /sessions/self` on its control socket gives it.
+    #[command(after_long_help = "\
+Without --session: the session in CODEX_SHIM_SESSION, else the live one whose working directory or repository
+holds ours, else the only live one, else the one that was used last.
+
+Exit status: 0 it could be told, 1 a relay runs and does not answer, 3 there is no such session.
+
+Examples:
+  codex-shim status
+  codex-shim status --session work
+  codex-shim status --json | jq .faults")]
+    Status(StatusArguments),
     /// Print every setting with its source
     #[command(after_long_help = "\
 Settings come from flags, then CODEX_SHIM_* variables, then config.toml in our home, then defaults.
@@ -106,6 +130,9 @@ Examples:
 pub(super) struct ExportArguments {
     /// The session, or a unique beginning of its name
     #[arg(value_name = "SESSION")]
+    pub(super) place: Option<String>,
+    /// The same
+    #[arg(long, value_name = "SESSION", conflicts_with = "place")]
     pub(super) session: Option<String>,
     /// Only this thread, and what belongs to none
     #[arg(long, value_name = "THREAD")]
@@ -119,6 +146,9 @@ pub(super) struct ExportArguments {
     /// The file to write
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: PathBuf,
+    /// Tell what was written as one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -126,6 +156,9 @@ pub(super) struct ShowArguments {
     /// A tape's file, or a session or a unique beginning of its name
     #[arg(value_name = "FILE|SESSION")]
     pub(super) source: Option<String>,
+    /// The session, or a unique beginning of its name
+    #[arg(long, value_name = "SESSION", conflicts_with = "source")]
+    pub(super) session: Option<String>,
     /// Only what this side wrote: client, server or shim
     #[arg(long, value_name = "SIDE", value_parser = ["client", "server", "shim"])]
     pub(super) from: Option<String>,
@@ -190,6 +223,23 @@ pub(super) struct RunArguments {
     /// The server command; without it, `codex app-server`
     #[arg(last = true, value_name = "SERVER [ARG]")]
     pub(super) server: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SessionsArguments {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArguments {
+    /// The session, or the beginning of its name
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,10 +4,14 @@
 //! server; only tools print to it.
 
 mod args;
+mod chosen;
 mod config_tool;
 mod demo;
 mod dispatch;
 mod replay_tool;
+mod screen;
+mod sessions_tool;
+mod status_tool;
 mod tape_export;
 mod tape_tool;
 
@@ -24,7 +28,7 @@ use dispatch::Invocation;
 
 /// Exit status where what was asked for failed.
 const FAILED: i32 = 1;
-/// Exit status where there is no such session.
+/// Exit status where there is no such session, or it cannot be told which is meant.
 const NO_SUCH_SESSION: i32 = 3;
 /// Exit status of a shell for a command that cannot be run.
 const CANNOT_RUN: i32 = 126;
@@ -44,8 +48,10 @@ pub fn main() -> i32 {
         Invocation::BecomeCodex { codex_args } => become_codex(codex_args, &environment),
         Invocation::Tool => match Arguments::try_parse() {
             Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, &environment),
+            Ok(Arguments { tool: Tool::Sessions(sessions) }) => sessions_tool::run(&sessions, &environment),
+            Ok(Arguments { tool: Tool::Status(status) }) => status_tool::run(&status, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
-            Ok(Arguments { tool: Tool::Demo }) => demo::run(),
+            Ok(Arguments { tool: Tool::Demo }) => demo::run(&environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
             Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay),
             Err(error) => {

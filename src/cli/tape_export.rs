@@ -5,7 +5,10 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 
 use super::args::ExportArguments;
+use super::screen::print;
 use super::{FAILED, say};
+use serde_json::json;
+
 use crate::config::Environment;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Generation, Header, Position, Record, SegmentName};
@@ -13,8 +16,11 @@ use crate::replay::{Anonymizer, Machine, Redaction, Selection};
 use crate::wire::Body;
 
 /// Writes the tape.
-pub(super) fn run(arguments: &ExportArguments, session: &Path, environment: &Environment) -> i32 {
-    match export(arguments, &session.join("journal"), environment) {
+pub(super) fn run(arguments: &ExportArguments, journal: &Path, environment: &Environment) -> i32 {
+    match export(arguments, journal, environment) {
+        Ok(records) if arguments.json => {
+            print(&format!("{}\n", json!({"file": arguments.output.display().to_string(), "records": records})))
+        }
         Ok(records) => {
             say(&format!("{}: {records} records", arguments.output.display()));
             0

@@ -1,17 +1,19 @@
 //! `codex-shim tape`: recordings, listed and checked. Export stands in [`super::tape_export`].
 
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::args::{CheckArguments, ShowArguments, TapeTool};
-use super::{FAILED, NO_SUCH_SESSION, say, tape_export};
-use crate::config::{Environment, Flags, Settings};
+use super::screen::plain;
+use super::{FAILED, chosen, say, tape_export};
+use crate::config::Environment;
 use crate::journal::Record;
 use crate::journal::reader::{Reader, Step};
 use crate::replay::{Summary, Survey, TapeReader, TapeStep, summary_of};
+use crate::store::Otherwise;
 
 /// How often a live journal is looked at.
 const FOLLOW_EVERY: Duration = Duration::from_millis(100);
@@ -22,18 +24,19 @@ const METHOD_COLUMNS: usize = 40;
 /// Runs one of the tools.
 pub(super) fn run(tool: TapeTool, environment: &Environment) -> i32 {
     match tool {
-        TapeTool::Export(arguments) => match session_dir(arguments.session.as_deref(), environment) {
-            Ok(session) => tape_export::run(&arguments, &session, environment),
-            Err(why) => no_session(&why),
-        },
+        TapeTool::Export(arguments) => {
+            match chosen::one(
+                arguments.place.as_deref().or(arguments.session.as_deref()),
+                Otherwise::Latest,
+                environment,
+            ) {
+                Ok(session) => tape_export::run(&arguments, &session.journal_dir(), environment),
+                Err(not_chosen) => not_chosen.told(),
+            }
+        }
         TapeTool::Show(arguments) => show(&arguments, environment),
         TapeTool::Check(arguments) => check(&arguments),
     }
-}
-
-fn no_session(why: &str) -> i32 {
-    say(why);
-    NO_SUCH_SESSION
 }
 
 fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
@@ -46,9 +49,13 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
                 return FAILED;
             }
         },
-        None => match session_dir(arguments.source.as_deref(), environment) {
-            Ok(session) => Records::Journal(Reader::new(&session.join("journal"), None)),
-            Err(why) => return no_session(&why),
+        None => match chosen::one(
+            arguments.source.as_deref().or(arguments.session.as_deref()),
+            Otherwise::Latest,
+            environment,
+        ) {
+            Ok(session) => Records::Journal(Reader::new(&session.journal_dir(), None)),
+            Err(not_chosen) => return not_chosen.told(),
         },
     };
     match list(&mut records, arguments) {
@@ -144,19 +151,14 @@ fn as_row(number: u64, after_us: u64, summary: &Summary) -> String {
         "server" => "←",
         _ => "·",
     };
-    let method = printable(summary.method.as_deref().unwrap_or_default());
-    let id = summary.id.as_deref().map(|id| format!("id {}", printable(id))).unwrap_or_default();
+    let method = plain(summary.method.as_deref().unwrap_or_default());
+    let id = summary.id.as_deref().map(|id| format!("id {}", plain(id))).unwrap_or_default();
     let size = if summary.from == "shim" { String::new() } else { format!("{} B", summary.line_bytes) };
     let seconds = after_us as f64 / 1e6;
     let kind = summary.kind;
     format!("{number:>6} {seconds:>9.3}  {arrow} {kind:<12}  {method:<METHOD_COLUMNS$}  {id:<10} {size:>10}")
         .trim_end()
         .to_owned()
-}
-
-/// What a peer wrote, without anything that a terminal would act on.
-fn printable(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }
 
 /// The line that a record holds, as it was; of another record, the record.
@@ -204,30 +206,13 @@ fn told(survey: &Survey) -> String {
     row("left out as too long", survey.omitted_size.to_string());
     row("without an answer", (survey.unanswered_by_server.len() + survey.unanswered_by_client.len()).to_string());
     for request in &survey.unanswered_by_server {
-        row("", format!("of the client: {}", printable(request)));
+        row("", format!("of the client: {}", plain(request)));
     }
     for request in &survey.unanswered_by_client {
-        row("", format!("of the server: {}", printable(request)));
+        row("", format!("of the server: {}", plain(request)));
     }
     for fault in &survey.faults {
-        row("fault", printable(fault));
+        row("fault", plain(fault));
     }
     lines.join("\n") + "\n"
-}
-
-/// The folder of the session that is meant: by a unique beginning of its name, else the only one.
-fn session_dir(wanted: Option<&str>, environment: &Environment) -> Result<PathBuf, String> {
-    let (settings, _) = Settings::load(Flags::default(), environment);
-    let home = settings.home.value.ok_or("no state folder: set CODEX_SHIM_HOME")?;
-    let sessions = home.join("sessions");
-    let entries = std::fs::read_dir(&sessions).map_err(|error| format!("read {}: {error}", sessions.display()))?;
-    let names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    let begins: Vec<&String> = names.iter().filter(|name| name.starts_with(wanted.unwrap_or_default())).collect();
-    let exact = names.iter().find(|name| Some(name.as_str()) == wanted);
-    match (exact, begins.as_slice()) {
-        (Some(name), _) => Ok(sessions.join(name)),
-        (None, [name]) => Ok(sessions.join(name)),
-        (None, []) => Err(format!("no session begins with `{}`", wanted.unwrap_or_default())),
-        (None, several) => Err(format!("{} sessions are meant; name one of them", several.len())),
-    }
 }

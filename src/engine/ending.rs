@@ -192,6 +192,7 @@ mod tests {
                 | Effect::CloseClientOutput
                 | Effect::KillServer
                 | Effect::Record(_)
+                | Effect::Introduce(_)
                 | Effect::Forward => format!("{effect:?}"),
             }));
         }

@@ -20,6 +20,7 @@ use crate::wire::{Body, Line, Side, stands_verbatim};
 
 pub use ending::{Exit, Signal};
 pub use secrets::masked_args;
+pub use version::ClientName;
 
 use ending::Ending;
 use secrets::{Secrets, Verdict};
@@ -85,6 +86,8 @@ pub enum Effect {
     Forward,
     /// Put on record something that we did or learned ourselves.
     Note(Note),
+    /// Tell whoever asks who the client is. The record has its `initialize` anyway.
+    Introduce(Box<ClientName>),
     /// Close the child's stdin.
     CloseServerInput,
     /// Close our stdout.
@@ -219,7 +222,7 @@ impl Engine {
         };
         effects.extend([Effect::Record(form), Effect::Forward]);
         if let Body::Message(message) = &body {
-            effects.extend(self.version.learn(from, message).map(Effect::Note));
+            effects.extend(self.version.learn(from, message));
         }
     }
 }
@@ -252,6 +255,7 @@ mod tests {
             Effect::Record(form) => format!("{form:?}"),
             Effect::Note(note) => serde_json::to_string(note).expect("BUG: notes are plain data"),
             Effect::Forward => "forward".to_owned(),
+            Effect::Introduce(client) => format!("client({})", client.name.as_deref().unwrap_or("-")),
             other @ (Effect::CloseServerInput
             | Effect::CloseClientOutput
             | Effect::SignalServer(_)
@@ -312,7 +316,7 @@ mod tests {
                 r#"<{"id":0,"result":{"userAgent":"y/1.0.0"}}"#,
             ]),
             [
-                "Verbatim forward",
+                "Verbatim forward client(x)",
                 concat!(
                     r#"Verbatim forward {"event":"codex_version","data":{"version":"0.169.0","#,
                     r#""user_agent":"x/0.169.0 (Debian 12; x86_64) dumb (x; 1)"}}"#

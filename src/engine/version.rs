@@ -1,14 +1,26 @@
-//! Which codex answers: read from the answer to `initialize`.
+//! Who speaks: the client by the `clientInfo` of its `initialize`, the server by the version in its answer.
 
 use serde::Deserialize;
 
-use super::Note;
+use super::{Effect, Note};
 use crate::wire::{Message, MethodClass, RpcId, Side};
 
 /// Longest user agent that is put on record, in bytes; what a real server sends has about 100.
 const USER_AGENT_BYTES_MAX: usize = 1_000;
 
-/// Waits for the answer to the first `initialize`.
+/// Longest name or version of a client that is kept, in bytes; the rest is cut off.
+const CLIENT_NAME_BYTES_MAX: usize = 200;
+
+/// What a client calls itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientName {
+    /// `clientInfo.name`, at most 200 bytes of it.
+    pub name: Option<String>,
+    /// `clientInfo.version`, likewise.
+    pub version: Option<String>,
+}
+
+/// Waits for the first `initialize` that is not refused, and for its answer.
 #[derive(Debug, Default)]
 pub(super) enum VersionWatch {
     /// No `initialize` was seen yet.
@@ -21,34 +33,65 @@ pub(super) enum VersionWatch {
 }
 
 #[derive(Deserialize)]
+struct Question {
+    #[serde(rename = "clientInfo")]
+    client_info: ClientInfo,
+}
+
+#[derive(Deserialize)]
+struct ClientInfo {
+    name: Option<String>,
+    version: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct Answer {
     #[serde(rename = "userAgent")]
     user_agent: String,
 }
 
 impl VersionWatch {
-    /// Looks at a message; returns what is to be noted.
-    pub(super) fn learn(&mut self, from: Side, message: &Message<'_>) -> Option<Note> {
+    /// Looks at a message; returns what is to be done for what it tells.
+    pub(super) fn learn(&mut self, from: Side, message: &Message<'_>) -> Option<Effect> {
         match (&*self, from) {
             (VersionWatch::Before, Side::Client) => {
-                if message.method.as_deref().map(MethodClass::of) == Some(MethodClass::Initialize) {
-                    *self = VersionWatch::Asked(RpcId::from_raw(message.id?));
+                if message.method.as_deref().map(MethodClass::of) != Some(MethodClass::Initialize) {
+                    return None;
                 }
-                None
+                *self = VersionWatch::Asked(RpcId::from_raw(message.id?));
+                let Question { client_info } = serde_json::from_str(message.params?.get()).ok()?;
+                Some(Effect::Introduce(Box::new(client_info.bounded())))
             }
             (VersionWatch::Asked(asked), Side::Server) => {
                 if !message.is_response() || RpcId::from_raw(message.id?) != *asked {
                     return None;
                 }
+                if message.error.is_some() {
+                    *self = VersionWatch::Before;
+                    return None;
+                }
                 *self = VersionWatch::Done;
                 let Answer { user_agent } = serde_json::from_str(message.result?.get()).ok()?;
                 let version = version_in(&user_agent).map(str::to_owned);
-                (user_agent.len() <= USER_AGENT_BYTES_MAX).then_some(Note::CodexVersion { version, user_agent })
+                let bounded = user_agent.len() <= USER_AGENT_BYTES_MAX;
+                bounded.then_some(Effect::Note(Note::CodexVersion { version, user_agent }))
             }
             (VersionWatch::Before, Side::Server)
             | (VersionWatch::Asked(_), Side::Client)
             | (VersionWatch::Done, Side::Client | Side::Server) => None,
         }
+    }
+}
+
+impl ClientInfo {
+    fn bounded(self) -> ClientName {
+        let cut = |text: Option<String>| {
+            text.map(|mut text| {
+                text.truncate(text.floor_char_boundary(CLIENT_NAME_BYTES_MAX));
+                text
+            })
+        };
+        ClientName { name: cut(self.name), version: cut(self.version) }
     }
 }
 
@@ -64,7 +107,49 @@ fn version_in(user_agent: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::version_in;
+    use super::*;
+    use crate::wire::Body;
+
+    /// What is learned from lines, `>` from the client and `<` from the server.
+    fn learned(script: &[&str]) -> Vec<Effect> {
+        let mut watch = VersionWatch::default();
+        let learn = |step: &&str| {
+            let (side, line) = step.split_at(1);
+            let from = if side == ">" { Side::Client } else { Side::Server };
+            match Body::parse(line.as_bytes()) {
+                Body::Message(message) => watch.learn(from, &message),
+                Body::OtherJson | Body::Text | Body::Bytes => panic!("{line}: no message"),
+            }
+        };
+        script.iter().filter_map(learn).collect()
+    }
+
+    fn introduced(client_info: &str) -> Vec<Effect> {
+        learned(&[&format!(">{{\"id\":0,\"method\":\"initialize\",\"params\":{{\"clientInfo\":{client_info}}}}}")])
+    }
+
+    fn client(name: Option<&str>, version: Option<&str>) -> Vec<Effect> {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        vec![Effect::Introduce(Box::new(ClientName { name: owned(name), version: owned(version) }))]
+    }
+
+    #[test]
+    fn clients_name_themselves() {
+        assert_eq!(introduced(r#"{"name":"ide","title":null,"version":"1.2"}"#), client(Some("ide"), Some("1.2")));
+        assert_eq!(introduced(r#"{"version":null}"#), client(None, None));
+        assert_eq!(introduced("7"), []);
+        let long = "ä".repeat(300);
+        assert_eq!(introduced(&format!(r#"{{"name":"{long}"}}"#)), client(Some(&"ä".repeat(100)), None));
+    }
+
+    #[test]
+    fn a_refused_initialize_is_asked_again() {
+        let asked = r#">{"id":0,"method":"initialize"}"#;
+        let refused = r#"<{"id":0,"error":{"code":-1,"message":"no"}}"#;
+        let answered = r#"<{"id":0,"result":{"userAgent":"x/1.2.3 y"}}"#;
+        assert_eq!(learned(&[asked, refused, answered]), []);
+        assert_eq!(learned(&[asked, refused, asked, answered, asked, answered]).len(), 1);
+    }
 
     #[test]
     fn versions() {

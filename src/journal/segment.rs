@@ -74,6 +74,17 @@ impl SegmentName {
     }
 }
 
+/// Size of all segments in a journal's folder, in bytes.
+///
+/// # Errors
+///
+/// That of reading the folder. A segment that goes away meanwhile counts nothing.
+pub fn size_bytes(dir: &Path) -> io::Result<u64> {
+    let segments = SegmentName::list(dir)?;
+    let size = |name: &SegmentName| std::fs::metadata(dir.join(name.to_string())).map_or(0, |file| file.len());
+    Ok(segments.iter().map(size).sum())
+}
+
 impl fmt::Display for SegmentName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{:03}.jsonl", self.generation, self.number)

@@ -153,9 +153,21 @@ pub struct Writer {
     reopen_at: Duration,
     elapsed: Duration,
     missed: Option<Missed>,
+    tally: Tally,
     last_at_us: u64,
     spare: Vec<u8>,
     keeper: Keeper,
+}
+
+/// What a writer has done since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Bytes that were appended, without the headers of segments.
+    pub appended_bytes: u64,
+    /// Stretches of lines that could not be written.
+    pub gaps: u64,
+    /// The lines in them.
+    pub missed_lines: u64,
 }
 
 #[derive(Debug)]
@@ -186,6 +198,7 @@ impl Writer {
             reopen_at: Duration::ZERO,
             elapsed: Duration::ZERO,
             missed: None,
+            tally: Tally::default(),
             last_at_us: 0,
             spare: Vec::new(),
             keeper,
@@ -194,12 +207,20 @@ impl Writer {
 
     /// Begins with a gap: so many lines passed before there was a journal, for this reason.
     pub fn begin_with_gap(&mut self, lines: u64, reason: String) {
+        self.tally.gaps += 1;
+        self.tally.missed_lines += lines;
         self.missed = Some(Missed { lines, reason });
     }
 
     /// The next commit tries everything, however short a time ago it failed: there may be none after it.
     pub fn try_at_once(&mut self) {
         self.reopen_at = Duration::ZERO;
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// An empty batch for what happened `now`. Times on record never decrease, whatever the clock does.
@@ -232,6 +253,7 @@ impl Writer {
             Err(failure) => {
                 // The gap record, where there is one, is the first of the batch; unwritten, its gap grows.
                 let earlier = self.missed.take().filter(|_| failure.records_written == 0);
+                let was_missing = earlier.is_some();
                 let (missed_before, reason) = earlier
                     .map_or_else(|| (0, failure.error.source.to_string()), |missed| (missed.lines, missed.reason));
                 let written =
@@ -239,6 +261,8 @@ impl Writer {
                 let lines = missed_before + batch.lines() - written as u64;
                 // Where only notes are missing the gap is of no lines, and still told.
                 let is_missing = failure.records_written < batch.records.len();
+                self.tally.gaps += u64::from(is_missing && !was_missing);
+                self.tally.missed_lines += lines - missed_before;
                 self.missed = is_missing.then_some(Missed { lines, reason });
             }
         }
@@ -268,6 +292,7 @@ impl Writer {
         match write_all(&segment.file, &mut batch.slices()) {
             Ok(()) => {
                 segment.bytes += batch.bytes;
+                self.tally.appended_bytes += batch.bytes;
                 self.keeper.grew();
                 Ok(())
             }
@@ -276,6 +301,7 @@ impl Writer {
                 let kept = whole.checked_sub(1).map_or(0, |last| batch.records[last].bytes);
                 let error = JournalError { action: "append to", path: segment.path.clone(), source };
                 segment.bytes += kept;
+                self.tally.appended_bytes += kept;
                 let cut_back = segment.file.set_len(segment.bytes).is_ok();
                 // A file that may not grow stays as it is; another one may have room.
                 if !cut_back || error.source.kind() == io::ErrorKind::FileTooLarge {
@@ -424,6 +450,7 @@ mod tests {
         commit(&mut writer, 5, &["6"]).expect("it still works");
         let records = read(&dir);
         assert_eq!(records.len(), 4, "{records:?}");
+        assert_eq!((writer.tally().gaps, writer.tally().missed_lines), (1, 4));
         assert!(records[1].starts_with("{\"at\":4,\"gap\":{\"lines\":4,\"reason\":\"No such file"), "{records:?}");
     }
 

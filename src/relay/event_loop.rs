@@ -1,6 +1,7 @@
 //! The loop: one thread that waits for the two directions and the signals, and carries out what the engine decides.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -11,7 +12,8 @@ use super::notices::Notices;
 use super::pipes::Feeder;
 use super::recorder::Recorder;
 use super::signals::Signals;
-use crate::engine::{Effect, Engine, Exit, Input, Now};
+use crate::control::{Passed, Published};
+use crate::engine::{Effect, Engine, Exit, Form, Input, Note, Now};
 use crate::wire::{Frame, Line, LineEnd, Side};
 
 /// Tells the time, for the engine.
@@ -36,6 +38,8 @@ pub(super) struct Relay {
     pub(super) engine: Engine,
     pub(super) recorder: Recorder,
     pub(super) notices: Notices,
+    /// What others may see of all this.
+    pub(super) published: Arc<Published>,
     pub(super) signals: Signals,
     pub(super) server: Server,
     pub(super) from_client: Direction,
@@ -94,6 +98,7 @@ impl Relay {
         if let Some(feeder) = self.feeder {
             feeder.finish(|| !self.signals.take().signals.is_empty());
         }
+        self.recorder.close();
         exit
     }
 
@@ -156,6 +161,7 @@ impl Relay {
         if arrived.child
             && let Some(exit) = self.server.try_reap()
         {
+            self.published.child_ended();
             tracing::info!(?exit, "the server has ended");
             self.engine.handle(now, Input::ServerExited(exit), effects);
         }
@@ -211,25 +217,40 @@ impl Relay {
             Side::Server => &mut self.from_server,
         };
         let mut batch = self.recorder.batch(now, &self.notices);
+        let mut passed = Passed::default();
         for frame in &frames {
             let (range, line, input) = match frame {
                 Frame::Line { range, end } => {
+                    passed.lines += 1;
                     let line = direction.framer.line(range.clone(), *end);
                     (range, line, Input::Line { from, line })
                 }
                 Frame::Piece { range } => (range, Line::unseen(LineEnd::EndOfStream), Input::Piece { from }),
                 Frame::LastPiece { range, line_bytes, end } => {
+                    passed.lines += 1;
                     (range, Line::unseen(*end), Input::LongLine { from, line_bytes: *line_bytes })
                 }
             };
             self.engine.handle(now, input, &mut self.scratch.line_effects);
             for effect in self.scratch.line_effects.drain(..) {
                 match (effect, &mut batch) {
-                    (Effect::Record(form), Some(batch)) => batch.push_line(from, &form, line),
-                    (Effect::Note(note), Some(batch)) => batch.push_note(&note),
+                    (Effect::Record(form), Some(batch)) => {
+                        passed.omitted_lines += u64::from(matches!(form, Form::Omitted(_)));
+                        batch.push_line(from, &form, line);
+                    }
                     (Effect::Record(_), None) => self.recorder.miss_line(),
-                    (Effect::Note(note), None) => self.recorder.miss_note(note),
-                    (Effect::Forward, _) => direction.outgoing.add(range.clone()),
+                    (Effect::Note(note), batch) => {
+                        publish(&self.published, &note);
+                        match batch {
+                            Some(batch) => batch.push_note(&note),
+                            None => self.recorder.miss_note(note),
+                        }
+                    }
+                    (Effect::Introduce(client), _) => self.published.introduce(*client),
+                    (Effect::Forward, _) => {
+                        passed.bytes += range.len() as u64;
+                        direction.outgoing.add(range.clone());
+                    }
                     (later, _) => effects.push(later),
                 }
             }
@@ -237,6 +258,7 @@ impl Relay {
         if let Some(batch) = batch {
             self.recorder.commit(batch, &mut self.notices);
         }
+        self.published.count(from, passed);
         direction.flush(now.elapsed);
         frames.clear();
         self.scratch.frames = frames;
@@ -246,7 +268,11 @@ impl Relay {
     fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
         for effect in effects.drain(..) {
             match effect {
-                Effect::Note(note) => self.recorder.note(note, self.clock.now(), &mut self.notices),
+                Effect::Note(note) => {
+                    publish(&self.published, &note);
+                    self.recorder.note(note, self.clock.now(), &mut self.notices);
+                }
+                Effect::Introduce(client) => self.published.introduce(*client),
                 Effect::CloseServerInput => drop(self.from_client.close_sink()),
                 Effect::CloseClientOutput => self.feeder = self.from_server.close_sink(),
                 Effect::SignalServer(signal) => self.server.signal(signal),
@@ -280,4 +306,12 @@ struct Ready {
     from_client: bool,
     from_server: bool,
     client_left: bool,
+}
+
+/// Lets others see what of a note they ask for.
+fn publish(published: &Published, note: &Note) {
+    match note {
+        Note::CodexVersion { version: Some(version), user_agent: _ } => published.codex_version(version),
+        Note::CodexVersion { version: None, .. } | Note::GenerationStarted { .. } | Note::GenerationEnded { .. } => {}
+    }
 }

@@ -1,6 +1,9 @@
-//! What the user must know: one line on stderr, once, and never at the cost of a wait.
+//! What the user must know: one line on stderr, once, and never at the cost of a wait. `status` tells it from then on.
+
+use std::sync::Arc;
 
 use super::pipes::Sink;
+use crate::control::Published;
 
 /// Longest notice in bytes; a pipe takes this much at once or nothing (`PIPE_BUF`).
 const NOTICE_BYTES_MAX: usize = 4_000;
@@ -9,17 +12,19 @@ const NOTICE_BYTES_MAX: usize = 4_000;
 #[derive(Debug)]
 pub(super) struct Notices {
     stderr: Option<Sink>,
+    published: Arc<Published>,
     journal_told: bool,
 }
 
 impl Notices {
-    pub(super) fn new() -> Notices {
-        Notices { stderr: Sink::stderr().ok(), journal_told: false }
+    pub(super) fn new(published: Arc<Published>) -> Notices {
+        Notices { stderr: Sink::stderr().ok(), published, journal_told: false }
     }
 
     /// Says something now. Where stderr takes nothing, the log has it.
     pub(super) fn say(&self, what: &str) {
         tracing::warn!("{what}");
+        self.published.fault(what);
         let mut line = format!("codex-shim: {}", what.replace('\n', " "));
         line.truncate(line.floor_char_boundary(NOTICE_BYTES_MAX));
         line.push('\n');

@@ -1,16 +1,18 @@
-//! Putting on record what passes, or counting it where that cannot be done.
+//! The session of a relay: held for its time, told about at its control socket, and its journal written.
 //!
 //! A session that cannot be opened at the start (a full disk, a folder that is not there) is tried again while the relay
 //! goes on; what passed before it could be opened is the gap that its journal begins with.
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use super::notices::Notices;
-use crate::config::{SessionName, Settings};
+use crate::config::SessionName;
+use crate::control::{self, Published, SocketFiles, Subject};
 use crate::engine::{Note, Now};
-use crate::journal::{Batch, Bounds, FORMAT, Header, ServerOrigin, Writer};
+use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, ServerOrigin, Writer};
 use crate::store::{Place, Session, StoreError, open_log};
 
 /// How long a session that could not be opened is left alone.
@@ -19,31 +21,39 @@ const REOPEN_AFTER: Duration = Duration::from_secs(1);
 /// Notes that are kept for a journal that is not open yet; what one run of the child gives rise to by itself.
 const NOTES_KEPT_MAX: usize = 8;
 
-/// What a journal is opened for.
+/// Whether a journal is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RecordKept {
+    /// One is.
+    Yes,
+    /// None is.
+    No,
+}
+
+/// What a session is opened for.
 #[derive(Debug)]
 pub(super) struct Opening {
-    home: Option<PathBuf>,
-    wanted: Option<SessionName>,
-    bounds: Bounds,
-    place: Place,
-    codex_path: String,
+    pub(super) home: Option<PathBuf>,
+    pub(super) wanted: Option<SessionName>,
+    pub(super) record: RecordKept,
+    pub(super) bounds: Bounds,
+    pub(super) place: Place,
+    pub(super) codex_path: String,
+    pub(super) child_pid: u32,
+    pub(super) runtime_dir: Option<PathBuf>,
+}
+
+/// A session that was opened.
+struct Opened {
+    writer: Option<Box<Writer>>,
+    socket_files: Option<SocketFiles>,
 }
 
 impl Opening {
-    pub(super) fn new(settings: &Settings, place: Place, codex_path: String) -> Opening {
-        Opening {
-            home: settings.home.value.clone(),
-            wanted: settings.session.value.clone(),
-            bounds: settings.journal_bounds(),
-            place,
-            codex_path,
-        }
-    }
-
-    /// Finds the session that this start belongs to, and gives the writer of its journal.
+    /// Finds the session that this start belongs to, holds it, and has it answer at its socket.
     ///
     /// The lock is never dropped: the process holds it to its end, whichever that is.
-    fn open(&self, notices: &Notices) -> Result<Writer, StoreError> {
+    fn open(&self, published: &Arc<Published>, notices: &Notices) -> Result<Opened, StoreError> {
         let Some(home) = &self.home else {
             let source = io::Error::new(io::ErrorKind::NotFound, "neither CODEX_SHIM_HOME nor HOME is set");
             return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
@@ -55,6 +65,16 @@ impl Opening {
         let generation = session.next_generation()?;
         let pid = std::process::id();
         tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
+        let socket_files = self.start_control(&session, &generation, published, notices);
+        let writer = match self.record {
+            RecordKept::Yes => Some(Box::new(self.writer(&session, generation))),
+            RecordKept::No => None,
+        };
+        std::mem::forget(session);
+        Ok(Opened { writer, socket_files })
+    }
+
+    fn writer(&self, session: &Session, generation: Generation) -> Writer {
         let header = Header {
             journal: FORMAT,
             session: session.id.clone(),
@@ -66,17 +86,47 @@ impl Opening {
             codex: ServerOrigin { path: self.codex_path.clone() },
             shim: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        let writer = Writer::new(session.journal_dir.clone(), generation, header, self.bounds);
-        std::mem::forget(session);
-        Ok(writer)
+        Writer::new(session.journal_dir.clone(), generation, header, self.bounds)
+    }
+
+    /// Has a thread answer at the control socket, and waits for nothing of it.
+    fn start_control(
+        &self,
+        session: &Session,
+        generation: &Generation,
+        published: &Arc<Published>,
+        notices: &Notices,
+    ) -> Option<SocketFiles> {
+        const WITHOUT: &str = "relaying goes on without a control socket";
+        let subject = Subject {
+            session_id: session.id.clone(),
+            session_dir: session.dir.clone(),
+            journal_dir: session.journal_dir.clone(),
+            generation: generation.to_string(),
+            child_pid: self.child_pid,
+            started_at: SystemTime::now(),
+            runtime_dir: self.runtime_dir.clone(),
+        };
+        let for_thread = Arc::clone(published);
+        let say_fault = move |what: &str| Notices::new(for_thread).say(&format!("{what}; {WITHOUT}"));
+        match control::start(subject, Arc::clone(published), say_fault) {
+            Ok(files) => Some(files),
+            Err(error) => {
+                notices.say(&format!("{error}; {WITHOUT}"));
+                None
+            }
+        }
     }
 }
 
-/// Puts on record what passes.
+/// Puts on record what passes, or counts it where that cannot be done.
 #[derive(Debug)]
 pub(super) struct Recorder {
     opening: Opening,
+    published: Arc<Published>,
     state: State,
+    /// Where others ask, to be removed at the end.
+    socket_files: Option<SocketFiles>,
 }
 
 #[derive(Debug)]
@@ -85,7 +135,7 @@ enum State {
     Off,
     /// There is a journal.
     Open(Box<Writer>),
-    /// There is none yet.
+    /// There is no session yet.
     Closed(Closed),
 }
 
@@ -99,46 +149,26 @@ struct Closed {
 }
 
 impl Recorder {
-    /// A recorder that has tried to open its journal; without `record`, one that only holds the session.
-    pub(super) fn open(opening: Opening, record: RecordKept, notices: &Notices) -> Recorder {
-        let state = match (opening.open(notices), record) {
-            (Ok(writer), RecordKept::Yes) => State::Open(Box::new(writer)),
-            (Ok(_), RecordKept::No) => State::Off,
-            (Err(error), _) => {
-                let what =
-                    if record == RecordKept::Yes { "nothing is recorded until it works" } else { "no session is held" };
-                notices.say(&format!("{error}; relaying goes on, {what}"));
-                match record {
-                    RecordKept::Yes => State::Closed(Closed {
-                        lines: 0,
-                        notes: Vec::new(),
-                        reason: error.to_string(),
-                        retry_at: REOPEN_AFTER,
-                    }),
-                    RecordKept::No => State::Off,
-                }
-            }
+    /// A recorder that has tried to open its session.
+    pub(super) fn open(opening: Opening, published: Arc<Published>, notices: &Notices) -> Recorder {
+        let opened = opening.open(&published, notices).map_err(|error| {
+            notices.say(&format!("{error}; relaying goes on, nothing is recorded until it works"));
+            Closed { lines: 0, notes: Vec::new(), reason: error.to_string(), retry_at: REOPEN_AFTER }
+        });
+        let (state, socket_files) = match opened {
+            Ok(Opened { writer: Some(writer), socket_files }) => (State::Open(writer), socket_files),
+            Ok(Opened { writer: None, socket_files }) => (State::Off, socket_files),
+            Err(closed) => (State::Closed(closed), None),
         };
-        Recorder { opening, state }
+        Recorder { opening, published, state, socket_files }
     }
 
     /// A batch for what happened `now`; `None` where there is no journal to put it into.
     pub(super) fn batch<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
-        if let State::Closed(closed) = &mut self.state
+        if let State::Closed(closed) = &self.state
             && now.elapsed >= closed.retry_at
         {
-            closed.retry_at = now.elapsed + REOPEN_AFTER;
-            if let Ok(mut writer) = self.opening.open(notices) {
-                let Closed { lines, notes, reason, .. } = closed;
-                if *lines > 0 {
-                    writer.begin_with_gap(*lines, std::mem::take(reason));
-                }
-                let mut batch = writer.batch(now);
-                notes.iter().for_each(|note| batch.push_note(note));
-                self.state = State::Open(Box::new(writer));
-                notices.say("what passes is recorded from now on");
-                return Some(batch);
-            }
+            return self.open_again(now, notices);
         }
         match &mut self.state {
             State::Open(writer) => Some(writer.batch(now)),
@@ -146,12 +176,33 @@ impl Recorder {
         }
     }
 
+    /// Tries to open the session; what has passed before is the gap that its journal begins with.
+    fn open_again<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
+        let State::Closed(closed) = &mut self.state else { return None };
+        closed.retry_at = now.elapsed + REOPEN_AFTER;
+        let Opened { writer, socket_files } = self.opening.open(&self.published, notices).ok()?;
+        self.socket_files = socket_files;
+        notices.say("the session can be used from now on");
+        let Some(mut writer) = writer else {
+            self.state = State::Off;
+            return None;
+        };
+        if closed.lines > 0 {
+            writer.begin_with_gap(closed.lines, std::mem::take(&mut closed.reason));
+        }
+        let mut batch = writer.batch(now);
+        closed.notes.iter().for_each(|note| batch.push_note(note));
+        self.state = State::Open(writer);
+        Some(batch)
+    }
+
     /// Appends a batch.
     pub(super) fn commit(&mut self, batch: Batch<'_>, notices: &mut Notices) {
-        if let State::Open(writer) = &mut self.state
-            && let Err(error) = writer.commit(batch)
-        {
-            notices.journal_failed(&error);
+        if let State::Open(writer) = &mut self.state {
+            if let Err(error) = writer.commit(batch) {
+                notices.journal_failed(&error);
+            }
+            self.published.journal(writer.tally());
         }
     }
 
@@ -159,6 +210,15 @@ impl Recorder {
     pub(super) fn miss_line(&mut self) {
         if let State::Closed(closed) = &mut self.state {
             closed.lines += 1;
+        }
+    }
+
+    /// Something that we did or learned for which there was no batch.
+    pub(super) fn miss_note(&mut self, note: Note) {
+        if let State::Closed(closed) = &mut self.state
+            && closed.notes.len() < NOTES_KEPT_MAX
+        {
+            closed.notes.push(note);
         }
     }
 
@@ -176,15 +236,6 @@ impl Recorder {
         }
     }
 
-    /// Something that we did or learned for which there was no batch.
-    pub(super) fn miss_note(&mut self, note: Note) {
-        if let State::Closed(closed) = &mut self.state
-            && closed.notes.len() < NOTES_KEPT_MAX
-        {
-            closed.notes.push(note);
-        }
-    }
-
     /// What comes now is the last: everything is tried once more, however short a time ago it failed.
     fn try_at_once(&mut self) {
         match &mut self.state {
@@ -193,13 +244,11 @@ impl Recorder {
             State::Off => {}
         }
     }
-}
 
-/// Whether a journal is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RecordKept {
-    /// One is.
-    Yes,
-    /// None is.
-    No,
+    /// Nobody can ask any more.
+    pub(super) fn close(self) {
+        if let Some(files) = self.socket_files {
+            files.remove();
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::child::{Server, Spawned};
 use super::command::ServerCommand;
@@ -14,6 +15,7 @@ use super::pipes::{Sink, Source};
 use super::recorder::{Opening, RecordKept, Recorder};
 use super::signals::{self, Signals};
 use crate::config::{Complaint, Environment, Settings};
+use crate::control::Published;
 use crate::engine::{Engine, Exit};
 use crate::store::Place;
 use crate::wire::Side;
@@ -82,10 +84,19 @@ pub fn run(
         Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })?;
     let from_client = Direction::new(Side::Client, Source::stdin().map_err(set_up("stdin"))?, input);
     let from_server = Direction::new(Side::Server, output, Sink::stdout().map_err(set_up("stdout"))?);
-    let notices = Notices::new();
-    let record = if settings.record.value { RecordKept::Yes } else { RecordKept::No };
-    let opening = Opening::new(settings, place(command, environment), command.program.to_string_lossy().into_owned());
-    let recorder = Recorder::open(opening, record, &notices);
+    let published = Arc::new(Published::default());
+    let notices = Notices::new(Arc::clone(&published));
+    let opening = Opening {
+        home: settings.home.value.clone(),
+        wanted: settings.session.value.clone(),
+        record: if settings.record.value { RecordKept::Yes } else { RecordKept::No },
+        bounds: settings.journal_bounds(),
+        place: place(command, environment),
+        codex_path: command.program.to_string_lossy().into_owned(),
+        child_pid: server.pid(),
+        runtime_dir: environment.runtime_dir(),
+    };
+    let recorder = Recorder::open(opening, Arc::clone(&published), &notices);
     for complaint in complaints {
         notices.say(&complaint.to_string());
     }
@@ -94,6 +105,7 @@ pub fn run(
         engine: Engine::new(settings.exit_grace.value),
         recorder,
         notices,
+        published,
         signals,
         server,
         from_client,

@@ -1,11 +1,16 @@
 //! What is kept of a session besides its journal: its folder, its lock, its log.
 //!
-//! [`Session::open`] finds or makes the folder that a start belongs to, and holds its lock until it is dropped.
+//! [`Session::open`] finds or makes the folder that a start belongs to, and holds its lock until it is dropped. Tools look
+//! through [`Found::all`], and [`choose`] the one that is meant.
 //!
 //! It never writes into the folder of a session whose lock another process holds.
 
+mod choice;
+mod found;
 mod log;
 mod session;
 
+pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
+pub use found::{Found, repository_of};
 pub use log::open_log;
-pub use session::{Place, Session, StoreError};
+pub use session::{Holder, Place, Session, StoreError};

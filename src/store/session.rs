@@ -1,7 +1,8 @@
 //! The folder of a session: which one a start belongs to, and who holds it.
 //!
 //! *Locking.* `lock` is an flock, close-on-exec. Who holds it owns every generation in the folder. Its content names the
-//! holder and what it runs, for people and for finding the session again; the content alone proves nothing.
+//! holder and what it runs, for people and for finding the session again; the content alone proves nothing. Tools that
+//! look whether it is held share it for an instant; a start that meets one of them tries again.
 //!
 //! *Performance.* A start looks at one file of `places` and one lock, however many sessions there are.
 //!
@@ -13,7 +14,7 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -26,6 +27,12 @@ const SAME_NAME_MAX: u32 = 999;
 
 /// How much of a lock's content is read, in bytes.
 const LOCK_BYTES_MAX: u64 = 64 << 10;
+
+/// How often a start tries again to take a lock that tools look at.
+const LOOKED_AT_TRIES_MAX: u32 = 100;
+
+/// How long it lets them look, in between.
+const LOOKED_AT_WAIT: Duration = Duration::from_millis(1);
 
 /// What a session is found again by: where it ran, and what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,13 +91,25 @@ pub struct Session {
     lock: File,
 }
 
-/// What a lock says about its holder.
-#[derive(Debug, Serialize, Deserialize)]
-struct Holder {
-    pid: u32,
-    started_at: String,
+/// What a lock says about its holder, or its last one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its process id.
+    pub pid: u32,
+    /// When it took the lock, RFC 3339.
+    pub started_at: String,
+    /// Where it runs, and what.
     #[serde(flatten)]
-    place: Place,
+    pub place: Place,
+}
+
+impl Holder {
+    /// Reads a lock; `None` where nobody has signed it.
+    pub(super) fn read(lock: &File) -> Option<Holder> {
+        let mut text = Vec::new();
+        lock.take(LOCK_BYTES_MAX).read_to_end(&mut text).ok()?;
+        serde_json::from_slice(text.split(|byte| *byte == b'\n').next()?).ok()
+    }
 }
 
 impl Session {
@@ -159,10 +178,8 @@ impl Session {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = options.open(&path).map_err(io_error("open", &path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(source)) => return Err(io_error("lock", &path)(source)),
+        if !take(&lock, || std::thread::sleep(LOOKED_AT_WAIT)).map_err(io_error("lock", &path))? {
+            return Ok(None);
         }
         lock.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(io_error("protect", &path))?;
         let journal_dir = dir.join("journal");
@@ -182,6 +199,25 @@ impl Session {
     }
 }
 
+/// Takes a lock for us alone; false where another shim holds it. `let_look` passes the time while tools look at it.
+fn take(lock: &File, mut let_look: impl FnMut()) -> io::Result<bool> {
+    for _ in 0..LOOKED_AT_TRIES_MAX {
+        match lock.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // A shim shares its lock with nobody. Whoever does is a tool, and gone in a moment.
+        match lock.try_lock_shared() {
+            Ok(()) => lock.unlock()?,
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        let_look();
+    }
+    Ok(false)
+}
+
 /// Which session last ran at a place: a small file a place, so that finding it does not grow with what there is.
 struct Places(PathBuf);
 
@@ -195,10 +231,7 @@ impl Places {
     /// The session that last ran at `place`, where it still is there and was last held from there.
     fn last_at(&self, sessions: &Path, place: &Place) -> Option<String> {
         let id = std::fs::read_to_string(self.file(place)).ok()?;
-        let mut text = Vec::new();
-        File::open(sessions.join(&id).join("lock")).ok()?.take(LOCK_BYTES_MAX).read_to_end(&mut text).ok()?;
-        let line = text.split(|byte| *byte == b'\n').next()?;
-        let holder: Holder = serde_json::from_slice(line).ok()?;
+        let holder = Holder::read(&File::open(sessions.join(&id).join("lock")).ok()?)?;
         (holder.place == *place).then_some(id)
     }
 
@@ -232,7 +265,7 @@ fn make_dir(dir: &Path) -> Result<(), StoreError> {
     .map_err(io_error("create", dir))
 }
 
-fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError {
+pub(super) fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError {
     move |source| StoreError::Io { action, path: path.to_owned(), source }
 }
 
@@ -258,6 +291,18 @@ mod tests {
         assert_eq!((&*first.id, &*second.id, &*third.id), ("work", "work.2", "work.3"));
         drop(first);
         assert_eq!(open(home.path(), Some("work"), "/a").id, "work");
+    }
+
+    #[test]
+    fn a_tool_that_looks_at_a_lock_does_not_turn_a_start_away() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        drop(open(home.path(), Some("work"), "/a"));
+        let lock = || File::open(home.path().join("sessions/work/lock")).expect("it is there");
+        let mut looking = vec![lock(), lock()];
+        looking.iter().for_each(|tool| tool.try_lock_shared().expect("nobody holds it"));
+        let starting = lock();
+        assert!(take(&starting, || drop(looking.pop())).expect("it can be locked"));
+        assert!(!take(&lock(), || panic!("a shim holds it")).expect("it can be locked"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in the order in which they may import: each only those before it.
-const ROOMS: [&str; 8] = ["wire", "engine", "journal", "config", "store", "replay", "relay", "cli"];
+const ROOMS: [&str; 9] = ["wire", "engine", "journal", "config", "store", "control", "replay", "relay", "cli"];
 
 /// Rooms that touch nothing outside the program.
 const PURE: [&str; 2] = ["wire", "engine"];

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{FAILED, say};
-use crate::config::SETTING_VARIABLES;
+use crate::config::{Environment, SETTING_VARIABLES};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
 use crate::wire::Side;
 use client::Client;
-use screen::Screen;
+use screen::Stage;
 
 /// The conversation that is played: a turn with a command that is approved.
 const TAPE: &[u8] = include_bytes!("../../../fixtures/tapes/command_approval.jsonl");
@@ -35,9 +35,9 @@ const LINES_BEFORE_KILL: usize = 20_000;
 type Outcome<T> = Result<T, String>;
 
 /// Shows the demo.
-pub(super) fn run() -> i32 {
-    let mut screen = Screen::of_stdout();
-    let shown = Stage::new().and_then(|stage| show(&stage, &mut screen));
+pub(super) fn run(environment: &Environment) -> i32 {
+    let mut stage = Stage::of_stdout(environment);
+    let shown = Folder::new().and_then(|folder| show(&folder, &mut stage));
     match shown {
         Ok(()) => 0,
         Err(why) => {
@@ -47,36 +47,36 @@ pub(super) fn run() -> i32 {
     }
 }
 
-fn show(stage: &Stage, screen: &mut Screen) -> Outcome<()> {
-    screen.title(&format!("codex-shim {}: a client, a relay, and a recorded codex", env!("CARGO_PKG_VERSION")));
-    let received = a_turn(stage, screen)?;
-    on_record(stage, screen, &received)?;
-    cost(stage, screen)?;
-    a_kill(stage, screen)?;
-    a_server_again(stage, screen, &received)?;
-    screen.heading("Now yours");
-    screen.text("name codex-shim where your tool names codex, or put a link to it, called");
-    screen.text("codex, ahead on PATH. `codex-shim --help` tells every way to start it.");
-    screen.end();
+fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
+    stage.title(&format!("codex-shim {}: a client, a relay, and a recorded codex", env!("CARGO_PKG_VERSION")));
+    let received = a_turn(folder, stage)?;
+    on_record(folder, stage, &received)?;
+    cost(folder, stage)?;
+    a_kill(folder, stage)?;
+    a_server_again(folder, stage, &received)?;
+    stage.heading("Now yours");
+    stage.text("name codex-shim where your tool names codex, or put a link to it, called");
+    stage.text("codex, ahead on PATH. `codex-shim --help` tells every way to start it.");
+    stage.end();
     Ok(())
 }
 
 /// The folder that the demo plays in, removed at its end.
-struct Stage {
+struct Folder {
     dir: PathBuf,
     shim: PathBuf,
     tape: PathBuf,
 }
 
-impl Stage {
-    fn new() -> Outcome<Stage> {
+impl Folder {
+    fn new() -> Outcome<Folder> {
         let shim = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
         let dir = std::env::temp_dir().join(format!("codex-shim-demo-{}", uuid::Uuid::now_v7()));
         let failed = |error| format!("create {}: {error}", dir.display());
         std::fs::create_dir(&dir).map_err(failed)?;
-        let stage = Stage { shim, tape: dir.join("tape.jsonl"), dir: dir.clone() };
-        std::fs::write(&stage.tape, TAPE).map_err(failed)?;
-        Ok(stage)
+        let folder = Folder { shim, tape: dir.join("tape.jsonl"), dir: dir.clone() };
+        std::fs::write(&folder.tape, TAPE).map_err(failed)?;
+        Ok(folder)
     }
 
     /// `codex-shim ARG…`, with nothing of the user's settings and its journal under `name`.
@@ -102,25 +102,30 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
 /// Drives the conversation; returns what the client received.
-fn a_turn(stage: &Stage, screen: &mut Screen) -> Outcome<Vec<String>> {
-    screen.heading("A turn through the relay");
-    let server =
-        [stage.shim.as_os_str(), "replay".as_ref(), "--speed".as_ref(), PLAYED_TIMES.as_ref(), stage.tape.as_os_str()];
-    let mut client = Client::start(stage.relay("turn", &server))?;
-    converse(&mut client, screen)?;
+fn a_turn(folder: &Folder, stage: &mut Stage) -> Outcome<Vec<String>> {
+    stage.heading("A turn through the relay");
+    let server = [
+        folder.shim.as_os_str(),
+        "replay".as_ref(),
+        "--speed".as_ref(),
+        PLAYED_TIMES.as_ref(),
+        folder.tape.as_os_str(),
+    ];
+    let mut client = Client::start(folder.relay("turn", &server))?;
+    converse(&mut client, stage)?;
     client.finish()
 }
 
-fn converse(client: &mut Client, screen: &mut Screen) -> Outcome<()> {
+fn converse(client: &mut Client, stage: &mut Stage) -> Outcome<()> {
     let began = Instant::now();
-    let mut said = |who: &str, what: &str| screen.said(began.elapsed(), who, what);
+    let mut said = |who: &str, what: &str| stage.said(began.elapsed(), who, what);
     client.send(&json!({"id": 0, "method": "initialize", "params": {"clientInfo": {"name": "test-client",
         "title": null, "version": "1.0"}, "capabilities": {"experimentalApi": true}}}))?;
     let answer = client.wait(|message| message["id"] == 0)?;
@@ -147,23 +152,23 @@ fn converse(client: &mut Client, screen: &mut Screen) -> Outcome<()> {
 }
 
 /// Compares what the client received with what is on record.
-fn on_record(stage: &Stage, screen: &mut Screen, received: &[String]) -> Outcome<()> {
-    let recorded = Recorded::read(&stage.journal("turn"))?;
+fn on_record(folder: &Folder, stage: &mut Stage, received: &[String]) -> Outcome<()> {
+    let recorded = Recorded::read(&folder.journal("turn"))?;
     let bytes = |lines: &[Vec<u8>]| lines.iter().map(Vec::len).sum::<usize>();
     let same = recorded.server.iter().zip(received).filter(|(line, text)| line.as_slice() == text.as_bytes()).count();
-    screen.heading("On record before it was passed on");
-    screen.row("from the client", &format!("{} lines, {} bytes", recorded.client.len(), bytes(&recorded.client)));
-    screen.row("from codex", &format!("{} lines, {} bytes", recorded.server.len(), bytes(&recorded.server)));
-    screen.row("received by the client", &format!("{} lines, as on record: {same}", received.len()));
+    stage.heading("On record before it was passed on");
+    stage.row("from the client", &format!("{} lines, {} bytes", recorded.client.len(), bytes(&recorded.client)));
+    stage.row("from codex", &format!("{} lines, {} bytes", recorded.server.len(), bytes(&recorded.server)));
+    stage.row("received by the client", &format!("{} lines, as on record: {same}", received.len()));
     holds(same == received.len() && recorded.server.len() == same, "what was received is not what is on record")
 }
 
 /// Measures a line and its echo, with and without the relay, in turns.
-fn cost(stage: &Stage, screen: &mut Screen) -> Outcome<()> {
+fn cost(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     let mut direct_command = Command::new("cat");
     direct_command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut direct = Client::start(direct_command)?;
-    let mut relayed = Client::start(stage.relay("cost", &["cat".as_ref()]))?;
+    let mut relayed = Client::start(folder.relay("cost", &["cat".as_ref()]))?;
     let line = json!({"method": "item/agentMessage/delta", "params": {"delta": "lorem ipsum ".repeat(10)}});
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..ROUND_TRIPS {
@@ -172,46 +177,46 @@ fn cost(stage: &Stage, screen: &mut Screen) -> Outcome<()> {
     }
     direct.finish()?;
     relayed.finish()?;
-    screen.heading("What it costs");
+    stage.heading("What it costs");
     let shown = |times: &mut Vec<Duration>| {
         times.sort_unstable();
         format!("{:.0} µs", times[times.len() / 2].as_secs_f64() * 1e6)
     };
-    screen.row("a line and its echo", &format!("{} direct, {} relayed", shown(&mut without), shown(&mut with)));
-    screen.row("", &format!("median of {ROUND_TRIPS}, each line on record"));
+    stage.row("a line and its echo", &format!("{} direct, {} relayed", shown(&mut without), shown(&mut with)));
+    stage.row("", &format!("median of {ROUND_TRIPS}, each line on record"));
     Ok(())
 }
 
 /// Kills a relay under load and counts what is missing.
-fn a_kill(stage: &Stage, screen: &mut Screen) -> Outcome<()> {
-    let mut client = Client::start(stage.relay("kill", &["cat".as_ref()]))?;
+fn a_kill(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
+    let mut client = Client::start(folder.relay("kill", &["cat".as_ref()]))?;
     let received = client.storm_until_killed(LINES_BEFORE_KILL)?;
-    let recorded = Recorded::read(&stage.journal("kill"))?;
+    let recorded = Recorded::read(&folder.journal("kill"))?;
     let missing = received
         .iter()
         .enumerate()
         .filter(|(number, line)| recorded.server.get(*number).map(Vec::as_slice) != Some(line.as_bytes()));
     let missing = missing.count();
-    screen.heading("kill -9 in the middle of a storm");
-    screen.row("received until then", &format!("{} lines", received.len()));
-    screen.row("missing on record", &missing.to_string());
+    stage.heading("kill -9 in the middle of a storm");
+    stage.row("received until then", &format!("{} lines", received.len()));
+    stage.row("missing on record", &missing.to_string());
     holds(missing == 0, "lines are missing on record")
 }
 
 /// Plays the turn's own recording to the same client.
-fn a_server_again(stage: &Stage, screen: &mut Screen, received: &[String]) -> Outcome<()> {
-    let tape = stage.dir.join("again.jsonl");
-    let mut export = stage.shim("turn", &["tape", "export", "demo", "-o"]);
+fn a_server_again(folder: &Folder, stage: &mut Stage, received: &[String]) -> Outcome<()> {
+    let tape = folder.dir.join("again.jsonl");
+    let mut export = folder.shim("turn", &["tape", "export", "demo", "-o"]);
     let exported = export.arg(&tape).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     holds(exported.is_ok_and(|status| status.success()), "the recording could not be exported")?;
-    let mut replay = stage.shim("again", &["replay", "--strict"]);
+    let mut replay = folder.shim("again", &["replay", "--strict"]);
     replay.arg(&tape);
     let mut client = Client::start(replay)?;
     let began = Instant::now();
-    converse(&mut client, &mut Screen::dark())?;
+    converse(&mut client, &mut Stage::dark())?;
     let again = client.finish()?;
-    screen.heading("The recording is a server");
-    screen.row("played to the client", &format!("{} lines in {} ms", again.len(), began.elapsed().as_millis()));
+    stage.heading("The recording is a server");
+    stage.row("played to the client", &format!("{} lines in {} ms", again.len(), began.elapsed().as_millis()));
     holds(again.len() == received.len(), "the recording does not say what was recorded")
 }
 

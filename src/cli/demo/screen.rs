@@ -1,87 +1,77 @@
 //! The demo's screen: 80 columns, colour where it is wanted.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::time::Duration;
 
+use crate::cli::screen::{Screen, Tone, plain};
 use crate::config::Environment;
 
 /// Columns of a line.
 const COLUMNS: usize = 78;
 
-const BOLD: &str = "\x1b[1m";
-const DIM: &str = "\x1b[2m";
-const CLIENT: &str = "\x1b[36m";
-const CODEX: &str = "\x1b[32m";
-const PLAIN: &str = "\x1b[0m";
-
 /// Where the demo is shown.
-pub(super) struct Screen {
-    style: Style,
+pub(super) struct Stage {
+    /// `None` shows nothing.
+    screen: Option<Screen>,
     headings: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
-    Coloured,
-    Plain,
-    /// Nothing is shown.
-    Dark,
-}
-
-impl Screen {
-    /// Our stdout; coloured where it is a terminal and nobody minds.
-    pub(super) fn of_stdout() -> Screen {
-        let coloured = std::io::stdout().is_terminal() && Environment::of_process().get("NO_COLOR").is_none();
-        Screen { style: if coloured { Style::Coloured } else { Style::Plain }, headings: 0 }
+impl Stage {
+    /// On our stdout.
+    pub(super) fn of_stdout(environment: &Environment) -> Stage {
+        Stage { screen: Some(Screen::of_stdout(environment)), headings: 0 }
     }
 
-    /// A screen that shows nothing.
-    pub(super) fn dark() -> Screen {
-        Screen { style: Style::Dark, headings: 0 }
+    /// Nowhere.
+    pub(super) fn dark() -> Stage {
+        Stage { screen: None, headings: 0 }
     }
 
     pub(super) fn title(&mut self, text: &str) {
-        self.line(BOLD, text);
+        self.line(Tone::Strong, text);
     }
 
     pub(super) fn heading(&mut self, text: &str) {
         self.headings += 1;
-        self.line("", "");
-        self.line(BOLD, &format!("{:>2}  {text}", self.headings));
+        self.line(Tone::Faint, "");
+        self.line(Tone::Strong, &format!("{:>2}  {text}", self.headings));
     }
 
     /// What one of the two said, and when.
     pub(super) fn said(&mut self, after: Duration, who: &str, what: &str) {
-        let colour = if who == "client" { CLIENT } else { CODEX };
-        self.line(colour, &cut(&format!("    {:>5} ms  {who:>6}  {what}", after.as_millis())));
+        let tone = if who == "client" { Tone::Warning } else { Tone::Good };
+        self.line(tone, &cut(&format!("    {:>5} ms  {who:>6}  {what}", after.as_millis())));
     }
 
     pub(super) fn row(&mut self, name: &str, value: &str) {
-        self.line("", &cut(&format!("    {name:<24}  {value}")));
+        self.write(&cut(&format!("    {name:<24}  {value}")));
     }
 
     pub(super) fn text(&mut self, text: &str) {
-        self.line("", &format!("    {text}"));
+        self.write(&format!("    {text}"));
     }
 
     pub(super) fn end(&mut self) {
-        self.line(DIM, "");
+        self.write("");
     }
 
-    fn line(&self, style: &str, text: &str) {
-        let mut stdout = std::io::stdout().lock();
-        // Nobody who looks away is waited for.
-        let _ = match self.style {
-            Style::Coloured if !text.is_empty() => writeln!(stdout, "{style}{text}{PLAIN}"),
-            Style::Coloured | Style::Plain => writeln!(stdout, "{text}"),
-            Style::Dark => Ok(()),
-        };
-        let _ = stdout.flush();
+    fn line(&self, tone: Tone, text: &str) {
+        if let Some(screen) = self.screen {
+            self.write(&if text.is_empty() { String::new() } else { screen.paint(tone, text) });
+        }
+    }
+
+    fn write(&self, text: &str) {
+        if self.screen.is_some() {
+            let mut stdout = std::io::stdout().lock();
+            // Nobody who looks away is waited for.
+            let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+        }
     }
 }
 
 fn cut(text: &str) -> String {
-    let plain: String = text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
+    let plain = plain(text);
     if plain.chars().count() <= COLUMNS {
         return plain;
     }

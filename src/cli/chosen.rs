@@ -1,0 +1,52 @@
+//! Which session a tool is about, and how it ends where that cannot be told.
+
+use crate::config::Environment;
+use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, choose};
+
+use super::{FAILED, NO_SUCH_SESSION, say};
+
+/// Why a tool has no session to work on.
+#[derive(Debug)]
+pub(super) enum NotChosen {
+    /// We do not know where sessions are kept.
+    NoHome,
+    /// They cannot be looked at.
+    Store(StoreError),
+    /// None, or none of several.
+    Choice(ChoiceError),
+}
+
+impl NotChosen {
+    /// Tells the user, and gives the status to exit with.
+    pub(super) fn told(&self) -> i32 {
+        match self {
+            NotChosen::NoHome => {
+                say("neither CODEX_SHIM_HOME nor HOME is set, so there is nowhere to look for sessions");
+                FAILED
+            }
+            NotChosen::Store(error) => {
+                say(&error.to_string());
+                FAILED
+            }
+            NotChosen::Choice(error) => {
+                say(&error.to_string());
+                NO_SUCH_SESSION
+            }
+        }
+    }
+}
+
+/// All sessions, in the order in which they are told.
+pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
+    let home = environment.shim_home().value.ok_or(NotChosen::NoHome)?;
+    Found::all(&home).map_err(NotChosen::Store)
+}
+
+/// The session that is meant by `--session`, else by CODEX_SHIM_SESSION, else by where we are.
+pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NotChosen> {
+    let variable = environment.get("CODEX_SHIM_SESSION").map(|name| name.to_string_lossy().into_owned());
+    let cwd = std::env::current_dir().unwrap_or_default();
+    let choice = Choice { named: flag.or(variable.as_deref()), cwd: &cwd, otherwise };
+    let found = all(environment)?;
+    choose(&found, choice).cloned().map_err(NotChosen::Choice)
+}

@@ -1,0 +1,111 @@
+//! What tools print for a person: colours on a terminal only, and nothing that could steer it.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, SystemTime};
+
+use crate::config::Environment;
+
+use super::FAILED;
+
+/// How text is set off from other text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    Good,
+    Warning,
+    Bad,
+    /// Less than what stands beside it.
+    Faint,
+    /// More than what stands below it.
+    Strong,
+}
+
+/// What stdout can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Screen {
+    /// A terminal that takes colours.
+    Coloured,
+    /// A terminal that does not, or is not to.
+    Plain,
+    /// No terminal: a file or another program.
+    None,
+}
+
+impl Screen {
+    /// That of our stdout.
+    pub(super) fn of_stdout(environment: &Environment) -> Screen {
+        if !std::io::stdout().is_terminal() {
+            return Screen::None;
+        }
+        let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
+        if dumb || environment.get("NO_COLOR").is_some() { Screen::Plain } else { Screen::Coloured }
+    }
+
+    /// `text` in a tone.
+    pub(super) fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match (self, tone) {
+            (Screen::Plain | Screen::None, _) => return text.to_owned(),
+            (Screen::Coloured, Tone::Good) => "32",
+            (Screen::Coloured, Tone::Warning) => "33",
+            (Screen::Coloured, Tone::Bad) => "31",
+            (Screen::Coloured, Tone::Faint) => "2",
+            (Screen::Coloured, Tone::Strong) => "1",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// Prints what a tool was asked for; returns the status to exit with.
+pub(super) fn print(text: &str) -> i32 {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => 0,
+        Err(_) => FAILED,
+    }
+}
+
+/// Text that others wrote, without what could steer a terminal or break a line.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+}
+
+/// A point in time, RFC 3339 to the second.
+pub(super) fn time(at: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(at).to_string()
+}
+
+/// How long ago something was, to the second below an hour and coarser above.
+pub(super) fn age(at: SystemTime, now: SystemTime) -> String {
+    let seconds = now.duration_since(at).unwrap_or_default().as_secs();
+    let coarse = match seconds {
+        0..3_600 => seconds,
+        3_600..86_400 => seconds / 60 * 60,
+        86_400.. => seconds / 3_600 * 3_600,
+    };
+    humantime::format_duration(Duration::from_secs(coarse)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        assert_eq!(plain("a\x1b[31m\nb\u{9b}"), "a\u{fffd}[31m\u{fffd}b\u{fffd}");
+    }
+
+    #[test]
+    fn colours_are_for_terminals() {
+        assert_eq!(Screen::Coloured.paint(Tone::Bad, "x"), "\x1b[31mx\x1b[0m");
+        assert_eq!(Screen::Plain.paint(Tone::Bad, "x"), "x");
+        assert_eq!(Screen::None.paint(Tone::Bad, "x"), "x");
+    }
+
+    #[test]
+    fn ages_are_as_fine_as_they_need_be() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let check = |seconds, expect: &str| assert_eq!(age(now - Duration::from_secs(seconds), now), expect);
+        check(0, "0s");
+        check(62, "1m 2s");
+        check(3_700, "1h 1m");
+        check(90_061, "1day 1h");
+    }
+}

@@ -1,0 +1,148 @@
+//! `codex-shim sessions`: the sessions that there are, one line each.
+
+use serde::Serialize;
+
+use super::args::SessionsArguments;
+use super::chosen;
+use super::say;
+use super::screen::{self, Screen, Tone};
+use crate::config::Environment;
+use crate::control::{Activity, SessionDocument, client};
+use crate::store::Found;
+
+/// Relays that are asked at once.
+const ASKED_AT_ONCE_MAX: usize = 16;
+
+/// A session as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Row {
+    session_id: String,
+    live: bool,
+    /// What a live relay says of itself; `null` where it does not answer.
+    state: Option<Activity>,
+    /// When it was started; when it was last used, where it is not live.
+    since: String,
+    cwd: Option<String>,
+    /// That of the relay, while there is one.
+    pid: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Listing<'a> {
+    sessions: &'a [Row],
+}
+
+/// Lists the sessions.
+pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i32 {
+    let found = match chosen::all(environment) {
+        Ok(found) => found,
+        Err(error) => return error.told(),
+    };
+    let rows = rows(&found);
+    if arguments.json {
+        let text = serde_json::to_string(&Listing { sessions: &rows }).expect("BUG: plain data is JSON");
+        return screen::print(&format!("{text}\n"));
+    }
+    if rows.is_empty() {
+        say("there is no session yet; a relay makes one, see `codex-shim --help`");
+    }
+    screen::print(&as_table(&rows, Screen::of_stdout(environment)))
+}
+
+fn rows(found: &[Found]) -> Vec<Row> {
+    let asked = found.chunks(ASKED_AT_ONCE_MAX).flat_map(|some| {
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = some.iter().map(|session| (session, scope.spawn(|| state(session)))).collect();
+            let row = |(session, state): (&Found, std::thread::ScopedJoinHandle<'_, _>)| {
+                row(session, state.join().unwrap_or_default())
+            };
+            asked.into_iter().map(row).collect::<Vec<_>>()
+        })
+    });
+    asked.collect()
+}
+
+/// What a session does. A live one is asked.
+fn state(session: &Found) -> Option<Activity> {
+    if !session.live {
+        return Some(Activity::Stopped);
+    }
+    let answer = match client::get(&session.dir, "/sessions/self") {
+        Ok(answer) => answer,
+        Err(_) => return (!session.is_still_live()).then_some(Activity::Stopped),
+    };
+    serde_json::from_slice(&answer.body).ok().map(|document: SessionDocument| document.state)
+}
+
+fn row(session: &Found, state: Option<Activity>) -> Row {
+    let holder = session.holder.as_ref();
+    let last_used = screen::time(session.last_used);
+    let started = holder.and_then(|holder| humantime::parse_rfc3339(&holder.started_at).ok());
+    Row {
+        session_id: session.id.clone(),
+        live: session.live,
+        state,
+        since: started.filter(|_| session.live).map_or(last_used, screen::time),
+        cwd: holder.map(|holder| holder.place.cwd.clone()),
+        pid: holder.filter(|_| session.live).map(|holder| holder.pid),
+    }
+}
+
+fn as_table(rows: &[Row], to: Screen) -> String {
+    let mut cells: Vec<([String; 6], Tone)> = rows.iter().map(as_cells).collect();
+    match to {
+        Screen::None => {}
+        Screen::Coloured | Screen::Plain if rows.is_empty() => {}
+        Screen::Coloured | Screen::Plain => {
+            let head = ["SESSION", "", "STATE", "SINCE", "PID", "CWD"].map(str::to_owned);
+            cells.insert(0, (head, Tone::Faint));
+        }
+    }
+    let width = |column: usize| cells.iter().map(|(cells, _)| cells[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 5] = std::array::from_fn(width);
+    let line = |([id, life, state, since, pid, cwd], tone): &([String; 6], Tone)| {
+        let [id_width, life_width, state_width, since_width, pid_width] = widths;
+        let life = to.paint(*tone, &format!("{life:life_width$}"));
+        format!("{id:id_width$}  {life}  {state:state_width$}  {since:since_width$}  {pid:>pid_width$}  {cwd}\n")
+    };
+    cells.iter().map(line).collect()
+}
+
+fn as_cells(row: &Row) -> ([String; 6], Tone) {
+    let unknown = || "-".to_owned();
+    let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
+    let cells = [
+        screen::plain(&row.session_id),
+        life.to_owned(),
+        row.state.map_or("no answer", Activity::name).to_owned(),
+        row.since.clone(),
+        row.pid.map_or_else(unknown, |pid| pid.to_string()),
+        row.cwd.as_deref().map_or_else(unknown, screen::plain),
+    ];
+    (cells, tone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_aligned_and_has_a_head_on_a_terminal_only() {
+        let row = |id: &str, live: bool, pid| Row {
+            session_id: id.to_owned(),
+            live,
+            state: Some(if live { Activity::Idle } else { Activity::Stopped }),
+            since: "2026-01-02T03:04:05Z".to_owned(),
+            cwd: Some("/work".to_owned()),
+            pid,
+        };
+        let rows = [row("a", true, Some(7)), row("longer", false, None)];
+        assert_eq!(
+            as_table(&rows, Screen::None),
+            "a       live     idle     2026-01-02T03:04:05Z  7  /work\n\
+             longer  stopped  stopped  2026-01-02T03:04:05Z  -  /work\n"
+        );
+        assert!(as_table(&rows, Screen::Plain).starts_with("SESSION           STATE    SINCE  "));
+        assert_eq!(as_table(&[], Screen::Plain), "");
+    }
+}

@@ -1,0 +1,280 @@
+//! `codex-shim status`: whether all is well with a session, on one screen.
+
+use std::time::SystemTime;
+
+use bytesize::ByteSize;
+
+use super::args::StatusArguments;
+use super::screen::{self, Screen, Tone};
+use super::{FAILED, chosen, say};
+use crate::config::Environment;
+use crate::control::client::{self, Answer};
+use crate::control::{
+    Activity, ChildDocument, ClientDocument, Counters, IndexDocument, JournalDocument, SessionDocument,
+};
+use crate::journal::reader::{Reader, Step};
+use crate::journal::{Header, Position, Record, size_bytes};
+use crate::store::{Found, Otherwise};
+
+/// Columns that a label takes.
+const LABEL_COLUMNS: usize = 9;
+
+/// What is known of a session.
+#[derive(Debug)]
+struct Report {
+    document: SessionDocument,
+    life: Life,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Life {
+    /// Its relay has told all of this.
+    Live,
+    /// A relay runs, and why it does not tell.
+    Silent(String),
+    Stopped,
+}
+
+/// Tells how a session is.
+pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32 {
+    let session = match chosen::one(arguments.session.as_deref(), Otherwise::Latest, environment) {
+        Ok(session) => session,
+        Err(error) => return error.told(),
+    };
+    let (report, as_sent) = look(&session);
+    if let (Life::Silent(why), true) = (&report.life, arguments.json) {
+        say(&format!("session {} runs, but does not answer: {why}", session.id));
+        return FAILED;
+    }
+    let text = match (arguments.json, as_sent) {
+        (true, Some(as_sent)) => as_sent,
+        (true, None) => {
+            format!("{}\n", serde_json::to_string(&report.document).expect("BUG: plain data is JSON"))
+        }
+        (false, _) => as_screen(&report, &session, SystemTime::now(), Screen::of_stdout(environment)),
+    };
+    let printed = screen::print(&text);
+    match report.life {
+        Life::Live | Life::Stopped => printed,
+        Life::Silent(_) => FAILED,
+    }
+}
+
+/// Asks a live session, and looks at the files of another one. Also gives the answer as it was sent.
+fn look(session: &Found) -> (Report, Option<String>) {
+    let from_files = |life| (Report { document: document_of_files(session), life }, None);
+    if !session.live {
+        return from_files(Life::Stopped);
+    }
+    let answer = match client::get(&session.dir, "/sessions/self") {
+        Ok(answer) => answer,
+        // It may have ended since it was found.
+        Err(_) if !session.is_still_live() => return from_files(Life::Stopped),
+        Err(error) => return from_files(Life::Silent(error.to_string())),
+    };
+    match document_in(&answer) {
+        Ok(document) => {
+            let as_sent = String::from_utf8_lossy(&answer.body).into_owned();
+            (Report { document, life: Life::Live }, Some(as_sent))
+        }
+        Err(why) => from_files(Life::Silent(why)),
+    }
+}
+
+fn document_in(answer: &Answer) -> Result<SessionDocument, String> {
+    if !answer.status.is_success() {
+        return Err(format!("it answered {}: {}", answer.status, String::from_utf8_lossy(&answer.body).trim_end()));
+    }
+    serde_json::from_slice(&answer.body).map_err(|error| format!("its answer is none that we know: {error}"))
+}
+
+/// What the files of a session tell of it without its relay.
+fn document_of_files(session: &Found) -> SessionDocument {
+    SessionDocument {
+        session_id: session.id.clone(),
+        state: Activity::Stopped,
+        activity_state: Activity::Stopped,
+        generation: session.last_segment().map(|segment| segment.generation.to_string()),
+        socket: None,
+        child: ChildDocument::default(),
+        client: ClientDocument::default(),
+        threads: Vec::new(),
+        pending_requests: 0,
+        context_waiting: 0,
+        journal: JournalDocument { bytes: size_bytes(&session.journal_dir()).unwrap_or_default(), gaps: None },
+        index: IndexDocument::NONE,
+        faults: Vec::new(),
+        counters: Counters::default(),
+        started_at: session.holder.as_ref().map(|holder| holder.started_at.clone()),
+    }
+}
+
+fn as_screen(report: &Report, session: &Found, now: SystemTime, to: Screen) -> String {
+    let (verdict, tone) = verdict(report);
+    let document = &report.document;
+    let mut rows = vec![("session", document.session_id.clone()), ("relay", relay(report, session, now))];
+    if report.life == Life::Live {
+        rows.push(("server", server(document, session)));
+        rows.push(("client", client(document)));
+        rows.push(("passed", passed(&document.counters)));
+    }
+    rows.push(("journal", journal(report, session, now)));
+    if report.life == Life::Live {
+        rows.push(("faults", faults(document)));
+    }
+    rows.push(("folder", session.dir.display().to_string()));
+    rows.extend(document.socket.clone().map(|socket| ("socket", socket)));
+    rows.push(("versions", versions(session)));
+    let mut text = format!("{}\n\n", to.paint(tone, &screen::plain(&verdict)));
+    for (label, value) in rows {
+        for (number, line) in value.split('\n').enumerate() {
+            let label = to.paint(Tone::Faint, &format!("{:LABEL_COLUMNS$}", if number == 0 { label } else { "" }));
+            text.push_str(&format!("{label} {}\n", screen::plain(line)));
+        }
+    }
+    text
+}
+
+/// The first line: whether all is well.
+fn verdict(report: &Report) -> (String, Tone) {
+    let document = &report.document;
+    match &report.life {
+        Life::Stopped => ("stopped: no relay runs in this session".to_owned(), Tone::Faint),
+        Life::Silent(why) => {
+            (format!("a relay runs, but does not answer: {why}; shim.log in its folder may say why"), Tone::Bad)
+        }
+        Life::Live => match (document.faults.len(), document.journal.gaps.unwrap_or(0), document.state) {
+            (0, 0, Activity::Stopped) => {
+                ("ending: the server has ended, the client has not taken all of its output".to_owned(), Tone::Warning)
+            }
+            (0, 0, Activity::Thinking | Activity::Working | Activity::Idle) => ("all is well".to_owned(), Tone::Good),
+            (0, 0, Activity::WaitingInput | Activity::WaitingPermission) => {
+                ("all is well, and it waits for you".to_owned(), Tone::Good)
+            }
+            (faults, gaps, _) => {
+                let told = [
+                    counted(faults as u64, "fault", "faults"),
+                    counted(gaps, "gap in the journal", "gaps in the journal"),
+                ];
+                let told: Vec<String> = told.into_iter().flatten().collect();
+                (format!("the relay runs, with {}", told.join(" and ")), Tone::Warning)
+            }
+        },
+    }
+}
+
+/// A number and what it counts; nothing where it is 0.
+fn counted(count: u64, one: &str, many: &str) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        _ => Some(format!("{count} {many}")),
+    }
+}
+
+fn relay(report: &Report, session: &Found, now: SystemTime) -> String {
+    let pid = session.holder.as_ref().map_or_else(|| "unknown".to_owned(), |holder| holder.pid.to_string());
+    let started = report.document.started_at.as_deref().and_then(|at| humantime::parse_rfc3339(at).ok());
+    match (&report.life, started) {
+        (Life::Stopped, _) => {
+            format!(
+                "stopped, last used {} ({} ago)",
+                screen::time(session.last_used),
+                screen::age(session.last_used, now)
+            )
+        }
+        (Life::Live | Life::Silent(_), Some(started)) => {
+            format!("live, pid {pid}, since {} ({})", screen::time(started), screen::age(started, now))
+        }
+        (Life::Live | Life::Silent(_), None) => format!("live, pid {pid}"),
+    }
+}
+
+fn server(document: &SessionDocument, session: &Found) -> String {
+    let mut told = match (document.state, document.child.pid) {
+        (Activity::Stopped, _) => "ended".to_owned(),
+        (_, Some(pid)) => format!("pid {pid}"),
+        (_, None) => "not started".to_owned(),
+    };
+    match &document.child.codex_version {
+        Some(version) => told.push_str(&format!(", codex {version}")),
+        None => told.push_str(", no version named yet"),
+    }
+    if let Some(holder) = &session.holder {
+        told.push_str(&format!(": {}", holder.place.server.join(" ")));
+    }
+    told
+}
+
+fn client(document: &SessionDocument) -> String {
+    match (&document.client.name, &document.client.version) {
+        (Some(name), Some(version)) => format!("{name} {version}"),
+        (Some(name), None) => name.clone(),
+        (None, _) => "has not named itself yet".to_owned(),
+    }
+}
+
+fn passed(counters: &Counters) -> String {
+    let traffic = |lines: u64, bytes: u64| {
+        format!("{} ({})", counted(lines, "line", "lines").unwrap_or_else(|| "no line".to_owned()), ByteSize(bytes))
+    };
+    format!(
+        "{} from the client, {} from the server",
+        traffic(counters.client_lines, counters.client_bytes),
+        traffic(counters.server_lines, counters.server_bytes)
+    )
+}
+
+fn journal(report: &Report, session: &Found, now: SystemTime) -> String {
+    let JournalDocument { bytes, gaps } = report.document.journal;
+    let counters = &report.document.counters;
+    let mut told = vec![ByteSize(bytes).to_string()];
+    match report.life {
+        Life::Live if counters.journal_appended_bytes == 0 => told.push("nothing is recorded in this run".to_owned()),
+        Life::Live | Life::Silent(_) => told.push(format!("written {} ago", screen::age(session.last_used, now))),
+        Life::Stopped => {}
+    }
+    match gaps {
+        Some(0) => told.push("no gaps".to_owned()),
+        Some(gaps) => {
+            let lines = counted(counters.journal_missed_lines, "line", "lines").unwrap_or_default();
+            told.extend(counted(gaps, "gap", "gaps").map(|gaps| format!("{gaps} ({lines} missing)")));
+        }
+        None => {}
+    }
+    told.extend(
+        counted(counters.omitted_lines, "line", "lines").map(|lines| format!("{lines} left out as secret or too long")),
+    );
+    told.join(", ")
+}
+
+fn faults(document: &SessionDocument) -> String {
+    if document.faults.is_empty() {
+        return "none".to_owned();
+    }
+    let mut told: Vec<String> =
+        document.faults.iter().map(|fault| format!("{}  {}", fault.since, screen::plain(&fault.what))).collect();
+    told.extend(counted(document.counters.faults_unlisted, "more, see shim.log", "more, see shim.log"));
+    told.join("\n")
+}
+
+/// Ours, and that of the relay, where the journal names it.
+fn versions(session: &Found) -> String {
+    let ours = env!("CARGO_PKG_VERSION");
+    match last_header(session) {
+        Some(header) if header.shim != ours => format!("codex-shim {ours}, the relay {}", header.shim),
+        Some(_) | None => format!("codex-shim {ours}"),
+    }
+}
+
+fn last_header(session: &Found) -> Option<Header> {
+    let from = Position { segment: session.last_segment()?, offset: 0 };
+    let mut reader = Reader::new(&session.journal_dir(), Some(from));
+    match reader.step().ok()? {
+        Step::Record { bytes, .. } => match Record::parse(bytes).ok()? {
+            Record::Header(header) => Some(header),
+            Record::Line { .. } | Record::Event { .. } | Record::Gap { .. } => None,
+        },
+        Step::Lost { .. } | Step::End => None,
+    }
+}

@@ -1,0 +1,108 @@
+//! Asks a relay through its control socket. For tools: each call blocks, at most for [`ANSWER_WAIT_MAX`].
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::socket;
+
+/// How long a relay may take to answer.
+pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Longest answer that is taken, in bytes.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// What a relay answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status of HTTP.
+    pub status: StatusCode,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub struct ClientError {
+    socket: PathBuf,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    Connect(io::Error),
+    /// The socket is another user's.
+    Stranger(u32),
+    Talk(Box<dyn std::error::Error + Send + Sync>),
+    TooSlow,
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let socket = self.socket.display();
+        match &self.cause {
+            Cause::Connect(error) => write!(f, "connect to {socket}: {error}"),
+            Cause::Stranger(uid) => write!(f, "connect to {socket}: it is served by another user (uid {uid})"),
+            Cause::Talk(error) => write!(f, "ask at {socket}: {error}"),
+            Cause::TooSlow => write!(f, "ask at {socket}: no answer in {} s", ANSWER_WAIT_MAX.as_secs()),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            Cause::Connect(error) => Some(error),
+            Cause::Talk(error) => Some(&**error),
+            Cause::Stranger(_) | Cause::TooSlow => None,
+        }
+    }
+}
+
+/// `GET`s a path, such as `/healthz`, from the relay whose session's folder is `dir`.
+///
+/// # Errors
+///
+/// [`ClientError`] where there is no whole answer; an answer that refuses is one.
+pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
+    let socket = socket::resolve(dir)
+        .map_err(|error| ClientError { socket: dir.join(socket::SOCKET_FILE), cause: Cause::Connect(error) })?;
+    let failed = |cause| ClientError { socket: socket.clone(), cause };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;
+    runtime.block_on(async {
+        match timeout(ANSWER_WAIT_MAX, ask(&socket, path)).await {
+            Ok(answer) => answer.map_err(failed),
+            Err(_) => Err(failed(Cause::TooSlow)),
+        }
+    })
+}
+
+async fn ask(socket: &Path, path: &str) -> Result<Answer, Cause> {
+    let stream = UnixStream::connect(socket).await.map_err(Cause::Connect)?;
+    let server = stream.peer_cred().map_err(Cause::Connect)?;
+    if server.uid() != 0 && server.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Cause::Stranger(server.uid()));
+    }
+    let request = Request::get(path).header(header::HOST, "shim").body(Empty::<Bytes>::new()).map_err(talk)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(talk)?;
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(request).await.map_err(talk)?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(Cause::Talk)?;
+    connection.abort();
+    Ok(Answer { status, body: body.to_bytes() })
+}
+
+fn talk(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Cause {
+    Cause::Talk(error.into())
+}

@@ -1,0 +1,167 @@
+//! What is told of a session: the answer to `GET /sessions/{id}`, which is also what `status --json` prints.
+//!
+//! Pure: plain data.
+
+use serde::{Deserialize, Serialize};
+
+/// A session as it is now. What a stopped one no longer tells is `null`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionDocument {
+    /// The session's id.
+    pub session_id: String,
+    /// What the session does. Until turns are followed that is `idle` while the child runs and `stopped` after.
+    pub state: Activity,
+    /// The same under the name that it has for a thread.
+    pub activity_state: Activity,
+    /// The run of the child, or the last one.
+    pub generation: Option<String>,
+    /// Where the control socket really is, links resolved.
+    pub socket: Option<String>,
+    /// The server.
+    pub child: ChildDocument,
+    /// The client.
+    pub client: ClientDocument,
+    /// Its threads. Empty until turns are followed.
+    pub threads: Vec<serde_json::Value>,
+    /// Requests that wait for a human. 0 until there is a ledger.
+    pub pending_requests: u64,
+    /// Commands that wait for the next turn. 0 until there is a context buffer.
+    pub context_waiting: u64,
+    /// The journal.
+    pub journal: JournalDocument,
+    /// How far the index is behind the journal. At rest until there is an index.
+    pub index: IndexDocument,
+    /// What has gone wrong in this run and cost the user nothing.
+    pub faults: Vec<Fault>,
+    /// What has passed in this run.
+    pub counters: Counters,
+    /// When the relay started, RFC 3339.
+    pub started_at: Option<String>,
+}
+
+/// What a session or a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// A turn runs and nothing is emitted.
+    Thinking,
+    /// A turn runs.
+    Working,
+    /// A request for permission is open.
+    WaitingPermission,
+    /// A question to the user is open.
+    WaitingInput,
+    /// No turn runs.
+    Idle,
+    /// No child runs.
+    Stopped,
+}
+
+impl Activity {
+    /// The name that it has in a document.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Activity::Thinking => "thinking",
+            Activity::Working => "working",
+            Activity::WaitingPermission => "waiting_permission",
+            Activity::WaitingInput => "waiting_input",
+            Activity::Idle => "idle",
+            Activity::Stopped => "stopped",
+        }
+    }
+}
+
+/// The server, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildDocument {
+    /// Its process id.
+    pub pid: Option<u32>,
+    /// Its version, once it has answered `initialize`.
+    pub codex_version: Option<String>,
+}
+
+/// The client, once it has sent `initialize`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientDocument {
+    /// `clientInfo.name`
+    pub name: Option<String>,
+    /// `clientInfo.version`
+    pub version: Option<String>,
+}
+
+/// The journal of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalDocument {
+    /// Size of all its segments.
+    pub bytes: u64,
+    /// Stretches of lines in this run that could not be written.
+    pub gaps: Option<u64>,
+}
+
+/// How far the index is behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexDocument {
+    /// Lines that are recorded and not indexed.
+    pub lag_lines: u64,
+    /// Age of the oldest of them in milliseconds.
+    pub lag_ms: u64,
+    /// Whether what has happened can be looked up in a history.
+    pub persisted: bool,
+}
+
+impl IndexDocument {
+    /// No index at all.
+    pub const NONE: IndexDocument = IndexDocument { lag_lines: 0, lag_ms: 0, persisted: false };
+}
+
+/// Something that went wrong with us.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// What, as it was said on stderr.
+    pub what: String,
+    /// When it was first seen, RFC 3339.
+    pub since: String,
+}
+
+/// What one run has done so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Lines of the client.
+    pub client_lines: u64,
+    /// Their bytes, newlines included.
+    pub client_bytes: u64,
+    /// Lines of the server.
+    pub server_lines: u64,
+    /// Their bytes, newlines included.
+    pub server_bytes: u64,
+    /// Lines that passed and were left out of the record on purpose.
+    pub omitted_lines: u64,
+    /// Bytes that were appended to the journal.
+    pub journal_appended_bytes: u64,
+    /// Lines that passed and could not be written.
+    pub journal_missed_lines: u64,
+    /// Faults that are not listed because there were too many.
+    pub faults_unlisted: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_activity_has_one_name() {
+        for activity in [
+            Activity::Thinking,
+            Activity::Working,
+            Activity::WaitingPermission,
+            Activity::WaitingInput,
+            Activity::Idle,
+            Activity::Stopped,
+        ] {
+            let text = serde_json::to_string(&activity).expect("it is plain data");
+            assert_eq!(text, format!("\"{}\"", activity.name()));
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The control socket: HTTP/1.1 on a Unix socket in the session's folder, and the client that tools use for it.
+//!
+//! The relay stores what it has done in [`Published`]; requests are answered from there and from the journal's files by
+//! one thread of its own, started once the child runs. The socket is bound by the relay, as its session is opened, so that
+//! it is the relay too that removes it at the end, and waits for nobody to do so.
+//!
+//! It never makes the relay wait: the two share counters that the relay alone writes, and a lock that is held for the
+//! time of a copy, when something rare has happened or somebody asks. It never stops the relay: a socket that cannot be
+//! had is a fault like any other. It never serves another user, nor a page in a browser.
+
+mod body;
+pub mod client;
+mod document;
+mod published;
+mod routes;
+mod server;
+mod socket;
+mod stall;
+
+pub use document::{
+    Activity, ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument,
+};
+pub use published::{Passed, Published};
+pub use server::{Subject, start};
+pub use socket::{SOCKET_FILE, SocketError, SocketFiles, resolve};

@@ -1,0 +1,197 @@
+//! What the relay lets others see of itself while it runs.
+//!
+//! *Locking.* Counters are atomics that one thread writes. What changes rarely stands behind one mutex, which nobody
+//! holds for longer than a copy takes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use super::document::{Activity, ChildDocument, ClientDocument, Counters, Fault};
+use crate::engine::ClientName;
+use crate::journal::Tally;
+use crate::wire::Side;
+
+/// Faults that are listed; of more than these only the number is kept.
+const FAULTS_MAX: usize = 16;
+
+/// Longest text of a fault that is kept, in bytes.
+const FAULT_BYTES_MAX: usize = 1_000;
+
+/// What one relay has published. Its relay thread alone calls the methods that count.
+#[derive(Debug, Default)]
+pub struct Published {
+    client: Traffic,
+    server: Traffic,
+    omitted_lines: Counter,
+    appended_bytes: Counter,
+    gaps: Counter,
+    missed_lines: Counter,
+    child_ended: AtomicBool,
+    rare: Mutex<Rare>,
+}
+
+#[derive(Debug, Default)]
+struct Traffic {
+    lines: Counter,
+    bytes: Counter,
+}
+
+/// What changes rarely.
+#[derive(Debug, Default)]
+struct Rare {
+    codex_version: Option<String>,
+    client: ClientName,
+    faults: Vec<Fault>,
+    faults_unlisted: u64,
+}
+
+/// A number that one thread counts up and others read.
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl Counter {
+    fn add(&self, more: u64) {
+        // With one writer this needs no locked instruction.
+        self.set(self.get() + more);
+    }
+
+    fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one read has brought.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Lines that ended in it.
+    pub lines: u64,
+    /// Those of them that are left out of the record.
+    pub omitted_lines: u64,
+    /// Bytes that were handed on.
+    pub bytes: u64,
+}
+
+impl Published {
+    /// Counts what one read of `from` has brought.
+    pub fn count(&self, from: Side, passed: Passed) {
+        let traffic = match from {
+            Side::Client => &self.client,
+            Side::Server => &self.server,
+        };
+        traffic.lines.add(passed.lines);
+        traffic.bytes.add(passed.bytes);
+        if passed.omitted_lines > 0 {
+            self.omitted_lines.add(passed.omitted_lines);
+        }
+    }
+
+    /// Tells what the journal's writer has done.
+    pub fn journal(&self, tally: Tally) {
+        self.appended_bytes.set(tally.appended_bytes);
+        self.gaps.set(tally.gaps);
+        self.missed_lines.set(tally.missed_lines);
+    }
+
+    /// The child has ended.
+    pub fn child_ended(&self) {
+        self.child_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// The server has named its version.
+    pub fn codex_version(&self, version: &str) {
+        self.rare().codex_version = Some(version.to_owned());
+    }
+
+    /// The client has named itself.
+    pub fn introduce(&self, client: ClientName) {
+        self.rare().client = client;
+    }
+
+    /// Something of ours went wrong, now. The same thing again keeps its first time.
+    pub fn fault(&self, what: &str) {
+        let what = &what[..what.floor_char_boundary(FAULT_BYTES_MAX)];
+        let mut rare = self.rare();
+        if rare.faults.iter().any(|fault| fault.what == what) {
+            return;
+        }
+        if rare.faults.len() == FAULTS_MAX {
+            rare.faults_unlisted += 1;
+            return;
+        }
+        let since = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        rare.faults.push(Fault { what: what.to_owned(), since });
+    }
+
+    pub(super) fn activity(&self) -> Activity {
+        if self.child_ended.load(Ordering::Relaxed) { Activity::Stopped } else { Activity::Idle }
+    }
+
+    pub(super) fn child(&self, pid: u32) -> ChildDocument {
+        ChildDocument { pid: Some(pid), codex_version: self.rare().codex_version.clone() }
+    }
+
+    pub(super) fn client(&self) -> ClientDocument {
+        let ClientName { name, version } = self.rare().client.clone();
+        ClientDocument { name, version }
+    }
+
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        self.rare().faults.clone()
+    }
+
+    pub(super) fn gaps(&self) -> u64 {
+        self.gaps.get()
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        Counters {
+            client_lines: self.client.lines.get(),
+            client_bytes: self.client.bytes.get(),
+            server_lines: self.server.lines.get(),
+            server_bytes: self.server.bytes.get(),
+            omitted_lines: self.omitted_lines.get(),
+            journal_appended_bytes: self.appended_bytes.get(),
+            journal_missed_lines: self.missed_lines.get(),
+            faults_unlisted: self.rare().faults_unlisted,
+        }
+    }
+
+    fn rare(&self) -> MutexGuard<'_, Rare> {
+        // Nothing behind it can be left half done.
+        self.rare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_bounded_and_told_once() {
+        let published = Published::default();
+        for number in [1, 1, 2] {
+            published.fault(&number.to_string());
+        }
+        let told: Vec<String> = published.faults().into_iter().map(|fault| fault.what).collect();
+        assert_eq!(told, ["1", "2"]);
+        (0..100).for_each(|number| published.fault(&number.to_string()));
+        assert_eq!(published.faults().len(), FAULTS_MAX);
+        assert_eq!(published.counters().faults_unlisted, 100 - FAULTS_MAX as u64);
+    }
+
+    #[test]
+    fn what_has_passed_adds_up() {
+        let published = Published::default();
+        published.count(Side::Client, Passed { lines: 2, omitted_lines: 1, bytes: 30 });
+        published.count(Side::Client, Passed { lines: 1, omitted_lines: 0, bytes: 4 });
+        published.count(Side::Server, Passed { lines: 0, omitted_lines: 0, bytes: 9 });
+        let counters = published.counters();
+        assert_eq!((counters.client_lines, counters.client_bytes, counters.omitted_lines), (3, 34, 1));
+        assert_eq!((counters.server_lines, counters.server_bytes), (0, 9));
+    }
+}

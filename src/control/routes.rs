@@ -1,0 +1,165 @@
+//! What can be asked for, and how a refusal reads.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde::Serialize;
+
+use super::body::{self, BODY_BYTES_MAX, BodyError};
+use super::document::{IndexDocument, JournalDocument, SessionDocument};
+use super::published::Published;
+use super::server::Subject;
+
+/// What the routes answer from.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) subject: Subject,
+    pub(super) published: Arc<Published>,
+    /// Where the socket really is.
+    pub(super) socket: PathBuf,
+}
+
+/// The routes, and what holds for all of them.
+pub(super) fn router(known: Known) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/sessions/{id}", get(session))
+        .fallback(|| async { Refusal::NotFound })
+        .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
+        .layer(middleware::from_fn(admit))
+        .with_state(Arc::new(known))
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    NotFound,
+    SessionNotFound,
+    MethodNotAllowed,
+    Origin,
+    Body(BodyError),
+}
+
+#[derive(Serialize)]
+struct RefusalDocument {
+    detail: Detail,
+}
+
+#[derive(Serialize)]
+struct Detail {
+    error_code: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    fn status(self) -> StatusCode {
+        match self {
+            Refusal::NotFound | Refusal::SessionNotFound => StatusCode::NOT_FOUND,
+            Refusal::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::Origin => StatusCode::FORBIDDEN,
+            Refusal::Body(BodyError::TooBig) => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::Body(BodyError::TooSlow) => StatusCode::REQUEST_TIMEOUT,
+            Refusal::Body(BodyError::Broken) => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    fn detail(self) -> Detail {
+        let (error_code, message) = match self {
+            Refusal::NotFound => ("not_found", "there is no such path; docs/control.md lists those that there are"),
+            Refusal::SessionNotFound => {
+                ("session_not_found", "another session runs here; ask for its id, or for `self`")
+            }
+            Refusal::MethodNotAllowed => {
+                ("method_not_allowed", "this path does not take that method; `Allow` has those that it takes")
+            }
+            Refusal::Origin => ("origin_refused", "a request with an `Origin` comes from a browser and is not served"),
+            Refusal::Body(BodyError::TooBig) => {
+                let message = format!("a body has at most {BODY_BYTES_MAX} bytes");
+                return Detail { error_code: "body_too_large", message };
+            }
+            Refusal::Body(BodyError::TooSlow) => ("body_timeout", "the body did not come in time"),
+            Refusal::Body(BodyError::Broken) => ("body_broken", "the body broke off, or is none as HTTP has them"),
+        };
+        Detail { error_code, message: message.to_owned() }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        json(self.status(), &RefusalDocument { detail: self.detail() })
+    }
+}
+
+fn json(status: StatusCode, document: &impl Serialize) -> Response {
+    let mut text = serde_json::to_vec(document).expect("BUG: plain data is JSON");
+    text.push(b'\n');
+    let kind = HeaderValue::from_static("application/json");
+    (status, [(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// Lets a request through that may be answered at all.
+async fn admit(request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    // Also that of a request that is refused, so that a client that writes all of it first gets to read why.
+    let body = body::take(body).await;
+    if head.headers.contains_key(header::ORIGIN) {
+        return Refusal::Origin.into_response();
+    }
+    match body {
+        Ok(bytes) => next.run(Request::from_parts(head, Body::from(bytes))).await,
+        Err(error) => Refusal::Body(error).into_response(),
+    }
+}
+
+#[derive(Serialize)]
+struct Health {
+    status: &'static str,
+}
+
+async fn healthz() -> Response {
+    json(StatusCode::OK, &Health { status: "ok" })
+}
+
+async fn session(State(known): State<Arc<Known>>, id: Result<Path<String>, PathRejection>) -> Response {
+    match id {
+        Ok(Path(id)) if known.answers_to(&id) => json(StatusCode::OK, &known.document()),
+        Ok(_) | Err(_) => Refusal::SessionNotFound.into_response(),
+    }
+}
+
+impl Known {
+    fn answers_to(&self, id: &str) -> bool {
+        id == "self" || id == self.subject.session_id
+    }
+
+    fn document(&self) -> SessionDocument {
+        let Known { subject, published, socket } = self;
+        let state = published.activity();
+        let bytes = crate::journal::size_bytes(&subject.journal_dir).unwrap_or_default();
+        SessionDocument {
+            session_id: subject.session_id.clone(),
+            state,
+            activity_state: state,
+            generation: Some(subject.generation.clone()),
+            socket: Some(socket.to_string_lossy().into_owned()),
+            child: published.child(subject.child_pid),
+            client: published.client(),
+            threads: Vec::new(),
+            pending_requests: 0,
+            context_waiting: 0,
+            journal: JournalDocument { bytes, gaps: Some(published.gaps()) },
+            index: IndexDocument::NONE,
+            faults: published.faults(),
+            counters: published.counters(),
+            started_at: Some(humantime::format_rfc3339_millis(subject.started_at).to_string()),
+        }
+    }
+}

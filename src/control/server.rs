@@ -1,0 +1,145 @@
+//! The thread that listens: who is let in, how many at once, and how long each may take.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+use super::published::Published;
+use super::routes::{self, Known};
+use super::socket::{self, Bound, SocketError, SocketFiles};
+use super::stall::Unstalled;
+
+/// Connections that are served at once; more wait in the socket's own queue.
+const CONNECTIONS_MAX: usize = 64;
+
+/// How long a client may take to send the head of a request, from the connection or the last answer on.
+const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How long a client may take nothing of an answer.
+const WRITE_STALL_MAX: Duration = Duration::from_secs(30);
+
+/// Longest head of a request, in bytes.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// How long to leave a socket alone that could not accept.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Stack of the thread, in bytes.
+const STACK_BYTES: usize = 1 << 20;
+
+/// The relay that is told of.
+#[derive(Debug)]
+pub struct Subject {
+    /// The session's id.
+    pub session_id: String,
+    /// Its folder, whose lock we hold.
+    pub session_dir: PathBuf,
+    /// Its journal's folder.
+    pub journal_dir: PathBuf,
+    /// The run of the child.
+    pub generation: String,
+    /// The child's process id.
+    pub child_pid: u32,
+    /// When the relay started.
+    pub started_at: SystemTime,
+    /// Where the user's sockets belong, as far as that is known.
+    pub runtime_dir: Option<PathBuf>,
+}
+
+/// Binds the socket, and has a thread of its own answer there to the end of the process. `say_fault` is called on that
+/// thread at most once, where it cannot.
+///
+/// # Errors
+///
+/// [`SocketError`]; nothing is bound then.
+pub fn start(
+    subject: Subject,
+    published: Arc<Published>,
+    say_fault: impl FnOnce(&str) + Send + 'static,
+) -> Result<SocketFiles, SocketError> {
+    let short_name = format!("{}-{}.sock", subject.generation, std::process::id());
+    let Bound { listener, path, files } =
+        socket::bind(&subject.session_dir, subject.runtime_dir.as_deref(), &short_name)?;
+    let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
+    let known = Known { subject, published, socket: path.clone() };
+    let started = thread.spawn(move || {
+        let at = known.socket.clone();
+        if let Err(error) = listen(listener, known) {
+            say_fault(&format!("listen at {}: {error}", at.display()));
+        }
+    });
+    match started {
+        Ok(_) => Ok(files),
+        Err(source) => {
+            files.remove();
+            Err(SocketError::Io { action: "start a thread for", path, source })
+        }
+    }
+}
+
+fn listen(listener: std::os::unix::net::UnixListener, known: Known) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = UnixListener::from_std(listener)?;
+        accept(listener, routes::router(known)).await;
+        Ok(())
+    })
+}
+
+/// Serves whoever connects, to the end of the process.
+async fn accept(listener: UnixListener, routes: Router) {
+    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&free).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) if is_trusted(&stream) => {
+                let routes = routes.clone();
+                tokio::spawn(async move {
+                    serve(stream, routes).await;
+                    drop(place);
+                });
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "accept a connection to the control socket");
+                tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+            }
+        }
+    }
+}
+
+/// Whether the other end is us or root.
+fn is_trusted(stream: &UnixStream) -> bool {
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => true,
+        Ok(peer) => {
+            tracing::warn!(uid = peer.uid(), "another user at the control socket: closed");
+            false
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the control socket's peer is unknown: closed");
+            false
+        }
+    }
+}
+
+async fn serve(stream: UnixStream, routes: Router) {
+    let stream = TokioIo::new(Unstalled::new(stream, WRITE_STALL_MAX));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WAIT_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(stream, TowerToHyperService::new(routes));
+    // How a client's connection ends is the client's affair.
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection to the control socket");
+    }
+}

@@ -1,0 +1,291 @@
+//! Where the socket is: in the session's folder, or, where that path is too long for one, behind a link in it.
+//!
+//! *Locking.* Who binds holds the session's lock, so a socket or link of ours that stands there already is left over
+//! from a relay that was killed, and is replaced. Anything else in its place is not ours to touch.
+//!
+//! *Trust.* A short path is only used in a folder that is a folder, belongs to us and can be entered by us alone.
+
+use std::fmt;
+use std::fs::{DirBuilder, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// The socket's name in the session's folder.
+pub const SOCKET_FILE: &str = "control.sock";
+
+/// Longest path that a socket is bound at, in bytes. Systems take 103 to 107.
+const SOCKET_PATH_BYTES_MAX: usize = 100;
+
+/// Where short paths are, if not in the runtime folder.
+const TEMPORARY: &str = "/tmp";
+
+/// Why there is no socket.
+#[derive(Debug)]
+pub enum SocketError {
+    /// Something that is not ours stands in its place.
+    InTheWay {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A folder for short paths cannot be trusted.
+    Untrusted {
+        /// The folder.
+        dir: PathBuf,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The system said no.
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What came of it.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for SocketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SocketError::InTheWay { path, what } => {
+                write!(f, "bind {}: {what} is in the way; remove it and start again", path.display())
+            }
+            SocketError::Untrusted { dir, why } => write!(f, "bind a socket in {}: the folder {why}", dir.display()),
+            SocketError::Io { action, path, source } => write!(f, "{action} {}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for SocketError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SocketError::Io { source, .. } => Some(source),
+            SocketError::InTheWay { .. } | SocketError::Untrusted { .. } => None,
+        }
+    }
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) listener: UnixListener,
+    /// Where it really is.
+    pub(super) path: PathBuf,
+    pub(super) files: SocketFiles,
+}
+
+/// What stands in folders for a socket: itself, and the link to it where there is one.
+#[derive(Debug)]
+#[must_use = "the files stay until they are removed"]
+pub struct SocketFiles(Vec<PathBuf>);
+
+impl SocketFiles {
+    /// Removes them. Who is connected stays so.
+    pub fn remove(self) {
+        for file in self.0 {
+            if let Err(error) = std::fs::remove_file(&file) {
+                tracing::info!(%error, file = %file.display(), "remove the control socket");
+            }
+        }
+    }
+}
+
+/// Binds the socket of the session in `dir`. `short_name` names it where `dir` is too long, in a folder of ours in
+/// `runtime_dir` or in `/tmp`.
+pub(super) fn bind(dir: &Path, runtime_dir: Option<&Path>, short_name: &str) -> Result<Bound, SocketError> {
+    let path = dir.join(SOCKET_FILE);
+    clear(&path)?;
+    if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+        let listener = listen(&path)?;
+        return Ok(Bound { listener, files: SocketFiles(vec![path.clone()]), path });
+    }
+    let short = short_dir(runtime_dir, short_name)?.join(short_name);
+    let listener = listen(&short)?;
+    if let Err(source) = symlink(&short, &path) {
+        SocketFiles(vec![short]).remove();
+        return Err(SocketError::Io { action: "link", path, source });
+    }
+    Ok(Bound { listener, files: SocketFiles(vec![path, short.clone()]), path: short })
+}
+
+/// Where the socket of the session in `dir` really is.
+///
+/// # Errors
+///
+/// That of reading the link; [`io::ErrorKind::NotFound`] where there is no socket.
+pub fn resolve(dir: &Path) -> io::Result<PathBuf> {
+    let path = dir.join(SOCKET_FILE);
+    if std::fs::symlink_metadata(&path)?.is_symlink() { std::fs::read_link(&path) } else { Ok(path) }
+}
+
+fn listen(path: &Path) -> Result<UnixListener, SocketError> {
+    let failed = |action| move |source| SocketError::Io { action, path: path.to_owned(), source };
+    let listener = UnixListener::bind(path).map_err(failed("bind"))?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed("protect"))?;
+    listener.set_nonblocking(true).map_err(failed("set up"))?;
+    Ok(listener)
+}
+
+/// Removes what a relay that was killed has left at `path`, and the socket behind it.
+fn clear(path: &Path) -> Result<(), SocketError> {
+    let Some(there) = at(path)? else { return Ok(()) };
+    let in_the_way = |what| SocketError::InTheWay { path: path.to_owned(), what };
+    if there.uid() != own_uid() {
+        return Err(in_the_way("another user's file"));
+    }
+    let kind = there.file_type();
+    if kind.is_symlink() {
+        clear_target(path);
+    } else if kind.is_dir() {
+        return Err(in_the_way("a folder"));
+    } else if !kind.is_socket() {
+        return Err(in_the_way("a file that is no socket"));
+    }
+    std::fs::remove_file(path).map_err(|source| SocketError::Io { action: "remove", path: path.to_owned(), source })
+}
+
+/// Removes the short socket that a link of ours leads to; whatever else it leads to stays.
+fn clear_target(link: &Path) {
+    let Ok(target) = std::fs::read_link(link) else { return };
+    let of_ours = target.parent().is_some_and(|dir| check_dir(dir).is_ok());
+    let left_over = at(&target).ok().flatten().is_some_and(|there| there.file_type().is_socket());
+    if of_ours && left_over {
+        SocketFiles(vec![target]).remove();
+    }
+}
+
+/// The folder for short paths, made where it is not there.
+fn short_dir(runtime_dir: Option<&Path>, short_name: &str) -> Result<PathBuf, SocketError> {
+    let room_for_name = SOCKET_PATH_BYTES_MAX - short_name.len() - 1;
+    let in_runtime_dir = runtime_dir.map(|dir| dir.join("codex-shim")).filter(|dir| {
+        let fits = dir.is_absolute() && dir.as_os_str().len() <= room_for_name;
+        fits && make_dir(dir).is_ok()
+    });
+    match in_runtime_dir {
+        Some(dir) => Ok(dir),
+        None => {
+            let dir = Path::new(TEMPORARY).join(format!("codex-shim-{}", own_uid()));
+            make_dir(&dir)?;
+            Ok(dir)
+        }
+    }
+}
+
+/// Makes a folder that only we can enter, or accepts one that is there already.
+fn make_dir(dir: &Path) -> Result<(), SocketError> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => return Err(SocketError::Io { action: "create", path: dir.to_owned(), source }),
+    }
+    check_dir(dir)
+}
+
+/// Whether only we can put something into `dir`.
+fn check_dir(dir: &Path) -> Result<(), SocketError> {
+    let untrusted = |why| SocketError::Untrusted { dir: dir.to_owned(), why };
+    let Some(there) = at(dir)? else { return Err(untrusted("is not there")) };
+    if !there.is_dir() {
+        return Err(untrusted("is none, or a link to one"));
+    }
+    if there.uid() != own_uid() {
+        return Err(untrusted("belongs to another user"));
+    }
+    if there.mode() & 0o077 != 0 {
+        return Err(untrusted("is open to others; `chmod 700` it"));
+    }
+    Ok(())
+}
+
+/// What stands at `path`, links not followed.
+fn at(path: &Path) -> Result<Option<Metadata>, SocketError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(there) => Ok(Some(there)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(SocketError::Io { action: "look at", path: path.to_owned(), source }),
+    }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const NAME: &str = "test.sock";
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).expect("it exists").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_short_path_is_bound_as_it_is() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let bound = bind(dir.path(), None, NAME).expect("it can be bound");
+        assert_eq!(bound.path, dir.path().join(SOCKET_FILE));
+        assert_eq!(mode(&bound.path), 0o600);
+        assert_eq!(resolve(dir.path()).expect("it is there"), bound.path);
+        bound.files.remove();
+        assert_eq!(resolve(dir.path()).expect_err("it is gone").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_long_path_becomes_a_link_and_what_was_left_over_goes() {
+        let root = tempfile::tempdir().expect("BUG: a temporary folder");
+        let dir = root.path().join("x".repeat(100));
+        fs::create_dir(&dir).expect("a folder");
+        let runtime = root.path().join("run");
+        fs::create_dir(&runtime).expect("a folder");
+        let first = bind(&dir, Some(&runtime), "first.sock").expect("it can be bound");
+        assert_eq!(first.path, runtime.join("codex-shim/first.sock"));
+        assert_eq!(mode(&runtime.join("codex-shim")), 0o700);
+        let second = bind(&dir, Some(&runtime), "second.sock").expect("it can be bound again");
+        assert_eq!(resolve(&dir).expect("it is there"), second.path);
+        assert!(!first.path.exists());
+        second.files.remove();
+        assert!(!second.path.exists() && fs::read_dir(&dir).expect("a folder").next().is_none());
+    }
+
+    #[test]
+    fn what_is_not_ours_is_left_alone() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join(SOCKET_FILE);
+        fs::write(&path, "precious").expect("a file");
+        let error = bind(dir.path(), None, NAME).expect_err("a file is in the way");
+        assert!(error.to_string().contains("control.sock: a file that is no socket is in the way"), "{error}");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "precious");
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_what_it_leads_to_stays() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let precious = dir.path().join("precious");
+        fs::write(&precious, "precious").expect("a file");
+        symlink(&precious, dir.path().join(SOCKET_FILE)).expect("a link");
+        let bound = bind(dir.path(), None, NAME).expect("it can be bound");
+        assert_eq!(fs::read_to_string(&precious).expect("it is there"), "precious");
+        assert!(fs::symlink_metadata(&bound.path).expect("it is there").file_type().is_socket());
+    }
+
+    #[test]
+    fn folders_that_others_can_enter_are_not_trusted() {
+        let root = tempfile::tempdir().expect("BUG: a temporary folder");
+        let open = root.path().join("open");
+        fs::create_dir(&open).expect("a folder");
+        fs::set_permissions(&open, Permissions::from_mode(0o755)).expect("it is ours");
+        let linked = root.path().join("linked");
+        symlink(root.path(), &linked).expect("a link");
+        for (dir, why) in [(open, "open to others"), (linked, "a link to one")] {
+            let error = make_dir(&dir).expect_err("it is not trusted");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}

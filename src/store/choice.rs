@@ -1,0 +1,208 @@
+//! Which session a tool is about.
+//!
+//! Pure: what was found and where we are goes in, one session or the reason why none comes out.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::found::Found;
+
+/// What a tool knows about the session that is meant.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice<'a> {
+    /// A name, or the beginning of one, that the user gave.
+    pub named: Option<&'a str>,
+    /// Where the user is.
+    pub cwd: &'a Path,
+    /// What is done where no name was given and no live session is meant.
+    pub otherwise: Otherwise,
+}
+
+/// See [`Choice::otherwise`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Otherwise {
+    /// The one that was used last: for tools that read.
+    Latest,
+    /// None: for tools that do something to a relay.
+    None,
+}
+
+/// Why it cannot be told which session is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChoiceError {
+    /// None begins like that.
+    NoneNamed {
+        /// What was given.
+        named: String,
+    },
+    /// Several could be meant.
+    Ambiguous {
+        /// By what.
+        by: Clue,
+        /// Their ids.
+        candidates: Vec<String>,
+    },
+    /// There is none at all.
+    NoneAtAll,
+    /// There is none that is live.
+    NoneLive,
+}
+
+/// What a choice was tried by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Clue {
+    /// What the user gave.
+    Name(String),
+    /// The folder that they run in.
+    Place(PathBuf),
+}
+
+impl fmt::Display for ChoiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LIST: &str = "`codex-shim sessions` lists those that there are";
+        match self {
+            ChoiceError::NoneNamed { named } => write!(f, "no session is called `{named}` or begins so; {LIST}"),
+            ChoiceError::Ambiguous { by: Clue::Name(name), candidates } => {
+                write!(f, "several sessions begin with `{name}`: {}; give more of the name", candidates.join(", "))
+            }
+            ChoiceError::Ambiguous { by: Clue::Place(dir), candidates } => {
+                let (dir, candidates) = (dir.display(), candidates.join(", "));
+                write!(f, "several sessions are live in {dir}: {candidates}; choose one with --session")
+            }
+            ChoiceError::NoneAtAll => {
+                f.write_str("there is no session yet; a relay makes one, see `codex-shim --help`")
+            }
+            ChoiceError::NoneLive => {
+                write!(f, "no session is live here; start a relay, or choose one with --session: {LIST}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ChoiceError {}
+
+/// Finds the session that is meant among `found`, which is in the order of [`Found::all`].
+///
+/// A name wins, else the live session whose working directory or repository holds ours, else the only live one.
+///
+/// # Errors
+///
+/// [`ChoiceError`] where there is none, or more than one.
+pub fn choose<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<&'a Found, ChoiceError> {
+    if let Some(named) = choice.named {
+        return by_name(found, named);
+    }
+    let live: Vec<&Found> = found.iter().filter(|session| session.live).collect();
+    if let Some(here) = by_place(&live, choice.cwd)? {
+        return Ok(here);
+    }
+    match (&live[..], choice.otherwise) {
+        ([only], Otherwise::Latest | Otherwise::None) => Ok(only),
+        (_, Otherwise::Latest) => found.iter().max_by_key(|session| session.last_used).ok_or(ChoiceError::NoneAtAll),
+        (_, Otherwise::None) => Err(ChoiceError::NoneLive),
+    }
+}
+
+fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError> {
+    if let Some(exact) = found.iter().find(|session| session.id == named) {
+        return Ok(exact);
+    }
+    let candidates: Vec<&Found> = found.iter().filter(|session| session.id.starts_with(named)).collect();
+    match &candidates[..] {
+        [] => Err(ChoiceError::NoneNamed { named: named.to_owned() }),
+        [only] => Ok(only),
+        several => Err(ambiguous(Clue::Name(named.to_owned()), several)),
+    }
+}
+
+/// The live session that is nearest around `cwd`, if one is.
+fn by_place<'a>(live: &[&'a Found], cwd: &Path) -> Result<Option<&'a Found>, ChoiceError> {
+    let around: Vec<(&Path, &Found)> =
+        live.iter().filter_map(|session| Some((nearest_around(session, cwd)?, *session))).collect();
+    let Some(nearest) = around.iter().map(|(dir, _)| *dir).max_by_key(|dir| dir.components().count()) else {
+        return Ok(None);
+    };
+    let there: Vec<&Found> = around.iter().filter(|(dir, _)| *dir == nearest).map(|(_, session)| *session).collect();
+    match &there[..] {
+        [only] => Ok(Some(only)),
+        several => Err(ambiguous(Clue::Place(nearest.to_owned()), several)),
+    }
+}
+
+/// The session's working directory, else its repository, whichever holds `cwd`.
+fn nearest_around<'a>(session: &'a Found, cwd: &Path) -> Option<&'a Path> {
+    let own = session.holder.as_ref().map(|holder| Path::new(&holder.place.cwd));
+    [own, session.repository.as_deref()].into_iter().flatten().find(|dir| cwd.starts_with(dir))
+}
+
+fn ambiguous(by: Clue, candidates: &[&Found]) -> ChoiceError {
+    ChoiceError::Ambiguous { by, candidates: candidates.iter().map(|session| session.id.clone()).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Holder, Place};
+    use std::time::{Duration, SystemTime};
+
+    /// A session from `id cwd`, `*` before it where it is live, `@repository` after it; later ones were used later.
+    fn sessions(told: &[&str]) -> Vec<Found> {
+        let session = |(number, told): (usize, &&str)| {
+            let mut words = told.trim_start_matches('*').split([' ', '@']).map(str::to_owned);
+            let mut word = || words.next();
+            let (id, cwd) = (word().expect("an id"), word().expect("a cwd"));
+            let place = Place { cwd, codex_home: String::new(), server: Vec::new() };
+            Found {
+                dir: PathBuf::from(&id),
+                id,
+                live: told.starts_with('*'),
+                holder: Some(Holder { pid: 1, started_at: String::new(), place }),
+                repository: word().map(PathBuf::from),
+                last_used: SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64),
+            }
+        };
+        told.iter().enumerate().map(session).collect()
+    }
+
+    fn check(told: &[&str], named: Option<&str>, cwd: &str, expect: &str) {
+        let found = sessions(told);
+        let chosen = |otherwise| match choose(&found, Choice { named, cwd: Path::new(cwd), otherwise }) {
+            Ok(session) => session.id.clone(),
+            Err(ChoiceError::NoneNamed { .. }) => "none named".to_owned(),
+            Err(ChoiceError::Ambiguous { candidates, .. }) => format!("one of {}", candidates.join(" ")),
+            Err(ChoiceError::NoneAtAll) => "none at all".to_owned(),
+            Err(ChoiceError::NoneLive) => "none live".to_owned(),
+        };
+        let (reads, acts) = (chosen(Otherwise::Latest), chosen(Otherwise::None));
+        let told = if reads == acts { reads } else { format!("{reads}, {acts}") };
+        assert_eq!(told, expect, "{named:?} at {cwd}");
+    }
+
+    #[test]
+    fn a_name_or_its_beginning_wins() {
+        let found = ["*work /a", "work.2 /a", "*play /b"];
+        check(&found, Some("work"), "/b", "work");
+        check(&found, Some("work."), "/b", "work.2");
+        check(&found, Some("p"), "/a", "play");
+        check(&found, Some("wo"), "/a", "one of work work.2");
+        check(&found, Some("x"), "/a", "none named");
+    }
+
+    #[test]
+    fn else_the_nearest_live_one_around_us() {
+        let found = ["*outer /r", "*inner /r/in", "*beside /q/sub@/q", "dead /z"];
+        check(&found, None, "/r/in/deep", "inner");
+        check(&found, None, "/r/inside", "outer");
+        check(&found, None, "/q/other", "beside");
+        check(&found, None, "/z", "dead, none live");
+        check(&["*one /r", "*two /r"], None, "/r/x", "one of one two");
+    }
+
+    #[test]
+    fn else_the_only_live_one_else_the_latest() {
+        check(&["*live /a", "dead /b"], None, "/x", "live");
+        check(&["dead /a", "later /b"], None, "/x", "later, none live");
+        check(&["*one /a", "*two /b"], None, "/x", "two, none live");
+        check(&[], None, "/x", "none at all, none live");
+    }
+}

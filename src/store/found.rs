@@ -1,0 +1,142 @@
+//! The sessions that there are, for tools.
+//!
+//! *Locking.* Whether a session is live is told by its lock, which is shared for the time of one look, through a
+//! descriptor that cannot write. A start that meets that look tries again.
+//!
+//! It never writes, and never makes anything.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::session::{Holder, StoreError, io_error};
+use crate::journal::SegmentName;
+
+/// A session that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its id.
+    pub id: String,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// A shim runs in it.
+    pub live: bool,
+    /// Who holds it, or held it last; `None` where that cannot be read.
+    pub holder: Option<Holder>,
+    /// The repository that it runs in, as [`repository_of`] its working directory.
+    pub repository: Option<PathBuf>,
+    /// When something was last written to its journal, or else to its lock.
+    pub last_used: SystemTime,
+}
+
+impl Found {
+    /// All sessions in `home`: live ones first, in either part the one that was used last first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] where the folder of the sessions cannot be read. That there is none is no error.
+    pub fn all(home: &Path) -> Result<Vec<Found>, StoreError> {
+        let sessions = home.join("sessions");
+        let entries = match std::fs::read_dir(&sessions) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(io_error("read", &sessions)(error)),
+        };
+        // What is no session's folder, or goes away meanwhile, is none.
+        let mut found: Vec<Found> =
+            entries.filter_map(|entry| entry.ok()).filter_map(|entry| Found::at(entry.path())).collect();
+        found.sort_by_key(|session| (!session.live, std::cmp::Reverse(session.last_used), session.id.clone()));
+        Ok(found)
+    }
+
+    /// Whether a shim runs in it now.
+    #[must_use]
+    pub fn is_still_live(&self) -> bool {
+        File::open(self.dir.join("lock")).is_ok_and(|lock| is_held(&lock))
+    }
+
+    /// Its journal's folder.
+    #[must_use]
+    pub fn journal_dir(&self) -> PathBuf {
+        self.dir.join("journal")
+    }
+
+    /// The last segment of its journal.
+    #[must_use]
+    pub fn last_segment(&self) -> Option<SegmentName> {
+        SegmentName::list(&self.journal_dir()).ok()?.pop()
+    }
+
+    fn at(dir: PathBuf) -> Option<Found> {
+        let id = dir.file_name()?.to_str()?.to_owned();
+        let lock = File::open(dir.join("lock")).ok()?;
+        let live = is_held(&lock);
+        let holder = Holder::read(&lock);
+        let repository = holder.as_ref().and_then(|holder| repository_of(Path::new(&holder.place.cwd)));
+        let mut session = Found { id, dir, live, holder, repository, last_used: SystemTime::UNIX_EPOCH };
+        let written = |path: PathBuf| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+        let segment = session.last_segment().map(|name| session.journal_dir().join(name.to_string()));
+        let times = [written(session.dir.join("lock")), segment.and_then(written)];
+        session.last_used = times.into_iter().flatten().max()?;
+        Some(session)
+    }
+}
+
+/// Whether a shim holds a lock.
+fn is_held(lock: &File) -> bool {
+    match lock.try_lock_shared() {
+        Ok(()) => {
+            // Closing it would let go of it too, but later.
+            let _ = lock.unlock();
+            false
+        }
+        Err(TryLockError::WouldBlock) => true,
+        Err(TryLockError::Error(_)) => false,
+    }
+}
+
+/// The repository that holds a folder: the nearest one upward in which there is a `.git`.
+#[must_use]
+pub fn repository_of(dir: &Path) -> Option<PathBuf> {
+    dir.ancestors().find(|dir| dir.join(".git").exists()).map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Place, Session};
+
+    #[test]
+    fn a_session_is_live_while_its_lock_is_held() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        assert_eq!(Found::all(home.path()).expect("nothing is no error"), []);
+        let place = Place { cwd: "/a".to_owned(), codex_home: "/c".to_owned(), server: vec!["codex".to_owned()] };
+        let open = |name: &str| {
+            let name = name.parse().expect("BUG: a test names a session well");
+            Session::open(home.path(), Some(&name), &place).expect("BUG: the folder is ours")
+        };
+        let first = open("first");
+        drop(open("second"));
+        std::fs::create_dir(home.path().join("sessions/no-session")).expect("a folder");
+        let told = || -> Vec<(String, bool)> {
+            let found = Found::all(home.path()).expect("it can be read");
+            found.into_iter().map(|session| (session.id, session.live)).collect()
+        };
+        let named = |name: &str, live| (name.to_owned(), live);
+        assert_eq!(told(), [named("first", true), named("second", false)]);
+        drop(first);
+        assert!(told().iter().all(|(_, live)| !live));
+        assert_eq!(Found::all(home.path()).expect("it can be read")[0].holder.clone().expect("signed").place, place);
+    }
+
+    #[test]
+    fn a_repository_is_the_nearest_upward() {
+        let root = tempfile::tempdir().expect("BUG: a temporary folder");
+        let inner = root.path().join("a/b/c");
+        std::fs::create_dir_all(&inner).expect("folders");
+        std::fs::create_dir(root.path().join("a/.git")).expect("a folder");
+        assert_eq!(repository_of(&inner), Some(root.path().join("a")));
+        assert_eq!(repository_of(&root.path().join("a")), Some(root.path().join("a")));
+    }
+}

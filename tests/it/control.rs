@@ -1,0 +1,517 @@
+//! The control socket from outside: who is answered what, and that the relay never feels it.
+
+use std::fs::{self, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use codex_shim::control::{self, client};
+use serde_json::{Value, json};
+
+use crate::support::shim::{Home, SHIM};
+use crate::support::{PATIENCE, eventually};
+
+/// Answers `initialize` and echoes whatever comes after it.
+const SERVER: &str =
+    r#"read -r line; printf '{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}\n'; cat"#;
+
+const INITIALIZE: &str =
+    r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"test-client","title":null,"version":"1.0"}}}"#;
+
+/// A relay in session `s` whose control socket answers, and the client's ends of its stdio.
+struct Live {
+    home: Home,
+    session: PathBuf,
+    relay: Child,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+}
+
+impl Live {
+    fn start() -> Live {
+        Live::start_in(Home::new(), "s")
+    }
+
+    fn start_in(home: Home, name: &str) -> Live {
+        let mut command = home.shim(&["run", "--session", name, "--", "sh", "-c", SERVER]);
+        let mut relay = command.current_dir(home.beside()).spawn().expect("the shim starts");
+        let session = home.path().join("sessions").join(name);
+        let live = Live {
+            stdin: relay.stdin.take(),
+            stdout: relay.stdout.take().expect("stdout is piped"),
+            relay,
+            home,
+            session,
+        };
+        live.await_socket();
+        live
+    }
+
+    fn await_socket(&self) {
+        eventually("the control socket", || client::get(&self.session, "/healthz").ok());
+    }
+
+    /// Sends a line and reads one back.
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.stdin.as_mut().expect("stdin is open"), "{line}").expect("the relay reads");
+        let mut answer = Vec::new();
+        while answer.last() != Some(&b'\n') {
+            let mut byte = [0];
+            self.stdout.read_exact(&mut byte).expect("the relay answers");
+            answer.push(byte[0]);
+        }
+        String::from_utf8(answer).expect("it is text")
+    }
+
+    fn document(&self) -> Value {
+        let answer = client::get(&self.session, "/sessions/self").expect("it answers");
+        assert_eq!(answer.status, 200);
+        serde_json::from_slice(&answer.body).expect("it is JSON")
+    }
+
+    fn connect(&self) -> UnixStream {
+        connect(&control::resolve(&self.session).expect("there is a socket"))
+    }
+
+    fn tool(&self, args: &[&str]) -> Output {
+        tool(&self.home, args)
+    }
+
+    /// Ends the relay as a client does; returns what it said on stderr.
+    fn end(mut self) -> (Home, String) {
+        drop(self.stdin.take());
+        self.stdout.read_to_end(&mut Vec::new()).expect("stdout can be read");
+        let output = self.relay.wait_with_output().expect("the shim ends");
+        assert!(output.status.success(), "{output:?}");
+        (self.home, String::from_utf8(output.stderr).expect("it is text"))
+    }
+}
+
+fn connect(socket: &Path) -> UnixStream {
+    let stream = UnixStream::connect(socket).expect("it can be connected to");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    stream
+}
+
+/// A tool, run where the relays of these tests run.
+fn tool(home: &Home, args: &[&str]) -> Output {
+    home.shim(args).current_dir(home.beside()).output().expect("the tool runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("it is text")
+}
+
+/// Sends a request as it stands, and reads all of the answer; the request asks for the connection to be closed.
+fn exchange(mut stream: UnixStream, request: &[u8]) -> (u16, Value) {
+    stream.write_all(request).expect("it is read");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it is answered");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {body}")))
+}
+
+fn request(live: &Live, line: &str, headers: &str) -> (u16, Value) {
+    let request = format!("{line} HTTP/1.1\r\nHost: shim\r\nConnection: close\r\n{headers}\r\n");
+    exchange(live.connect(), request.as_bytes())
+}
+
+/// Checks a refusal: its status and its code, and that it says something.
+fn refused((status, body): (u16, Value), expect: (u16, &str)) {
+    assert_eq!((status, body["detail"]["error_code"].as_str()), (expect.0, Some(expect.1)), "{body}");
+    assert!(body["detail"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{body}");
+}
+
+#[test]
+fn the_socket_is_ours_alone_and_goes_at_the_end() {
+    let live = Live::start();
+    let socket = live.session.join("control.sock");
+    let there = fs::symlink_metadata(&socket).expect("it is there");
+    assert!(there.file_type().is_socket());
+    assert_eq!(there.permissions().mode() & 0o777, 0o600);
+    let (home, stderr) = live.end();
+    assert_eq!(stderr, "");
+    assert!(!socket.exists());
+    drop(home);
+}
+
+#[test]
+fn however_soon_a_relay_ends_it_leaves_no_socket() {
+    let home = Home::new();
+    for _ in 0..30 {
+        let output = home.shim(&["run", "--session", "s", "--", "true"]).output().expect("the shim runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert!(fs::symlink_metadata(home.path().join("sessions/s/control.sock")).is_err());
+    }
+}
+
+#[test]
+fn a_live_session_tells_who_speaks_and_what_has_passed() {
+    let mut live = Live::start();
+    assert_eq!(request(&live, "GET /healthz", ""), (200, json!({"status": "ok"})));
+    let before = live.document();
+    assert_eq!((&before["child"]["codex_version"], &before["client"]["name"]), (&Value::Null, &Value::Null));
+    let secret = r#"{"id":1,"method":"account/read"}"#;
+    let answers = [live.ask(INITIALIZE), live.ask(secret)].concat();
+    let mut document = live.document();
+    assert_eq!(document, request(&live, "GET /sessions/s", "").1);
+    let pid = document["child"]["pid"].as_u64().expect("a pid");
+    assert!(fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|command| command.contains("read -r line")));
+    let journal = live.home.journal();
+    assert_eq!(document["generation"], journal.headers[0].generation);
+    let on_disk = fs::read_dir(live.session.join("journal")).expect("a folder");
+    let on_disk: u64 = on_disk.map(|file| file.expect("a file").metadata().expect("it is there").len()).sum();
+    assert_eq!(document["journal"], json!({"bytes": on_disk, "gaps": 0}));
+    let started_at = document["started_at"].as_str().expect("a time");
+    assert!(started_at.ends_with('Z') && started_at.len() == "2026-01-02T03:04:05.678Z".len(), "{started_at}");
+    let appended = document["counters"]["journal_appended_bytes"].take();
+    assert!(appended.as_u64().is_some_and(|bytes| bytes > 0 && bytes < on_disk));
+    for varies in ["generation", "started_at", "journal"] {
+        document[varies].take();
+    }
+    assert_eq!(
+        document,
+        json!({
+            "session_id": "s", "state": "idle", "activity_state": "idle", "generation": null,
+            "socket": live.session.join("control.sock"),
+            "child": {"pid": pid, "codex_version": "0.169.0"},
+            "client": {"name": "test-client", "version": "1.0"},
+            "threads": [], "pending_requests": 0, "context_waiting": 0, "journal": null,
+            "index": {"lag_lines": 0, "lag_ms": 0, "persisted": false}, "faults": [],
+            "counters": {
+                "client_lines": 2, "client_bytes": INITIALIZE.len() + secret.len() + 2, "server_lines": 2,
+                "server_bytes": answers.len(), "omitted_lines": 2, "journal_appended_bytes": null,
+                "journal_missed_lines": 0, "faults_unlisted": 0,
+            },
+            "started_at": null,
+        })
+    );
+    live.end();
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_with_a_reason() {
+    let live = Live::start();
+    refused(request(&live, "GET /sessions/other", ""), (404, "session_not_found"));
+    refused(request(&live, "GET /sessions/%ff", ""), (404, "session_not_found"));
+    refused(request(&live, "GET /nowhere", ""), (404, "not_found"));
+    refused(request(&live, "GET /sessions/self/nowhere", ""), (404, "not_found"));
+    refused(request(&live, "DELETE /sessions/self", ""), (405, "method_not_allowed"));
+    refused(request(&live, "GET /healthz", "Origin: http://localhost\r\n"), (403, "origin_refused"));
+    refused(request(&live, "GET /healthz", "Origin: null\r\n"), (403, "origin_refused"));
+    live.end();
+}
+
+#[test]
+fn another_user_is_shown_the_door() {
+    if !rustix::process::geteuid().is_root() {
+        let _ =
+            writeln!(std::io::stderr(), "SKIPPED: the test of another user at the socket: only root can become one");
+        return;
+    }
+    let live = Live::start();
+    // As if every other fence were open.
+    let socket = live.session.join("control.sock");
+    for path in socket.ancestors().take_while(|path| path.starts_with(live.home.beside())) {
+        fs::set_permissions(path, Permissions::from_mode(0o777)).expect("it is ours");
+    }
+    let stranger = std::thread::spawn(move || {
+        // This thread alone becomes somebody else.
+        let nobody = rustix::fs::Uid::from_raw(65_534);
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
+        let mut stream = connect(&socket);
+        let mut answer = Vec::new();
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: shim\r\n\r\n");
+        // A connection that is closed with something unread may end with an error.
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    });
+    assert_eq!(stranger.join().expect("it ends"), b"");
+    assert_eq!(request(&live, "GET /healthz", "").0, 200);
+    live.end();
+}
+
+#[test]
+fn a_body_that_is_too_big_is_read_away_and_refused() {
+    let live = Live::start();
+    let post = |bytes: usize| {
+        let head = format!(
+            "POST /sessions/self HTTP/1.1\r\nHost: shim\r\nConnection: close\r\nContent-Length: {bytes}\r\n\r\n"
+        );
+        exchange(live.connect(), &[head.as_bytes(), &vec![b'x'; bytes]].concat())
+    };
+    refused(post(1 << 20), (405, "method_not_allowed"));
+    refused(post((1 << 20) + 1), (413, "body_too_large"));
+    refused(post(15 << 20), (413, "body_too_large"));
+    let chunk = format!("{:x}\r\n{}\r\n", 600_000, "x".repeat(600_000));
+    let chunked = format!(
+        "POST / HTTP/1.1\r\nHost: shim\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}{chunk}0\r\n\r\n"
+    );
+    refused(exchange(live.connect(), chunked.as_bytes()), (413, "body_too_large"));
+    live.end();
+}
+
+#[test]
+fn a_client_that_closes_its_writing_end_is_answered() {
+    let live = Live::start();
+    let mut stream = live.connect();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: shim\r\n\r\n").expect("it is read");
+    stream.shutdown(std::net::Shutdown::Write).expect("it can be");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it is answered");
+    assert!(answer.ends_with("{\"status\":\"ok\"}\n"), "{answer}");
+    live.end();
+}
+
+#[test]
+fn clients_do_not_stop_one_another() {
+    let live = Live::start();
+    let silent: Vec<UnixStream> = (0..8).map(|_| live.connect()).collect();
+    let mut half = live.connect();
+    half.write_all(b"POST /healthz HTTP/1.1\r\nHost: shim\r\nContent-Length: 10\r\n\r\n12").expect("it is read");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..50).for_each(|_| assert_eq!(live.document()["session_id"], "s")));
+        }
+    });
+    drop((silent, half));
+    live.end();
+}
+
+#[test]
+fn the_relay_goes_on_while_a_client_never_reads() {
+    let mut live = Live::start();
+    let mut greedy = live.connect();
+    greedy.set_nonblocking(true).expect("it can be");
+    // Until neither its answers nor its questions go anywhere.
+    let question = b"GET /sessions/self HTTP/1.1\r\nHost: shim\r\n\r\n".repeat(100);
+    let mut stuck = 0;
+    eventually("a full socket", || {
+        match greedy.write(&question) {
+            Ok(_) => stuck = 0,
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+                stuck += 1;
+            }
+        }
+        (stuck > 20).then_some(())
+    });
+    live.ask(INITIALIZE);
+    for number in 0..100 {
+        let line = format!("{{\"id\":{number}}}");
+        assert_eq!(live.ask(&line), format!("{line}\n"));
+    }
+    assert_eq!(live.document()["counters"]["client_lines"], 101);
+    live.end();
+}
+
+/// A home so deep that no socket can be bound in it.
+fn deep(root: &Home) -> PathBuf {
+    root.beside().join("d".repeat(60)).join("e".repeat(60))
+}
+
+#[test]
+fn a_long_path_becomes_a_link_that_tools_follow() {
+    let home = Home::new();
+    let runtime = home.beside().join("run");
+    fs::create_dir(&runtime).expect("a folder");
+    fs::set_permissions(&runtime, Permissions::from_mode(0o700)).expect("it is ours");
+    let session = deep(&home).join("sessions/s");
+    let start = |runtime: &Path| {
+        let mut command = home.shim(&["run", "--session", "s", "--", "cat"]);
+        command.env("CODEX_SHIM_HOME", deep(&home)).env("XDG_RUNTIME_DIR", runtime);
+        let relay = command.spawn().expect("the shim starts");
+        eventually("the control socket", || client::get(&session, "/healthz").ok());
+        relay
+    };
+    for (runtime, below) in [(&runtime, runtime.clone()), (&deep(&home), PathBuf::from("/tmp"))] {
+        let mut relay = start(runtime);
+        let link = session.join("control.sock");
+        let target = fs::read_link(&link).expect("it is a link");
+        assert!(target.starts_with(&below) && target.as_os_str().len() <= 100, "{}", target.display());
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+        assert_eq!((mode(&target), mode(target.parent().expect("a folder"))), (0o600, 0o700));
+        let mut status = home.shim(&["status", "--json"]);
+        let status = status.env("CODEX_SHIM_HOME", deep(&home)).output().expect("the tool runs");
+        let status: Value = serde_json::from_slice(&status.stdout).expect("it is JSON");
+        assert_eq!(status["socket"], target.to_str().expect("it is UTF-8"));
+        drop(relay.stdin.take());
+        assert!(relay.wait().expect("the shim ends").success());
+        assert!(!target.exists() && fs::symlink_metadata(&link).is_err());
+    }
+}
+
+#[test]
+fn what_is_in_the_way_stays_and_the_relay_goes_on() {
+    let home = Home::new();
+    let session = home.path().join("sessions/s");
+    fs::create_dir_all(&session).expect("a folder");
+    let in_the_way = session.join("control.sock");
+    fs::write(&in_the_way, "precious").expect("a file");
+    let mut relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
+    let mut stderr = relay.stderr.take().expect("stderr is piped");
+    let mut told = [0; 12];
+    stderr.read_exact(&mut told).expect("the fault is told");
+    relay.stdin.as_mut().expect("stdin is piped").write_all(b"{\"id\":1}\n").expect("the relay reads");
+    let mut back = [0; 9];
+    relay.stdout.as_mut().expect("stdout is piped").read_exact(&mut back).expect("the line comes back");
+    assert_eq!(&back, b"{\"id\":1}\n");
+
+    let status = tool(&home, &["status"]);
+    assert_eq!(status.status.code(), Some(1), "{status:?}");
+    assert!(text(&status.stdout).starts_with("a relay runs, but does not answer: "), "{status:?}");
+    let listed = text(&tool(&home, &["sessions"]).stdout);
+    assert!(listed.starts_with("s  live  no answer  "), "{listed}");
+
+    drop(relay.stdin.take());
+    assert!(relay.wait().expect("the shim ends").success());
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).expect("stderr can be read");
+    let told = format!("{}{rest}", text(&told));
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.starts_with("codex-shim: bind ") && told.contains("is in the way"), "{told}");
+    assert_eq!(fs::read_to_string(&in_the_way).expect("it is there"), "precious");
+}
+
+#[test]
+fn a_socket_that_was_left_over_is_replaced() {
+    let mut first = Live::start();
+    first.relay.kill().expect("it runs");
+    first.relay.wait().expect("it was killed");
+    let socket = first.session.join("control.sock");
+    assert!(fs::symlink_metadata(&socket).is_ok_and(|there| there.file_type().is_socket()));
+    client::get(&first.session, "/healthz").expect_err("nobody listens");
+    let second = Live::start_in(first.home, "s");
+    assert_eq!(second.document()["session_id"], "s");
+    let (home, stderr) = second.end();
+    assert_eq!(stderr, "");
+
+    symlink(home.beside().join("nowhere"), &socket).expect("a link");
+    let third = Live::start_in(home, "s");
+    assert!(fs::symlink_metadata(&socket).is_ok_and(|there| there.file_type().is_socket()));
+    third.end();
+}
+
+#[test]
+fn a_fault_that_was_told_is_told_by_status_too() {
+    let home = Home::new();
+    let mut command = home.shim(&["run", "--session", "s", "--", "cat"]);
+    let mut relay = command.env("CODEX_SHIM_EXIT_GRACE", "soon").spawn().expect("the shim starts");
+    let session = home.path().join("sessions/s");
+    let fault = eventually("the fault", || {
+        let answer = client::get(&session, "/sessions/self").ok()?;
+        let document: Value = serde_json::from_slice(&answer.body).expect("it is JSON");
+        document["faults"].as_array().and_then(|faults| faults.first().cloned())
+    });
+    assert!(fault["what"].as_str().is_some_and(|what| what.contains("`soon` is no length of time")), "{fault}");
+    assert!(fault["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{fault}");
+    let status = text(&tool(&home, &["status"]).stdout);
+    assert!(status.starts_with("the relay runs, with 1 fault\n"), "{status}");
+    assert!(status.contains("`soon` is no length of time"), "{status}");
+    drop(relay.stdin.take());
+    assert!(relay.wait().expect("the shim ends").success());
+}
+
+#[test]
+fn a_gap_in_the_journal_is_told_by_status() {
+    let home = Home::new();
+    let mut command = Command::new("sh");
+    // In blocks of 512 bytes: no file may grow over 2 KiB.
+    command.args(["-c", "ulimit -f 4; exec \"$0\" run --session s -- cat", SHIM]);
+    home.adopt(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut relay = command.spawn().expect("the shim starts");
+    let line = format!("\"{}\"\n", "x".repeat(3_000));
+    relay.stdin.as_mut().expect("stdin is piped").write_all(line.as_bytes()).expect("the relay reads");
+    let mut back = vec![0; line.len()];
+    relay.stdout.as_mut().expect("stdout is piped").read_exact(&mut back).expect("the line comes back");
+    let session = home.path().join("sessions/s");
+    let answer = eventually("the control socket", || client::get(&session, "/sessions/self").ok());
+    let document: Value = serde_json::from_slice(&answer.body).expect("it is JSON");
+    // Nothing that was written since could close the gap, so it is one in either direction or one for both.
+    assert!(document["journal"]["gaps"].as_u64().is_some_and(|gaps| gaps > 0), "{document}");
+    assert_eq!(document["counters"]["journal_missed_lines"], 2, "{document}");
+    assert!(document["faults"][0]["what"].as_str().is_some_and(|what| what.contains("File too large")), "{document}");
+    let status = text(&tool(&home, &["status"]).stdout);
+    assert!(status.starts_with("the relay runs, with 1 fault and ") && status.contains("2 lines missing"), "{status}");
+    drop(relay.stdin.take());
+    assert!(relay.wait().expect("the shim ends").success());
+}
+
+#[test]
+fn sessions_and_status_tell_what_is_live_and_what_was() {
+    let mut live = Live::start();
+    live.ask(INITIALIZE);
+    let status = live.tool(&["status"]);
+    assert_eq!(status.status.code(), Some(0), "{status:?}");
+    let status = text(&status.stdout);
+    assert!(status.starts_with("all is well\n\nsession   s\nrelay     live, pid "), "{status}");
+    for told in
+        [", codex 0.169.0: ", "client    test-client 1.0\n", ", no gaps\n", "faults    none\n", "control.sock\n"]
+    {
+        assert!(status.contains(told), "{told}: {status}");
+    }
+    assert!(!status.contains('\x1b'), "{status}");
+    let as_json: Value = serde_json::from_slice(&live.tool(&["status", "--json"]).stdout).expect("it is JSON");
+    assert_eq!(as_json, live.document());
+    let cwd = fs::canonicalize(live.home.beside()).expect("it is there");
+    let listed = text(&live.tool(&["sessions"]).stdout);
+    assert!(listed.starts_with("s  live  idle  ") && listed.ends_with(&format!("  {}\n", cwd.display())), "{listed}");
+    let pid = live.relay.id();
+    let mut as_json: Value = serde_json::from_slice(&live.tool(&["sessions", "--json"]).stdout).expect("it is JSON");
+    assert!(as_json["sessions"][0]["since"].take().is_string());
+    let row = json!({"session_id": "s", "live": true, "state": "idle", "since": null, "cwd": cwd, "pid": pid});
+    assert_eq!(as_json, json!({"sessions": [row]}));
+
+    let (home, _) = live.end();
+    let status = tool(&home, &["status"]);
+    assert_eq!(status.status.code(), Some(0), "{status:?}");
+    assert!(text(&status.stdout).starts_with("stopped: no relay runs in this session\n\nsession   s\n"), "{status:?}");
+    let as_json: Value = serde_json::from_slice(&tool(&home, &["status", "--json"]).stdout).expect("it is JSON");
+    assert_eq!((&as_json["state"], &as_json["socket"]), (&json!("stopped"), &Value::Null));
+    let listed = text(&tool(&home, &["sessions"]).stdout);
+    assert!(listed.starts_with("s  stopped  stopped  "), "{listed}");
+}
+
+#[test]
+fn a_session_that_cannot_be_told_is_an_error_of_its_own() {
+    let home = Home::new();
+    let check = |home: &Home, args: &[&str], variable: &str, status: i32, told: &str| {
+        let mut command = home.shim(args);
+        let output = command.env("CODEX_SHIM_SESSION", variable).current_dir("/").output().expect("the tool runs");
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {output:?}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.starts_with("codex-shim: ") && stderr.contains(told), "{args:?}: {stderr}");
+        assert_eq!(text(&output.stdout), "");
+    };
+    check(&home, &["status"], "", 3, "there is no session yet");
+    check(&home, &["sessions"], "", 0, "there is no session yet");
+    let empty = tool(&home, &["sessions", "--json"]);
+    assert_eq!(serde_json::from_slice::<Value>(&empty.stdout).expect("it is JSON"), json!({"sessions": []}));
+
+    let first = Live::start_in(home, "work");
+    // The name is taken, so this one gets a number.
+    let Live { home, relay, .. } = &first;
+    let mut second = home.shim(&["run", "--session", "work", "--", "cat"]);
+    let mut second = second.current_dir(home.beside()).spawn().expect("the shim starts");
+    let other = home.path().join("sessions/work.2");
+    eventually("the other socket", || client::get(&other, "/healthz").ok());
+    check(home, &["status", "--session", "play"], "", 3, "no session is called `play`");
+    check(home, &["status", "--session", "wo"], "", 3, "several sessions begin with `wo`: ");
+    check(home, &["status", "--json"], "wor", 3, "work.2");
+    let here = tool(home, &["status"]);
+    assert_eq!(here.status.code(), Some(3), "{here:?}");
+    assert!(text(&here.stderr).contains("several sessions are live in "), "{here:?}");
+    let named = tool(home, &["status", "--session", "work.", "--json"]);
+    let named: Value = serde_json::from_slice(&named.stdout).expect("it is JSON");
+    assert_eq!(named["session_id"], "work.2");
+    assert!(relay.id() > 0);
+    drop(second.stdin.take());
+    assert!(second.wait().expect("the shim ends").success());
+    let (home, _) = first.end();
+    assert_eq!(tool(&home, &["status"]).status.code(), Some(0));
+    assert_eq!(tool(&home, &["status", "--nonsense"]).status.code(), Some(2));
+}
