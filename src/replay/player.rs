@@ -52,6 +52,8 @@ pub struct Player {
     done: Vec<bool>,
     /// For a client's request, its answer; for a server's line, the client's line that it belongs to.
     linked: Vec<Option<usize>>,
+    /// The client's lines that were not matched yet, by what they are.
+    unmatched: BTreeMap<Sort, VecDeque<usize>>,
     /// The server's lines that have not gone out, by thread.
     waiting: BTreeMap<Option<String>, VecDeque<usize>>,
     mapping: Mapping,
@@ -64,15 +66,19 @@ impl Player {
     pub fn new(tape: Tape, strictness: Strictness) -> Player {
         let entries = tape.entries;
         let linked = links(&entries);
+        let mut unmatched: BTreeMap<Sort, VecDeque<usize>> = BTreeMap::new();
         let mut waiting: BTreeMap<Option<String>, VecDeque<usize>> = BTreeMap::new();
         for (index, entry) in entries.iter().enumerate() {
-            if entry.from == Side::Server && !matches!(entry.kind, EntryKind::Response { .. }) {
-                waiting.entry(entry.thread.clone()).or_default().push_back(index);
+            match (entry.from, &entry.kind) {
+                (Side::Client, kind) => unmatched.entry(Sort::of(kind)).or_default().push_back(index),
+                (Side::Server, EntryKind::Response { .. }) => {}
+                (Side::Server, _) => waiting.entry(entry.thread.clone()).or_default().push_back(index),
             }
         }
         Player {
             done: vec![false; entries.len()],
             linked,
+            unmatched,
             waiting,
             entries,
             strictness,
@@ -125,9 +131,7 @@ impl Player {
     }
 
     fn request(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>) -> Vec<Said> {
-        let of_method =
-            |entry: &Entry| matches!(&entry.kind, EntryKind::Request { method: on_tape, .. } if on_tape == method);
-        let Some(index) = self.matched(method, params, of_method) else {
+        let Some(index) = self.matched(method, params, &Sort::Request(method.to_owned())) else {
             return self.refused(method, id, params);
         };
         self.done[index] = true;
@@ -146,64 +150,57 @@ impl Player {
     }
 
     fn notification(&mut self, method: &str, params: Option<&RawValue>) -> Vec<Said> {
-        let of_method =
-            |entry: &Entry| matches!(&entry.kind, EntryKind::Notification { method: on_tape } if on_tape == method);
-        match self.matched(method, params, of_method) {
-            Some(index) => {
-                self.done[index] = true;
-                self.release(Vec::new(), index)
-            }
-            None => {
-                self.differ(method, None, params.map(|params| params.get().to_owned()));
-                Vec::new()
-            }
-        }
+        self.unanswered(method, params, &Sort::Notification(method.to_owned()))
     }
 
     fn answer(&mut self, id: &RpcId, result: Option<&RawValue>) -> Vec<Said> {
-        let to_it = |entry: &Entry| matches!(&entry.kind, EntryKind::Response { id: on_tape } if on_tape == id);
-        let message = format!("the answer to request {id}");
-        match self.matched(&message, result, to_it) {
+        self.unanswered(&format!("the answer to request {id}"), result, &Sort::Response(id.clone()))
+    }
+
+    /// A line that nothing is owed for.
+    fn unanswered(&mut self, message: &str, params: Option<&RawValue>, sort: &Sort) -> Vec<Said> {
+        match self.matched(message, params, sort) {
             Some(index) => {
                 self.done[index] = true;
                 self.release(Vec::new(), index)
             }
             None => {
-                self.differ(&message, None, result.map(|result| result.get().to_owned()));
+                // Where it is on the tape with a difference, that has been told.
+                if self.unmatched.get(sort).is_none_or(VecDeque::is_empty) {
+                    self.differ(message, None, params.map(|params| params.get().to_owned()));
+                }
                 Vec::new()
             }
         }
     }
 
     /// The line of the tape that a client's line is, and remembers how they differ.
-    fn matched(&mut self, message: &str, params: Option<&RawValue>, same: impl Fn(&Entry) -> bool) -> Option<usize> {
+    fn matched(&mut self, message: &str, params: Option<&RawValue>, sort: &Sort) -> Option<usize> {
         let sent: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null);
         let mut closest: Option<(usize, Mapping, Vec<Difference>)> = None;
-        for (index, entry) in self.entries.iter().enumerate() {
-            if entry.from != Side::Client || self.done[index] || !same(entry) {
-                continue;
-            }
+        for (place, index) in self.unmatched.get(sort)?.iter().enumerate() {
             let mut mapping = self.mapping.clone();
             // What is on the tape only as omitted is the same as anything.
-            let found = match &entry.bytes {
+            let found = match &self.entries[*index].bytes {
                 Some(bytes) => mapping.compare(message, &params_of(bytes), &sent),
                 None => Vec::new(),
             };
             if closest.as_ref().is_none_or(|(_, _, fewest)| found.len() < fewest.len()) {
                 let same = found.is_empty();
-                closest = Some((index, mapping, found));
+                closest = Some((place, mapping, found));
                 if same {
                     break;
                 }
             }
         }
-        let (index, mapping, found) = closest?;
+        let (place, mapping, found) = closest?;
         let accepted = found.is_empty() || self.strictness == Strictness::Lenient;
         self.differences.extend(found);
-        if accepted {
-            self.mapping = mapping;
+        if !accepted {
+            return None;
         }
-        accepted.then_some(index)
+        self.mapping = mapping;
+        self.unmatched.get_mut(sort)?.remove(place)
     }
 
     /// A request that the tape has no further one for: answered as before where it was asked before, else refused.
@@ -276,6 +273,30 @@ impl Player {
 
     fn differ(&mut self, message: &str, on_tape: Option<String>, sent: Option<String>) {
         self.differences.push(Difference { message: message.to_owned(), place: String::new(), on_tape, sent });
+    }
+}
+
+/// What a client's line is, as far as it has to be the same on the tape.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Sort {
+    /// A request of this method.
+    Request(String),
+    /// A notification of this method.
+    Notification(String),
+    /// The answer to the request of this id.
+    Response(RpcId),
+    /// No message.
+    Other,
+}
+
+impl Sort {
+    fn of(kind: &EntryKind) -> Sort {
+        match kind {
+            EntryKind::Request { method, .. } => Sort::Request(method.clone()),
+            EntryKind::Notification { method } => Sort::Notification(method.clone()),
+            EntryKind::Response { id } => Sort::Response(id.clone()),
+            EntryKind::Other => Sort::Other,
+        }
     }
 }
 
