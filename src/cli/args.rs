@@ -102,7 +102,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TapeTool {
-    /// Write a session's recording as a tape with nothing of this machine in it
+    /// Write a session's recording as a tape that is of no machine
     ///
     /// Paths, names, ids and times are replaced, each by the same thing wherever it stands. Without --generation, the
     /// last run of the session is written.

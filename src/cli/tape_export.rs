@@ -1,7 +1,7 @@
 //! `codex-shim tape export`: a session's recording as a tape with nothing of this machine in it.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use super::args::ExportArguments;
@@ -54,6 +54,8 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
         cwd: header.cwd,
         codex: header.codex.path,
         home: environment.get("HOME").map(|home| home.to_string_lossy().into_owned()),
+        shim_home: environment.shim_home().value.map(|home| home.to_string_lossy().into_owned()),
+        session: header.session,
         host: Some(rustix::system::uname().nodename().to_string_lossy().into_owned()),
         began_us: header.at,
     };
@@ -63,25 +65,45 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
         anonymizer.learn_codex_home(codex_home);
     }
 
-    // Written beside its place and then put there: a tape is whole or not there.
-    let partial = arguments.output.with_added_extension("partial");
-    let failed = |error: io::Error| format!("write {}: {error}", partial.display());
-    let mut output = BufWriter::new(File::create(&partial).map_err(failed)?);
-    let (mut number, mut written) = (0, 0);
-    read(journal, &from, |record| {
-        let is_later_header = number > 0 && record.starts_with(b"{\"journal\":");
-        if selection.keeps(number) && !is_later_header {
-            let record = String::from_utf8_lossy(record);
-            writeln!(output, "{}", anonymizer.record(&record)).map_err(failed)?;
-            written += 1;
-        }
-        number += 1;
-        Ok(())
+    if !selection.has_seen_thread() {
+        return Err("nothing of that thread is recorded; `codex-shim tape show --json` lists threads".to_owned());
+    }
+    let mut number = 0;
+    let mut written = 0;
+    write(&arguments.output, |output| {
+        read(journal, &from, |record| {
+            let is_later_header = number > 0 && record.starts_with(b"{\"journal\":");
+            if selection.keeps(number) && !is_later_header {
+                let record = String::from_utf8_lossy(record);
+                writeln!(output, "{}", anonymizer.record(&record)).map_err(|error| error.to_string())?;
+                written += 1;
+            }
+            number += 1;
+            Ok(())
+        })
     })?;
-    output.flush().map_err(failed)?;
-    std::fs::rename(&partial, &arguments.output)
-        .map_err(|error| format!("write {}: {error}", arguments.output.display()))?;
     Ok(written)
+}
+
+/// Has a file written. It is written beside its place and then put there, so that a tape is whole or not there; what is
+/// no file, such as a pipe, is written to as it is.
+fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<(), String>) -> Result<(), String> {
+    let is_file = path.symlink_metadata().map_or(true, |metadata| metadata.is_file());
+    let target = if is_file { path.with_added_extension("partial") } else { path.to_owned() };
+    let failed = |error: String| format!("write {}: {error}", target.display());
+    let file = File::create(&target).map_err(|error| failed(error.to_string()))?;
+    let mut output = BufWriter::new(file);
+    let filled = fill(&mut output).and_then(|()| output.flush().map_err(|error| error.to_string()));
+    let done = match (filled, is_file) {
+        (Ok(()), true) => std::fs::rename(&target, path).map_err(|error| error.to_string()),
+        (filled, _) => filled,
+    };
+    done.map_err(|error| {
+        if is_file {
+            let _ = std::fs::remove_file(&target);
+        }
+        failed(error)
+    })
 }
 
 /// Hands every record of one generation to `take`.

@@ -1,6 +1,6 @@
 //! `codex-shim tape`: recordings, listed and checked. Export stands in [`super::tape_export`].
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(super) fn run(tool: TapeTool, environment: &Environment) -> i32 {
 }
 
 fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
-    let file = arguments.source.as_deref().map(Path::new).filter(|path| path.is_file());
+    let file = arguments.source.as_deref().map(Path::new).filter(|path| path.exists() && !path.is_dir());
     let mut records = match file {
         Some(path) => match TapeReader::open(path) {
             Ok(reader) => Records::Tape(reader),
@@ -161,12 +161,16 @@ fn as_row(number: u64, after_us: u64, summary: &Summary) -> String {
         .to_owned()
 }
 
-/// The line that a record holds, as it was; of another record, the record.
+/// The line that a record holds, as it was, but on a terminal without what could steer it; of another record, the
+/// record.
 fn full_text(record: &[u8]) -> Vec<u8> {
     let mut text = match Record::parse(record) {
         Ok(Record::Line { content, .. }) => content.bytes().unwrap_or(record).to_vec(),
         Ok(Record::Header(_) | Record::Event { .. } | Record::Gap { .. }) | Err(_) => record.to_vec(),
     };
+    if io::stdout().is_terminal() {
+        text = plain(&String::from_utf8_lossy(&text)).into_bytes();
+    }
     text.push(b'\n');
     text
 }
@@ -200,6 +204,9 @@ fn told(survey: &Survey) -> String {
     row("lines of the server", survey.server_lines.to_string());
     row("runs of the server", survey.generations.to_string());
     row("end of the run", if survey.ended { "on record" } else { "not on record" }.to_owned());
+    if survey.segments_missing > 0 {
+        row("missing at the start", format!("{} segments", survey.segments_missing));
+    }
     row("last record", if survey.torn { "cut off" } else { "complete" }.to_owned());
     row("lines missing", survey.gap_lines.to_string());
     row("left out as secret", survey.omitted_secret.to_string());

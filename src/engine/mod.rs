@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::wire::{Body, Line, Side, stands_verbatim};
 
 pub use ending::{Exit, Signal};
-pub use secrets::masked_args;
+pub use secrets::{masked_args, names_secret};
 pub use version::ClientName;
 
 use ending::Ending;

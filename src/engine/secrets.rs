@@ -185,7 +185,8 @@ fn under_secret_key(value: &Value) -> bool {
 }
 
 /// Whether the name of a setting, or of one on a dotted path, is that of a secret.
-fn names_secret(name: &str) -> bool {
+#[must_use]
+pub fn names_secret(name: &str) -> bool {
     name.split(|char: char| !char.is_alphanumeric() && !matches!(char, '_' | '-')).any(word_names_secret)
 }
 

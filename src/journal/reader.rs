@@ -83,7 +83,11 @@ impl Reader {
         loop {
             let Some(at) = self.next.clone() else {
                 match SegmentName::list(&self.dir)?.into_iter().next() {
-                    Some(first) => self.go_to(first),
+                    Some(first) if first.number == 1 => self.go_to(first),
+                    Some(first) => {
+                        let at = Position { segment: SegmentName { number: 1, ..first.clone() }, offset: 0 };
+                        return Ok(self.lost(at, first));
+                    }
                     None => return Ok(Step::End),
                 }
                 continue;
@@ -258,6 +262,13 @@ mod tests {
         fs::remove_file(path(1)).expect("remove");
         fs::write(path(2), "c\n").expect("write");
         assert_eq!(drain(&mut Reader::new(dir.path(), kept)), ["!", "c"]);
+    }
+
+    #[test]
+    fn a_journal_that_has_lost_its_beginning_says_so() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        fs::write(dir.path().join(name(3).to_string()), "c\n").expect("write");
+        assert_eq!(drain(&mut Reader::new(dir.path(), None)), ["!", "c"]);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use uuid::Uuid;
+
 use super::notices::Notices;
 use crate::config::SessionName;
 use crate::control::{self, Published, SocketFiles, Subject};
@@ -38,6 +40,8 @@ pub(super) struct Opening {
     pub(super) record: RecordKept,
     pub(super) bounds: Bounds,
     pub(super) place: Place,
+    /// What a new session is called.
+    pub(super) fresh_id: Uuid,
     pub(super) codex_path: String,
     pub(super) child_pid: u32,
     pub(super) runtime_dir: Option<PathBuf>,
@@ -58,11 +62,11 @@ impl Opening {
             let source = io::Error::new(io::ErrorKind::NotFound, "neither CODEX_SHIM_HOME nor HOME is set");
             return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
         };
-        let session = Session::open(home, self.wanted.as_ref(), &self.place)?;
+        let session = Session::open(home, self.wanted.as_ref(), &self.place, self.fresh_id)?;
+        let generation = session.next_generation()?;
         if let Err(error) = open_log(&session.dir) {
             notices.say(&format!("open {}: {error}; there is no log", session.dir.join("shim.log").display()));
         }
-        let generation = session.next_generation()?;
         let pid = std::process::id();
         tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
         let socket_files = self.start_control(&session, &generation, published, notices);

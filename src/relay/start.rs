@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::child::{Server, Spawned};
 use super::command::ServerCommand;
 use super::direction::Direction;
@@ -92,6 +94,7 @@ pub fn run(
         record: if settings.record.value { RecordKept::Yes } else { RecordKept::No },
         bounds: settings.journal_bounds(),
         place: place(command, environment),
+        fresh_id: Uuid::now_v7(),
         codex_path: command.program.to_string_lossy().into_owned(),
         child_pid: server.pid(),
         runtime_dir: environment.runtime_dir(),

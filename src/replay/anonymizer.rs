@@ -8,9 +8,12 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use regex::{Captures, Regex};
 
 use super::redaction::redacted;
+use crate::engine::names_secret;
 use crate::wire::{TokenKind, tokens};
 
 /// Where the time of a tape begins: 2026-01-01T00:00:00Z, in seconds since the Unix epoch.
@@ -26,15 +29,22 @@ const CWD: &str = "/home/user/project";
 const HOME: &str = "/home/user";
 const CODEX_HOME: &str = "/home/user/.codex";
 const CODEX: &str = "/usr/local/bin/codex";
+const SHIM_HOME: &str = "/home/user/.local/state/codex-shim";
+const SESSION_DIR: &str = "/home/user/.local/state/codex-shim/sessions/tape";
 
 static UUID: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"));
 static DATE_TIME: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(\d{4}-\d{2}-\d{2})T(\d{2})([:-])(\d{2})[:-](\d{2})"));
 static DATE_PATH: LazyLock<Regex> = LazyLock::new(|| pattern(r"/(\d{4})/(\d{2})/(\d{2})\b"));
 static LOOPBACK: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(127\.0\.0\.1|localhost):\d{2,5}\b"));
-static HOME_OF_SOMEONE: LazyLock<Regex> = LazyLock::new(|| pattern(r"/(?:home|Users)/[A-Za-z0-9._-]+"));
-static TEMPORARY: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"(?:/private)?(/var/folders/[^/\s]+/[^/\s]+/T|/tmp)/[^/\s]+"));
+/// What stands before a path that begins here, and not before a `/` within one.
+const PATH_BEGINS: &str = r#"(?<before>^|file://|[\s"'`=:;,(<>\[{|&])"#;
+static HOME_OF_SOMEONE: LazyLock<Regex> =
+    LazyLock::new(|| pattern(&format!(r"{PATH_BEGINS}/(?:home|Users)/\w(?:[\w.-]*\w)?")));
+static TEMPORARY: LazyLock<Regex> = LazyLock::new(|| {
+    let name = r#"[^/\s"'`;:,()<>\[\]{}|&\\]+"#;
+    pattern(&format!(r"{PATH_BEGINS}(?<folder>(?:/private)?(?:/var/folders/[^/\s]+/[^/\s]+/T|/tmp)/{name})"))
+});
 
 fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("BUG: the pattern is a regular expression")
@@ -49,6 +59,10 @@ pub struct Machine {
     pub codex: String,
     /// The user's home folder.
     pub home: Option<String>,
+    /// The home of codex-shim.
+    pub shim_home: Option<String>,
+    /// The session that was recorded.
+    pub session: String,
     /// The name of the host.
     pub host: Option<String>,
     /// When the recording began, in microseconds since the Unix epoch.
@@ -64,6 +78,7 @@ pub struct Anonymizer {
     host: Option<String>,
     host_word: Option<Regex>,
     ids: HashMap<String, String>,
+    temporary: HashMap<String, String>,
     began_s: i64,
     redacts: Redaction,
 }
@@ -88,12 +103,16 @@ impl Anonymizer {
             host_word: long.map(|host| pattern(&format!(r"\b{}\b", regex::escape(host)))),
             host,
             ids: HashMap::new(),
+            temporary: HashMap::new(),
             began_s: (machine.began_us / 1_000_000) as i64,
             redacts,
         };
         anonymizer.learn_path(machine.cwd, CWD);
         anonymizer.learn_path(machine.codex, CODEX);
         anonymizer.learn_path(machine.home.unwrap_or_default(), HOME);
+        let shim_home = machine.shim_home.unwrap_or_default();
+        anonymizer.learn_path(format!("{shim_home}/sessions/{}", machine.session), SESSION_DIR);
+        anonymizer.learn_path(shim_home, SHIM_HOME);
         anonymizer
     }
 
@@ -112,6 +131,7 @@ impl Anonymizer {
     /// The record with everything of the machine replaced. `record` is one line of a journal without its `\n`.
     #[must_use]
     pub fn record(&mut self, record: &str) -> String {
+        let kind = RecordKind::of(record);
         let mut mapped = String::with_capacity(record.len());
         let (mut copied, mut name) = (0, "");
         for token in tokens(record) {
@@ -119,10 +139,11 @@ impl Anonymizer {
             let replacement = match token.kind {
                 TokenKind::Name => {
                     name = text;
-                    None
+                    self.quoted(text)
                 }
-                TokenKind::Number => self.number(name, text),
-                TokenKind::Text => self.string(name, text),
+                TokenKind::Number if kind == RecordKind::OfShim && name == "\"pid\"" => Some("1".to_owned()),
+                TokenKind::Number => self.number(text),
+                TokenKind::Text => self.string(kind, name, text),
             };
             if let Some(replacement) = replacement {
                 mapped.push_str(&record[copied..token.range.start]);
@@ -134,11 +155,8 @@ impl Anonymizer {
         mapped
     }
 
-    /// Numbers that are times, told by their size, and process ids, told by their name.
-    fn number(&self, name: &str, text: &str) -> Option<String> {
-        if matches!(name, "\"pid\"" | "\"processId\"") {
-            return Some("1".to_owned());
-        }
+    /// Numbers that are times, told by their size.
+    fn number(&self, text: &str) -> Option<String> {
         let (whole, fraction) = text.split_once('.').map_or((text, None), |(whole, rest)| (whole, Some(rest)));
         let unit = match whole.len() {
             10 => 1,
@@ -156,18 +174,31 @@ impl Anonymizer {
         near.then_some(time + (TAPE_BEGINS_S - self.began_s) * unit)
     }
 
-    fn string(&mut self, name: &str, quoted: &str) -> Option<String> {
-        match name {
-            "\"processId\"" => return Some("\"1\"".to_owned()),
-            "\"session\"" => return Some("\"tape\"".to_owned()),
-            "\"generation\"" => return Some("\"000000000001\"".to_owned()),
-            _ => {}
+    fn string(&mut self, kind: RecordKind, name: &str, quoted: &str) -> Option<String> {
+        match (kind, name) {
+            (RecordKind::Header, "\"session\"") => Some("\"tape\"".to_owned()),
+            (RecordKind::Header, "\"generation\"") => Some("\"000000000001\"".to_owned()),
+            (RecordKind::OfBytes, "\"base64\"") => self.bytes(quoted),
+            _ if self.redacts == Redaction::Masked && names_secret(name) => Some("\"[redacted]\"".to_owned()),
+            _ => self.quoted(quoted),
         }
+    }
+
+    fn quoted(&mut self, quoted: &str) -> Option<String> {
         let inner = quoted.get(1..quoted.len().checked_sub(1)?)?;
         let text: Cow<'_, str> =
             if inner.contains('\\') { Cow::Owned(serde_json::from_str(quoted).ok()?) } else { Cow::Borrowed(inner) };
         let mapped = self.text(&text);
         (mapped != text).then(|| serde_json::Value::String(mapped).to_string())
+    }
+
+    /// A line that is not UTF-8: each byte is taken as a character, and each character is a byte again afterwards.
+    fn bytes(&mut self, quoted: &str) -> Option<String> {
+        let line = BASE64_STANDARD.decode(quoted.trim_matches('"')).ok()?;
+        let text: String = line.iter().map(|byte| char::from(*byte)).collect();
+        let mapped = self.text(&text);
+        let line: Vec<u8> = mapped.chars().map(|char| u8::try_from(char).unwrap_or(b'?')).collect();
+        Some(format!("\"{}\"", BASE64_STANDARD.encode(line)))
     }
 
     fn text(&mut self, text: &str) -> String {
@@ -178,8 +209,8 @@ impl Anonymizer {
         for (path, stands_for_it) in &self.paths {
             text = replace_path(&text, path, stands_for_it);
         }
-        text = HOME_OF_SOMEONE.replace_all(&text, HOME).into_owned();
-        text = TEMPORARY.replace_all(&text, "/tmp/tape").into_owned();
+        text = HOME_OF_SOMEONE.replace_all(&text, format!("${{before}}{HOME}")).into_owned();
+        text = TEMPORARY.replace_all(&text, |found: &Captures<'_>| self.temporary(found)).into_owned();
         text = UUID.replace_all(&text, |found: &Captures<'_>| self.id(&found[0])).into_owned();
         text = DATE_TIME.replace_all(&text, |found: &Captures<'_>| self.date_time(found)).into_owned();
         text = DATE_PATH.replace_all(&text, |found: &Captures<'_>| self.date_path(found)).into_owned();
@@ -197,6 +228,14 @@ impl Anonymizer {
     fn id(&mut self, id: &str) -> String {
         let next = self.ids.len() + 1;
         self.ids.entry(id.to_ascii_lowercase()).or_insert_with(|| format!("00000000-0000-7000-8000-{next:012}")).clone()
+    }
+
+    /// What stands for a temporary folder or file, numbered by first appearance.
+    fn temporary(&mut self, found: &Captures<'_>) -> String {
+        let next = self.temporary.len() + 1;
+        let stands_for_it =
+            self.temporary.entry(found["folder"].to_owned()).or_insert_with(|| format!("/tmp/tape-{next}"));
+        format!("{}{stands_for_it}", &found["before"])
     }
 
     fn date_time(&self, found: &Captures<'_>) -> String {
@@ -219,14 +258,46 @@ impl Anonymizer {
     }
 }
 
+/// What a record holds, as far as it is treated otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RecordKind {
+    Header,
+    /// What codex-shim did itself.
+    OfShim,
+    /// A line that is not UTF-8.
+    OfBytes,
+    /// Any other line.
+    Other,
+}
+
+impl RecordKind {
+    fn of(record: &str) -> RecordKind {
+        if record.starts_with("{\"journal\":") {
+            return RecordKind::Header;
+        }
+        // Records are written by us, so their members stand in one order; a line comes after its sender.
+        let rest = record.split_once("\"from\":\"").map_or("", |(_, rest)| rest);
+        if rest.starts_with("shim\",\"event\"") {
+            RecordKind::OfShim
+        } else if rest.starts_with("client\",\"base64\"") || rest.starts_with("server\",\"base64\"") {
+            RecordKind::OfBytes
+        } else {
+            RecordKind::Other
+        }
+    }
+}
+
 /// Replaces a path where it stands as a whole or before a `/`.
 fn replace_path(text: &str, path: &str, by: &str) -> String {
+    let in_a_word = |char: char| char.is_alphanumeric() || char == '_';
     let mut replaced = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(path) {
         let after = &rest[at + path.len()..];
-        let goes_on = after.starts_with(|next: char| next.is_alphanumeric() || matches!(next, '-' | '_' | '.'));
-        let began_before = rest[..at].ends_with(|last: char| last.is_alphanumeric() || matches!(last, '.' | '_' | '-'));
+        // A dot or a dash goes on with a name only where more of it follows: a sentence may end with a path.
+        let name_goes_on = after.starts_with(['-', '.']) && after[1..].starts_with(in_a_word);
+        let goes_on = after.starts_with(in_a_word) || name_goes_on;
+        let began_before = rest[..at].ends_with(|last: char| in_a_word(last) || matches!(last, '.' | '-'));
         replaced.push_str(&rest[..at]);
         replaced.push_str(if goes_on || began_before { path } else { by });
         rest = after;
@@ -253,6 +324,8 @@ mod tests {
             cwd: "/srv/secret/work".to_owned(),
             codex: "/opt/x/codex".to_owned(),
             home: Some("/var/ann".to_owned()),
+            shim_home: Some("/var/ann/state".to_owned()),
+            session: "mine".to_owned(),
             host: Some("build-7".to_owned()),
             began_us: 1_795_301_202_981_562,
         };
@@ -270,7 +343,7 @@ mod tests {
         check(r#"{"a":"on build-7: \"/home/ann/x\" \u00e4"}"#, r#"{"a":"on host: \"/home/user/x\" ä"}"#);
         check(
             r#"{"p":"/tmp/.tmpX1/y","u":"http://127.0.0.1:40123/v1"}"#,
-            r#"{"p":"/tmp/tape/y","u":"http://127.0.0.1:8080/v1"}"#,
+            r#"{"p":"/tmp/tape-1/y","u":"http://127.0.0.1:8080/v1"}"#,
         );
         check(r#"{ "keep" : "\/as\/it\/is" , "n":1.50}"#, r#"{ "keep" : "\/as\/it\/is" , "n":1.50}"#);
     }
@@ -295,13 +368,47 @@ mod tests {
     #[test]
     fn the_shim_s_own_names_go_too() {
         check(
-            r#"{"session":"private","generation":"6b021f52d70f","data":{"pid":4711}}"#,
-            r#"{"session":"tape","generation":"000000000001","data":{"pid":1}}"#,
+            r#"{"journal":1,"session":"mine","generation":"6b021f52d70f","cwd":"/srv/secret/work"}"#,
+            r#"{"journal":1,"session":"tape","generation":"000000000001","cwd":"/home/user/project"}"#,
+        );
+        check(
+            r#"{"at":1,"from":"shim","event":"generation_started","data":{"pid":4711}}"#,
+            r#"{"at":1,"from":"shim","event":"generation_started","data":{"pid":1}}"#,
+        );
+        check(
+            r#"{"at":1,"from":"server","line":{"pid":7,"session":"s","generation":"g","p":"/var/ann/state/sessions/mine/x"}}"#,
+            r#"{"at":1,"from":"server","line":{"pid":7,"session":"s","generation":"g","p":"/home/user/.local/state/codex-shim/sessions/tape/x"}}"#,
+        );
+    }
+
+    #[test]
+    fn names_of_members_and_bytes_are_mapped_and_look_alikes_are_not() {
+        check(r#"{"projects":{"/srv/secret/work":{}}}"#, r#"{"projects":{"/home/user/project":{}}}"#);
+        check(
+            r#"{"a":"in /srv/secret/work. Done in /var/ann."}"#,
+            r#"{"a":"in /home/user/project. Done in /home/user."}"#,
+        );
+        check(
+            r#"{"a":"src/home/page.tsx components/Users/List.tsx https://x.dev/home/about"}"#,
+            r#"{"a":"src/home/page.tsx components/Users/List.tsx https://x.dev/home/about"}"#,
+        );
+        check(
+            r#"{"a":"{\"path\": \"/tmp/zzz\", \"n\": 1}","b":"rm /tmp/a;ls '/tmp/zzz/c'"}"#,
+            r#"{"a":"{\"path\": \"/tmp/tape-1\", \"n\": 1}","b":"rm /tmp/tape-2;ls '/tmp/tape-1/c'"}"#,
+        );
+        let base64 = |bytes: &[u8]| BASE64_STANDARD.encode(bytes);
+        check(
+            &format!(r#"{{"at":1,"from":"client","base64":"{}"}}"#, base64(b"\xff /srv/secret/work")),
+            &format!(r#"{{"at":1,"from":"client","base64":"{}"}}"#, base64(b"\xff /home/user/project")),
         );
     }
 
     #[test]
     fn what_looks_like_a_secret_is_masked_on_request() {
         check(r#"{"a":"key sk-abcdefghijklmnopqrst"}"#, r#"{"a":"key [redacted]"}"#);
+        check(
+            r#"{"env":{"MY_TOKEN":"hunter22","max_tokens":5}}"#,
+            r#"{"env":{"MY_TOKEN":"[redacted]","max_tokens":5}}"#,
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! What differs in such a place is remembered as a pair, held to from then on, and put into everything that the player
 //! says. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::Value;
@@ -34,30 +34,70 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Pairs of what stands on the tape and what stands for it now.
+/// Pairs of what stands on the tape and what stands for it now. Each stands for one thing only.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mapping {
-    ids: BTreeMap<String, String>,
+    ids: Pairs,
     /// Paths, to be replaced also at the beginning of longer ones.
-    paths: BTreeMap<String, String>,
+    paths: Pairs,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Pairs {
+    now: BTreeMap<String, String>,
+    /// What already stands for something.
+    taken: BTreeSet<String>,
+}
+
+impl Pairs {
+    /// Whether a pair can be held to; it is, from then on.
+    fn hold(&mut self, on_tape: &str, now: &str) -> bool {
+        match self.now.get(on_tape) {
+            Some(known) => known == now,
+            None if self.taken.contains(now) => false,
+            None => {
+                self.now.insert(on_tape.to_owned(), now.to_owned());
+                self.taken.insert(now.to_owned())
+            }
+        }
+    }
+}
+
+/// What came of comparing two messages.
+#[derive(Debug, Default)]
+pub(super) struct Compared {
+    /// Where they differ.
+    pub(super) differences: Vec<Difference>,
+    /// How many pairs of different texts had to be learned for the rest to be the same.
+    pub(super) learned: usize,
 }
 
 impl Mapping {
     /// Compares two values, learns what may differ, and returns what may not.
-    pub(super) fn compare(&mut self, message: &str, on_tape: &Value, sent: &Value) -> Vec<Difference> {
-        let mut comparison = Comparison { mapping: self, message, found: Vec::new() };
+    pub(super) fn compare(&mut self, message: &str, on_tape: &Value, sent: &Value) -> Compared {
+        let mut comparison = Comparison { mapping: self, message, compared: Compared::default() };
         comparison.values("params", on_tape, sent);
-        comparison.found
+        comparison.compared
+    }
+
+    /// Remembers the ids in a line that is said as it stands on the tape: they stand for themselves.
+    pub(super) fn hold_ids(&mut self, line: &str) {
+        for token in tokens(line).filter(|token| token.kind == TokenKind::Text && token.range.len() == ID_LENGTH + 2) {
+            let text = &line[token.range.start + 1..token.range.end - 1];
+            if is_id(text) && !self.ids.taken.contains(text) {
+                self.ids.hold(text, text);
+            }
+        }
     }
 
     /// A line of the tape with everything that was learned put in.
     pub(super) fn applied(&self, line: &str) -> String {
-        if self.ids.is_empty() && self.paths.is_empty() {
+        if self.ids.now.is_empty() && self.paths.now.is_empty() {
             return line.to_owned();
         }
         let mut mapped = String::with_capacity(line.len());
         let mut copied = 0;
-        for token in tokens(line).filter(|token| token.kind == TokenKind::Text) {
+        for token in tokens(line).filter(|token| token.kind != TokenKind::Number) {
             if let Some(replacement) = self.string(&line[token.range.clone()]) {
                 mapped.push_str(&line[copied..token.range.start]);
                 mapped.push_str(&replacement);
@@ -75,22 +115,23 @@ impl Mapping {
     }
 
     fn text(&self, text: &str) -> String {
-        if let Some(id) = self.ids.get(text) {
+        if let Some(id) = self.ids.now.get(text) {
             return id.clone();
         }
-        // Longest first: in this order a path comes before what it begins with.
-        let mapped = self.paths.iter().rev().find_map(|(on_tape, now)| {
-            let rest = text.strip_prefix(on_tape.as_str())?;
-            (rest.is_empty() || rest.starts_with('/')).then(|| format!("{now}{rest}"))
-        });
-        mapped.unwrap_or_else(|| text.to_owned())
+        if !text.starts_with('/') {
+            return text.to_owned();
+        }
+        // The path itself, then what it lies in, from the inside out.
+        let ends = [text.len()].into_iter().chain(text.rmatch_indices('/').map(|(at, _)| at)).filter(|end| *end > 0);
+        let mut mapped = ends.filter_map(|end| Some(format!("{}{}", self.paths.now.get(&text[..end])?, &text[end..])));
+        mapped.next().unwrap_or_else(|| text.to_owned())
     }
 }
 
 struct Comparison<'a> {
     mapping: &'a mut Mapping,
     message: &'a str,
-    found: Vec<Difference>,
+    compared: Compared,
 }
 
 impl Comparison<'_> {
@@ -111,7 +152,7 @@ impl Comparison<'_> {
                 }
             }
             (Value::String(on_tape_text), Value::String(sent_text)) => {
-                if !self.texts(on_tape_text, sent_text) {
+                if !self.texts(place, on_tape_text, sent_text) {
                     self.differ(place, on_tape, sent);
                 }
             }
@@ -122,27 +163,25 @@ impl Comparison<'_> {
     }
 
     /// Whether two texts are the same, or may stand for each other from now on.
-    fn texts(&mut self, on_tape: &str, sent: &str) -> bool {
-        if self.mapping.text(on_tape) == sent {
-            return true;
-        }
+    fn texts(&mut self, place: &str, on_tape: &str, sent: &str) -> bool {
         let pairs = if is_id(on_tape) && is_id(sent) {
             &mut self.mapping.ids
-        } else if is_path(on_tape) && is_path(sent) {
+        } else if is_path(on_tape) && is_path(sent) && !is_said(place) {
+            if self.mapping.text(on_tape) == sent && on_tape != sent {
+                return true;
+            }
             &mut self.mapping.paths
         } else {
-            return false;
+            return on_tape == sent;
         };
-        if pairs.contains_key(on_tape) {
-            return false;
-        }
-        pairs.insert(on_tape.to_owned(), sent.to_owned());
-        true
+        let held = pairs.hold(on_tape, sent);
+        self.compared.learned += usize::from(held && on_tape != sent);
+        held
     }
 
     fn differ(&mut self, place: &str, on_tape: &Value, sent: &Value) {
         let shown = |value: &Value| (!value.is_null()).then(|| value.to_string());
-        self.found.push(Difference {
+        self.compared.differences.push(Difference {
             message: self.message.to_owned(),
             place: place.to_owned(),
             on_tape: shown(on_tape),
@@ -151,9 +190,12 @@ impl Comparison<'_> {
     }
 }
 
+/// Characters of a UUID.
+const ID_LENGTH: usize = 36;
+
 /// The shape of a UUID.
 fn is_id(text: &str) -> bool {
-    text.len() == 36
+    text.len() == ID_LENGTH
         && text.bytes().enumerate().all(|(index, byte)| match index {
             8 | 13 | 18 | 23 => byte == b'-',
             _ => byte.is_ascii_hexdigit(),
@@ -161,12 +203,17 @@ fn is_id(text: &str) -> bool {
 }
 
 fn is_path(text: &str) -> bool {
-    text.starts_with('/')
+    text.starts_with('/') && !text.contains(char::is_whitespace)
+}
+
+/// Whether a member is what somebody said or ran, where a path is a word like any other.
+fn is_said(place: &str) -> bool {
+    place.ends_with(".text") || place.contains("command")
 }
 
 /// Whether a member is a time by its name.
 fn is_time(place: &str) -> bool {
-    place.ends_with("At") || place.ends_with("Ms")
+    place.ends_with("At") || place.ends_with("AtMs")
 }
 
 #[cfg(test)]
@@ -175,6 +222,7 @@ mod tests {
     use serde_json::json;
 
     const A: &str = "00000000-0000-7000-8000-000000000001";
+    const C: &str = "00000000-0000-7000-8000-00000000000c";
     const B: &str = "11111111-0000-7000-8000-000000000001";
 
     #[test]
@@ -182,20 +230,38 @@ mod tests {
         let mut mapping = Mapping::default();
         let on_tape = json!({"threadId": A, "cwd": "/home/user/project", "startedAt": 5, "x": null});
         let sent = json!({"threadId": B, "cwd": "/w", "startedAt": 9});
-        assert_eq!(mapping.compare("m", &on_tape, &sent), []);
+        assert_eq!(mapping.compare("m", &on_tape, &sent).differences, []);
         let line = format!(r#"{{"id":"{A}","p":"/home/user/project/a","q":"/home/user/projects","n":"{A}x"}}"#);
         let expect = format!(r#"{{"id":"{B}","p":"/w/a","q":"/home/user/projects","n":"{A}x"}}"#);
         assert_eq!(mapping.applied(&line), expect);
-        assert_eq!(mapping.compare("m", &json!({"threadId": A}), &json!({"threadId": A})).len(), 1);
+        let again = |mapping: &mut Mapping, on_tape, sent| {
+            mapping.compare("m", &json!({"threadId": on_tape}), &json!({"threadId": sent})).differences.len()
+        };
+        assert_eq!(again(&mut mapping, A, A), 1);
+        // What stands for something already stands for nothing else.
+        assert_eq!(again(&mut mapping, C, B), 1);
+        assert_eq!(again(&mut mapping, C, C), 0);
+    }
+
+    #[test]
+    fn what_is_said_or_run_is_no_path_and_a_length_of_time_no_time() {
+        let differs = |on_tape, sent| Mapping::default().compare("m", &on_tape, &sent).differences.len();
+        assert_eq!(differs(json!({"input": [{"text": "/etc"}]}), json!({"input": [{"text": "/usr"}]})), 1);
+        assert_eq!(differs(json!({"command": ["/bin/true"]}), json!({"command": ["/bin/false"]})), 1);
+        assert_eq!(differs(json!({"x": "/a b"}), json!({"x": "/c d"})), 1);
+        assert_eq!(differs(json!({"timeoutMs": 1}), json!({"timeoutMs": 2})), 1);
+        assert_eq!(differs(json!({"startedAtMs": 1}), json!({"startedAtMs": 2})), 0);
     }
 
     #[test]
     fn everything_else_is_a_difference_with_its_place() {
-        let found = Mapping::default().compare(
-            "turn/start",
-            &json!({"input": [{"text": "a"}], "n": 1}),
-            &json!({"input": [{"text": "b"}], "more": true, "n": 2}),
-        );
+        let found = Mapping::default()
+            .compare(
+                "turn/start",
+                &json!({"input": [{"text": "a"}], "n": 1}),
+                &json!({"input": [{"text": "b"}], "more": true, "n": 2}),
+            )
+            .differences;
         let places: Vec<&str> = found.iter().map(|difference| difference.place.as_str()).collect();
         assert_eq!(places, ["params.input[0].text", "params.n", "params.more"]);
         assert_eq!(found[0].to_string(), "turn/start at params.input[0].text\n  - \"a\"\n  + \"b\"");

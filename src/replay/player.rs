@@ -1,8 +1,9 @@
 //! The player: what a server that repeats a tape says to what a client says.
 //!
-//! *Matching.* A request is matched to the first one of the tape that was not matched yet and is the same but for ids,
-//! paths and times; else, unless differences are errors, to the first of the same method. One that the tape has only
-//! once and that is asked again gets the same answer again.
+//! *Matching.* A request is matched to one of the tape that was not matched yet: to the one that is the same, else to one
+//! that is the same but for ids, paths and times, else, unless differences are errors, to the one of the same method with
+//! the fewest differences; of equals, to the first. One that the tape has only once and that is asked again gets the same
+//! answer again. A line that is no message means nothing to a server, and nothing here.
 //!
 //! *Release.* An answer goes out when its request was matched. Everything else that the server said belongs to a line of
 //! the client: the last one before it that moves its thread (starts it or a turn of it, answers one of its requests),
@@ -12,18 +13,21 @@
 //!
 //! Pure: it knows no clock, and what it decides depends on the tape and the client's lines alone.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::mapping::{Difference, Mapping};
+use super::mapping::{Compared, Difference, Mapping};
 use super::tape::{Entry, EntryKind, Tape};
 use crate::wire::{Body, LineEnd, RpcId, Side};
 
 /// JSON-RPC code of the error for what is not on the tape. Source: the range that JSON-RPC 2.0 leaves to servers, without
 /// the codes that codex uses itself.
 const NOT_ON_TAPE: i32 = -32_050;
+
+/// Lines of the tape that a client's line is compared with, of those that it can be.
+const CANDIDATES_MAX: usize = 256;
 
 /// Something that the player says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,18 +69,23 @@ impl Player {
     #[must_use]
     pub fn new(tape: Tape, strictness: Strictness) -> Player {
         let entries = tape.entries;
-        let linked = links(&entries);
+        let Links { linked, never_asked } = links(&entries);
         let mut unmatched: BTreeMap<Sort, VecDeque<usize>> = BTreeMap::new();
         let mut waiting: BTreeMap<Option<String>, VecDeque<usize>> = BTreeMap::new();
         for (index, entry) in entries.iter().enumerate() {
             match (entry.from, &entry.kind) {
-                (Side::Client, kind) => unmatched.entry(Sort::of(kind)).or_default().push_back(index),
+                (Side::Client, kind) if !never_asked.contains(&index) => {
+                    unmatched.entry(Sort::of(kind, entry.bytes.as_deref())).or_default().push_back(index);
+                }
+                (Side::Client, _) => {}
                 (Side::Server, EntryKind::Response { .. }) => {}
                 (Side::Server, _) => waiting.entry(entry.thread.clone()).or_default().push_back(index),
             }
         }
+        let mut done = vec![false; entries.len()];
+        never_asked.iter().for_each(|index| done[*index] = true);
         Player {
-            done: vec![false; entries.len()],
+            done,
             linked,
             unmatched,
             waiting,
@@ -94,17 +103,17 @@ impl Player {
 
     /// What the server says to a line of the client, given without its `\n`.
     pub fn take(&mut self, line: &[u8]) -> Vec<Said> {
-        let Body::Message(message) = Body::parse(line) else {
-            self.differ("a line that is no message", None, Some(String::from_utf8_lossy(line).into_owned()));
-            return Vec::new();
+        let (kind, message) = (EntryKind::of(line), Body::parse(line));
+        let (params, id) = match &message {
+            Body::Message(message) => (message.params.or(message.result).or(message.error), message.id),
+            Body::OtherJson | Body::Text | Body::Bytes => (None, None),
         };
-        let params = message.params.or(message.result).or(message.error);
-        match (EntryKind::of(line), message.id) {
+        match (kind, id) {
             (EntryKind::Request { method, .. }, Some(id)) => self.request(&method, id, params),
             (EntryKind::Notification { method }, _) => self.notification(&method, params),
             (EntryKind::Response { id }, _) => self.answer(&id, params),
             (EntryKind::Request { .. } | EntryKind::Other, _) => {
-                self.differ("a line that is no message", None, Some(String::from_utf8_lossy(line).into_owned()));
+                self.no_message(line);
                 Vec::new()
             }
         }
@@ -130,6 +139,15 @@ impl Player {
             .collect()
     }
 
+    /// A line that is no message: on the tape or not, nothing is said to it.
+    fn no_message(&mut self, line: &[u8]) {
+        let on_tape = self.unmatched.get_mut(&Sort::Other(line.to_vec())).and_then(VecDeque::pop_front);
+        match on_tape {
+            Some(index) => self.done[index] = true,
+            None => self.differ("a line that is no message", None, Some(String::from_utf8_lossy(line).into_owned())),
+        }
+    }
+
     fn request(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>) -> Vec<Said> {
         let Some(index) = self.matched(method, params, &Sort::Request(method.to_owned())) else {
             return self.refused(method, id, params);
@@ -140,7 +158,7 @@ impl Player {
             Some(answer) => {
                 self.done[answer] = true;
                 match &self.entries[answer].bytes {
-                    Some(bytes) => self.answered(bytes, id, self.entries[answer].end),
+                    Some(bytes) => Player::answered(&mut self.mapping, bytes, id, self.entries[answer].end),
                     None => error(id, &format!("the tape has the answer to {method} only as omitted")),
                 }
             }
@@ -177,25 +195,26 @@ impl Player {
     /// The line of the tape that a client's line is, and remembers how they differ.
     fn matched(&mut self, message: &str, params: Option<&RawValue>, sort: &Sort) -> Option<usize> {
         let sent: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null);
-        let mut closest: Option<(usize, Mapping, Vec<Difference>)> = None;
-        for (place, index) in self.unmatched.get(sort)?.iter().enumerate() {
+        let mut closest: Option<(usize, Mapping, Compared)> = None;
+        for (place, index) in self.unmatched.get(sort)?.iter().enumerate().take(CANDIDATES_MAX) {
             let mut mapping = self.mapping.clone();
             // What is on the tape only as omitted is the same as anything.
-            let found = match &self.entries[*index].bytes {
+            let compared = match &self.entries[*index].bytes {
                 Some(bytes) => mapping.compare(message, &params_of(bytes), &sent),
-                None => Vec::new(),
+                None => Compared::default(),
             };
-            if closest.as_ref().is_none_or(|(_, _, fewest)| found.len() < fewest.len()) {
-                let same = found.is_empty();
-                closest = Some((place, mapping, found));
+            let distance = |compared: &Compared| (compared.differences.len(), compared.learned);
+            if closest.as_ref().is_none_or(|(_, _, best)| distance(&compared) < distance(best)) {
+                let same = distance(&compared) == (0, 0);
+                closest = Some((place, mapping, compared));
                 if same {
                     break;
                 }
             }
         }
-        let (place, mapping, found) = closest?;
-        let accepted = found.is_empty() || self.strictness == Strictness::Lenient;
-        self.differences.extend(found);
+        let (place, mapping, Compared { differences, .. }) = closest?;
+        let accepted = differences.is_empty() || self.strictness == Strictness::Lenient;
+        self.differences.extend(differences);
         if !accepted {
             return None;
         }
@@ -208,7 +227,7 @@ impl Player {
         let sent: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null);
         let again = self.entries.iter().enumerate().find(|(index, entry)| {
             let same_method = entry.from == Side::Client && entry.kind.method() == Some(method);
-            let same = |bytes| self.mapping.clone().compare(method, &params_of(bytes), &sent).is_empty();
+            let same = |bytes| self.mapping.clone().compare(method, &params_of(bytes), &sent).differences.is_empty();
             same_method && self.done[*index] && entry.bytes.as_deref().is_some_and(same)
         });
         if self.strictness == Strictness::Lenient
@@ -216,7 +235,8 @@ impl Player {
             && let Some(answer) = self.linked[index]
             && let Some(bytes) = &self.entries[answer].bytes
         {
-            return vec![Said { bytes: self.answered(bytes, id, self.entries[answer].end), after_us: 0 }];
+            let bytes = Player::answered(&mut self.mapping, bytes, id, self.entries[answer].end);
+            return vec![Said { bytes, after_us: 0 }];
         }
         let known = self.entries.iter().any(|entry| entry.from == Side::Client && entry.kind.method() == Some(method));
         let why = match (self.strictness, known) {
@@ -243,7 +263,7 @@ impl Player {
                 let entry = &self.entries[index];
                 // What the tape has only as omitted cannot be said.
                 if let Some(bytes) = &entry.bytes {
-                    going.push((index, ended(mapped(&self.mapping, bytes), entry.end)));
+                    going.push((index, ended(mapped(&mut self.mapping, bytes), entry.end)));
                 }
             }
         }
@@ -256,8 +276,8 @@ impl Player {
     }
 
     /// An answer of the tape with the client's id.
-    fn answered(&self, bytes: &[u8], id: &RawValue, end: LineEnd) -> Vec<u8> {
-        let mut line = mapped(&self.mapping, bytes);
+    fn answered(mapping: &mut Mapping, bytes: &[u8], id: &RawValue, end: LineEnd) -> Vec<u8> {
+        let mut line = mapped(mapping, bytes);
         let range = match Body::parse(&line) {
             Body::Message(message) => message.id.map(|on_tape| {
                 let from = on_tape.get().as_ptr().addr() - line.as_ptr().addr();
@@ -285,64 +305,85 @@ enum Sort {
     Notification(String),
     /// The answer to the request of this id.
     Response(RpcId),
-    /// No message.
-    Other,
+    /// This line, which is no message.
+    Other(Vec<u8>),
 }
 
 impl Sort {
-    fn of(kind: &EntryKind) -> Sort {
+    fn of(kind: &EntryKind, line: Option<&[u8]>) -> Sort {
         match kind {
             EntryKind::Request { method, .. } => Sort::Request(method.clone()),
             EntryKind::Notification { method } => Sort::Notification(method.clone()),
             EntryKind::Response { id } => Sort::Response(id.clone()),
-            EntryKind::Other => Sort::Other,
+            EntryKind::Other => Sort::Other(line.unwrap_or_default().to_vec()),
         }
     }
 }
 
-/// Links each client's request to its answer, and each line of the server to the client's line that it belongs to.
-fn links(entries: &[Entry]) -> Vec<Option<usize>> {
+/// How the lines of a tape belong together.
+struct Links {
+    /// For a client's request, its answer; for a server's line, the client's line that it belongs to.
+    linked: Vec<Option<usize>>,
+    /// The client's answers to requests that the tape has only as omitted: they will not be asked.
+    never_asked: BTreeSet<usize>,
+}
+
+fn links(entries: &[Entry]) -> Links {
     let mut linked = vec![None; entries.len()];
+    let mut never_asked = BTreeSet::new();
     let mut unanswered: BTreeMap<RpcId, usize> = BTreeMap::new();
-    let mut asked: BTreeMap<RpcId, Option<String>> = BTreeMap::new();
-    let mut last_move: Option<usize> = None;
-    let mut last_move_of: BTreeMap<String, usize> = BTreeMap::new();
+    let mut asked: BTreeMap<RpcId, usize> = BTreeMap::new();
+    let mut moves = Moves::default();
     for (index, entry) in entries.iter().enumerate() {
-        let mut moves = |thread: Option<&String>| {
-            last_move = Some(index);
-            if let Some(thread) = thread {
-                last_move_of.insert(thread.clone(), index);
-            }
-        };
         match (entry.from, &entry.kind) {
             (Side::Client, EntryKind::Request { method, id }) => {
                 unanswered.insert(id.clone(), index);
                 if !only_looks(method) {
-                    moves(entry.thread.as_ref());
+                    moves.by(index, entry.thread.as_ref());
                 }
             }
-            (Side::Client, EntryKind::Response { id }) => moves(asked.remove(id).flatten().as_ref()),
-            (Side::Client, EntryKind::Notification { .. } | EntryKind::Other) => moves(entry.thread.as_ref()),
+            (Side::Client, EntryKind::Response { id }) => match asked.remove(id).map(|request| &entries[request]) {
+                Some(Entry { bytes: None, .. }) => drop(never_asked.insert(index)),
+                request => moves.by(index, request.and_then(|request| request.thread.as_ref())),
+            },
+            (Side::Client, EntryKind::Notification { .. }) => moves.by(index, entry.thread.as_ref()),
+            (Side::Client, EntryKind::Other) => {}
             (Side::Server, EntryKind::Response { id }) => {
                 if let Some(request) = unanswered.remove(id) {
                     linked[request] = Some(index);
                     linked[index] = Some(request);
                     let method = entries[request].kind.method().unwrap_or_default();
                     if let (Some(thread), false) = (&entry.thread, only_looks(method)) {
-                        last_move_of.entry(thread.clone()).or_insert(request);
+                        moves.last_of.entry(thread.clone()).or_insert(request);
                     }
                 }
             }
             (Side::Server, kind) => {
                 if let EntryKind::Request { id, .. } = kind {
-                    asked.insert(id.clone(), entry.thread.clone());
+                    asked.insert(id.clone(), index);
                 }
-                let of_thread = entry.thread.as_ref().and_then(|thread| last_move_of.get(thread).copied());
-                linked[index] = of_thread.or(last_move);
+                let of_thread = entry.thread.as_ref().and_then(|thread| moves.last_of.get(thread).copied());
+                linked[index] = of_thread.or(moves.last);
             }
         }
     }
-    linked
+    Links { linked, never_asked }
+}
+
+/// The client's lines that moved something, up to where a tape was read.
+#[derive(Default)]
+struct Moves {
+    last: Option<usize>,
+    last_of: BTreeMap<String, usize>,
+}
+
+impl Moves {
+    fn by(&mut self, index: usize, thread: Option<&String>) {
+        self.last = Some(index);
+        if let Some(thread) = thread {
+            self.last_of.insert(thread.clone(), index);
+        }
+    }
 }
 
 /// Whether a request only looks at something, by the last word of its method.
@@ -356,9 +397,14 @@ fn params_of(line: &[u8]) -> Value {
     params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null)
 }
 
-fn mapped(mapping: &Mapping, line: &[u8]) -> Vec<u8> {
+/// A line as it is said now; the ids in it that stand for themselves do so from now on.
+fn mapped(mapping: &mut Mapping, line: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(line) {
-        Ok(text) => mapping.applied(text).into_bytes(),
+        Ok(text) => {
+            let said = mapping.applied(text);
+            mapping.hold_ids(&said);
+            said.into_bytes()
+        }
         Err(_) => line.to_vec(),
     }
 }
@@ -505,6 +551,62 @@ mod tests {
         let said = play(&mut player, &[r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"b"}}}"#]);
         assert!(said[0].contains("no initialize like this one"), "{}", said[0]);
         assert_eq!(player.differences()[0].place, "params.clientInfo.name");
+    }
+
+    #[test]
+    fn the_same_is_looked_for_before_what_could_be_taken_for_it() {
+        let tape = tape(&[
+            r#">{"id":0,"method":"fs/read","params":{"path":"/p/a"}}"#,
+            r#"<{"id":0,"result":"A"}"#,
+            r#">{"id":1,"method":"fs/read","params":{"path":"/p/b"}}"#,
+            r#"<{"id":1,"result":"B"}"#,
+        ]);
+        let mut player = Player::new(tape, Strictness::Strict);
+        let said = play(
+            &mut player,
+            &[
+                r#"{"id":0,"method":"fs/read","params":{"path":"/p/b"}}"#,
+                r#"{"id":1,"method":"fs/read","params":{"path":"/p/a"}}"#,
+            ],
+        );
+        assert_eq!(said, [r#"{"id":0,"result":"B"}"#, r#"{"id":1,"result":"A"}"#]);
+    }
+
+    #[test]
+    fn two_threads_are_never_taken_for_each_other() {
+        let thread = |letter: &str| format!("00000000-0000-7000-8000-00000000000{letter}");
+        let start = |id: u32| format!(r#">{{"id":{id},"method":"thread/start","params":{{}}}}"#);
+        let started = |id: u32, of: &str| format!(r#"<{{"id":{id},"result":{{"thread":{{"id":"{}"}}}}}}"#, thread(of));
+        let turn = |id: u32, of: &str| {
+            format!(r#">{{"id":{id},"method":"turn/start","params":{{"threadId":"{}","input":"go"}}}}"#, thread(of))
+        };
+        let note = |of: &str| format!(r#"<{{"method":"note","params":{{"threadId":"{}","i":"{of}"}}}}"#, thread(of));
+        let script =
+            [start(0), started(0, "a"), start(1), started(1, "b"), turn(2, "b"), note("b"), turn(3, "a"), note("a")];
+        let mut player = Player::new(tape(&script.each_ref().map(String::as_str)), Strictness::Strict);
+        let sent = [start(0), start(1), turn(2, "a"), turn(3, "b")];
+        let said = play(&mut player, &sent.each_ref().map(|line| &line[1..]));
+        assert!(said[2].contains(&note("a")[1..]) && !said[2].contains(&note("b")[1..]), "{}", said[2]);
+        assert!(said[3].contains(&note("b")[1..]), "{}", said[3]);
+        assert_eq!(player.differences(), []);
+    }
+
+    #[test]
+    fn lines_that_are_no_messages_and_requests_that_are_not_played_hold_nothing_up() {
+        let mut tape = tape(&[
+            r#">{"method":"initialized"}"#,
+            ">",
+            ">[1]",
+            r#"<{"method":"first"}"#,
+            r#"<{"id":0,"method":"attestation/generate"}"#,
+            r#">{"id":0,"result":{}}"#,
+            r#"<{"method":"second"}"#,
+        ]);
+        tape.entries[4].bytes = None;
+        let mut player = Player::new(tape, Strictness::Strict);
+        let said = play(&mut player, &[r#"{"method":"initialized"}"#, "", "[1]"]);
+        assert_eq!(said, [r#"{"method":"first"} | {"method":"second"}"#, "", ""]);
+        assert_eq!((player.differences(), player.unsent()), (&[][..], vec![]));
     }
 
     #[test]

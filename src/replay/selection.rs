@@ -11,6 +11,7 @@ use crate::wire::{RpcId, Side};
 pub struct Selection {
     thread: Option<String>,
     keeps: Vec<bool>,
+    seen_thread: bool,
     /// Requests that wait for their answers, with their records, by the side that made them.
     by_client: BTreeMap<RpcId, usize>,
     by_server: BTreeMap<RpcId, usize>,
@@ -20,7 +21,13 @@ impl Selection {
     /// Chooses what is of `thread`; of no thread in particular, everything.
     #[must_use]
     pub fn new(thread: Option<String>) -> Selection {
-        Selection { thread, keeps: Vec::new(), by_client: BTreeMap::new(), by_server: BTreeMap::new() }
+        Selection {
+            seen_thread: thread.is_none(),
+            thread,
+            keeps: Vec::new(),
+            by_client: BTreeMap::new(),
+            by_server: BTreeMap::new(),
+        }
     }
 
     /// Looks at the next record.
@@ -36,6 +43,7 @@ impl Selection {
                 (EntryKind::of(line), thread_of(line))
             }
         };
+        self.seen_thread |= thread.as_ref() == Some(wanted);
         let is_other = thread.is_some_and(|thread| thread != *wanted);
         self.keeps[number] = !is_other;
         let (asked_here, asked_there) = match side {
@@ -54,6 +62,12 @@ impl Selection {
             }
             EntryKind::Notification { .. } | EntryKind::Other => {}
         }
+    }
+
+    /// Whether anything was of the thread that was asked for.
+    #[must_use]
+    pub fn has_seen_thread(&self) -> bool {
+        self.seen_thread
     }
 
     /// Whether the record of this number, from 0, was chosen.

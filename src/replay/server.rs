@@ -19,6 +19,10 @@ use crate::wire::LINE_BYTES_MAX;
 /// Client lines that are read ahead of what is said.
 const LINES_AHEAD_MAX: usize = 16;
 
+/// Slowest and fastest pace that is kept, in times of the recording's.
+const TIMES_MIN: f64 = 0.001;
+const TIMES_MAX: f64 = 1_000_000.0;
+
 /// How fast a tape is played.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
@@ -32,11 +36,13 @@ impl std::str::FromStr for Pace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Pace, String> {
-        let times = text.parse::<f64>().ok().filter(|times| times.is_finite() && *times > 0.0);
+        let times = text.parse::<f64>().ok().filter(|times| (TIMES_MIN..=TIMES_MAX).contains(times));
         match (text, times) {
             ("max", _) => Ok(Pace::Max),
             (_, Some(times)) => Ok(Pace::Times(times)),
-            (_, None) => Err(format!("`{text}` is neither `max` nor a number such as 1 or 10")),
+            (_, None) => {
+                Err(format!("`{text}` is neither `max` nor a number from {TIMES_MIN} to {TIMES_MAX}, such as 1 or 10"))
+            }
         }
     }
 }

@@ -96,6 +96,8 @@ pub struct Survey {
     pub generations: u64,
     /// The last run has its end on record.
     pub ended: bool,
+    /// Segments that are missing before the first one that is there.
+    pub segments_missing: u32,
     /// The last record was cut off.
     pub torn: bool,
     /// Lines that could not be written when they passed.
@@ -114,6 +116,13 @@ pub struct Survey {
     pub faults_counted: u64,
 }
 
+/// Whether the rest of a tape can be read too.
+#[derive(PartialEq, Eq)]
+enum Readable {
+    Yes,
+    No,
+}
+
 impl Survey {
     /// Surveys the tape at `path`, a record at a time.
     ///
@@ -126,12 +135,16 @@ impl Survey {
         let mut open = [BTreeMap::new(), BTreeMap::new()];
         loop {
             match reader.step()? {
-                TapeStep::Record { line, bytes } => survey.add(line, bytes, &mut open),
-                TapeStep::Torn => survey.torn = true,
+                TapeStep::Record { line, bytes } => {
+                    if survey.add(line, bytes, &mut open) == Readable::No {
+                        break;
+                    }
+                }
+                TapeStep::Torn => {
+                    survey.torn = true;
+                    break;
+                }
                 TapeStep::End => break,
-            }
-            if survey.torn {
-                break;
             }
         }
         let told =
@@ -145,28 +158,31 @@ impl Survey {
     /// Every record is there, as it was made.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.format.is_some() && !self.torn && self.gap_lines == 0 && self.faults_counted == 0
+        self.format.is_some()
+            && !self.torn
+            && self.segments_missing == 0
+            && self.gap_lines == 0
+            && self.faults_counted == 0
     }
 
     /// `open` are the requests that wait for an answer, by the side that made them.
-    fn add(&mut self, line: u64, bytes: &[u8], open: &mut [BTreeMap<RpcId, String>; 2]) {
+    fn add(&mut self, line: u64, bytes: &[u8], open: &mut [BTreeMap<RpcId, String>; 2]) -> Readable {
         self.records += 1;
         let record = match Record::parse(bytes) {
             Ok(record) => record,
             Err(error) => {
-                self.faults_counted += 1;
-                if self.faults.len() < FAULTS_NAMED_MAX {
-                    self.faults.push(format!("line {line}: {error}"));
-                }
-                return;
+                self.fault(format!("line {line}: {error}"));
+                return if matches!(error, RecordError::Newer(_)) { Readable::No } else { Readable::Yes };
             }
         };
         if self.format.is_none() && !matches!(record, Record::Header(_)) {
-            self.faults_counted += 1;
-            self.faults.push(format!("line {line}: a record before the header"));
+            self.fault(format!("line {line}: a record before the header"));
         }
         match record {
             Record::Header(header) => {
+                if self.format.is_none() {
+                    self.segments_missing = header.segment.saturating_sub(1);
+                }
                 self.format = self.format.max(Some(header.journal));
                 self.generations += u64::from(header.segment == 1 || self.generations == 0);
                 self.ended = false;
@@ -175,6 +191,14 @@ impl Survey {
             Record::Event { event, .. } => self.ended |= event == "generation_ended",
             Record::Line { from: Origin::Shim, .. } => {}
             Record::Line { from: Origin::Side(side), content, .. } => self.add_line(side, &content, open),
+        }
+        Readable::Yes
+    }
+
+    fn fault(&mut self, what: String) {
+        self.faults_counted += 1;
+        if self.faults.len() < FAULTS_NAMED_MAX {
+            self.faults.push(what);
         }
     }
 

@@ -98,7 +98,7 @@ impl TapeReader {
         Ok(TapeReader {
             path: path.to_owned(),
             input: BufReader::with_capacity(READ_BYTES, input),
-            line: 0,
+            line: 1,
             buffer: Vec::new(),
         })
     }
@@ -109,10 +109,13 @@ impl TapeReader {
     ///
     /// [`TapeError::Io`].
     pub fn step(&mut self) -> Result<TapeStep<'_>, TapeError> {
-        self.buffer.clear();
+        // What was cut off at the last look is gone on with: the tape may be written still.
+        if self.buffer.last() == Some(&b'\n') {
+            self.buffer.clear();
+            self.line += 1;
+        }
         let read = self.input.read_until(b'\n', &mut self.buffer);
         read.map_err(|source| TapeError::Io { path: self.path.clone(), source })?;
-        self.line += 1;
         Ok(match self.buffer.split_last() {
             None => TapeStep::End,
             Some((b'\n', bytes)) => TapeStep::Record { line: self.line, bytes },

@@ -114,7 +114,7 @@ mod tests {
         let place = Place { cwd: "/a".to_owned(), codex_home: "/c".to_owned(), server: vec!["codex".to_owned()] };
         let open = |name: &str| {
             let name = name.parse().expect("BUG: a test names a session well");
-            Session::open(home.path(), Some(&name), &place).expect("BUG: the folder is ours")
+            Session::open(home.path(), Some(&name), &place, uuid::Uuid::now_v7()).expect("BUG: the folder is ours")
         };
         let first = open("first");
         drop(open("second"));

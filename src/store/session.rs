@@ -114,22 +114,31 @@ impl Holder {
 
 impl Session {
     /// Opens the session called `wanted`, else the one that last ran at `place`, else a new one, and takes its lock. A
-    /// name whose lock is held becomes `NAME.2`, `NAME.3`, …; a session that was found by its place, a new one.
+    /// name whose lock is held becomes `NAME.2`, `NAME.3`, …; a session that was found by its place, a new one. A new one
+    /// is called `fresh_id`, so that a start that tries again does not leave a folder a try.
     ///
     /// # Errors
     ///
     /// [`StoreError`]; nothing is held then.
-    pub fn open(home: &Path, wanted: Option<&SessionName>, place: &Place) -> Result<Session, StoreError> {
+    pub fn open(
+        home: &Path,
+        wanted: Option<&SessionName>,
+        place: &Place,
+        fresh_id: Uuid,
+    ) -> Result<Session, StoreError> {
         make_dir(home)?;
         let sessions = home.join("sessions");
         make_dir(&sessions)?;
         let places = Places(home.join("places"));
         let session = match wanted {
             Some(name) => Session::named(&sessions, name)?,
-            None => Session::of_place(&sessions, &places, place)?,
+            None => Session::of_place(&sessions, &places, place, fresh_id)?,
         };
         session.sign(place)?;
-        places.remember(place, &session.id)?;
+        // Only an index: without it the next start at this place begins a new session.
+        if let Err(error) = places.remember(place, &session.id) {
+            tracing::warn!(%error, "remember where this session runs");
+        }
         Ok(session)
     }
 
@@ -157,15 +166,17 @@ impl Session {
         Err(StoreError::AllTaken(name.clone()))
     }
 
-    fn of_place(sessions: &Path, places: &Places, place: &Place) -> Result<Session, StoreError> {
+    fn of_place(sessions: &Path, places: &Places, place: &Place, fresh_id: Uuid) -> Result<Session, StoreError> {
         if let Some(id) = places.last_at(sessions, place)
             && let Some(session) = Session::try_hold(sessions, id)?
         {
             return Ok(session);
         }
+        let mut id = fresh_id;
         loop {
-            if let Some(session) = Session::try_hold(sessions, Uuid::now_v7().to_string())? {
-                return Ok(session);
+            match Session::try_hold(sessions, id.to_string())? {
+                Some(session) => return Ok(session),
+                None => id = Uuid::now_v7(),
             }
         }
     }
@@ -279,7 +290,7 @@ mod tests {
 
     fn open(home: &Path, wanted: Option<&str>, cwd: &str) -> Session {
         let wanted = wanted.map(|name| name.parse().expect("BUG: a test names a session well"));
-        Session::open(home, wanted.as_ref(), &place(cwd)).expect("BUG: the folder is ours")
+        Session::open(home, wanted.as_ref(), &place(cwd), Uuid::now_v7()).expect("BUG: the folder is ours")
     }
 
     #[test]
@@ -318,6 +329,28 @@ mod tests {
     }
 
     #[test]
+    fn an_index_of_places_that_cannot_be_written_costs_only_the_index() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        std::fs::write(home.path().join("places"), "in the way").expect("write");
+        let first = open(home.path(), None, "/a").id;
+        assert_ne!(open(home.path(), None, "/a").id, first);
+    }
+
+    #[test]
+    fn a_start_that_tries_again_uses_the_same_folder() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        let fresh_id = Uuid::now_v7();
+        let journal = home.path().join("sessions").join(fresh_id.to_string()).join("journal");
+        std::fs::create_dir_all(journal.parent().expect("it has one")).expect("mkdir");
+        std::fs::write(&journal, "in the way").expect("write");
+        let open = || Session::open(home.path(), None, &place("/a"), fresh_id);
+        assert!(open().is_err() && open().is_err());
+        std::fs::remove_file(&journal).expect("remove");
+        assert_eq!(open().expect("nothing is in the way").id, fresh_id.to_string());
+        assert_eq!(std::fs::read_dir(home.path().join("sessions")).expect("it can be read").count(), 1);
+    }
+
+    #[test]
     fn everything_is_ours_alone() {
         let parent = tempfile::tempdir().expect("BUG: a temporary folder");
         let home = parent.path().join("deep/home");
@@ -342,7 +375,8 @@ mod tests {
     #[test]
     fn a_home_that_is_a_file_is_an_error_that_names_it() {
         let file = tempfile::NamedTempFile::new().expect("BUG: a temporary file");
-        let error = Session::open(&file.path().join("home"), None, &place("/a")).expect_err("a file is no folder");
+        let error = Session::open(&file.path().join("home"), None, &place("/a"), Uuid::now_v7())
+            .expect_err("a file is no folder");
         assert!(error.to_string().contains("home: Not a directory"), "{error}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use crate::support::eventually;
 use crate::support::shim::Home;
 
 #[test]
@@ -26,4 +27,23 @@ fn the_demo_shows_what_it_promises_and_leaves_nothing_behind() {
     }
     assert_eq!(std::fs::read_dir(&temporary).expect("it can be read").count(), 0);
     assert!(home.sessions().is_empty());
+}
+
+#[test]
+fn a_demo_that_is_interrupted_leaves_nothing_behind_either() {
+    let home = Home::new();
+    let temporary = home.beside().join("tmp");
+    std::fs::create_dir(&temporary).expect("a folder");
+    let mut command = home.shim(&["demo"]);
+    let mut demo = command.env("TMPDIR", &temporary).stdin(Stdio::null()).spawn().expect("the shim starts");
+    let files = || std::fs::read_dir(&temporary).expect("it can be read").count();
+    eventually("the demo's folder", || (files() > 0).then_some(()));
+    let pid = rustix::process::Pid::from_child(&demo);
+    // Once it has said something it listens.
+    let mut said = [0; 1];
+    std::io::Read::read_exact(demo.stdout.as_mut().expect("stdout is piped"), &mut said).expect("it begins");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let status = demo.wait_with_output().expect("it ends").status;
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(files(), 0);
 }

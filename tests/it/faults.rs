@@ -154,6 +154,7 @@ fn a_session_that_cannot_be_opened_is_tried_again_and_its_journal_begins_with_th
     let journal = home.journal();
     assert!(journal.texts[1].contains("\"gap\":{\"lines\":"), "{:?}", &journal.texts[..2]);
     assert_eq!(journal.event_names(), ["generation_started", "generation_ended"]);
+    assert_eq!(home.sessions().len(), 1);
     assert!(journal.gaps[0].0 >= 2 && journal.client.len() + journal.server.len() > 0);
 }
 

@@ -2,7 +2,9 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdin, Command};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -11,6 +13,20 @@ use super::{Outcome, line_of, write_line};
 
 /// How long the client waits for anything.
 const PATIENCE: Duration = Duration::from_secs(8);
+
+/// How often a wait looks whether it is to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// SIGINT or SIGTERM has come: what was begun is to be removed.
+static TOLD_TO_END: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Lets a wait end, and not the process, when the user has seen enough.
+pub(super) fn listen_for_the_end() -> std::io::Result<()> {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&TOLD_TO_END))?;
+    }
+    Ok(())
+}
 
 /// Lines that were read and not looked at yet.
 const LINES_AHEAD_MAX: usize = 1_024;
@@ -100,7 +116,17 @@ impl Client {
     }
 
     fn next(&mut self) -> Outcome<String> {
-        self.lines.recv_timeout(PATIENCE).map_err(|_| "nothing came back from the relay".to_owned())
+        let began = Instant::now();
+        loop {
+            match self.lines.recv_timeout(LOOK_EVERY) {
+                Ok(line) => return Ok(line),
+                Err(_) if TOLD_TO_END.load(Ordering::Relaxed) => return Err("interrupted".to_owned()),
+                Err(RecvTimeoutError::Timeout) if began.elapsed() < PATIENCE => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return Err("nothing came back from the relay".to_owned());
+                }
+            }
+        }
     }
 
     fn write(&mut self, line: &str) -> Outcome<()> {

@@ -6,6 +6,8 @@
 mod client;
 mod screen;
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -37,6 +39,10 @@ type Outcome<T> = Result<T, String>;
 /// Shows the demo.
 pub(super) fn run(environment: &Environment) -> i32 {
     let mut stage = Stage::of_stdout(environment);
+    if let Err(error) = client::listen_for_the_end() {
+        say(&format!("demo: listen for signals: {error}"));
+        return FAILED;
+    }
     let shown = Folder::new().and_then(|folder| show(&folder, &mut stage));
     match shown {
         Ok(()) => 0,
@@ -71,11 +77,14 @@ struct Folder {
 impl Folder {
     fn new() -> Outcome<Folder> {
         let shim = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
-        let dir = std::env::temp_dir().join(format!("codex-shim-demo-{}", uuid::Uuid::now_v7()));
+        // Short, since the path of a socket may not be long.
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        let dir = std::env::temp_dir().join(format!("codex-shim-{}", &id[24..]));
         let failed = |error| format!("create {}: {error}", dir.display());
         std::fs::create_dir(&dir).map_err(failed)?;
         let folder = Folder { shim, tape: dir.join("tape.jsonl"), dir: dir.clone() };
         std::fs::write(&folder.tape, TAPE).map_err(failed)?;
+        DirBuilder::new().mode(0o700).create(folder.dir.join("run")).map_err(failed)?;
         Ok(folder)
     }
 
@@ -86,6 +95,8 @@ impl Folder {
             command.env_remove(variable);
         }
         command.env("CODEX_SHIM_HOME", self.dir.join(name)).current_dir(&self.dir);
+        // Where a socket goes whose path would be too long: what is killed leaves it behind.
+        command.env("XDG_RUNTIME_DIR", self.dir.join("run")).stderr(Stdio::null());
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
