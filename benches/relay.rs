@@ -14,6 +14,7 @@
 mod support;
 
 use std::io::{Read as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use support::{Process, Sample, Subject, Sum, Table, median, on_one_core, percentile};
@@ -38,6 +39,9 @@ fn main() {
     let mut table = Table::new();
     if wanted("ping") {
         pings(&mut table);
+    }
+    if wanted("socket") {
+        with_reader(&mut table);
     }
     if wanted("storm") {
         storm(&mut table, "storm of 200-byte lines, a write each", 200, SMALL_LINES, "line", Subject::Cat, 0.7);
@@ -83,8 +87,40 @@ fn pings(table: &mut Table) {
     }
 }
 
+/// Round trips while somebody asks at the control socket without a pause, and while nobody does.
+fn with_reader(table: &mut Table) {
+    let mut p50s = [const { Vec::new() }; 2];
+    for _ in 0..ROUNDS {
+        p50s[0].push(percentile(&mut ping(Subject::Shim), 50));
+        let process = Subject::Shim.start(&["echo"]);
+        let session = process.session_dir();
+        let asking = AtomicBool::new(true);
+        let mut asked = 0u64;
+        let mut times = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut answers = 0u64;
+                while asking.load(Ordering::Relaxed) {
+                    answers += u64::from(codex_shim::control::client::get(&session, "/sessions/self").is_ok());
+                }
+                answers
+            });
+            let times = ping_through(Subject::Shim, process);
+            asking.store(false, Ordering::Relaxed);
+            asked += reader.join().unwrap();
+            times
+        });
+        assert!(asked > 0, "nobody was answered");
+        p50s[1].push(percentile(&mut times, 50));
+    }
+    let [alone, asked] = p50s.map(|times| median(&times));
+    table.pair("round trip, nobody (first) and somebody asking at the socket", alone, asked, f64::INFINITY);
+}
+
 fn ping(subject: Subject) -> Vec<Duration> {
-    let mut process = subject.start(&["echo"]);
+    ping_through(subject, subject.start(&["echo"]))
+}
+
+fn ping_through(subject: Subject, mut process: Process) -> Vec<Duration> {
     let line = support::line(PING_BYTES);
     let mut answer = vec![0; PING_BYTES];
     let mut times = Vec::with_capacity(PINGS);

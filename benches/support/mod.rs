@@ -68,19 +68,31 @@ pub struct Process {
     child: Child,
     pub stdin: ChildStdin,
     pub stdout: ChildStdout,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Process {
     fn start(mut command: Command, dir: tempfile::TempDir) -> Process {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Process { child, stdin, stdout, _dir: dir }
+        Process { child, stdin, stdout, dir }
     }
 
     /// Waits for the line that every server but the echo begins with.
     pub fn ready(&mut self) {
         self.stdout.read_exact(&mut [0; 6]).unwrap();
+    }
+
+    /// The folder of the shim's session, once its socket is there.
+    pub fn session_dir(&self) -> PathBuf {
+        loop {
+            let sessions = std::fs::read_dir(self.dir.path().join("home/sessions"));
+            let first = sessions.ok().and_then(|mut sessions| sessions.next()?.ok());
+            match first {
+                Some(session) if session.path().join("control.sock").exists() => return session.path(),
+                Some(_) | None => std::thread::yield_now(),
+            }
+        }
     }
 
     /// Reads up to a line that is an answer.
@@ -95,7 +107,7 @@ impl Process {
     }
 
     pub fn end(self) {
-        let Process { mut child, stdin, stdout, _dir } = self;
+        let Process { mut child, stdin, stdout, dir: _dir } = self;
         drop((stdin, stdout));
         child.wait().unwrap();
     }
@@ -255,7 +267,7 @@ impl Table {
         let ratio = shim.as_secs_f64() / direct.as_secs_f64();
         let [direct, shim] = [direct, shim].map(|time| format!("{:.1} µs", time.as_secs_f64() * 1e6));
         let none = || "-".to_owned();
-        let target = format!("<= {ratio_max} x Direct");
+        let target = if ratio_max.is_finite() { format!("<= {ratio_max} x first") } else { none() };
         self.0.push([name.to_owned(), direct, none(), none(), shim, format!("{ratio:.2}"), target]);
     }
 
