@@ -16,10 +16,12 @@ mod routes;
 mod server;
 mod socket;
 mod stall;
+mod subject;
 
 pub use document::{
     Activity, ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument,
 };
 pub use published::{Passed, Published};
-pub use server::{Subject, start};
+pub use server::start;
 pub use socket::{SOCKET_FILE, SocketError, SocketFiles, resolve};
+pub use subject::Subject;

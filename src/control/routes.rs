@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::body::{self, BODY_BYTES_MAX, BodyError};
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::published::Published;
-use super::server::Subject;
+use super::subject::Subject;
 
 /// What the routes answer from.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use super::published::Published;
 use super::routes::{self, Known};
 use super::socket::{self, Bound, SocketError, SocketFiles};
 use super::stall::Unstalled;
+use super::subject::Subject;
 
 /// Connections that are served at once; more wait in the socket's own queue.
 const CONNECTIONS_MAX: usize = 64;
@@ -34,25 +35,6 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// Stack of the thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;
-
-/// The relay that is told of.
-#[derive(Debug)]
-pub struct Subject {
-    /// The session's id.
-    pub session_id: String,
-    /// Its folder, whose lock we hold.
-    pub session_dir: PathBuf,
-    /// Its journal's folder.
-    pub journal_dir: PathBuf,
-    /// The run of the child.
-    pub generation: String,
-    /// The child's process id.
-    pub child_pid: u32,
-    /// When the relay started.
-    pub started_at: SystemTime,
-    /// Where the user's sockets belong, as far as that is known.
-    pub runtime_dir: Option<PathBuf>,
-}
 
 /// Binds the socket, and has a thread of its own answer there to the end of the process. `say_fault` is called on that
 /// thread at most once, where it cannot.

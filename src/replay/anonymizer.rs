@@ -321,7 +321,7 @@ mod tests {
 
     fn check(record: &str, expect: &str) {
         let machine = Machine {
-            cwd: "/srv/secret/work".to_owned(),
+            cwd: "/srv/secret/site".to_owned(),
             codex: "/opt/x/codex".to_owned(),
             home: Some("/var/ann".to_owned()),
             shim_home: Some("/var/ann/state".to_owned()),
@@ -337,8 +337,8 @@ mod tests {
     #[test]
     fn paths_and_names() {
         check(
-            r#"{"cwd":"/srv/secret/work","x":["/srv/secret/work/a.rs","cd /srv/secret/workshop","/var/ann/.x","taproot"]}"#,
-            r#"{"cwd":"/home/user/project","x":["/home/user/project/a.rs","cd /srv/secret/workshop","/home/user/.x","taproot"]}"#,
+            r#"{"cwd":"/srv/secret/site","x":["/srv/secret/site/a.rs","cd /srv/secret/siteshop","/var/ann/.x","taproot"]}"#,
+            r#"{"cwd":"/home/user/project","x":["/home/user/project/a.rs","cd /srv/secret/siteshop","/home/user/.x","taproot"]}"#,
         );
         check(r#"{"a":"on build-7: \"/home/ann/x\" \u00e4"}"#, r#"{"a":"on host: \"/home/user/x\" ä"}"#);
         check(
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn the_shim_s_own_names_go_too() {
         check(
-            r#"{"journal":1,"session":"mine","generation":"6b021f52d70f","cwd":"/srv/secret/work"}"#,
+            r#"{"journal":1,"session":"mine","generation":"6b021f52d70f","cwd":"/srv/secret/site"}"#,
             r#"{"journal":1,"session":"tape","generation":"000000000001","cwd":"/home/user/project"}"#,
         );
         check(
@@ -383,9 +383,9 @@ mod tests {
 
     #[test]
     fn names_of_members_and_bytes_are_mapped_and_look_alikes_are_not() {
-        check(r#"{"projects":{"/srv/secret/work":{}}}"#, r#"{"projects":{"/home/user/project":{}}}"#);
+        check(r#"{"projects":{"/srv/secret/site":{}}}"#, r#"{"projects":{"/home/user/project":{}}}"#);
         check(
-            r#"{"a":"in /srv/secret/work. Done in /var/ann."}"#,
+            r#"{"a":"in /srv/secret/site. Done in /var/ann."}"#,
             r#"{"a":"in /home/user/project. Done in /home/user."}"#,
         );
         check(
@@ -398,7 +398,7 @@ mod tests {
         );
         let base64 = |bytes: &[u8]| BASE64_STANDARD.encode(bytes);
         check(
-            &format!(r#"{{"at":1,"from":"client","base64":"{}"}}"#, base64(b"\xff /srv/secret/work")),
+            &format!(r#"{{"at":1,"from":"client","base64":"{}"}}"#, base64(b"\xff /srv/secret/site")),
             &format!(r#"{{"at":1,"from":"client","base64":"{}"}}"#, base64(b"\xff /home/user/project")),
         );
     }

@@ -307,8 +307,8 @@ mod tests {
     #[test]
     fn a_tool_that_looks_at_a_lock_does_not_turn_a_start_away() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
-        drop(open(home.path(), Some("work"), "/a"));
-        let lock = || File::open(home.path().join("sessions/work/lock")).expect("it is there");
+        drop(open(home.path(), Some("desk"), "/a"));
+        let lock = || File::open(home.path().join("sessions/desk/lock")).expect("it is there");
         let mut looking = vec![lock(), lock()];
         looking.iter().for_each(|tool| tool.try_lock_shared().expect("nobody holds it"));
         let starting = lock();

@@ -207,3 +207,31 @@ fn a_child_that_floods_stderr_is_not_our_concern() {
     let flooded = || std::fs::metadata(home.beside().join("stderr")).is_ok_and(|file| file.len() == 3_000_000);
     eventually("the child's stderr", || flooded().then_some(()));
 }
+
+#[test]
+fn a_journal_over_its_bound_loses_its_oldest_segment_and_nothing_else() {
+    const LINES_BIG: usize = 5_000;
+    let home = Home::new();
+    let mut command = home.shim(&["run", "--session", "s", "--", "cat"]);
+    let mut relay = command.env("CODEX_SHIM_JOURNAL_BYTES_MAX", "1MiB").spawn().expect("the shim starts");
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    let mut stdout = relay.stdout.take().expect("stdout is piped");
+    let line = format!("\"{}\"\n", "z".repeat(8_000)).into_bytes();
+    // 80 MB both ways: the first segment is full, the second one begun.
+    let mut back = vec![0; line.len() * LINES_BIG];
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..LINES_BIG).for_each(|_| stdin.write_all(&line).expect("the relay reads")));
+        stdout.read_exact(&mut back).expect("the lines come back");
+    });
+    let segments = || {
+        let names = std::fs::read_dir(home.path().join("sessions/s/journal")).expect("it can be read");
+        let mut names: Vec<String> =
+            names.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
+        names.sort();
+        names
+    };
+    eventually("the bound", || segments().first().is_some_and(|name| name.ends_with("-002.jsonl")).then_some(()));
+    drop(stdin);
+    assert!(relay.wait().expect("the shim ends").success());
+    assert_eq!(segments().len(), 1);
+}

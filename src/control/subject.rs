@@ -1,0 +1,23 @@
+//! What is told of at a socket, as far as it does not change.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+/// The relay that is told of.
+#[derive(Debug)]
+pub struct Subject {
+    /// The session's id.
+    pub session_id: String,
+    /// Its folder, whose lock we hold.
+    pub session_dir: PathBuf,
+    /// Its journal's folder.
+    pub journal_dir: PathBuf,
+    /// The run of the child.
+    pub generation: String,
+    /// The child's process id.
+    pub child_pid: u32,
+    /// When the relay started.
+    pub started_at: SystemTime,
+    /// Where the user's sockets belong, as far as that is known.
+    pub runtime_dir: Option<PathBuf>,
+}
