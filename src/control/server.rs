@@ -1,9 +1,8 @@
 //! The thread that listens: who is let in, how many at once, and how long each may take.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
