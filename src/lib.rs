@@ -22,7 +22,7 @@
 //!    clock, file or socket and never waits. For what one read brought, every `Record` is carried out before any
 //!    `Forward`: that is the durability policy, and it stands in one place, `relay::event_loop`.
 //! 4. **The relay waits for nobody.** One thread owns both directions, the engine and the journal's writing end. Its
-//!    reads and writes never block; a direction whose reader is slow stops alone, as a pipe would.
+//!    reads and writes of pipes and sockets never block; a direction whose reader is slow stops alone, as a pipe would.
 //! 5. **Fail open, out loud.** A fault of ours (a folder that cannot be written, a full disk) is a state in which the
 //!    relay goes on; it is said once on stderr, and the journal marks the gap as soon as it can.
 //!

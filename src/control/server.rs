@@ -29,7 +29,8 @@ const WRITE_STALL_MAX: Duration = Duration::from_secs(30);
 /// Longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// How long to leave a socket alone that could not accept.
+/// How long to leave a socket alone that could not accept. There is nothing to wait for: with no file descriptor left,
+/// say, a connection still waits and the socket stays ready, so that without a pause this would only spin.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// Stack of the thread, in bytes.

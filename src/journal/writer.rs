@@ -217,6 +217,12 @@ impl Writer {
         self.reopen_at = Duration::ZERO;
     }
 
+    /// Whether everything that was committed is on record, or marked as a gap.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.missed.is_none()
+    }
+
     /// What has been done so far.
     #[must_use]
     pub fn tally(&self) -> Tally {

@@ -268,6 +268,9 @@ impl Relay {
     fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
         for effect in effects.drain(..) {
             match effect {
+                Effect::Note(note @ Note::GenerationEnded { .. }) => {
+                    self.recorder.last_note(&note, self.clock.now(), &mut self.notices);
+                }
                 Effect::Note(note) => {
                     publish(&self.published, &note);
                     self.recorder.note(note, self.clock.now(), &mut self.notices);

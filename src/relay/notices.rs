@@ -1,4 +1,5 @@
-//! What the user must know: one line on stderr, once, and never at the cost of a wait. `status` tells it from then on.
+//! What the user must know: one line on stderr, once, and on a pipe or a socket never at the cost of a wait. `status`
+//! tells it from then on.
 
 use std::sync::Arc;
 

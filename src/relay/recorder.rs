@@ -156,7 +156,7 @@ impl Recorder {
     /// A recorder that has tried to open its session.
     pub(super) fn open(opening: Opening, published: Arc<Published>, notices: &Notices) -> Recorder {
         let opened = opening.open(&published, notices).map_err(|error| {
-            notices.say(&format!("{error}; relaying goes on, nothing is recorded until it works"));
+            notices.say(&format!("{error}; relaying goes on, without a session until it works"));
             Closed { lines: 0, notes: Vec::new(), reason: error.to_string(), retry_at: REOPEN_AFTER }
         });
         let (state, socket_files) = match opened {
@@ -202,12 +202,11 @@ impl Recorder {
 
     /// Appends a batch.
     pub(super) fn commit(&mut self, batch: Batch<'_>, notices: &mut Notices) {
-        if let State::Open(writer) = &mut self.state {
-            if let Err(error) = writer.commit(batch) {
-                notices.journal_failed(&error);
-            }
-            self.published.journal(writer.tally());
+        let State::Open(writer) = &mut self.state else { return };
+        if let Err(error) = writer.commit(batch) {
+            notices.journal_failed(&error);
         }
+        self.published.journal(writer.tally());
     }
 
     /// A line has passed for which there was no batch.
@@ -228,15 +227,26 @@ impl Recorder {
 
     /// Puts something that we did or learned on record, by itself.
     pub(super) fn note(&mut self, note: Note, now: Now, notices: &mut Notices) {
-        if matches!(note, Note::GenerationEnded { .. }) {
-            self.try_at_once();
-        }
         match self.batch(now, notices) {
             Some(mut batch) => {
                 batch.push_note(&note);
                 self.commit(batch, notices);
             }
             None => self.miss_note(note),
+        }
+    }
+
+    /// Puts the last note on record. There is no commit after it that could make good what it fails to write, so it is
+    /// tried in a segment of its own where the one at hand does not take it.
+    pub(super) fn last_note(&mut self, note: &Note, now: Now, notices: &mut Notices) {
+        for _ in 0..2 {
+            self.try_at_once();
+            let Some(mut batch) = self.batch(now, notices) else { return };
+            batch.push_note(note);
+            self.commit(batch, notices);
+            if matches!(&self.state, State::Open(writer) if writer.is_whole()) {
+                return;
+            }
         }
     }
 

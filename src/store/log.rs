@@ -26,6 +26,8 @@ pub fn open_log(dir: &Path) -> io::Result<()> {
         .with_ansi(false)
         .with_target(false)
         .with_max_level(tracing::Level::INFO)
+        // A log that cannot be written is no reason to write to the user's stderr.
+        .log_internal_errors(false)
         .finish();
     let _ = tracing::subscriber::set_global_default(subscriber);
     Ok(())

@@ -31,7 +31,8 @@ const LOCK_BYTES_MAX: u64 = 64 << 10;
 /// How often a start tries again to take a lock that tools look at.
 const LOOKED_AT_TRIES_MAX: u32 = 100;
 
-/// How long it lets them look, in between.
+/// How long it lets them look, in between. The condition itself cannot be waited for within a limit: `flock` either fails
+/// at once or waits without one, and a tool that was stopped while it looks would then hold up the start for good.
 const LOOKED_AT_WAIT: Duration = Duration::from_millis(1);
 
 /// What a session is found again by: where it ran, and what.

@@ -62,6 +62,29 @@ fn a_file_that_may_not_grow_is_a_gap_and_the_next_segment_goes_on() {
 }
 
 #[test]
+fn whichever_record_meets_the_limit_the_end_is_on_record_and_stderr_is_ours() {
+    // A segment of 1 KiB takes its header and little more. As the line grows, another record is the one too many: in some
+    // of these runs it is the last.
+    for fill in (1..=400).step_by(40) {
+        let home = Home::new();
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 2; exec \"$0\" run --session s -- cat", SHIM]);
+        home.adopt(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // The log is over the limit already: what cannot be logged is no reason to write to the user's stderr.
+        std::fs::create_dir_all(home.path().join("sessions/s")).expect("a folder");
+        std::fs::write(home.path().join("sessions/s/shim.log"), [b'.'; 2_000]).expect("a file");
+        let line = format!("\"{}\"\n", "z".repeat(fill));
+        let output = pass(command.spawn().expect("the shim starts"), line.as_bytes());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.lines().all(|line| line.starts_with("codex-shim: ")), "{fill}: {stderr}");
+        let journal = home.journal();
+        let missing: u64 = journal.gaps.iter().map(|(lines, _)| lines).sum();
+        assert_eq!(journal.client.len() + journal.server.len() + missing as usize, 2, "{fill}");
+        assert_eq!(journal.event_names().last(), Some(&"generation_ended"), "{fill}: {:?}", journal.texts);
+    }
+}
+
+#[test]
 fn the_limit_on_files_is_ours_and_its_signal_is_not_the_child_s() {
     let home = Home::new();
     let mut command = Command::new("sh");
