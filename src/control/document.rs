@@ -25,7 +25,7 @@ pub struct SessionDocument {
     pub threads: Vec<serde_json::Value>,
     /// Requests that wait for a human. 0 until there is a ledger.
     pub pending_requests: u64,
-    /// Commands that wait for the next turn. 0 until there is a context buffer.
+    /// Commands of the user that wait to be shown to the model, or are on their way to it.
     pub context_waiting: u64,
     /// The journal.
     pub journal: JournalDocument,

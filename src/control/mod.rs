@@ -10,6 +10,7 @@
 
 mod body;
 pub mod client;
+mod context;
 mod document;
 mod published;
 mod routes;
@@ -18,6 +19,7 @@ mod socket;
 mod stall;
 mod subject;
 
+pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
 pub use document::{
     Activity, ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument,
 };

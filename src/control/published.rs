@@ -27,6 +27,7 @@ pub struct Published {
     appended_bytes: Counter,
     gaps: Counter,
     missed_lines: Counter,
+    context_waiting: Counter,
     child_ended: AtomicBool,
     rare: Mutex<Rare>,
 }
@@ -97,6 +98,11 @@ impl Published {
         self.missed_lines.set(tally.missed_lines);
     }
 
+    /// So many commands of the user wait to be shown to the model.
+    pub fn context_waiting(&self, commands: u64) {
+        self.context_waiting.set(commands);
+    }
+
     /// The child has ended.
     pub fn child_ended(&self) {
         self.child_ended.store(true, Ordering::Relaxed);
@@ -129,6 +135,10 @@ impl Published {
 
     pub(super) fn activity(&self) -> Activity {
         if self.child_ended.load(Ordering::Relaxed) { Activity::Stopped } else { Activity::Idle }
+    }
+
+    pub(super) fn waiting(&self) -> u64 {
+        self.context_waiting.get()
     }
 
     pub(super) fn child(&self, pid: u32) -> ChildDocument {

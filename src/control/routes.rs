@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -14,15 +14,18 @@ use axum::routing::get;
 use serde::Serialize;
 
 use super::body::{self, BODY_BYTES_MAX, BodyError};
+use super::context;
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::published::Published;
 use super::subject::Subject;
+use crate::store::{Ledger, LedgerError};
 
 /// What the routes answer from.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) subject: Subject,
     pub(super) published: Arc<Published>,
+    pub(super) ledger: Option<Ledger>,
     /// Where the socket really is.
     pub(super) socket: PathBuf,
 }
@@ -32,6 +35,8 @@ pub(super) fn router(known: Known) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/sessions/{id}", get(session))
+        .route("/sessions/{id}/context", get(context::show).post(context::push).delete(context::clear))
+        .route("/sessions/{id}/context/deliveries", get(context::deliveries))
         .fallback(|| async { Refusal::NotFound })
         .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
         .layer(middleware::from_fn(admit))
@@ -39,13 +44,18 @@ pub(super) fn router(known: Known) -> Router {
 }
 
 /// Why a request is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
     NotFound,
     SessionNotFound,
     MethodNotAllowed,
     Origin,
     Body(BodyError),
+    /// The body is no JSON, or not what goes there.
+    Unreadable(String),
+    /// Something in it cannot be.
+    Impossible(String),
+    Ledger(LedgerError),
 }
 
 #[derive(Serialize)]
@@ -60,19 +70,28 @@ struct Detail {
 }
 
 impl Refusal {
-    fn status(self) -> StatusCode {
+    fn status(&self) -> StatusCode {
         match self {
             Refusal::NotFound | Refusal::SessionNotFound => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Origin => StatusCode::FORBIDDEN,
             Refusal::Body(BodyError::TooBig) => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Body(BodyError::TooSlow) => StatusCode::REQUEST_TIMEOUT,
-            Refusal::Body(BodyError::Broken) => StatusCode::BAD_REQUEST,
+            Refusal::Body(BodyError::Broken) | Refusal::Unreadable(_) | Refusal::Impossible(_) => {
+                StatusCode::BAD_REQUEST
+            }
+            Refusal::Ledger(LedgerError::ThreadNotFound(_)) => StatusCode::NOT_FOUND,
+            Refusal::Ledger(LedgerError::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
-    fn detail(self) -> Detail {
+    fn detail(&self) -> Detail {
+        let told = |error_code, message: &dyn std::fmt::Display| Detail { error_code, message: message.to_string() };
         let (error_code, message) = match self {
+            Refusal::Unreadable(why) => return told("invalid_body", why),
+            Refusal::Impossible(why) => return told("invalid_command", why),
+            Refusal::Ledger(error @ LedgerError::ThreadNotFound(_)) => return told("thread_not_found", error),
+            Refusal::Ledger(error @ LedgerError::Unavailable(_)) => return told("ledger_unavailable", error),
             Refusal::NotFound => ("not_found", "there is no such path; docs/control.md lists those that there are"),
             Refusal::SessionNotFound => {
                 ("session_not_found", "another session runs here; ask for its id, or for `self`")
@@ -82,8 +101,7 @@ impl Refusal {
             }
             Refusal::Origin => ("origin_refused", "a request with an `Origin` comes from a browser and is not served"),
             Refusal::Body(BodyError::TooBig) => {
-                let message = format!("a body has at most {BODY_BYTES_MAX} bytes");
-                return Detail { error_code: "body_too_large", message };
+                return told("body_too_large", &format_args!("a body has at most {BODY_BYTES_MAX} bytes"));
             }
             Refusal::Body(BodyError::TooSlow) => ("body_timeout", "the body did not come in time"),
             Refusal::Body(BodyError::Broken) => ("body_broken", "the body broke off, or is none as HTTP has them"),
@@ -98,7 +116,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-fn json(status: StatusCode, document: &impl Serialize) -> Response {
+pub(super) fn json(status: StatusCode, document: &impl Serialize) -> Response {
     let mut text = serde_json::to_vec(document).expect("BUG: plain data is JSON");
     text.push(b'\n');
     let kind = HeaderValue::from_static("application/json");
@@ -128,10 +146,21 @@ async fn healthz() -> Response {
     json(StatusCode::OK, &Health { status: "ok" })
 }
 
-async fn session(State(known): State<Arc<Known>>, id: Result<Path<String>, PathRejection>) -> Response {
-    match id {
-        Ok(Path(id)) if known.answers_to(&id) => json(StatusCode::OK, &known.document()),
-        Ok(_) | Err(_) => Refusal::SessionNotFound.into_response(),
+async fn session(State(known): State<Arc<Known>>, _: ThisSession) -> Response {
+    json(StatusCode::OK, &known.document())
+}
+
+/// Lets only those requests through to a route whose path names the session that runs here.
+pub(super) struct ThisSession;
+
+impl FromRequestParts<Arc<Known>> for ThisSession {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, known: &Arc<Known>) -> Result<ThisSession, Refusal> {
+        match Path::<String>::from_request_parts(parts, known).await {
+            Ok(Path(id)) if known.answers_to(&id) => Ok(ThisSession),
+            Ok(_) | Err(_) => Err(Refusal::SessionNotFound),
+        }
     }
 }
 
@@ -141,7 +170,7 @@ impl Known {
     }
 
     fn document(&self) -> SessionDocument {
-        let Known { subject, published, socket } = self;
+        let Known { subject, published, ledger: _, socket } = self;
         let state = published.activity();
         let bytes = crate::journal::size_bytes(&subject.journal_dir).unwrap_or_default();
         SessionDocument {
@@ -154,7 +183,7 @@ impl Known {
             client: published.client(),
             threads: Vec::new(),
             pending_requests: 0,
-            context_waiting: 0,
+            context_waiting: published.waiting(),
             journal: JournalDocument { bytes, gaps: Some(published.gaps()) },
             index: IndexDocument::NONE,
             faults: published.faults(),

@@ -16,6 +16,7 @@ use super::routes::{self, Known};
 use super::socket::{self, Bound, SocketError, SocketFiles};
 use super::stall::Unstalled;
 use super::subject::Subject;
+use crate::store::Ledger;
 
 /// Connections that are served at once; more wait in the socket's own queue.
 const CONNECTIONS_MAX: usize = 64;
@@ -36,7 +37,8 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// Stack of the thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Binds the socket, and has a thread of its own answer there to the end of the process. `say_fault` is called on that
+/// Binds the socket, and has a thread of its own answer there to the end of the process. `ledger` is that of the session,
+/// where it has one. `say_fault` is called on that
 /// thread at most once, where it cannot.
 ///
 /// # Errors
@@ -45,13 +47,14 @@ const STACK_BYTES: usize = 1 << 20;
 pub fn start(
     subject: Subject,
     published: Arc<Published>,
+    ledger: Option<Ledger>,
     say_fault: impl FnOnce(&str) + Send + 'static,
 ) -> Result<SocketFiles, SocketError> {
     let short_name = format!("{}-{}.sock", subject.generation, std::process::id());
     let Bound { listener, path, files } =
         socket::bind(&subject.session_dir, subject.runtime_dir.as_deref(), &short_name)?;
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
-    let known = Known { subject, published, socket: path.clone() };
+    let known = Known { subject, published, ledger, socket: path.clone() };
     let started = thread.spawn(move || {
         let at = known.socket.clone();
         if let Err(error) = listen(listener, known) {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use crate::engine::ContextBounds;
+
 /// The relay that is told of.
 #[derive(Debug)]
 pub struct Subject {
@@ -20,4 +22,6 @@ pub struct Subject {
     pub started_at: SystemTime,
     /// Where the user's sockets belong, as far as that is known.
     pub runtime_dir: Option<PathBuf>,
+    /// How commands are cut that are pushed.
+    pub context_bounds: ContextBounds,
 }

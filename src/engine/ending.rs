@@ -193,6 +193,10 @@ mod tests {
                 | Effect::KillServer
                 | Effect::Record(_)
                 | Effect::Introduce(_)
+                | Effect::Replace(_)
+                | Effect::Send(_)
+                | Effect::Keep(_)
+                | Effect::Warn(_)
                 | Effect::Forward => format!("{effect:?}"),
             }));
         }

@@ -8,20 +8,27 @@
 //!
 //! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
 
+mod context;
 mod ending;
 mod secrets;
 mod version;
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::wire::{Body, Line, Side, stands_verbatim};
 
+pub use context::{
+    Carrier, Command, ContextBounds, ContextChange, ContextSettings, Delivery, Envelope, Label, LedgerEntry,
+    MARKER_END, MARKER_START, Outcome, Preview, PushError, PushedCommand, RowId, WaitingCommand,
+};
 pub use ending::{Exit, Signal};
 pub use secrets::{masked_args, names_secret};
 pub use version::ClientName;
 
+use context::{Answer, Context, OnTurn};
 use ending::Ending;
 use secrets::{Secrets, Verdict};
 use version::VersionWatch;
@@ -36,7 +43,7 @@ pub struct Now {
 }
 
 /// Everything that can happen to a relay.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub enum Input<'a> {
     /// The child runs.
     ServerStarted {
@@ -73,6 +80,8 @@ pub enum Input<'a> {
     ServerExited(Exit),
     /// We were sent a signal.
     Signalled(Signal),
+    /// The buffer of what the user did in a terminal has changed.
+    Context(ContextChange),
     /// Time has passed.
     Tick,
 }
@@ -82,10 +91,18 @@ pub enum Input<'a> {
 pub enum Effect {
     /// Put the line at hand on record.
     Record(Form),
-    /// Pass the line at hand, or the piece of one, on as it was read.
+    /// Pass the line at hand, or the piece of one, on as it was read. A line that is to be withheld has no such effect.
     Forward,
+    /// Pass this on in the place of the line at hand, and put it on record behind that.
+    Replace(OwnLine),
+    /// Send a line of ours, ahead of the line at hand, and put it on record.
+    Send(OwnLine),
     /// Put on record something that we did or learned ourselves.
     Note(Note),
+    /// Have this kept in the ledger. The relay does not wait for it.
+    Keep(LedgerEntry),
+    /// Tell the user something.
+    Warn(Warning),
     /// Tell whoever asks who the client is. The record has its `initialize` anyway.
     Introduce(Box<ClientName>),
     /// Close the child's stdin.
@@ -106,6 +123,40 @@ pub enum Effect {
     },
     /// End as the child did.
     Finish(Exit),
+}
+
+/// A line that we made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnLine {
+    /// Who it is for.
+    pub to: Side,
+    /// How it is put on record.
+    pub form: Form,
+    /// Its bytes, without a `\n`.
+    pub bytes: Vec<u8>,
+}
+
+/// What the user is told, once a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Warning {
+    /// The server does not take context by a call of our own; another way is taken.
+    InjectRefusedFallsBack,
+    /// The server does not take context by a call of our own, and no other way is allowed.
+    InjectRefusedWaits,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Warning::InjectRefusedFallsBack => {
+                "this codex does not take `thread/inject_items`: context goes in front of the user's words from now on"
+            }
+            Warning::InjectRefusedWaits => {
+                "this codex does not take `thread/inject_items`: context waits; `carrier = \"auto\"` would put it in front \
+                 of the user's words"
+            }
+        })
+    }
 }
 
 /// How a line is put on record.
@@ -167,6 +218,31 @@ pub enum Note {
         /// The text that it stood in.
         user_agent: String,
     },
+    /// The server has taken what the user did in a terminal.
+    ContextDelivered {
+        /// The thread.
+        thread_id: String,
+        /// Its turn, where that is known by then.
+        turn_id: Option<String>,
+        /// How it was sent.
+        carrier: &'static str,
+        /// How many commands it told of, those that were left out for want of room included.
+        commands: u64,
+        /// How long it was, as the model saw it.
+        bytes: u64,
+    },
+}
+
+/// What an engine is told at its beginning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineSettings {
+    /// How long the child may take to end after the client has closed our stdin.
+    pub exit_grace: Duration,
+    /// How context is carried.
+    pub context: ContextSettings,
+    /// What the ids of our own calls begin with: `codex-shim:`, and something that no other shim has, since one may
+    /// stand behind another.
+    pub own_ids: String,
 }
 
 /// The decisions of one relay, over one run of the child.
@@ -174,22 +250,27 @@ pub enum Note {
 pub struct Engine {
     secrets: Secrets,
     version: VersionWatch,
+    context: Context,
     ending: Ending,
 }
 
 impl Engine {
-    /// An engine for a child that has not been started yet. `exit_grace` is how long the child may take to end after
-    /// the client has closed our stdin.
+    /// An engine for a child that has not been started yet.
     #[must_use]
-    pub fn new(exit_grace: Duration) -> Engine {
-        Engine { secrets: Secrets::default(), version: VersionWatch::default(), ending: Ending::new(exit_grace) }
+    pub fn new(settings: EngineSettings) -> Engine {
+        Engine {
+            secrets: Secrets::default(),
+            version: VersionWatch::default(),
+            context: Context::new(settings.context, settings.own_ids),
+            ending: Ending::new(settings.exit_grace),
+        }
     }
 
     /// Decides what `input` leads to, and appends it to `effects`.
     pub fn handle(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
         match input {
             Input::ServerStarted { pid } => effects.push(Effect::Note(Note::GenerationStarted { pid })),
-            Input::Line { from, line } => self.line(from, line, effects),
+            Input::Line { from, line } => self.line(now, from, line, effects),
             Input::Piece { from: _ } => effects.push(Effect::Forward),
             Input::LongLine { from: _, line_bytes } => {
                 let omitted = Omitted { reason: OmittedReason::Size, line_bytes, method: None, id: None };
@@ -198,8 +279,12 @@ impl Engine {
             Input::Closed { from: Side::Client } => self.ending.client_closed(now.elapsed, effects),
             Input::Closed { from: Side::Server } => self.ending.server_closed(effects),
             Input::ClientLeft => self.ending.client_left(now.elapsed),
-            Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
+            Input::ServerExited(exit) => {
+                self.context.server_exited(effects);
+                self.ending.server_exited(exit, effects);
+            }
             Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
+            Input::Context(change) => self.context.changed(change),
             Input::Tick => self.ending.tick(now.elapsed, effects),
         }
     }
@@ -210,21 +295,63 @@ impl Engine {
         self.ending.tick_due()
     }
 
-    fn line(&mut self, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {
+    /// Commands of the user that wait to be shown to the model.
+    #[must_use]
+    pub fn context_waiting(&self) -> usize {
+        self.context.waiting()
+    }
+
+    fn line(&mut self, now: Now, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {
         let body = Body::parse(line.bytes);
-        let form = match self.secrets.judge(from, &body, line.bytes) {
-            Verdict::Secret => secrets::omitted(&body, line.bytes.len()),
-            Verdict::Open => match &body {
-                Body::Message(_) | Body::OtherJson if stands_verbatim(line.bytes) => Form::Verbatim,
-                Body::Message(_) | Body::OtherJson | Body::Text => Form::Text,
-                Body::Bytes => Form::Base64,
-            },
-        };
-        effects.extend([Effect::Record(form), Effect::Forward]);
+        let verdict = self.secrets.judge(from, &body, line.bytes);
+        let record = Effect::Record(form(verdict, &body, line.bytes));
+        match (&body, from) {
+            (Body::Message(message), Side::Client) => {
+                match self.context.client_says(now, line.bytes, message, effects) {
+                    OnTurn::Unchanged => effects.extend([record, Effect::Forward]),
+                    OnTurn::Replaced(bytes) => {
+                        let replace = Effect::Replace(own_line(Side::Server, verdict, &body, bytes));
+                        effects.extend([record, replace]);
+                    }
+                    OnTurn::Preceded(bytes) => {
+                        let send = Effect::Send(own_line(Side::Server, verdict, &body, bytes));
+                        effects.extend([send, record, Effect::Forward]);
+                    }
+                }
+            }
+            (Body::Message(message), Side::Server) => {
+                effects.push(record);
+                match (self.context.server_says(message, effects), self.context.stripped(line.bytes, message)) {
+                    (Answer::Ours, _) => {}
+                    (Answer::Clients, Some(bytes)) => {
+                        effects.push(Effect::Replace(own_line(Side::Client, verdict, &body, bytes)));
+                    }
+                    (Answer::Clients, None) => effects.push(Effect::Forward),
+                }
+            }
+            (Body::OtherJson | Body::Text | Body::Bytes, Side::Client | Side::Server) => {
+                effects.extend([record, Effect::Forward]);
+            }
+        }
         if let Body::Message(message) = &body {
             effects.extend(self.version.learn(from, message));
         }
     }
+}
+
+/// How a line is put on record.
+fn form(verdict: Verdict, body: &Body<'_>, line: &[u8]) -> Form {
+    match (verdict, body) {
+        (Verdict::Secret, _) => secrets::omitted(body, line.len()),
+        (Verdict::Open, Body::Message(_) | Body::OtherJson) if stands_verbatim(line) => Form::Verbatim,
+        (Verdict::Open, Body::Message(_) | Body::OtherJson | Body::Text) => Form::Text,
+        (Verdict::Open, Body::Bytes) => Form::Base64,
+    }
+}
+
+/// A line of ours that goes with one whose verdict and kind are these.
+fn own_line(to: Side, verdict: Verdict, body: &Body<'_>, bytes: Vec<u8>) -> OwnLine {
+    OwnLine { to, form: form(verdict, body, &bytes), bytes }
 }
 
 #[cfg(test)]
@@ -232,9 +359,14 @@ mod tests {
     use super::*;
     use crate::wire::LineEnd;
 
+    fn settings() -> EngineSettings {
+        let exit_grace = Duration::from_secs(10);
+        EngineSettings { exit_grace, context: ContextSettings::default(), own_ids: "codex-shim:".to_owned() }
+    }
+
     /// A playbook: `>` client line, `<` server line; returns the effects of each as one text a line.
     fn play(script: &[&str]) -> Vec<String> {
-        let mut engine = Engine::new(Duration::from_secs(10));
+        let mut engine = Engine::new(settings());
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
         script
             .iter()
@@ -256,7 +388,11 @@ mod tests {
             Effect::Note(note) => serde_json::to_string(note).expect("BUG: notes are plain data"),
             Effect::Forward => "forward".to_owned(),
             Effect::Introduce(client) => format!("client({})", client.name.as_deref().unwrap_or("-")),
-            other @ (Effect::CloseServerInput
+            other @ (Effect::Replace(_)
+            | Effect::Send(_)
+            | Effect::Keep(_)
+            | Effect::Warn(_)
+            | Effect::CloseServerInput
             | Effect::CloseClientOutput
             | Effect::SignalServer(_)
             | Effect::KillServer

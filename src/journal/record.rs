@@ -66,6 +66,10 @@ pub enum Record<'a> {
         at_us: u64,
         /// Whose it is.
         from: Origin,
+        /// Who it went to, where it is ours.
+        to: Option<Side>,
+        /// It went in the place of the line before it.
+        replaces: bool,
         /// What it held.
         content: Content<'a>,
         /// How it ended.
@@ -164,6 +168,9 @@ struct Raw<'a> {
     at: u64,
     #[serde(borrow)]
     from: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    to: Option<Cow<'a, str>>,
+    replaces: Option<bool>,
     #[serde(borrow, default, deserialize_with = "present")]
     line: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -225,6 +232,12 @@ impl<'a> Record<'a> {
             Some("shim") => Origin::Shim,
             Some(_) | None => return Err(RecordError::UnknownKind),
         };
+        let to = match raw.to.as_deref() {
+            Some("client") => Some(Side::Client),
+            Some("server") => Some(Side::Server),
+            Some(_) | None => None,
+        };
+        let replaces = raw.replaces == Some(true);
         let end = if raw.eol == Some(false) { LineEnd::EndOfStream } else { LineEnd::Newline };
         let content = match (raw.line, raw.text, raw.base64, raw.omitted) {
             (Some(line), ..) => Content::Json(line),
@@ -237,7 +250,7 @@ impl<'a> Record<'a> {
             }
             (None, None, None, None) => return Err(RecordError::UnknownKind),
         };
-        Ok(Record::Line { at_us, from, content, end })
+        Ok(Record::Line { at_us, from, to, replaces, content, end })
     }
 }
 
@@ -247,14 +260,29 @@ pub(super) fn append_header(out: &mut Vec<u8>, header: &Header) {
     out.push(b'\n');
 }
 
+/// Whose a line is that is put on record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// A side's.
+    By(Side),
+    /// Ours, for a side.
+    For(Side),
+    /// Ours, for a side, in the place of the line before it.
+    InPlaceFor(Side),
+}
+
 /// Appends all of a line's record that stands before the line; for [`Form::Verbatim`] the line itself follows, then
 /// [`append_tail`].
-pub(super) fn append_head(out: &mut Vec<u8>, at_us: u64, from: Side, form: &Form, line: &[u8]) {
+pub(super) fn append_head(out: &mut Vec<u8>, at_us: u64, written: Written, form: &Form, line: &[u8]) {
     out.extend_from_slice(b"{\"at\":");
     append_number(out, at_us);
-    out.extend_from_slice(match from {
-        Side::Client => b",\"from\":\"client\",",
-        Side::Server => b",\"from\":\"server\",",
+    out.extend_from_slice(match written {
+        Written::By(Side::Client) => b",\"from\":\"client\",",
+        Written::By(Side::Server) => b",\"from\":\"server\",",
+        Written::For(Side::Client) => b",\"from\":\"shim\",\"to\":\"client\",",
+        Written::For(Side::Server) => b",\"from\":\"shim\",\"to\":\"server\",",
+        Written::InPlaceFor(Side::Client) => b",\"from\":\"shim\",\"to\":\"client\",\"replaces\":true,",
+        Written::InPlaceFor(Side::Server) => b",\"from\":\"shim\",\"to\":\"server\",\"replaces\":true,",
     });
     match form {
         Form::Verbatim => out.extend_from_slice(b"\"line\":"),
@@ -341,7 +369,7 @@ mod tests {
 
     fn recorded(form: &Form, line: &[u8], end: LineEnd) -> String {
         let mut out = Vec::new();
-        append_head(&mut out, 17, Side::Server, form, line);
+        append_head(&mut out, 17, Written::By(Side::Server), form, line);
         if *form == Form::Verbatim {
             out.extend_from_slice(line);
         }
@@ -387,6 +415,23 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_ours_tell_where_they_went() {
+        for (written, side, replacing) in
+            [(Written::For(Side::Server), Side::Server, false), (Written::InPlaceFor(Side::Client), Side::Client, true)]
+        {
+            let mut out = Vec::new();
+            append_head(&mut out, 17, written, &Form::Text, b"x");
+            append_tail(&mut out, LineEnd::Newline);
+            match Record::parse(out.trim_ascii_end()) {
+                Ok(Record::Line { from: Origin::Shim, to, replaces, .. }) => {
+                    assert_eq!((to, replaces), (Some(side), replacing));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn null_is_a_line_like_any_other() {
         let record = recorded(&Form::Verbatim, b"null", LineEnd::Newline);
         match Record::parse(record.trim_end().as_bytes()) {
@@ -422,7 +467,14 @@ mod tests {
             let body = text.strip_suffix('\n').expect("BUG: a record ends with a newline");
             prop_assert!(!body.contains(['\n', '\r']));
             match Record::parse(body.as_bytes()) {
-                Ok(Record::Line { at_us: 17, from: Origin::Side(Side::Server), content, end: seen }) => {
+                Ok(Record::Line {
+                    at_us: 17,
+                    from: Origin::Side(Side::Server),
+                    to: None,
+                    replaces: false,
+                    content,
+                    end: seen,
+                }) => {
                     prop_assert_eq!(content.bytes(), Some(&line[..]));
                     prop_assert_eq!(seen, end);
                 }

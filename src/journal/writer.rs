@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::keeper::{Bounds, Keeper};
-use super::record::{self, Header};
+use super::record::{self, Header, Written};
 use super::segment::{Generation, SegmentName};
-use crate::engine::{Form, Note, Now};
-use crate::wire::{Line, Side};
+use crate::engine::{Form, Note, Now, OwnLine};
+use crate::wire::{Line, LineEnd, Side};
 
 /// Size at which a segment is closed and the next one begun, in bytes; one that holds a single longer batch is longer.
 pub const SEGMENT_BYTES_MAX: u64 = 64 << 20;
@@ -85,10 +85,10 @@ struct RecordEnd {
 }
 
 impl<'a> Batch<'a> {
-    /// Adds the record of a line.
+    /// Adds the record of a line that a side wrote.
     pub fn push_line(&mut self, from: Side, form: &Form, line: Line<'a>) {
         let before = self.own.len();
-        record::append_head(&mut self.own, self.at_us, from, form, line.bytes);
+        record::append_head(&mut self.own, self.at_us, Written::By(from), form, line.bytes);
         let mut sliced_bytes = 0;
         if *form == Form::Verbatim {
             if line.bytes.len() < SLICED_LINE_BYTES_MIN {
@@ -102,6 +102,26 @@ impl<'a> Batch<'a> {
         }
         record::append_tail(&mut self.own, line.end);
         self.end_record(self.own.len() - before + sliced_bytes, true);
+    }
+
+    /// Adds the record of a line of ours that goes ahead of the one at hand.
+    pub fn push_own_line(&mut self, line: &OwnLine) {
+        self.push_own(Written::For(line.to), line, LineEnd::Newline);
+    }
+
+    /// Adds the record of a line of ours that goes in the place of the one that was added last, and ends as that does.
+    pub fn push_replacement(&mut self, line: &OwnLine, end: LineEnd) {
+        self.push_own(Written::InPlaceFor(line.to), line, end);
+    }
+
+    fn push_own(&mut self, written: Written, line: &OwnLine, end: LineEnd) {
+        let before = self.own.len();
+        record::append_head(&mut self.own, self.at_us, written, &line.form, &line.bytes);
+        if line.form == Form::Verbatim {
+            self.own.extend_from_slice(&line.bytes);
+        }
+        record::append_tail(&mut self.own, end);
+        self.end_record(self.own.len() - before, true);
     }
 
     /// Adds the record of something that we did or learned ourselves.

@@ -36,34 +36,59 @@ const HANG_UP: PollFlags = PollFlags::RDHUP;
 #[cfg(not(target_os = "linux"))]
 const HANG_UP: PollFlags = PollFlags::empty();
 
-/// Stretches of a framer's buffer that go out, in order.
+/// What goes out, in order.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing(VecDeque<Range<usize>>);
+pub(super) struct Outgoing(VecDeque<Piece>);
+
+/// Something that goes out.
+#[derive(Debug)]
+enum Piece {
+    /// A stretch of the framer's buffer.
+    Read(Range<usize>),
+    /// Bytes of ours, and how many of them have been taken.
+    Own { bytes: Vec<u8>, taken: usize },
+}
 
 impl Outgoing {
-    /// Lets a stretch go out, after all that were let go before it.
+    /// Lets a stretch of what was read go out, after all that were let go before it.
     pub(super) fn add(&mut self, range: Range<usize>) {
         match self.0.back_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            Some(_) | None => self.0.push_back(range),
+            Some(Piece::Read(last)) if last.end == range.start => last.end = range.end,
+            Some(_) | None => self.0.push_back(Piece::Read(range)),
         }
     }
 
-    fn first(&self) -> Option<Range<usize>> {
-        self.0.front().cloned()
+    /// Lets bytes of ours go out, after all that was let go before them.
+    pub(super) fn add_own(&mut self, bytes: Vec<u8>) {
+        self.0.push_back(Piece::Own { bytes, taken: 0 });
+    }
+
+    fn first<'a>(&'a self, framer: &'a Framer) -> Option<&'a [u8]> {
+        self.0.front().map(|piece| match piece {
+            Piece::Read(range) => framer.bytes(range.clone()),
+            Piece::Own { bytes, taken } => &bytes[*taken..],
+        })
     }
 
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// So many bytes of the first stretch have been taken.
+    /// So many bytes of the first piece have been taken.
     fn taken(&mut self, bytes: usize) {
-        if let Some(first) = self.0.front_mut() {
-            first.start += bytes;
-            if first.start == first.end {
-                self.0.pop_front();
+        let is_gone = match self.0.front_mut() {
+            Some(Piece::Read(range)) => {
+                range.start += bytes;
+                range.start == range.end
             }
+            Some(Piece::Own { bytes: own, taken }) => {
+                *taken += bytes;
+                *taken == own.len()
+            }
+            None => false,
+        };
+        if is_gone {
+            self.0.pop_front();
         }
     }
 }
@@ -134,9 +159,9 @@ impl Direction {
 
     /// Writes as much as is taken.
     pub(super) fn flush(&mut self, elapsed: Duration) {
-        while let Some(range) = self.outgoing.first() {
+        while let Some(bytes) = self.outgoing.first(&self.framer) {
             let written = match &self.sink {
-                Some(sink) => sink.write(self.framer.bytes(range)),
+                Some(sink) => sink.write(bytes),
                 None => Err(Broken),
             };
             match written {

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::child::Server;
 use super::direction::{Direction, Waiting};
+use super::inbox::Inbox;
 use super::notices::Notices;
 use super::pipes::Feeder;
 use super::recorder::Recorder;
@@ -41,6 +42,8 @@ pub(super) struct Relay {
     /// What others may see of all this.
     pub(super) published: Arc<Published>,
     pub(super) signals: Signals,
+    /// What other threads tell.
+    pub(super) inbox: Inbox,
     pub(super) server: Server,
     pub(super) from_client: Direction,
     pub(super) from_server: Direction,
@@ -82,6 +85,7 @@ impl Relay {
             if ready.signals {
                 self.take_signals(now, &mut effects);
             }
+            self.take_changes(now, &mut effects);
             if ready.client_left {
                 self.client_left = true;
                 self.engine.handle(now, Input::ClientLeft, &mut effects);
@@ -152,6 +156,24 @@ impl Relay {
         self.drain.and_then(|drain| self.from_server.drained_at(drain.since, drain.quiet_max, drain.stall_max))
     }
 
+    /// Takes what other threads have put into the inbox; before any line, so that what somebody was told to be done by
+    /// the time of a line is.
+    fn take_changes(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let waiting = self.engine.context_waiting();
+        while let Some(change) = self.inbox.take() {
+            self.engine.handle(now, Input::Context(change), effects);
+        }
+        self.tell_waiting(waiting);
+    }
+
+    /// Lets others see how much context waits, where that is not `before` any more.
+    fn tell_waiting(&self, before: usize) {
+        let waiting = self.engine.context_waiting();
+        if waiting != before {
+            self.published.context_waiting(waiting as u64);
+        }
+    }
+
     fn take_signals(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let arrived = self.signals.take();
         for signal in arrived.signals {
@@ -218,6 +240,7 @@ impl Relay {
         };
         let mut batch = self.recorder.batch(now, &self.notices);
         let mut passed = Passed::default();
+        let waiting = self.engine.context_waiting();
         for frame in &frames {
             let (range, line, input) = match frame {
                 Frame::Line { range, end } => {
@@ -251,6 +274,24 @@ impl Relay {
                         passed.bytes += range.len() as u64;
                         direction.outgoing.add(range.clone());
                     }
+                    (Effect::Replace(own), batch) => {
+                        match batch {
+                            Some(batch) => batch.push_replacement(&own, line.end),
+                            None => self.recorder.miss_line(),
+                        }
+                        let bytes = ended(own.bytes, line.end);
+                        passed.bytes += bytes.len() as u64;
+                        direction.outgoing.add_own(bytes);
+                    }
+                    (Effect::Send(own), batch) => {
+                        match batch {
+                            Some(batch) => batch.push_own_line(&own),
+                            None => self.recorder.miss_line(),
+                        }
+                        direction.outgoing.add_own(ended(own.bytes, LineEnd::Newline));
+                    }
+                    (Effect::Keep(entry), _) => self.recorder.keep(entry),
+                    (Effect::Warn(warning), _) => self.notices.say(&warning.to_string()),
                     (later, _) => effects.push(later),
                 }
             }
@@ -259,6 +300,9 @@ impl Relay {
             self.recorder.commit(batch, &mut self.notices);
         }
         self.published.count(from, passed);
+        if self.engine.context_waiting() != waiting {
+            self.published.context_waiting(self.engine.context_waiting() as u64);
+        }
         direction.flush(now.elapsed);
         frames.clear();
         self.scratch.frames = frames;
@@ -283,8 +327,10 @@ impl Relay {
                 Effect::DrainServer { quiet_max, stall_max } => {
                     self.drain = Some(Drain { since: self.clock.now().elapsed, quiet_max, stall_max });
                 }
+                Effect::Keep(entry) => self.recorder.keep(entry),
+                Effect::Warn(warning) => self.notices.say(&warning.to_string()),
                 Effect::Finish(exit) => return Some(exit),
-                Effect::Record(_) | Effect::Forward => {
+                Effect::Record(_) | Effect::Forward | Effect::Replace(_) | Effect::Send(_) => {
                     unreachable!("BUG: what is done with a line is carried out with the line")
                 }
             }
@@ -304,6 +350,15 @@ fn poll_fd<'a>((fd, flags): (BorrowedFd<'a>, PollFlags)) -> PollFd<'a> {
     PollFd::from_borrowed_fd(fd, flags)
 }
 
+/// A line of ours with its end.
+fn ended(mut line: Vec<u8>, end: LineEnd) -> Vec<u8> {
+    match end {
+        LineEnd::Newline => line.push(b'\n'),
+        LineEnd::EndOfStream => {}
+    }
+    line
+}
+
 struct Ready {
     signals: bool,
     from_client: bool,
@@ -315,6 +370,9 @@ struct Ready {
 fn publish(published: &Published, note: &Note) {
     match note {
         Note::CodexVersion { version: Some(version), user_agent: _ } => published.codex_version(version),
-        Note::CodexVersion { version: None, .. } | Note::GenerationStarted { .. } | Note::GenerationEnded { .. } => {}
+        Note::CodexVersion { version: None, .. }
+        | Note::GenerationStarted { .. }
+        | Note::GenerationEnded { .. }
+        | Note::ContextDelivered { .. } => {}
     }
 }

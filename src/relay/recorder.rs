@@ -10,15 +10,19 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
+use super::inbox::Outbox;
 use super::notices::Notices;
 use crate::config::SessionName;
 use crate::control::{self, Published, SocketFiles, Subject};
-use crate::engine::{Note, Now};
+use crate::engine::{ContextBounds, LedgerEntry, Note, Now};
 use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, ServerOrigin, Writer};
-use crate::store::{Place, Session, StoreError, open_log};
+use crate::store::{Ledger, Place, Session, StoreError, open_log};
 
 /// How long a session that could not be opened is left alone.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
+
+/// How long the end of a relay waits for the ledger. The contract gives 200 ms for everything after the last byte.
+const LEDGER_END_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Notes that are kept for a journal that is not open yet; what one run of the child gives rise to by itself.
 const NOTES_KEPT_MAX: usize = 8;
@@ -45,11 +49,22 @@ pub(super) struct Opening {
     pub(super) codex_path: String,
     pub(super) child_pid: u32,
     pub(super) runtime_dir: Option<PathBuf>,
+    pub(super) context_bounds: ContextBounds,
+    /// Where the ledger tells the relay something.
+    pub(super) outbox: Outbox,
 }
 
 /// A session that was opened.
 struct Opened {
     writer: Option<Box<Writer>>,
+    sides: Sides,
+}
+
+/// What stands beside the journal of a session.
+#[derive(Debug, Default)]
+struct Sides {
+    ledger: Option<Ledger>,
+    /// Where others ask, to be removed at the end.
     socket_files: Option<SocketFiles>,
 }
 
@@ -69,13 +84,34 @@ impl Opening {
         }
         let pid = std::process::id();
         tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
-        let socket_files = self.start_control(&session, &generation, published, notices);
+        let ledger = self.start_ledger(&session, &generation, published, notices);
+        let socket_files = self.start_control(&session, &generation, ledger.clone(), published, notices);
         let writer = match self.record {
             RecordKept::Yes => Some(Box::new(self.writer(&session, generation))),
             RecordKept::No => None,
         };
         std::mem::forget(session);
-        Ok(Opened { writer, socket_files })
+        Ok(Opened { writer, sides: Sides { ledger, socket_files } })
+    }
+
+    /// Has a thread open the ledger, and waits for nothing of it.
+    fn start_ledger(
+        &self,
+        session: &Session,
+        generation: &Generation,
+        published: &Arc<Published>,
+        notices: &Notices,
+    ) -> Option<Ledger> {
+        let for_thread = Arc::clone(published);
+        let say_fault = move |what: &str| Notices::new(Arc::clone(&for_thread)).say(what);
+        let started = self.outbox.try_clone().and_then(|outbox| {
+            Ledger::start(&session.dir, generation.to_string(), move |change| outbox.put(change), say_fault)
+        });
+        started
+            .map_err(|error| {
+                notices.say(&format!("start a thread for the ledger: {error}; relaying goes on without it"))
+            })
+            .ok()
     }
 
     fn writer(&self, session: &Session, generation: Generation) -> Writer {
@@ -98,6 +134,7 @@ impl Opening {
         &self,
         session: &Session,
         generation: &Generation,
+        ledger: Option<Ledger>,
         published: &Arc<Published>,
         notices: &Notices,
     ) -> Option<SocketFiles> {
@@ -110,10 +147,11 @@ impl Opening {
             child_pid: self.child_pid,
             started_at: SystemTime::now(),
             runtime_dir: self.runtime_dir.clone(),
+            context_bounds: self.context_bounds,
         };
         let for_thread = Arc::clone(published);
         let say_fault = move |what: &str| Notices::new(for_thread).say(&format!("{what}; {WITHOUT}"));
-        match control::start(subject, Arc::clone(published), say_fault) {
+        match control::start(subject, Arc::clone(published), ledger, say_fault) {
             Ok(files) => Some(files),
             Err(error) => {
                 notices.say(&format!("{error}; {WITHOUT}"));
@@ -129,8 +167,7 @@ pub(super) struct Recorder {
     opening: Opening,
     published: Arc<Published>,
     state: State,
-    /// Where others ask, to be removed at the end.
-    socket_files: Option<SocketFiles>,
+    sides: Sides,
 }
 
 #[derive(Debug)]
@@ -159,12 +196,12 @@ impl Recorder {
             notices.say(&format!("{error}; relaying goes on, without a session until it works"));
             Closed { lines: 0, notes: Vec::new(), reason: error.to_string(), retry_at: REOPEN_AFTER }
         });
-        let (state, socket_files) = match opened {
-            Ok(Opened { writer: Some(writer), socket_files }) => (State::Open(writer), socket_files),
-            Ok(Opened { writer: None, socket_files }) => (State::Off, socket_files),
-            Err(closed) => (State::Closed(closed), None),
+        let (state, sides) = match opened {
+            Ok(Opened { writer: Some(writer), sides }) => (State::Open(writer), sides),
+            Ok(Opened { writer: None, sides }) => (State::Off, sides),
+            Err(closed) => (State::Closed(closed), Sides::default()),
         };
-        Recorder { opening, published, state, socket_files }
+        Recorder { opening, published, state, sides }
     }
 
     /// A batch for what happened `now`; `None` where there is no journal to put it into.
@@ -184,8 +221,8 @@ impl Recorder {
     fn open_again<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
         let State::Closed(closed) = &mut self.state else { return None };
         closed.retry_at = now.elapsed + REOPEN_AFTER;
-        let Opened { writer, socket_files } = self.opening.open(&self.published, notices).ok()?;
-        self.socket_files = socket_files;
+        let Opened { writer, sides } = self.opening.open(&self.published, notices).ok()?;
+        self.sides = sides;
         notices.say("the session can be used from now on");
         let Some(mut writer) = writer else {
             self.state = State::Off;
@@ -259,9 +296,21 @@ impl Recorder {
         }
     }
 
-    /// Nobody can ask any more.
+    /// Has something kept in the ledger, where there is one; never waits.
+    pub(super) fn keep(&self, entry: LedgerEntry) {
+        if let Some(ledger) = &self.sides.ledger
+            && !ledger.keep(entry)
+        {
+            tracing::warn!("too much waits for the ledger: something is not kept");
+        }
+    }
+
+    /// Nobody can ask any more, and what is not kept by then is the next start's.
     pub(super) fn close(self) {
-        if let Some(files) = self.socket_files {
+        if let Some(ledger) = &self.sides.ledger {
+            ledger.finish(LEDGER_END_WAIT_MAX);
+        }
+        if let Some(files) = self.sides.socket_files {
             files.remove();
         }
     }

@@ -1,4 +1,4 @@
-//! Signals that reach us, as something that the loop can poll.
+//! Signals that reach us, as something that the loop can poll; other threads wake the loop the same way.
 //!
 //! A signal that was ignored when we were started, as under `nohup`, stays ignored, and the child inherits that.
 
@@ -16,6 +16,8 @@ use crate::engine::Signal;
 #[derive(Debug)]
 pub(super) struct Signals {
     wake: UnixStream,
+    /// The other end of it.
+    waking: UnixStream,
     passed_on: [(Signal, Arc<AtomicBool>); 3],
     child: Arc<AtomicBool>,
 }
@@ -34,6 +36,7 @@ impl Signals {
     pub(super) fn listen() -> io::Result<Signals> {
         let (wake, woken_by_handler) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
+        woken_by_handler.set_nonblocking(true)?;
         unblock();
         let listen_for = |number| -> io::Result<Arc<AtomicBool>> {
             let seen = Arc::new(AtomicBool::new(false));
@@ -52,7 +55,13 @@ impl Signals {
             ],
             child: listen_for(SIGCHLD)?,
             wake,
+            waking: woken_by_handler,
         })
+    }
+
+    /// What wakes the loop when a byte is written to it; a write never waits.
+    pub(super) fn waker(&self) -> io::Result<UnixStream> {
+        self.waking.try_clone()
     }
 
     /// Takes what has arrived.

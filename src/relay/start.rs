@@ -12,13 +12,14 @@ use super::child::{Server, Spawned};
 use super::command::ServerCommand;
 use super::direction::Direction;
 use super::event_loop::{Clock, Relay, Scratch};
+use super::inbox;
 use super::notices::Notices;
 use super::pipes::{Sink, Source};
 use super::recorder::{Opening, RecordKept, Recorder};
 use super::signals::{self, Signals};
 use crate::config::{Complaint, Environment, Settings};
 use crate::control::Published;
-use crate::engine::{Engine, Exit};
+use crate::engine::{Engine, EngineSettings, Exit};
 use crate::store::Place;
 use crate::wire::Side;
 
@@ -86,18 +87,23 @@ pub fn run(
         Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })?;
     let from_client = Direction::new(Side::Client, Source::stdin().map_err(set_up("stdin"))?, input);
     let from_server = Direction::new(Side::Server, output, Sink::stdout().map_err(set_up("stdout"))?);
+    let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
     let published = Arc::new(Published::default());
     let notices = Notices::new(Arc::clone(&published));
+    let fresh_id = Uuid::now_v7();
+    let context = settings.context();
     let opening = Opening {
         home: settings.home.value.clone(),
         wanted: settings.session.value.clone(),
         record: if settings.record.value { RecordKept::Yes } else { RecordKept::No },
         bounds: settings.journal_bounds(),
         place: place(command, environment),
-        fresh_id: Uuid::now_v7(),
+        fresh_id,
         codex_path: command.program.to_string_lossy().into_owned(),
         child_pid: server.pid(),
         runtime_dir: environment.runtime_dir(),
+        context_bounds: context.bounds,
+        outbox,
     };
     let recorder = Recorder::open(opening, Arc::clone(&published), &notices);
     for complaint in complaints {
@@ -105,11 +111,16 @@ pub fn run(
     }
     let relay = Relay {
         clock,
-        engine: Engine::new(settings.exit_grace.value),
+        engine: Engine::new(EngineSettings {
+            exit_grace: settings.exit_grace.value,
+            context,
+            own_ids: own_ids(fresh_id),
+        }),
         recorder,
         notices,
         published,
         signals,
+        inbox,
         server,
         from_client,
         from_server,
@@ -119,6 +130,11 @@ pub fn run(
         scratch: Scratch::default(),
     };
     Ok(relay.run())
+}
+
+/// What the ids of this run's own calls begin with; the low 32 bits of a UUIDv7 are random.
+fn own_ids(fresh_id: Uuid) -> String {
+    format!("codex-shim:{:08x}:", fresh_id.as_u128() as u32)
 }
 
 /// What the session of this start is found by.

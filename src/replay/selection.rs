@@ -35,7 +35,17 @@ impl Selection {
         let number = self.keeps.len();
         self.keeps.push(true);
         let Some(wanted) = &self.thread else { return };
-        let Ok(Record::Line { from: Origin::Side(side), content, .. }) = Record::parse(record) else { return };
+        let Ok(Record::Line { from, to, replaces, content, .. }) = Record::parse(record) else { return };
+        let side = match (from, to) {
+            (Origin::Side(side), _) => side,
+            // What went in the place of a line goes with it; a call of ours is one like the client's.
+            (Origin::Shim, _) if replaces => {
+                self.keeps[number] = number.checked_sub(1).is_none_or(|replaced| self.keeps[replaced]);
+                return;
+            }
+            (Origin::Shim, Some(Side::Server)) => Side::Client,
+            (Origin::Shim, Some(Side::Client) | None) => return,
+        };
         let (kind, thread) = match &content {
             Content::Omitted { method, id, .. } => (omitted_kind(method.as_deref(), id.map(RpcId::from_raw)), None),
             Content::Json(_) | Content::Text(_) | Content::Bytes(_) => {
@@ -102,14 +112,19 @@ mod tests {
             r#"{"at":7,"from":"client","line":{"id":0,"result":{}}}"#,
             r#"{"at":8,"from":"server","line":{"method":"note","params":{"threadId":"A"}}}"#,
             r#"{"at":9,"from":"server","text":"noise"}"#,
+            r#"{"at":10,"from":"shim","to":"client","replaces":true,"text":"noise"}"#,
+            r#"{"at":11,"from":"client","line":{"id":3,"method":"turn/start","params":{"threadId":"A"}}}"#,
+            r#"{"at":12,"from":"shim","to":"server","replaces":true,"line":{"id":3,"method":"turn/start","params":{}}}"#,
+            r#"{"at":13,"from":"shim","to":"server","line":{"id":"codex-shim:1","method":"x","params":{"threadId":"B"}}}"#,
+            r#"{"at":14,"from":"server","line":{"id":"codex-shim:1","result":{}}}"#,
         ];
         let chosen = |thread: Option<&str>| {
             let mut selection = Selection::new(thread.map(str::to_owned));
             records.iter().for_each(|record| selection.look(record.as_bytes()));
             (0..records.len()).filter(|number| selection.keeps(*number)).collect::<Vec<_>>()
         };
-        assert_eq!(chosen(Some("A")), [0, 1, 2, 3, 8, 9]);
-        assert_eq!(chosen(Some("B")), [0, 1, 4, 5, 6, 7, 9]);
+        assert_eq!(chosen(Some("A")), [0, 1, 2, 3, 8, 9, 10, 11, 12]);
+        assert_eq!(chosen(Some("B")), [0, 1, 4, 5, 6, 7, 9, 10, 13, 14]);
         assert_eq!(chosen(None).len(), records.len());
     }
 }

@@ -1,5 +1,6 @@
 //! Reading a tape: a journal file, finished or cut off, of this format or an older one.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
@@ -199,7 +200,7 @@ impl EntryKind {
 pub struct Tape {
     /// Its header.
     pub header: Header,
-    /// Its lines, in order; what we did ourselves is left out.
+    /// Its lines, in order, as the client wrote and saw them; what we did ourselves is left out.
     pub entries: Vec<Entry>,
 }
 
@@ -212,14 +213,30 @@ impl Tape {
     pub fn load(path: &Path) -> Result<Tape, TapeError> {
         let mut reader = TapeReader::open(path)?;
         let (mut header, mut entries) = (None, Vec::new());
+        let mut own_calls = HashSet::new();
         while let TapeStep::Record { line, bytes } = reader.step()? {
             let record =
                 Record::parse(bytes).map_err(|source| TapeError::Record { path: path.to_owned(), line, source })?;
             match record {
                 Record::Header(first) => header = header.or(Some(first)),
                 _ if header.is_none() => return Err(TapeError::NoHeader { path: path.to_owned() }),
-                Record::Line { at_us, from: Origin::Side(from), content, end } => {
-                    entries.push(entry(at_us, from, &content, end));
+                Record::Line { at_us, from: Origin::Side(from), content, end, .. } => {
+                    let entry = entry(at_us, from, &content, end);
+                    let is_withheld = from == Side::Server
+                        && matches!(&entry.kind, EntryKind::Response { id } if own_calls.contains(id));
+                    if !is_withheld {
+                        entries.push(entry);
+                    }
+                }
+                Record::Line { at_us, from: Origin::Shim, to: Some(Side::Client), replaces: true, content, end } => {
+                    if let Some(replaced) = entries.last_mut() {
+                        *replaced = entry(at_us, Side::Server, &content, end);
+                    }
+                }
+                Record::Line { from: Origin::Shim, to: Some(Side::Server), replaces: false, content, .. } => {
+                    if let EntryKind::Request { id, .. } = EntryKind::of(content.bytes().unwrap_or_default()) {
+                        own_calls.insert(id);
+                    }
                 }
                 Record::Line { from: Origin::Shim, .. } | Record::Event { .. } | Record::Gap { .. } => {}
             }

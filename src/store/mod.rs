@@ -1,16 +1,22 @@
-//! What is kept of a session besides its journal: its folder, its lock, its log.
+//! What is kept of a session besides its journal: its folder, its lock, its ledger, its log.
 //!
 //! [`Session::open`] finds or makes the folder that a start belongs to, and holds its lock until it is dropped. Tools look
 //! through [`Found::all`], and [`choose`] the one that is meant.
 //!
-//! It never writes into the folder of a session whose lock another process holds.
+//! It never writes into the folder of a session whose lock another process holds, but for what a tool pushes into the
+//! ledger, under that one's own lock.
 
 mod choice;
+mod context_table;
+mod database;
 mod found;
+mod ledger;
 mod log;
 mod session;
 
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
+pub use context_table::{KeptDelivery, NewCommand};
 pub use found::{Found, repository_of};
+pub use ledger::{LEDGER_FILE, Ledger, LedgerError, OfflineLedger};
 pub use log::open_log;
 pub use session::{Holder, Place, Session, StoreError};

@@ -2,18 +2,22 @@
 //!
 //! Bytes flow in through [`Framer`], which finds the lines; [`Body::parse`] looks at one line and borrows from it.
 //!
-//! This room is pure, and it never changes, copies or prints back a byte that was read.
+//! A line that is changed is changed through a [`Splice`], which keeps every byte that it is not told to change.
+//!
+//! This room is pure, and it never prints back what was parsed.
 
 mod frame;
 mod id;
 mod message;
 mod method;
+mod splice;
 mod tokens;
 
 pub use frame::{Frame, Framer, LINE_BYTES_MAX};
 pub use id::RpcId;
 pub use message::{Body, Message, stands_verbatim};
 pub use method::{MethodClass, SECRET_METHOD_MARKS};
+pub use splice::{Members, Splice, elements, text};
 pub use tokens::{Token, TokenKind, tokens};
 
 /// One of the two parties that speak through us.

@@ -1,0 +1,363 @@
+//! Settings: what there is to set, where each value came from, and what was wrong with one.
+//!
+//! A setting comes from a flag, else from `CODEX_SHIM_*`, else from `config.toml` in our home, else it has its default.
+//! A value that cannot be used is a [`Complaint`], and the next source holds: a relay is never stopped by a setting.
+//!
+//! This is the only room that reads the environment.
+
+mod environment;
+mod sources;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+
+use crate::engine::{Carrier, ContextBounds, ContextSettings};
+use crate::journal::Bounds;
+
+pub use environment::{DEPTH_VARIABLE, Environment};
+pub use sources::{is_path, parse_bool, parse_duration};
+
+use sources::{Sources, parse_bytes, parse_count, parse_names, read_file};
+
+/// The variables that settings come from; a process that is to have none of the user's removes them.
+pub const SETTING_VARIABLES: [&str; 15] = [
+    "CODEX_SHIM_OFF",
+    "CODEX_SHIM_CODEX",
+    "CODEX_SHIM_SESSION",
+    "CODEX_SHIM_RECORD",
+    "CODEX_SHIM_EXIT_GRACE",
+    "CODEX_SHIM_JOURNAL_BYTES_MAX",
+    "CODEX_SHIM_JOURNAL_AGE_MAX",
+    "CODEX_SHIM_CARRIER",
+    "CODEX_SHIM_CONTEXT_COMMANDS_MAX",
+    "CODEX_SHIM_CONTEXT_PREVIEW_LINES_MAX",
+    "CODEX_SHIM_CONTEXT_PREVIEW_BYTES_MAX",
+    "CODEX_SHIM_CONTEXT_CMD_BYTES_MAX",
+    "CODEX_SHIM_CONTEXT_CWD_BYTES_MAX",
+    "CODEX_SHIM_CONTEXT_BYTES_MAX",
+    "CODEX_SHIM_MCP",
+];
+
+/// Longest name of a session, in bytes.
+const SESSION_NAME_BYTES_MAX: usize = 64;
+
+const DEFAULT_EXIT_GRACE: Duration = Duration::from_secs(10);
+const DEFAULT_JOURNAL_BYTES_MAX: ByteSize = ByteSize::mib(256);
+const DEFAULT_JOURNAL_AGE_MAX: Duration = Duration::from_secs(7 * 86_400);
+
+/// What a setting is called in each of its sources.
+#[derive(Debug, Clone, Copy)]
+struct Name {
+    file: &'static str,
+    variable: &'static str,
+    /// Empty where there is none.
+    flag: &'static str,
+}
+
+const fn name(file: &'static str, variable: &'static str, flag: &'static str) -> Name {
+    Name { file, variable, flag }
+}
+
+const OFF: Name = name("off", SETTING_VARIABLES[0], "");
+const CODEX: Name = name("codex", SETTING_VARIABLES[1], "--codex");
+const SESSION: Name = name("session", SETTING_VARIABLES[2], "--session");
+const RECORD: Name = name("record", SETTING_VARIABLES[3], "--record");
+const EXIT_GRACE: Name = name("exit_grace", SETTING_VARIABLES[4], "--exit-grace");
+const JOURNAL_BYTES_MAX: Name = name("journal_bytes_max", SETTING_VARIABLES[5], "");
+const JOURNAL_AGE_MAX: Name = name("journal_age_max", SETTING_VARIABLES[6], "");
+const CARRIER: Name = name("carrier", SETTING_VARIABLES[7], "");
+const COMMANDS_MAX: Name = name("context_commands_max", SETTING_VARIABLES[8], "");
+const LINES_MAX: Name = name("context_preview_lines_max", SETTING_VARIABLES[9], "");
+const PREVIEW_BYTES_MAX: Name = name("context_preview_bytes_max", SETTING_VARIABLES[10], "");
+const CMD_BYTES_MAX: Name = name("context_cmd_bytes_max", SETTING_VARIABLES[11], "");
+const CWD_BYTES_MAX: Name = name("context_cwd_bytes_max", SETTING_VARIABLES[12], "");
+const CONTEXT_BYTES_MAX: Name = name("context_bytes_max", SETTING_VARIABLES[13], "");
+const MCP: Name = name("mcp", SETTING_VARIABLES[14], "");
+
+/// The name of a session: `[A-Za-z0-9._-]{1,64}`, and not only dots.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SessionName(String);
+
+impl std::str::FromStr for SessionName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SessionName, String> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let good = (1..=SESSION_NAME_BYTES_MAX).contains(&text.len())
+            && text.bytes().all(allowed)
+            && text.bytes().any(|byte| byte != b'.');
+        if good {
+            Ok(SessionName(text.to_owned()))
+        } else {
+            Err(format!("a session's name is 1 to {SESSION_NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`"))
+        }
+    }
+}
+
+impl fmt::Display for SessionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A flag of this name.
+    Flag(&'static str),
+    /// This variable of the environment.
+    Variable(&'static str),
+    /// The config file.
+    File,
+    /// Nobody set it.
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Flag(name) | Source::Variable(name) => f.write_str(name),
+            Source::File => f.write_str("config.toml"),
+            Source::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting<T> {
+    /// The value.
+    pub value: T,
+    /// Its source.
+    pub source: Source,
+}
+
+/// Something that was set and cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Complaint(String);
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What flags can set.
+#[derive(Debug, Clone, Default)]
+pub struct Flags {
+    /// `--codex`
+    pub codex: Option<PathBuf>,
+    /// `--session`
+    pub session: Option<SessionName>,
+    /// `--record`
+    pub record: Option<bool>,
+    /// `--exit-grace`
+    pub exit_grace: Option<Duration>,
+}
+
+/// All settings, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where everything of ours is kept; `None` where no home folder is known.
+    pub home: Setting<Option<PathBuf>>,
+    /// Every relay becomes the server at once.
+    pub off: Setting<bool>,
+    /// The real codex: a path, or a name to look up on `PATH`; `None` looks for `codex`.
+    pub codex: Setting<Option<PathBuf>>,
+    /// The session to run in; `None` goes by the working directory.
+    pub session: Setting<Option<SessionName>>,
+    /// Whether a journal is kept.
+    pub record: Setting<bool>,
+    /// How long the server may take to end after the client has closed our stdin.
+    pub exit_grace: Setting<Duration>,
+    /// Size of a session's journal, over which its oldest segments go.
+    pub journal_bytes_max: Setting<ByteSize>,
+    /// Age at which a segment of a session's journal goes.
+    pub journal_age_max: Setting<Duration>,
+    /// How the user's commands get to the model.
+    pub carrier: Setting<Carrier>,
+    /// Commands that the model is shown with one message.
+    pub context_commands_max: Setting<usize>,
+    /// Lines of each command's output that it is shown.
+    pub context_preview_lines_max: Setting<usize>,
+    /// Bytes of each command's output that it is shown.
+    pub context_preview_bytes_max: Setting<usize>,
+    /// Bytes of each command.
+    pub context_cmd_bytes_max: Setting<usize>,
+    /// Bytes of each command's folder.
+    pub context_cwd_bytes_max: Setting<usize>,
+    /// Bytes of all that it is shown with one message.
+    pub context_bytes_max: Setting<usize>,
+    /// Tools that the model is told of, that show more of the terminal.
+    pub mcp: Setting<Vec<String>>,
+}
+
+/// One setting as a person reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its name in the config file.
+    pub name: &'static str,
+    /// Its value, `None` where there is none.
+    pub value: Option<String>,
+    /// Where the value came from.
+    pub source: Source,
+}
+
+impl Settings {
+    /// Resolves every setting, and tells which values could not be used.
+    #[must_use]
+    pub fn load(flags: Flags, environment: &Environment) -> (Settings, Vec<Complaint>) {
+        let home = environment.shim_home();
+        let mut complaints = Vec::new();
+        let file = home.value.as_deref().map_or_else(toml::Table::new, |home| read_file(home, &mut complaints));
+        let beside_file = home.value.clone().unwrap_or_default();
+        let context = ContextBounds::default();
+        let mut sources = Sources { environment, file, beside_file, complaints };
+        let settings = Settings {
+            off: sources.resolve(OFF, None, parse_bool, false),
+            codex: sources.resolve_path(CODEX, flags.codex),
+            session: sources.resolve(SESSION, flags.session.map(Some), |text| text.parse().map(Some), None),
+            record: sources.resolve(RECORD, flags.record, parse_bool, true),
+            exit_grace: sources.resolve(EXIT_GRACE, flags.exit_grace, parse_duration, DEFAULT_EXIT_GRACE),
+            journal_bytes_max: sources.resolve(JOURNAL_BYTES_MAX, None, parse_bytes, DEFAULT_JOURNAL_BYTES_MAX),
+            journal_age_max: sources.resolve(JOURNAL_AGE_MAX, None, parse_duration, DEFAULT_JOURNAL_AGE_MAX),
+            carrier: sources.resolve(CARRIER, None, str::parse, Carrier::default()),
+            context_commands_max: sources.resolve(COMMANDS_MAX, None, parse_count, context.commands_max),
+            context_preview_lines_max: sources.resolve(LINES_MAX, None, parse_count, context.preview_lines_max),
+            context_preview_bytes_max: sources.resolve(PREVIEW_BYTES_MAX, None, parse_count, context.preview_bytes_max),
+            context_cmd_bytes_max: sources.resolve(CMD_BYTES_MAX, None, parse_count, context.cmd_bytes_max),
+            context_cwd_bytes_max: sources.resolve(CWD_BYTES_MAX, None, parse_count, context.cwd_bytes_max),
+            context_bytes_max: sources.resolve(CONTEXT_BYTES_MAX, None, parse_count, context.envelope_bytes_max),
+            mcp: sources.resolve(MCP, None, parse_names, Vec::new()),
+            home,
+        };
+        let unknown = sources.file.keys().map(|name| {
+            Complaint(format!("config.toml: `{name}` is no setting; `codex-shim config` lists those that there are"))
+        });
+        sources.complaints.extend(unknown);
+        (settings, sources.complaints)
+    }
+
+    /// The bounds of a session's journal.
+    #[must_use]
+    pub fn journal_bounds(&self) -> Bounds {
+        Bounds { journal_bytes_max: self.journal_bytes_max.value.as_u64(), journal_age_max: self.journal_age_max.value }
+    }
+
+    /// How context is carried, and how much of it.
+    #[must_use]
+    pub fn context(&self) -> ContextSettings {
+        ContextSettings {
+            carrier: self.carrier.value,
+            bounds: ContextBounds {
+                commands_max: self.context_commands_max.value,
+                preview_lines_max: self.context_preview_lines_max.value,
+                preview_bytes_max: self.context_preview_bytes_max.value,
+                cmd_bytes_max: self.context_cmd_bytes_max.value,
+                cwd_bytes_max: self.context_cwd_bytes_max.value,
+                envelope_bytes_max: self.context_bytes_max.value,
+            },
+            mcp: self.mcp.value.clone(),
+        }
+    }
+
+    /// Every setting with its source, in the order of the documentation.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let duration = |duration: Duration| Some(humantime::format_duration(duration).to_string());
+        let row = |name: Name, value, source: &Source| Row { name: name.file, value, source: source.clone() };
+        let count = |name, setting: &Setting<usize>| row(name, Some(setting.value.to_string()), &setting.source);
+        vec![
+            Row { name: "home", value: path(&self.home.value), source: self.home.source.clone() },
+            row(OFF, Some(self.off.value.to_string()), &self.off.source),
+            row(CODEX, path(&self.codex.value), &self.codex.source),
+            row(SESSION, self.session.value.as_ref().map(ToString::to_string), &self.session.source),
+            row(RECORD, Some(self.record.value.to_string()), &self.record.source),
+            row(EXIT_GRACE, duration(self.exit_grace.value), &self.exit_grace.source),
+            row(JOURNAL_BYTES_MAX, Some(self.journal_bytes_max.value.to_string()), &self.journal_bytes_max.source),
+            row(JOURNAL_AGE_MAX, duration(self.journal_age_max.value), &self.journal_age_max.source),
+            row(CARRIER, Some(self.carrier.value.to_string()), &self.carrier.source),
+            count(COMMANDS_MAX, &self.context_commands_max),
+            count(LINES_MAX, &self.context_preview_lines_max),
+            count(PREVIEW_BYTES_MAX, &self.context_preview_bytes_max),
+            count(CMD_BYTES_MAX, &self.context_cmd_bytes_max),
+            count(CWD_BYTES_MAX, &self.context_cwd_bytes_max),
+            count(CONTEXT_BYTES_MAX, &self.context_bytes_max),
+            row(MCP, Some(self.mcp.value.join(",")), &self.mcp.source),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    fn load(flags: Flags, variables: &[(&str, &str)], file: &str) -> (Settings, Vec<String>) {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        std::fs::write(home.path().join("config.toml"), file).expect("BUG: it can be written to");
+        let mut variables: Vec<(String, OsString)> =
+            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        variables.push(("CODEX_SHIM_HOME".to_owned(), home.path().into()));
+        let environment = Environment::of(move |wanted| {
+            variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
+        });
+        let (settings, complaints) = Settings::load(flags, &environment);
+        (settings, complaints.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
+        let file = "exit_grace = \"3s\"\nrecord = false\njournal_bytes_max = \"1GiB\"\n";
+        let variables = [("CODEX_SHIM_EXIT_GRACE", "2s"), ("CODEX_SHIM_CODEX", "/opt/codex")];
+        let flags = Flags { exit_grace: Some(Duration::from_secs(1)), ..Flags::default() };
+        let (settings, complaints) = load(flags, &variables, file);
+        assert_eq!(complaints, Vec::<String>::new());
+        assert_eq!(settings.exit_grace.value, Duration::from_secs(1));
+        assert_eq!(settings.exit_grace.source, Source::Flag("--exit-grace"));
+        assert_eq!(settings.codex.source, Source::Variable("CODEX_SHIM_CODEX"));
+        assert_eq!((settings.record.value, settings.record.source), (false, Source::File));
+        assert_eq!(settings.journal_bytes_max.value, ByteSize::gib(1));
+        assert_eq!(settings.journal_age_max.source, Source::Default);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told_and_the_next_source_holds() {
+        let variables = [("CODEX_SHIM_EXIT_GRACE", "soon"), ("CODEX_SHIM_SESSION", "a/b")];
+        let (settings, complaints) =
+            load(Flags::default(), &variables, "exit_grace = \"3s\"\nrecord = 1.5\nholds = 1\n");
+        assert_eq!(settings.exit_grace.value, Duration::from_secs(3));
+        assert_eq!(settings.session.value, None);
+        assert!(settings.record.value);
+        assert_eq!(
+            complaints,
+            [
+                "CODEX_SHIM_SESSION: a session's name is 1 to 64 letters, digits, `.`, `_` or `-`; it is ignored",
+                "config.toml: record: no float goes here; it is ignored",
+                "CODEX_SHIM_EXIT_GRACE: `soon` is no length of time such as 500ms, 10s or 7d; it is ignored",
+                "config.toml: `holds` is no setting; `codex-shim config` lists those that there are",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_broken_file_is_told_with_its_line() {
+        let (settings, complaints) = load(Flags::default(), &[], "record = false\nexit_grace = = 1\n");
+        assert!(settings.record.value);
+        assert!(complaints[0].contains("config.toml, line 2: "), "{complaints:?}");
+    }
+
+    #[test]
+    fn names_of_sessions() {
+        for good in ["a", "A.b_c-9", ".hidden", &"x".repeat(64)] {
+            assert!(good.parse::<SessionName>().is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "a/b", "a b", "ä", &"x".repeat(65)] {
+            assert!(bad.parse::<SessionName>().is_err(), "{bad}");
+        }
+    }
+}

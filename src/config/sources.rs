@@ -1,0 +1,154 @@
+//! Where a setting is looked for, and how its text is read.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+
+use super::{Complaint, Environment, Name, Setting, Source};
+
+/// Longest time that can be set: 100 years.
+const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// The sources that a setting is looked for in; names are taken out of the file as they are used.
+pub(super) struct Sources<'a> {
+    pub(super) environment: &'a Environment,
+    pub(super) file: toml::Table,
+    /// Where the file stands; a relative path in it starts there.
+    pub(super) beside_file: PathBuf,
+    pub(super) complaints: Vec<Complaint>,
+}
+
+impl Sources<'_> {
+    pub(super) fn resolve<T>(
+        &mut self,
+        name: Name,
+        flag: Option<T>,
+        parse: impl Fn(&str) -> Result<T, String>,
+        default: T,
+    ) -> Setting<T> {
+        let in_file = self.take_from_file(name.file);
+        if let Some(value) = flag {
+            return Setting { value, source: Source::Flag(name.flag) };
+        }
+        if let Some(text) = self.environment.get(name.variable)
+            && let Some(value) = self.accept(name.variable, parse(&text.to_string_lossy()))
+        {
+            return Setting { value, source: Source::Variable(name.variable) };
+        }
+        if let Some(text) = in_file
+            && let Some(value) = self.accept(&format!("config.toml: {}", name.file), parse(&text))
+        {
+            return Setting { value, source: Source::File };
+        }
+        Setting { value: default, source: Source::Default }
+    }
+
+    /// Paths need not be UTF-8, so they are not parsed.
+    pub(super) fn resolve_path(&mut self, name: Name, flag: Option<PathBuf>) -> Setting<Option<PathBuf>> {
+        let in_file = self.take_from_file(name.file);
+        if flag.is_some() {
+            return Setting { value: flag, source: Source::Flag(name.flag) };
+        }
+        if let Some(path) = self.environment.get(name.variable) {
+            return Setting { value: Some(path.into()), source: Source::Variable(name.variable) };
+        }
+        match in_file {
+            Some(path) if is_path(OsStr::new(&path)) => {
+                Setting { value: Some(self.beside_file.join(path)), source: Source::File }
+            }
+            Some(name) => Setting { value: Some(name.into()), source: Source::File },
+            None => Setting { value: None, source: Source::Default },
+        }
+    }
+
+    fn accept<T>(&mut self, what: &str, parsed: Result<T, String>) -> Option<T> {
+        parsed.map_err(|why| self.complaints.push(Complaint(format!("{what}: {why}; it is ignored")))).ok()
+    }
+
+    /// The text of a setting in the file. A number or a truth value stands for its text, and so does a list of texts.
+    fn take_from_file(&mut self, name: &str) -> Option<String> {
+        match self.file.remove(name)? {
+            toml::Value::String(text) => Some(text),
+            toml::Value::Integer(number) => Some(number.to_string()),
+            toml::Value::Boolean(truth) => Some(truth.to_string()),
+            toml::Value::Array(list) if list.iter().all(toml::Value::is_str) => {
+                let names: Vec<&str> = list.iter().filter_map(toml::Value::as_str).collect();
+                Some(names.join(","))
+            }
+            other @ (toml::Value::Float(_)
+            | toml::Value::Datetime(_)
+            | toml::Value::Array(_)
+            | toml::Value::Table(_)) => {
+                let kind = other.type_str();
+                self.complaints.push(Complaint(format!("config.toml: {name}: no {kind} goes here; it is ignored")));
+                None
+            }
+        }
+    }
+}
+
+pub(super) fn read_file(home: &Path, complaints: &mut Vec<Complaint>) -> toml::Table {
+    let path = home.join("config.toml");
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return toml::Table::new(),
+        // A home that cannot be reached is told of when it is used.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return toml::Table::new(),
+        Err(error) => {
+            complaints.push(Complaint(format!("read {}: {error}; it is ignored", path.display())));
+            return toml::Table::new();
+        }
+    };
+    text.parse().unwrap_or_else(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        let why = error.message();
+        complaints.push(Complaint(format!("{}, line {line}: {why}; the file is ignored", path.display())));
+        toml::Table::new()
+    })
+}
+
+/// Reads a truth value.
+///
+/// # Errors
+///
+/// What would be one.
+pub fn parse_bool(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err(format!("`{text}` is neither true nor false")),
+    }
+}
+
+/// Reads a length of time such as `10s`.
+///
+/// # Errors
+///
+/// What would be one.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text)
+        .map_err(|_| format!("`{text}` is no length of time such as 500ms, 10s or 7d"))?;
+    // Longer is the same as never, and can be added to any time without care.
+    Ok(duration.min(DURATION_MAX))
+}
+
+pub(super) fn parse_bytes(text: &str) -> Result<ByteSize, String> {
+    text.parse().map_err(|_| format!("`{text}` is no size such as 256MiB"))
+}
+
+pub(super) fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number from 0 on"))
+}
+
+/// Names with commas between them.
+pub(super) fn parse_names(text: &str) -> Result<Vec<String>, String> {
+    Ok(text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
+
+/// Whether the value of a program setting is a path and not a bare name to look up on `PATH`.
+#[must_use]
+pub fn is_path(program: &OsStr) -> bool {
+    program.as_encoded_bytes().contains(&b'/')
+}

@@ -1,0 +1,372 @@
+//! A command that the user ran in a terminal, as a model is shown it: cleaned and bounded.
+//!
+//! Of an output the tail is kept. What is left out makes `truncated` true; escape sequences and control characters do
+//! not count as something left out.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Bounds on what a model is shown with one message. Source: the contract of the envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContextBounds {
+    /// Commands in one envelope; the oldest go first.
+    pub commands_max: usize,
+    /// Lines of each preview.
+    pub preview_lines_max: usize,
+    /// Bytes of each preview, line ends between its lines included.
+    pub preview_bytes_max: usize,
+    /// Bytes of each `cmd`.
+    pub cmd_bytes_max: usize,
+    /// Bytes of each `cwd`.
+    pub cwd_bytes_max: usize,
+    /// Bytes of an envelope from marker to marker, as the model sees it.
+    pub envelope_bytes_max: usize,
+}
+
+impl Default for ContextBounds {
+    fn default() -> ContextBounds {
+        ContextBounds {
+            commands_max: 10,
+            preview_lines_max: 20,
+            preview_bytes_max: 3_000,
+            cmd_bytes_max: 1_024,
+            cwd_bytes_max: 1_024,
+            envelope_bytes_max: 4_096,
+        }
+    }
+}
+
+/// Longest label, in bytes.
+const LABEL_BYTES_MAX: usize = 200;
+
+/// A command that was run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// What was typed.
+    pub cmd: String,
+    /// Its exit status, where it has one.
+    pub exit_code: Option<i64>,
+    /// Where it ran.
+    pub cwd: Option<String>,
+    /// What the pusher calls it.
+    pub block_id: Option<Label>,
+    /// When it ran, in milliseconds since the Unix epoch.
+    pub ts: i64,
+    /// The end of its output.
+    pub preview: Preview,
+    /// What the pusher calls the shell that it ran in.
+    #[serde(default)]
+    pub shell_id: Option<Label>,
+}
+
+/// A name that a pusher gives to something of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Label {
+    /// As a number.
+    Number(i64),
+    /// As a text.
+    Text(String),
+}
+
+/// The end of an output.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preview {
+    /// Its last lines.
+    pub lines: Vec<String>,
+    /// There was more of it.
+    #[serde(default)]
+    pub truncated: bool,
+}
+
+/// A command as somebody pushes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PushedCommand {
+    /// What was typed.
+    pub cmd: String,
+    /// Its exit status.
+    #[serde(default)]
+    pub exit_code: Option<i64>,
+    /// Where it ran.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// What the pusher calls it.
+    #[serde(default)]
+    pub block_id: Option<Label>,
+    /// What the pusher calls the shell.
+    #[serde(default)]
+    pub shell_id: Option<Label>,
+    /// When it ran, in milliseconds since the Unix epoch; without it, now.
+    #[serde(default)]
+    pub ts: Option<i64>,
+    /// The end of its output, cut by the pusher.
+    #[serde(default)]
+    pub preview: Option<Preview>,
+    /// Its output, to be cut here.
+    #[serde(default)]
+    pub output: Option<String>,
+    /// The thread that it is for; without it, whichever has the next turn.
+    #[serde(default)]
+    pub thread_id: Option<String>,
+    /// It is to be forgotten at once.
+    #[serde(default)]
+    pub private: bool,
+}
+
+/// Why a pushed command is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PushError {
+    /// There is nothing in `cmd`.
+    EmptyCmd,
+    /// A member has a NUL character in it.
+    Nul(&'static str),
+    /// It has both `output` and `preview`.
+    OutputAndPreview,
+    /// `ts` lies before 1970.
+    NegativeTime,
+    /// A member is longer than any such thing.
+    TooLong(&'static str),
+}
+
+impl fmt::Display for PushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PushError::EmptyCmd => f.write_str("`cmd` is empty; it is what was typed"),
+            PushError::Nul(member) => write!(f, "`{member}` has a NUL character, which no command or path can have"),
+            PushError::OutputAndPreview => f.write_str("`output` and `preview` exclude each other; give one of them"),
+            PushError::NegativeTime => f.write_str("`ts` is before 1970; it is in milliseconds since then"),
+            PushError::TooLong(member) => write!(f, "`{member}` is over {LABEL_BYTES_MAX} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for PushError {}
+
+impl PushedCommand {
+    /// Cleans and bounds it. `now_ms` is in milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] where it cannot be what somebody ran.
+    pub fn into_command(self, now_ms: i64, bounds: &ContextBounds) -> Result<Command, PushError> {
+        for (member, text) in [("cmd", Some(&self.cmd)), ("cwd", self.cwd.as_ref())] {
+            if text.is_some_and(|text| text.contains('\0')) {
+                return Err(PushError::Nul(member));
+            }
+        }
+        let labels = [("block_id", &self.block_id), ("shell_id", &self.shell_id)];
+        for (member, label) in labels {
+            if matches!(label, Some(Label::Text(text)) if text.len() > LABEL_BYTES_MAX) {
+                return Err(PushError::TooLong(member));
+            }
+        }
+        if self.thread_id.as_ref().is_some_and(|thread| thread.len() > LABEL_BYTES_MAX) {
+            return Err(PushError::TooLong("thread_id"));
+        }
+        let cmd = clean(&self.cmd, Keep::LineEnds);
+        if cmd.trim().is_empty() {
+            return Err(PushError::EmptyCmd);
+        }
+        if self.ts.is_some_and(|ts| ts < 0) {
+            return Err(PushError::NegativeTime);
+        }
+        let preview = match (&self.output, self.preview) {
+            (Some(_), Some(_)) => return Err(PushError::OutputAndPreview),
+            (Some(output), None) => Preview::of_output(output, bounds),
+            (None, Some(preview)) => preview.cleaned(bounds),
+            (None, None) => Preview::default(),
+        };
+        let mut command = Command {
+            cmd,
+            exit_code: self.exit_code,
+            cwd: self.cwd.map(|cwd| clean(&cwd, Keep::Nothing)),
+            block_id: self.block_id,
+            ts: self.ts.unwrap_or(now_ms),
+            preview,
+            shell_id: self.shell_id,
+        };
+        command.bound(bounds);
+        Ok(command)
+    }
+}
+
+impl Command {
+    /// Cuts what is over the bounds of one command.
+    pub fn bound(&mut self, bounds: &ContextBounds) {
+        self.cmd.truncate(self.cmd.floor_char_boundary(bounds.cmd_bytes_max));
+        if let Some(cwd) = &mut self.cwd {
+            cwd.truncate(cwd.floor_char_boundary(bounds.cwd_bytes_max));
+        }
+        let Preview { lines, truncated } = std::mem::take(&mut self.preview);
+        self.preview = Preview::tail_of(lines.into_iter().rev(), truncated, bounds);
+    }
+}
+
+impl Preview {
+    /// The preview of a whole output.
+    #[must_use]
+    pub fn of_output(output: &str, bounds: &ContextBounds) -> Preview {
+        let output = output.strip_suffix('\n').unwrap_or(output);
+        let lines = (!output.is_empty()).then(|| output.rsplit('\n')).into_iter().flatten();
+        Preview::tail_of(lines.map(|line| clean(line, Keep::Nothing)), false, bounds)
+    }
+
+    fn cleaned(self, bounds: &ContextBounds) -> Preview {
+        let lines = self.lines.iter().rev().flat_map(|line| line.rsplit('\n'));
+        Preview::tail_of(lines.map(|line| clean(line, Keep::Nothing)), self.truncated, bounds)
+    }
+
+    /// Keeps as much as the bounds allow of lines that are given from the last one on.
+    fn tail_of(from_last: impl Iterator<Item = String>, truncated: bool, bounds: &ContextBounds) -> Preview {
+        let mut kept = VecDeque::new();
+        let mut left_bytes = bounds.preview_bytes_max;
+        let mut truncated = truncated;
+        for line in from_last {
+            let line_end_bytes = usize::from(!kept.is_empty());
+            if kept.len() >= bounds.preview_lines_max || left_bytes < line_end_bytes {
+                truncated = true;
+                break;
+            }
+            left_bytes -= line_end_bytes;
+            if line.len() > left_bytes {
+                truncated = true;
+                let tail = &line[line.ceil_char_boundary(line.len() - left_bytes)..];
+                if !tail.is_empty() {
+                    kept.push_front(tail.to_owned());
+                }
+                break;
+            }
+            left_bytes -= line.len();
+            kept.push_front(line);
+        }
+        Preview { lines: kept.into(), truncated }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    /// Line ends and tabs.
+    LineEnds,
+    /// No control character at all; a tab becomes a blank, so that what it stood between stays apart.
+    Nothing,
+}
+
+/// A text without escape sequences and control characters.
+fn clean(text: &str, keep: Keep) -> String {
+    let plain = |char: &char| !char.is_control() || matches!(char, '\n' | '\t');
+    let clean_line = |line: &str| -> String {
+        match line.contains(|char: char| char.is_control()) {
+            false => line.to_owned(),
+            true => anstream::adapter::strip_str(line).to_string().chars().filter(plain).collect(),
+        }
+    };
+    match keep {
+        // A line at a time: a sequence that never ends takes its own line with it and no more.
+        Keep::LineEnds => text.split('\n').map(clean_line).collect::<Vec<_>>().join("\n"),
+        Keep::Nothing => clean_line(text).replace('\t', " ").replace('\n', " "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds(lines: usize, bytes: usize) -> ContextBounds {
+        ContextBounds { preview_lines_max: lines, preview_bytes_max: bytes, ..ContextBounds::default() }
+    }
+
+    fn check(output: &str, lines_max: usize, bytes_max: usize, lines: &[&str], truncated: bool) {
+        let preview = Preview::of_output(output, &bounds(lines_max, bytes_max));
+        assert_eq!((&*preview.lines, preview.truncated), (&*owned(lines), truncated), "{output:?}");
+    }
+
+    fn owned(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|line| (*line).to_owned()).collect()
+    }
+
+    #[test]
+    fn an_output_that_fits_is_whole() {
+        check("", 3, 9, &[], false);
+        check("\n", 3, 9, &[], false);
+        check("a", 3, 9, &["a"], false);
+        check("a\nb\nc\n", 3, 9, &["a", "b", "c"], false);
+        check("a\n\n\n", 3, 9, &["a", "", ""], false);
+        check("abc\ndef\n", 3, 7, &["abc", "def"], false);
+    }
+
+    #[test]
+    fn the_tail_is_kept_and_a_cut_is_told() {
+        check("a\nb\nc\nd\n", 3, 9, &["b", "c", "d"], true);
+        check("\n\n\n\n", 3, 9, &["", "", ""], true);
+        check("abc\ndef\n", 3, 6, &["bc", "def"], true);
+        check("abc\ndef\n", 3, 4, &["def"], true);
+        check("abc\ndef\n", 3, 3, &["def"], true);
+        check("abc\n", 3, 2, &["bc"], true);
+        check("aé\n", 3, 1, &[], true);
+        check("éa\n", 3, 2, &["a"], true);
+        check("x", 0, 9, &[], true);
+    }
+
+    #[test]
+    fn what_steers_a_terminal_is_taken_out_and_is_nothing_missing() {
+        check("\x1b[1;31mred\x1b[0m\r\n\x1b]0;title\x07go\n", 9, 99, &["red", "go"], false);
+        check("a\0b\x07c\x7fd\u{9b}e", 9, 99, &["abcde"], false);
+        check("col1\tcol2", 9, 99, &["col1 col2"], false);
+        check("\x1b]0;no end\nnext line", 9, 99, &["", "next line"], false);
+        check("10%\r20%\r\n", 9, 99, &["10%20%"], false);
+    }
+
+    fn push(json: &str) -> Result<Command, String> {
+        let pushed: PushedCommand = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        pushed.into_command(7, &ContextBounds::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_push_needs_a_command() {
+        assert_eq!(push("{}").expect_err("no cmd"), "missing field `cmd` at line 1 column 2");
+        for bad in [
+            r#"{"cmd":" \n"}"#,
+            r#"{"cmd":"\u0007"}"#,
+            r#"{"cmd":"a\u0000"}"#,
+            r#"{"cmd":"a","ts":-1}"#,
+            r#"{"cmd":"a","output":"","preview":{"lines":[]}}"#,
+            r#"{"cmd":"a","exit_code":"0"}"#,
+            r#"{"cmd":"a","preview":{"lines":"x"}}"#,
+        ] {
+            assert!(push(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_told_is_null_or_now() {
+        let command = push(r#"{"cmd":"ls\n-l"}"#).expect("it is one");
+        let expect = Command {
+            cmd: "ls\n-l".to_owned(),
+            exit_code: None,
+            cwd: None,
+            block_id: None,
+            ts: 7,
+            preview: Preview::default(),
+            shell_id: None,
+        };
+        assert_eq!(command, expect);
+        let told = push(r#"{"cmd":"a","ts":3,"block_id":4,"shell_id":"s","exit_code":-1,"cwd":"/","x":0}"#);
+        let told = told.expect("it is one");
+        assert_eq!((told.ts, told.exit_code, told.block_id), (3, Some(-1), Some(Label::Number(4))));
+    }
+
+    #[test]
+    fn a_preview_that_was_cut_stays_cut() {
+        let command = push(r#"{"cmd":"a","preview":{"lines":["x\u001b[0m","y\nz"],"truncated":true}}"#).expect("one");
+        assert_eq!(command.preview, Preview { lines: owned(&["x", "y", "z"]), truncated: true });
+    }
+
+    #[test]
+    fn a_long_command_is_cut_on_a_character() {
+        let cmd = format!("x{}", "é".repeat(600));
+        let command = push(&serde_json::json!({ "cmd": cmd }).to_string()).expect("one");
+        assert_eq!(command.cmd.len(), 1_023);
+    }
+}

@@ -1,0 +1,382 @@
+//! The envelope: what stands in front of the user's words, as one line of JSON between two markers.
+//!
+//! The same commands give the same bytes. Nothing in it steers a terminal, ends it early, or names a skill to codex.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+
+use super::command::{Command, ContextBounds, Label, Preview};
+
+/// What an envelope begins with.
+pub const MARKER_START: &str = "\u{1e}CODEX_META ";
+
+/// What ends it.
+pub const MARKER_END: char = '\u{1f}';
+
+/// The user's commands, as one message carries them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// The thread that the message belongs to.
+    pub conversation_id: String,
+    /// The shell of the newest command that names one.
+    pub shell_id: Option<Label>,
+    /// Commands that were run since the last message, those that are not shown included.
+    pub total_commands_run: u64,
+    /// Those that are shown, oldest first.
+    pub commands: Vec<Command>,
+    /// Tools that show more of the terminal.
+    pub mcp: Vec<String>,
+}
+
+impl Envelope {
+    /// Brings an envelope within the bounds: at most so many commands, then shorter previews from the oldest command
+    /// on, then fewer commands, then a shorter last one. `None` where it cannot be done.
+    #[must_use]
+    pub fn fit(mut self, bounds: &ContextBounds) -> Option<Envelope> {
+        let surplus = self.commands.len().saturating_sub(bounds.commands_max);
+        self.commands.drain(..surplus);
+        self.commands.iter_mut().for_each(|command| command.bound(bounds));
+        self.shell_id = self.commands.iter().rev().find_map(|command| command.shell_id.clone());
+        loop {
+            if self.commands.is_empty() {
+                return None;
+            }
+            let excess = self.render().len().saturating_sub(bounds.envelope_bytes_max);
+            if excess == 0 {
+                return Some(self);
+            }
+            if let Some(oldest) = self.commands.iter_mut().find(|command| !command.preview.lines.is_empty()) {
+                oldest.preview.shrink(excess);
+            } else if self.commands.len() > 1 {
+                self.commands.remove(0);
+            } else if !self.commands[0].shorten(excess) {
+                return None;
+            }
+        }
+    }
+
+    /// The text, from marker to marker.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let kept = self.commands.len() as u64;
+        let mut out = String::from(MARKER_START);
+        out.push_str("{\"v\":1,\"type\":\"user_cmd_context\",\"conversation_id\":");
+        push_text(&mut out, &self.conversation_id);
+        out.push_str(",\"shell_id\":");
+        push_label(&mut out, self.shell_id.as_ref());
+        let (total, dropped) = (self.total_commands_run, self.total_commands_run.saturating_sub(kept));
+        push(&mut out, format_args!(",\"total_commands_run\":{total},\"kept\":{kept},\"dropped\":{dropped}"));
+        out.push_str(",\"commands\":");
+        push_list(&mut out, &self.commands, push_command);
+        out.push_str(",\"mcp\":");
+        push_list(&mut out, &self.mcp, |out, name| push_text(out, name));
+        out.push('}');
+        out.push(MARKER_END);
+        out
+    }
+
+    /// Reads the envelope that a text begins with, and gives what follows it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<(Envelope, &str)> {
+        let (json, rest) = text.strip_prefix(MARKER_START)?.split_once(MARKER_END)?;
+        let read: Read = serde_json::from_str(json).ok()?;
+        let Read { v: 1, kind, conversation_id, shell_id, total_commands_run, commands, mcp } = read else {
+            return None;
+        };
+        let envelope = Envelope { conversation_id, shell_id, total_commands_run, commands, mcp };
+        (kind == "user_cmd_context").then_some((envelope, rest))
+    }
+}
+
+#[derive(Deserialize)]
+struct Read {
+    v: u32,
+    #[serde(rename = "type")]
+    kind: String,
+    conversation_id: String,
+    shell_id: Option<Label>,
+    total_commands_run: u64,
+    commands: Vec<Command>,
+    mcp: Vec<String>,
+}
+
+impl Preview {
+    /// Takes at least `excess_bytes` off its rendering, from the front, as far as there is so much.
+    fn shrink(&mut self, excess_bytes: usize) {
+        let mut excess_bytes = excess_bytes;
+        self.truncated = true;
+        while excess_bytes > 0 && !self.lines.is_empty() {
+            let first = &mut self.lines[0];
+            // With its quotation marks, and the comma behind it.
+            if rendered_bytes(first) + 3 <= excess_bytes {
+                excess_bytes -= rendered_bytes(first) + 3;
+                self.lines.remove(0);
+                continue;
+            }
+            let cut = shortest_cut(first.chars(), &mut excess_bytes);
+            if cut == first.len() {
+                self.lines.remove(0);
+            } else {
+                first.drain(..cut);
+            }
+        }
+    }
+}
+
+impl Command {
+    /// Takes at least `excess_bytes` off its rendering, off the ends of its folder and then its text. False where
+    /// nothing of the text would be left.
+    fn shorten(&mut self, excess_bytes: usize) -> bool {
+        let mut excess_bytes = excess_bytes;
+        for text in self.cwd.iter_mut().chain([&mut self.cmd]) {
+            let cut = shortest_cut(text.chars().rev(), &mut excess_bytes);
+            text.truncate(text.len() - cut);
+        }
+        excess_bytes == 0 && !self.cmd.is_empty()
+    }
+}
+
+/// How many bytes the first of `chars` have whose rendering is at least `excess_bytes` long, which goes down by it.
+fn shortest_cut(chars: impl Iterator<Item = char>, excess_bytes: &mut usize) -> usize {
+    let mut cut_bytes = 0;
+    for char in chars {
+        if *excess_bytes == 0 {
+            break;
+        }
+        *excess_bytes = excess_bytes.saturating_sub(rendered_char_bytes(char));
+        cut_bytes += char.len_utf8();
+    }
+    cut_bytes
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("BUG: a String takes every write");
+}
+
+fn push_list<T>(out: &mut String, list: &[T], push_one: impl Fn(&mut String, &T)) {
+    out.push('[');
+    for (index, one) in list.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        push_one(out, one);
+    }
+    out.push(']');
+}
+
+fn push_command(out: &mut String, command: &Command) {
+    out.push_str("{\"cmd\":");
+    push_text(out, &command.cmd);
+    match command.exit_code {
+        Some(code) => push(out, format_args!(",\"exit_code\":{code}")),
+        None => out.push_str(",\"exit_code\":null"),
+    }
+    out.push_str(",\"cwd\":");
+    match &command.cwd {
+        Some(cwd) => push_text(out, cwd),
+        None => out.push_str("null"),
+    }
+    out.push_str(",\"block_id\":");
+    push_label(out, command.block_id.as_ref());
+    push(out, format_args!(",\"ts\":{},\"preview\":{{\"lines\":", command.ts));
+    push_list(out, &command.preview.lines, |out, line| push_text(out, line));
+    push(out, format_args!(",\"truncated\":{}}}}}", command.preview.truncated));
+}
+
+fn push_label(out: &mut String, label: Option<&Label>) {
+    match label {
+        Some(Label::Number(number)) => push(out, format_args!("{number}")),
+        Some(Label::Text(text)) => push_text(out, text),
+        None => out.push_str("null"),
+    }
+}
+
+/// A JSON string in which nothing is raw that could end the envelope, steer a terminal, or name a skill to codex, which
+/// looks for `$name` in what a user says.
+fn push_text(out: &mut String, text: &str) {
+    out.push('"');
+    for char in text.chars() {
+        match char {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            _ if is_escaped(char) => push(out, format_args!("\\u{:04x}", u32::from(char))),
+            _ => out.push(char),
+        }
+    }
+    out.push('"');
+}
+
+/// Whether a character is written as `\uXXXX`; every control character has a number of four digits.
+fn is_escaped(char: char) -> bool {
+    char == '$' || char.is_control()
+}
+
+fn rendered_char_bytes(char: char) -> usize {
+    match char {
+        '"' | '\\' | '\n' | '\t' | '\r' => 2,
+        _ if is_escaped(char) => 6,
+        _ => char.len_utf8(),
+    }
+}
+
+fn rendered_bytes(text: &str) -> usize {
+    text.chars().map(rendered_char_bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn command(cmd: &str, lines: &[&str]) -> Command {
+        Command {
+            cmd: cmd.to_owned(),
+            exit_code: Some(0),
+            cwd: Some("/w".to_owned()),
+            block_id: None,
+            ts: 5,
+            preview: Preview { lines: lines.iter().map(|line| (*line).to_owned()).collect(), truncated: false },
+            shell_id: None,
+        }
+    }
+
+    fn envelope(commands: Vec<Command>) -> Envelope {
+        Envelope {
+            conversation_id: "t1".to_owned(),
+            shell_id: None,
+            total_commands_run: commands.len() as u64,
+            commands,
+            mcp: Vec::new(),
+        }
+    }
+
+    fn bounds(envelope_bytes_max: usize) -> ContextBounds {
+        ContextBounds { envelope_bytes_max, ..ContextBounds::default() }
+    }
+
+    #[test]
+    fn the_bytes() {
+        let mut shown = envelope(vec![command("echo \"$HOME\"\n", &["/hömé\u{1f}", "\t"])]);
+        shown.total_commands_run = 3;
+        shown.shell_id = Some(Label::Text("s".to_owned()));
+        shown.mcp = vec!["pty_read_screen".to_owned()];
+        assert_eq!(
+            shown.render(),
+            concat!(
+                "\u{1e}CODEX_META {\"v\":1,\"type\":\"user_cmd_context\",\"conversation_id\":\"t1\",\"shell_id\":\"s\",",
+                "\"total_commands_run\":3,\"kept\":1,\"dropped\":2,\"commands\":[{\"cmd\":\"echo \\\"\\u0024HOME\\\"\\n\",",
+                "\"exit_code\":0,\"cwd\":\"/w\",\"block_id\":null,\"ts\":5,",
+                "\"preview\":{\"lines\":[\"/hömé\\u001f\",\"\\t\"],\"truncated\":false}}],",
+                "\"mcp\":[\"pty_read_screen\"]}\u{1f}"
+            )
+        );
+    }
+
+    #[test]
+    fn the_oldest_commands_go_first() {
+        let commands: Vec<Command> = (0..12).map(|number| command(&number.to_string(), &[])).collect();
+        let fitted = envelope(commands).fit(&ContextBounds::default()).expect("it fits");
+        assert_eq!(fitted.commands.first().map(|command| &*command.cmd), Some("2"));
+        assert!(fitted.render().contains("\"total_commands_run\":12,\"kept\":10,\"dropped\":2"));
+    }
+
+    #[test]
+    fn previews_shrink_from_the_oldest_on() {
+        let whole = envelope(vec![command("a", &["12345", "67890"]), command("b", &["abcde"])]);
+        let bytes = whole.render().len();
+        let fit = |less: usize| {
+            let fitted = whole.clone().fit(&bounds(bytes - less)).expect("it fits");
+            let preview = |command: &Command| format!("{:?}{}", command.preview.lines, command.preview.truncated);
+            fitted.commands.iter().map(preview).collect::<Vec<_>>()
+        };
+        assert_eq!(fit(0), ["[\"12345\", \"67890\"]false", "[\"abcde\"]false"]);
+        assert_eq!(fit(1), ["[\"2345\", \"67890\"]true", "[\"abcde\"]false"]);
+        assert_eq!(fit(8), ["[\"67890\"]true", "[\"abcde\"]false"]);
+        assert_eq!(fit(20), ["[]true", "[\"e\"]true"]);
+        let last = whole.clone().fit(&bounds(bytes - 60)).expect("it fits");
+        assert_eq!(last.commands.len(), 1);
+        assert!(last.render().contains("\"total_commands_run\":2,\"kept\":1,\"dropped\":1"));
+    }
+
+    #[test]
+    fn one_command_alone_is_cut_and_an_envelope_without_any_is_none() {
+        let alone = envelope(vec![command(&"$".repeat(1_024), &["x"])]);
+        let fitted = alone.clone().fit(&ContextBounds::default()).expect("it fits");
+        let left = fitted.commands[0].cmd.len();
+        assert!((600..700).contains(&left), "{left}");
+        assert!(fitted.render().len() <= 4_096 && fitted.render().len() > 4_080);
+        assert!(alone.fit(&bounds(100)).is_none());
+        assert!(envelope(Vec::new()).fit(&ContextBounds::default()).is_none());
+    }
+
+    #[test]
+    fn what_is_none_of_ours_is_not_read() {
+        let text = envelope(vec![command("a", &[])]).render();
+        assert!(Envelope::parse(&format!("x{text}")).is_none());
+        assert!(Envelope::parse(text.trim_end_matches(MARKER_END)).is_none());
+        assert!(Envelope::parse(&text.replace("\"v\":1", "\"v\":2")).is_none());
+    }
+
+    fn any_label() -> impl Strategy<Value = Option<Label>> {
+        prop_oneof![
+            Just(None),
+            any::<i64>().prop_map(|number| Some(Label::Number(number))),
+            ".{0,9}".prop_map(|text| Some(Label::Text(text))),
+        ]
+    }
+
+    prop_compose! {
+        fn any_command()(
+            cmd in "(?s).{1,60}",
+            exit_code in any::<Option<i64>>(),
+            cwd in proptest::option::of("(?s).{0,30}"),
+            block_id in any_label(),
+            ts in any::<i64>(),
+            lines in proptest::collection::vec("(?s).{0,40}", 0..8),
+            truncated in any::<bool>(),
+        ) -> Command {
+            Command { cmd, exit_code, cwd, block_id, ts, preview: Preview { lines, truncated }, shell_id: None }
+        }
+    }
+
+    prop_compose! {
+        fn any_envelope()(
+            conversation_id in "(?s).{0,20}",
+            shell_id in any_label(),
+            more in 0u64..20,
+            commands in proptest::collection::vec(any_command(), 0..14),
+            mcp in proptest::collection::vec("(?s).{0,9}", 0..3),
+        ) -> Envelope {
+            let total_commands_run = commands.len() as u64 + more;
+            Envelope { conversation_id, shell_id, total_commands_run, commands, mcp }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_rendered_can_be_read(envelope in any_envelope(), words in "(?s).{0,20}") {
+            let text = envelope.render() + &words;
+            prop_assert_eq!(Envelope::parse(&text), Some((envelope, &*words)));
+        }
+
+        #[test]
+        fn any_envelope_fits_or_is_none(envelope in any_envelope(), bytes_max in 0usize..3_000) {
+            let fitted = envelope.clone().fit(&bounds(bytes_max));
+            prop_assert_eq!(&fitted, &envelope.clone().fit(&bounds(bytes_max)));
+            if let Some(fitted) = fitted {
+                let text = fitted.render();
+                prop_assert!(text.len() <= bytes_max && !fitted.commands.is_empty());
+                let inside = &text[1..text.len() - 1];
+                prop_assert!(!inside.contains(|char: char| char.is_control() || char == '$'));
+                // It fits already.
+                prop_assert_eq!(&fitted.clone().fit(&bounds(bytes_max)), &Some(fitted.clone()));
+            } else {
+                prop_assert!(envelope.commands.is_empty() || bytes_max < 1_000);
+            }
+        }
+    }
+}

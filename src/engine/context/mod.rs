@@ -1,0 +1,481 @@
+//! Context: what the user did in a terminal, put in front of the next message and kept from every screen.
+//!
+//! Commands that were pushed flow in as [`ContextChange`]s, wait here, and leave with a `turn/start` under a lease: the
+//! answer that says that they have arrived deletes them, any other end puts them back in front. Between the two they
+//! stay in the ledger, so a crash shows them twice rather than never.
+//!
+//! A `turn/start` is never held up, and never changed while nothing waits for its thread.
+
+mod command;
+mod envelope;
+mod inject;
+mod strip;
+mod threads;
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{Effect, Note, Now, Warning};
+use crate::wire::{Members, Message, RpcId};
+
+pub use command::{Command, ContextBounds, Label, Preview, PushError, PushedCommand};
+pub use envelope::{Envelope, MARKER_END, MARKER_START};
+
+use inject::{TurnStart, inject_items_line};
+use strip::Scanner;
+use threads::{Previews, Threads};
+
+/// Deliveries by `thread/inject_items` whose turn has not been named yet.
+const TURNS_AWAITED_MAX: usize = 64;
+
+/// The error that asks for another try. Source: the real server.
+const OVERLOADED: i64 = -32_001;
+
+/// How context gets to the model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// In front of the user's words.
+    #[default]
+    Envelope,
+    /// By a call of our own ahead of the turn.
+    InjectItems,
+    /// By a call of our own, and in front of the user's words once the server has refused that.
+    Auto,
+    /// Not at all; it waits.
+    Off,
+}
+
+impl Carrier {
+    /// The name that it has in settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Carrier::Envelope => "envelope",
+            Carrier::InjectItems => "inject_items",
+            Carrier::Auto => "auto",
+            Carrier::Off => "off",
+        }
+    }
+}
+
+impl std::str::FromStr for Carrier {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Carrier, String> {
+        let all = [Carrier::Envelope, Carrier::InjectItems, Carrier::Auto, Carrier::Off];
+        all.into_iter()
+            .find(|carrier| carrier.name() == text)
+            .ok_or_else(|| format!("`{text}` is none of envelope, inject_items, auto and off"))
+    }
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How context is carried, and how much of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContextSettings {
+    /// How.
+    pub carrier: Carrier,
+    /// How much.
+    pub bounds: ContextBounds,
+    /// Tools that show more of the terminal.
+    pub mcp: Vec<String>,
+}
+
+/// The row of a command in the ledger; rows grow by age.
+pub type RowId = i64;
+
+/// A command that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingCommand {
+    /// Its row.
+    pub row: RowId,
+    /// The thread that it is for; `None` for whichever has the next turn.
+    pub thread_id: Option<String>,
+    /// Older commands that were forgotten for want of room, and are still counted.
+    pub forgotten_before: u64,
+    /// The command.
+    pub command: Command,
+}
+
+/// What has become of the buffer in the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContextChange {
+    /// These came behind what was there.
+    Added(Vec<WaitingCommand>),
+    /// These are gone.
+    Cleared(Vec<RowId>),
+    /// This one is gone for want of room; the next one that waits for the same thread counts it.
+    Forgotten {
+        /// The one that is gone.
+        row: RowId,
+        /// The one that counts it.
+        counted_by: RowId,
+    },
+    /// How threads began, as far as earlier runs have kept it: id and words.
+    Beginnings(Vec<(String, String)>),
+}
+
+/// What is to be kept in the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LedgerEntry {
+    /// Context was sent.
+    Sent(Box<Delivery>),
+    /// What was sent has come to an end.
+    Settled {
+        /// Which delivery of this run.
+        delivery: u64,
+        /// How it ended.
+        outcome: Outcome,
+        /// The commands that are done with.
+        delete: Vec<RowId>,
+    },
+    /// The turn that a delivery belongs to is known.
+    TurnNamed {
+        /// Which delivery of this run.
+        delivery: u64,
+        /// Its turn.
+        turn_id: String,
+    },
+    /// There is a thread.
+    ThreadSeen {
+        /// Its id.
+        thread_id: String,
+    },
+    /// A thread whose first message may be one that carried context.
+    ThreadBegan {
+        /// Its id.
+        thread_id: String,
+        /// What the user wrote, or the start of it.
+        words: String,
+    },
+}
+
+/// Context that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// Its number in this run, from 1.
+    pub number: u64,
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// The thread.
+    pub thread_id: String,
+    /// How it was sent, never `auto` or `off`.
+    pub carrier: Carrier,
+    /// What the model was shown.
+    pub text: String,
+}
+
+/// How a delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The server has taken it.
+    Delivered,
+    /// The server has refused it; it waits again.
+    Refused,
+    /// The server ended before it had answered; it waits again.
+    ServerExited,
+}
+
+impl Outcome {
+    /// The name that it has in the ledger.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Delivered => "delivered",
+            Outcome::Refused => "refused",
+            Outcome::ServerExited => "server_exited",
+        }
+    }
+}
+
+/// The buffer, what is on its way, and how it is carried.
+#[derive(Debug)]
+pub(super) struct Context {
+    settings: ContextSettings,
+    /// What the ids of our own calls begin with.
+    own_ids: String,
+    waiting: Vec<Waiting>,
+    leases: Vec<Lease>,
+    /// Turns that tell a delivery's turn, by the id of the client's request.
+    turns_awaited: VecDeque<(RpcId, u64)>,
+    deliveries: u64,
+    /// The server has refused `thread/inject_items`, and that has been said.
+    inject_refused: bool,
+    threads: Threads,
+    previews: Previews,
+    scanner: Scanner,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    command: WaitingCommand,
+    /// The delivery that it is on its way with.
+    leased_to: Option<u64>,
+}
+
+/// What was sent and not answered yet.
+#[derive(Debug)]
+struct Lease {
+    /// The request whose answer settles it: the client's, or ours.
+    request: RpcId,
+    delivery: u64,
+    thread_id: String,
+    carrier: Carrier,
+    text_bytes: usize,
+}
+
+/// What is to be done with the client's line.
+#[derive(Debug)]
+pub(super) enum OnTurn {
+    /// It goes on as it is.
+    Unchanged,
+    /// This goes on in its place.
+    Replaced(Vec<u8>),
+    /// This goes ahead of it.
+    Preceded(Vec<u8>),
+}
+
+/// Who an answer of the server is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The client.
+    Clients,
+    /// Ourselves.
+    Ours,
+}
+
+impl Context {
+    /// Context of a relay whose own calls have ids that begin with `own_ids`.
+    pub(super) fn new(settings: ContextSettings, own_ids: String) -> Context {
+        Context {
+            settings,
+            own_ids,
+            waiting: Vec::new(),
+            leases: Vec::new(),
+            turns_awaited: VecDeque::new(),
+            deliveries: 0,
+            inject_refused: false,
+            threads: Threads::default(),
+            previews: Previews::default(),
+            scanner: Scanner::default(),
+        }
+    }
+
+    /// Commands that were pushed and have not arrived yet.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes over what has become of the buffer.
+    pub(super) fn changed(&mut self, change: ContextChange) {
+        match change {
+            ContextChange::Added(added) => {
+                self.waiting.extend(added.into_iter().map(|command| Waiting { command, leased_to: None }));
+            }
+            ContextChange::Cleared(rows) => self.waiting.retain(|waiting| !rows.contains(&waiting.command.row)),
+            ContextChange::Forgotten { row, counted_by } => {
+                let Some(index) = self.waiting.iter().position(|waiting| waiting.command.row == row) else { return };
+                let gone = self.waiting.remove(index).command;
+                if let Some(next) = self.waiting.iter_mut().find(|waiting| waiting.command.row == counted_by) {
+                    next.command.forgotten_before += 1 + gone.forgotten_before;
+                }
+            }
+            ContextChange::Beginnings(threads) => threads.iter().for_each(|(thread_id, words)| {
+                self.previews.learn(thread_id, words);
+            }),
+        }
+    }
+
+    /// Looks at a message of the client.
+    pub(super) fn client_says(
+        &mut self,
+        now: Now,
+        line: &[u8],
+        message: &Message<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> OnTurn {
+        if message.method.is_none() || message.id.is_none() {
+            return OnTurn::Unchanged;
+        }
+        self.threads.asked(message);
+        let (Some("turn/start"), false) = (message.method.as_deref(), self.waiting.is_empty()) else {
+            return OnTurn::Unchanged;
+        };
+        self.load(now, line, message, effects).unwrap_or(OnTurn::Unchanged)
+    }
+
+    /// Has a turn carry what waits for its thread.
+    fn load(&mut self, now: Now, line: &[u8], message: &Message<'_>, effects: &mut Vec<Effect>) -> Option<OnTurn> {
+        let carrier = match (self.settings.carrier, self.inject_refused) {
+            (Carrier::Off, _) => return None,
+            (Carrier::Envelope, _) | (Carrier::Auto, true) => Carrier::Envelope,
+            (Carrier::InjectItems, _) | (Carrier::Auto, false) => Carrier::InjectItems,
+        };
+        let client_request = RpcId::from_raw(message.id?);
+        let turn = TurnStart::read(line, message)?;
+        let envelope = self.envelope_for(&turn.thread_id)?;
+        let number = self.deliveries + 1;
+        let own_id = format!("{}{number}", self.own_ids);
+        let (request, on_turn) = match carrier {
+            Carrier::Envelope => (client_request.clone(), OnTurn::Replaced(turn.with_envelope(&envelope)?)),
+            Carrier::InjectItems | Carrier::Auto | Carrier::Off => {
+                let call = inject_items_line(&own_id, &turn.thread_id, &envelope);
+                (RpcId::Text(own_id), OnTurn::Preceded(call))
+            }
+        };
+        self.deliveries = number;
+        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.is_free_for(&turn.thread_id)) {
+            waiting.leased_to = Some(number);
+        }
+        if self.turns_awaited.len() >= TURNS_AWAITED_MAX {
+            self.turns_awaited.pop_front();
+        }
+        self.turns_awaited.push_back((client_request, number));
+        if carrier == Carrier::Envelope
+            && let Some(words) = self.previews.learn(&turn.thread_id, &turn.preview())
+        {
+            let thread_id = turn.thread_id.clone();
+            effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id, words }));
+        }
+        let thread_id = turn.thread_id.clone();
+        self.leases.push(Lease { request, delivery: number, thread_id, carrier, text_bytes: envelope.len() });
+        let delivery =
+            Delivery { number, at_us: now.unix_us, thread_id: turn.thread_id.clone(), carrier, text: envelope };
+        effects.push(Effect::Keep(LedgerEntry::Sent(Box::new(delivery))));
+        Some(on_turn)
+    }
+
+    /// What waits for a thread, as it is shown to the model.
+    fn envelope_for(&self, thread_id: &str) -> Option<String> {
+        let free: Vec<&WaitingCommand> = self
+            .waiting
+            .iter()
+            .filter(|waiting| waiting.is_free_for(thread_id))
+            .map(|waiting| &waiting.command)
+            .collect();
+        let shown = free.len().saturating_sub(self.settings.bounds.commands_max);
+        let envelope = Envelope {
+            conversation_id: thread_id.to_owned(),
+            shell_id: None,
+            total_commands_run: free.iter().map(|waiting| 1 + waiting.forgotten_before).sum(),
+            commands: free[shown..].iter().map(|waiting| waiting.command.clone()).collect(),
+            mcp: self.settings.mcp.clone(),
+        };
+        envelope.fit(&self.settings.bounds).map(|envelope| envelope.render())
+    }
+
+    /// Looks at a message of the server, and tells who it is for.
+    pub(super) fn server_says(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) -> Answer {
+        if let Some(thread_id) = self.threads.told(message) {
+            effects.push(Effect::Keep(LedgerEntry::ThreadSeen { thread_id }));
+        }
+        if !message.is_response() || (self.leases.is_empty() && self.turns_awaited.is_empty()) {
+            return Answer::Clients;
+        }
+        let Some(id) = message.id.map(RpcId::from_raw) else { return Answer::Clients };
+        let turn_id = self.turn_named(&id, message);
+        let Some(index) = self.leases.iter().position(|lease| lease.request == id) else {
+            if let Some((delivery, turn_id)) = turn_id {
+                effects.push(Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }));
+            }
+            return Answer::Clients;
+        };
+        let lease = self.leases.remove(index);
+        let is_ours = matches!(&id, RpcId::Text(id) if id.starts_with(&self.own_ids));
+        if let Some((delivery, turn_id)) = &turn_id {
+            effects.push(Effect::Keep(LedgerEntry::TurnNamed { delivery: *delivery, turn_id: turn_id.clone() }));
+        }
+        match message.error {
+            None => self.arrived(&lease, turn_id.map(|(_, turn_id)| turn_id), effects),
+            Some(error) => {
+                self.put_back(&lease, Outcome::Refused, effects);
+                if lease.carrier == Carrier::InjectItems {
+                    self.note_refusal(error, effects);
+                }
+            }
+        }
+        if is_ours { Answer::Ours } else { Answer::Clients }
+    }
+
+    /// The turn that the answer to a `turn/start` names, and its delivery.
+    fn turn_named(&mut self, id: &RpcId, message: &Message<'_>) -> Option<(u64, String)> {
+        let index = self.turns_awaited.iter().position(|(request, _)| request == id)?;
+        let (_, delivery) = self.turns_awaited.remove(index)?;
+        let turn = Members::of(message.result?)?.get("turn")?;
+        Some((delivery, Members::of(turn)?.text("id")?))
+    }
+
+    fn arrived(&mut self, lease: &Lease, turn_id: Option<String>, effects: &mut Vec<Effect>) {
+        let mut delete = Vec::new();
+        self.waiting.retain(|waiting| {
+            let has_arrived = waiting.leased_to == Some(lease.delivery);
+            if has_arrived {
+                delete.push(waiting.command.row);
+            }
+            !has_arrived
+        });
+        effects.push(Effect::Note(Note::ContextDelivered {
+            thread_id: lease.thread_id.clone(),
+            turn_id,
+            carrier: lease.carrier.name(),
+            commands: delete.len() as u64,
+            bytes: lease.text_bytes as u64,
+        }));
+        let (delivery, outcome) = (lease.delivery, Outcome::Delivered);
+        effects.push(Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete }));
+    }
+
+    fn put_back(&mut self, lease: &Lease, outcome: Outcome, effects: &mut Vec<Effect>) {
+        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.leased_to == Some(lease.delivery)) {
+            waiting.leased_to = None;
+        }
+        let delivery = lease.delivery;
+        effects.push(Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete: Vec::new() }));
+    }
+
+    /// The server has refused a call of ours. Unless it was for want of time or of that thread, it will again.
+    fn note_refusal(&mut self, error: &RawValue, effects: &mut Vec<Effect>) {
+        let error = Members::of(error).unwrap_or_default();
+        let message = error.text("message").unwrap_or_default();
+        let code: Option<i64> = error.get("code").and_then(|code| code.get().parse().ok());
+        if code == Some(OVERLOADED) || message.contains("thread not found") {
+            return;
+        }
+        if !std::mem::replace(&mut self.inject_refused, true) {
+            effects.push(Effect::Warn(match self.settings.carrier {
+                Carrier::Auto => Warning::InjectRefusedFallsBack,
+                Carrier::InjectItems | Carrier::Envelope | Carrier::Off => Warning::InjectRefusedWaits,
+            }));
+        }
+    }
+
+    /// The server has ended.
+    pub(super) fn server_exited(&mut self, effects: &mut Vec<Effect>) {
+        for lease in std::mem::take(&mut self.leases) {
+            self.put_back(&lease, Outcome::ServerExited, effects);
+        }
+    }
+
+    /// A line of the server without what the client is not to see; `None` where there is nothing of that in it.
+    pub(super) fn stripped(&self, line: &[u8], message: &Message<'_>) -> Option<Vec<u8>> {
+        if !self.scanner.may_hold_envelope(line, message) {
+            return None;
+        }
+        strip::strip(line, message, &self.previews)
+    }
+}
+
+impl Waiting {
+    fn is_free_for(&self, thread_id: &str) -> bool {
+        self.leased_to.is_none() && self.command.thread_id.as_deref().is_none_or(|own| own == thread_id)
+    }
+}

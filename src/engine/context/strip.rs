@@ -1,0 +1,432 @@
+//! Taking out of a line what was put in front of the user's words, so that the client sees what it would have seen.
+//!
+//! An envelope is looked for where codex repeats a user's message, and nowhere else: at the start of the first text of a
+//! user's message, of a thread's preview, and in a search's snippet. A marker anywhere else is somebody's quotation. The
+//! places were read from codex's own schema (0.169), and from what 0.77 and 0.98 send.
+//!
+//! Only the stretches that are taken out change; ranges that count from the start of a text move back.
+
+use memchr::memmem;
+use serde_json::value::RawValue;
+
+use super::Previews;
+use super::envelope::{MARKER_END, MARKER_START};
+use super::inject::{move_range, move_ranges};
+use crate::wire::{Members, Message, Splice, elements, text};
+
+/// How the first character of an envelope is written in JSON.
+const START_IN_JSON: &[u8] = b"\\u001e";
+
+/// How the last one is.
+const END_IN_JSON: &[u8] = b"\\u001f";
+
+/// Deepest nesting of objects that are looked into: a message, its result, a page, a thread, a turn, an item, a content.
+const DEPTH_MAX: usize = 8;
+
+/// Finds out quickly that a line has nothing to be taken out, as nearly all have not.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    start: memmem::Finder<'static>,
+    end: memmem::Finder<'static>,
+}
+
+impl Default for Scanner {
+    fn default() -> Scanner {
+        Scanner { start: memmem::Finder::new(START_IN_JSON), end: memmem::Finder::new(END_IN_JSON) }
+    }
+}
+
+impl Scanner {
+    /// Whether a line of the server may have something in it. A snippet, which may show only the end of an envelope,
+    /// comes in an answer.
+    pub(super) fn may_hold_envelope(&self, line: &[u8], message: &Message<'_>) -> bool {
+        self.start.find(line).is_some() || (message.method.is_none() && self.end.find(line).is_some())
+    }
+}
+
+/// The line without what is not for the client; `None` where there is nothing of that in it.
+pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews) -> Option<Vec<u8>> {
+    let mut stripper = Stripper { splice: Splice::of(line), previews };
+    match (message.method.as_deref(), message.params, message.result) {
+        (Some(method), Some(params), _) if method.starts_with("codex/event/") => {
+            stripper.old_event(Members::of(params)?.get("msg")?, 0);
+        }
+        (Some(_), Some(params), _) => stripper.node(params, 0),
+        (None, _, Some(result)) => stripper.node(result, 0),
+        (Some(_), None, _) | (None, _, None) => return None,
+    }
+    stripper.splice.apply()
+}
+
+struct Stripper<'a> {
+    splice: Splice<'a>,
+    previews: &'a Previews,
+}
+
+impl Stripper<'_> {
+    /// Something that carries threads, turns, items, inputs or snippets, or is one of these.
+    fn node(&mut self, value: &RawValue, depth: usize) {
+        let Some(members) = Members::of(value).filter(|_| depth < DEPTH_MAX) else { return };
+        for (name, value) in members.iter() {
+            match name {
+                "thread" | "turn" | "queuedSubmission" | "initialTurnsPage" => self.node(value, depth + 1),
+                "item" => self.item(value),
+                "data" | "threads" | "turns" => {
+                    elements(value).into_iter().flatten().for_each(|element| self.node(element, depth + 1));
+                }
+                "items" => elements(value).into_iter().flatten().for_each(|item| self.item(item)),
+                "input" => self.content(value),
+                "preview" => self.preview(value, &members),
+                "snippet" => self.snippet(value, &members),
+                _ => {}
+            }
+        }
+    }
+
+    /// An item of a turn, or of a model's history.
+    fn item(&mut self, value: &RawValue) {
+        let Some(members) = Members::of(value) else { return };
+        let is_users = match members.text("type").as_deref() {
+            Some("userMessage" | "UserMessage") => true,
+            Some("message") => members.text("role").as_deref() == Some("user"),
+            Some(_) | None => false,
+        };
+        if is_users && let Some(content) = members.get("content") {
+            self.content(content);
+        }
+    }
+
+    /// What a user says: of its items, the first text.
+    fn content(&mut self, value: &RawValue) {
+        let Some(items) = elements(value) else { return };
+        let first = items.iter().enumerate().find_map(|(index, item)| {
+            let members = Members::of(item)?;
+            let is_text = matches!(members.text("type").as_deref(), Some("text" | "input_text"));
+            is_text.then_some((index, members))
+        });
+        let Some((index, members)) = first else { return };
+        let Some(envelope) = members.get("text").and_then(Leading::in_text) else { return };
+        if envelope.is_all {
+            self.remove_element(&items, index);
+        } else {
+            self.cut(&members, "text", &envelope);
+        }
+    }
+
+    /// Takes an envelope off the text of this name, and moves the ranges that stand beside it.
+    fn cut(&mut self, members: &Members<'_>, name: &str, envelope: &Leading) {
+        let Some(value) = members.get(name) else { return };
+        let start = self.splice.range_of(value).start + 1;
+        self.splice.replace(start..start + envelope.raw_bytes, "");
+        let moved_by = envelope.utf8_bytes as u64;
+        move_ranges(&mut self.splice, members, |offset| Some(offset.saturating_sub(moved_by)));
+    }
+
+    fn remove_element(&mut self, items: &[&RawValue], index: usize) {
+        let own = self.splice.range_of(items[index]);
+        let range = match (items.get(index + 1), index.checked_sub(1)) {
+            (Some(next), _) => own.start..self.splice.range_of(next).start,
+            (None, Some(previous)) => self.splice.range_of(items[previous]).end..own.end,
+            (None, None) => own,
+        };
+        self.splice.replace(range, "");
+    }
+
+    /// The preview of a thread: the first message, perhaps cut.
+    fn preview(&mut self, value: &RawValue, thread: &Members<'_>) {
+        match Leading::in_text(value) {
+            Some(envelope) if !envelope.is_all => self.cut(thread, "preview", &envelope),
+            Some(_) => self.replace_preview(value, thread, usize::MAX),
+            None => {
+                if let Some(cut) = text(value).filter(|text| is_cut_off(text)) {
+                    self.replace_preview(value, thread, cut.chars().count());
+                }
+            }
+        }
+    }
+
+    /// Puts the user's own words where they are known, at most `chars_max` of them.
+    fn replace_preview(&mut self, value: &RawValue, thread: &Members<'_>, chars_max: usize) {
+        let known = ["id", "forkedFromId"].iter().find_map(|name| self.previews.get(&thread.text(name)?));
+        let words: String = known.unwrap_or_default().chars().take(chars_max).collect();
+        let quoted = serde_json::to_string(&words).expect("BUG: a string is JSON");
+        self.splice.replace(self.splice.range_of(value), quoted);
+    }
+
+    /// A stretch of a message around what was searched for: what it shows of an envelope goes, up to its end.
+    fn snippet(&mut self, value: &RawValue, found: &Members<'_>) {
+        let Some(envelope) = Leading::in_snippet(value) else { return };
+        let start = self.splice.range_of(value).start + 1;
+        self.splice.replace(start..start + envelope.raw_bytes, "");
+        if let Some(range) = found.get("snippetMatchRange") {
+            // Counted in UTF-16, as seen with 0.169.
+            let moved_by = envelope.utf16_units as u64;
+            move_range(&mut self.splice, range, |offset| Some(offset.saturating_sub(moved_by)));
+        }
+    }
+
+    /// The `msg` of an event as they were until early 2026.
+    fn old_event(&mut self, value: &RawValue, depth: usize) {
+        let Some(members) = Members::of(value).filter(|_| depth < DEPTH_MAX) else { return };
+        for (name, value) in members.iter() {
+            match name {
+                "item" => self.item(value),
+                "message" if members.text("type").as_deref() == Some("user_message") => {
+                    if let Some(envelope) = Leading::in_text(value) {
+                        self.cut(&members, "message", &envelope);
+                    }
+                }
+                "initial_messages" => {
+                    elements(value).into_iter().flatten().for_each(|event| self.old_event(event, depth + 1));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The stretch of a JSON string from its start to the end of an envelope.
+#[derive(Debug)]
+struct Leading {
+    /// Its length as written, without the quotation mark before it.
+    raw_bytes: usize,
+    /// Its length unescaped, in UTF-8.
+    utf8_bytes: usize,
+    /// Its length unescaped, in UTF-16.
+    utf16_units: usize,
+    /// Nothing follows it.
+    is_all: bool,
+}
+
+impl Leading {
+    /// The envelope that a text begins with.
+    fn in_text(value: &RawValue) -> Option<Leading> {
+        let (leading, unescaped) = Leading::up_to_end(value)?;
+        unescaped.starts_with(MARKER_START).then_some(leading)
+    }
+
+    /// What a snippet shows of an envelope: all of it, or its last characters behind an ellipsis.
+    fn in_snippet(value: &RawValue) -> Option<Leading> {
+        let (leading, unescaped) = Leading::up_to_end(value)?;
+        let shown = unescaped.trim_start_matches(['.', '…', ' ']).strip_suffix(MARKER_END)?;
+        (shown.is_empty() || shown == "}" || shown.ends_with("]}") || unescaped.starts_with(MARKER_START))
+            .then_some(leading)
+    }
+
+    /// A text up to the first end of an envelope, which stands nowhere inside of one.
+    fn up_to_end(value: &RawValue) -> Option<(Leading, String)> {
+        let raw = value.get().strip_prefix('"')?.strip_suffix('"')?;
+        let raw_bytes = end_of_envelope(raw.as_bytes())?;
+        let unescaped: String = serde_json::from_str(&format!("\"{}\"", raw.get(..raw_bytes)?)).ok()?;
+        let leading = Leading {
+            raw_bytes,
+            utf8_bytes: unescaped.len(),
+            utf16_units: unescaped.encode_utf16().count(),
+            is_all: raw_bytes == raw.len(),
+        };
+        Some((leading, unescaped))
+    }
+}
+
+/// Where the first escaped end of an envelope ends in the inside of a JSON string.
+fn end_of_envelope(raw: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += memchr::memchr(b'\\', raw.get(at..)?)?;
+        match raw.get(at..at + END_IN_JSON.len()) {
+            Some(escape) if escape.eq_ignore_ascii_case(END_IN_JSON) => return Some(at + END_IN_JSON.len()),
+            Some(_) | None => at += 2,
+        }
+    }
+}
+
+/// Whether a text is the beginning of an envelope that was cut somewhere inside.
+fn is_cut_off(text: &str) -> bool {
+    let shown = text.trim_end_matches(['.', '…']);
+    text.starts_with(MARKER_START) || (shown.len() > 1 && MARKER_START.starts_with(shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Body;
+    use proptest::prelude::*;
+
+    /// As a server writes it; unescaped it has 23 bytes, and 22 units of UTF-16.
+    const ENVELOPE: &str = r#"\u001eCODEX_META {\"a\":\"é\"}\u001f"#;
+    const ENVELOPE_BYTES: usize = 23;
+
+    fn stripped(line: &str, previews: &Previews) -> Option<String> {
+        let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
+        if !Scanner::default().may_hold_envelope(line.as_bytes(), &message) {
+            return None;
+        }
+        strip(line.as_bytes(), &message, previews).map(|line| String::from_utf8(line).expect("BUG: it was UTF-8"))
+    }
+
+    /// `@` stands for an envelope.
+    fn check(line: &str, expect: &str) {
+        let sent = line.replace('@', ENVELOPE);
+        assert_eq!(stripped(&sent, &Previews::default()).as_deref(), Some(expect), "{line}");
+    }
+
+    /// Nothing is taken out.
+    fn check_stays(line: &str) {
+        let sent = line.replace('@', ENVELOPE);
+        assert_eq!(stripped(&sent, &Previews::default()), None, "{line}");
+    }
+
+    #[test]
+    fn items_in_every_place_that_carries_them() {
+        let user = |words: &str| format!(r#"{{"type":"userMessage","content":[{{"type":"text","text":"{words}"}}]}}"#);
+        let (with, without) = (user("@hi"), user("hi"));
+        for place in [
+            r#"{"method":"item/started","params":{"item":$,"threadId":"t"},"emittedAtMs":1}"#,
+            r#"{"method":"turn/completed","params":{"turn":{"id":"u","items":[{"type":"x"},$]}}}"#,
+            r#"{"id":1,"result":{"thread":{"turns":[{"items":[$]}]}}}"#,
+            r#"{"id":1,"result":{"thread":{},"initialTurnsPage":{"data":[{"items":[$,$]}]}}}"#,
+            r#"{"id":1,"result":{"turn":{"items":[$]}}}"#,
+            r#"{"id":1,"result":{"data":[{"turnId":"u","item":$},{"items":[$]}]}}"#,
+            r#"{"method":"thread/started","params":{"thread":{"turns":[{"items":[$]}]}}}"#,
+            r#"{"method":"codex/event/item_started","params":{"msg":{"type":"item_started","item":$}}}"#,
+            r#"{"method":"codex/event/session_configured","params":{"msg":{"initial_messages":[{"item":$}]}}}"#,
+        ] {
+            check(&place.replace('$', &with), &place.replace('$', &without));
+        }
+    }
+
+    #[test]
+    fn other_shapes_of_a_users_words() {
+        check(
+            r#"{"method":"rawResponseItem/completed","params":{"item":{"type":"message","role":"user","content":[{"type":"input_text","text":"@hi"}]}}}"#,
+            r#"{"method":"rawResponseItem/completed","params":{"item":{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}}}"#,
+        );
+        check(
+            r#"{"id":1,"result":{"data":[{"input":[{"type":"image"},{"type":"text","text":"@hi"}]}]}}"#,
+            r#"{"id":1,"result":{"data":[{"input":[{"type":"image"},{"type":"text","text":"hi"}]}]}}"#,
+        );
+        check(
+            r#"{"method":"codex/event/user_message","params":{"msg":{"type":"user_message","message":"@","images":[]}}}"#,
+            r#"{"method":"codex/event/user_message","params":{"msg":{"type":"user_message","message":"","images":[]}}}"#,
+        );
+    }
+
+    #[test]
+    fn ranges_move_back() {
+        let line = |words: &str, name: &str, start: usize| {
+            let span = format!(r#"{{"{name}":{{"start":{start},"end":{}}}}}"#, start + 4);
+            format!(
+                r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{{"text_elements":[{span}],"text":"{words}","type":"text"}}]}}}}}}"#
+            )
+        };
+        for name in ["byteRange", "byte_range"] {
+            check(&line("@hi there", name, ENVELOPE_BYTES + 3), &line("hi there", name, 3));
+        }
+        check(
+            r#"{"method":"codex/event/user_message","params":{"msg":{"type":"user_message","message":"@hi","text_elements":[{"byte_range":{"start":23,"end":25}}]}}}"#,
+            r#"{"method":"codex/event/user_message","params":{"msg":{"type":"user_message","message":"hi","text_elements":[{"byte_range":{"start":0,"end":2}}]}}}"#,
+        );
+    }
+
+    #[test]
+    fn an_item_that_is_only_an_envelope_is_removed() {
+        let line = |content: &str| {
+            format!(
+                r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{content}],"id":"i"}}}}}}"#
+            )
+        };
+        let own = r#"{"type":"text","text":"@","text_elements":[]}"#;
+        check(&line(own), &line(""));
+        check(&line(&format!(r#"{own}, {{"type":"image"}}"#)), &line(r#"{"type":"image"}"#));
+        check(&line(&format!(r#"{{"type":"image"}}, {own}"#)), &line(r#"{"type":"image"}"#));
+        check(&line(&format!(r#"{own},{{"type":"text","text":""}}"#)), &line(r#"{"type":"text","text":""}"#));
+    }
+
+    #[test]
+    fn one_envelope_is_ours_and_what_follows_is_the_users() {
+        let line = |words: &str| format!(r#"{{"id":1,"result":{{"thread":{{"preview":"{words}"}}}}}}"#);
+        check(&line("@@x"), &line(&format!("{ENVELOPE}x")));
+    }
+
+    #[test]
+    fn previews() {
+        let line = |words: &str| format!(r#"{{"id":1,"result":{{"data":[{{"id":"t","preview":"{words}","x":1}}]}}}}"#);
+        check(&line("@fix it"), &line("fix it"));
+        check(&line("@"), &line(""));
+        check(&line(r#"\u001eCODEX_META {\"v\":1,\"ty"#), &line(""));
+        check(&line(r#"\u001eCODEX_META {\"v\":1,\"ty..."#), &line(""));
+        check(&line(r#"\u001eCODEX_M…"#), &line(""));
+        let mut previews = Previews::default();
+        previews.learn("t", "what the user wrote");
+        let known = |words: &str| stripped(&line(words), &previews);
+        assert_eq!(known(r#"\u001eCODEX_META {\"v"#), Some(line("what the user w")));
+        assert_eq!(known(ENVELOPE), Some(line("what the user wrote")));
+        let fork = |id: &str, preview: &str| {
+            format!(r#"{{"id":1,"result":{{"thread":{{"id":"{id}","forkedFromId":"t","preview":"{preview}"}}}}}}"#)
+        };
+        assert_eq!(stripped(&fork("f", ENVELOPE), &previews), Some(fork("f", "what the user wrote")));
+    }
+
+    #[test]
+    fn snippets_lose_all_up_to_the_end() {
+        let line = |snippet: &str, start: usize| {
+            format!(
+                r#"{{"id":1,"result":{{"data":[{{"snippet":"{snippet}","snippetMatchRange":{{"start":{start},"end":{}}}}}]}}}}"#,
+                start + 2
+            )
+        };
+        check(&line(r#"... \"mcp\": []}\u001fplease look"#, 22), &line("please look", 7));
+        check(&line(r#"… é😀]}\u001fplease look"#, 15), &line("please look", 7));
+        check(&line("@please", 22), &line("please", 0));
+        check(&line(r#"...\u001fplease"#, 4), &line("please", 0));
+        check_stays(&line(r#"... what \u001fplease"#, 1));
+        check_stays(&line(r#"... \"cmd\":\"cargo"#, 1));
+    }
+
+    #[test]
+    fn a_quotation_stays() {
+        for line in [
+            r#"{"method":"item/started","params":{"item":{"type":"userMessage","content":[{"type":"text","text":"see @"}]}}}"#,
+            r#"{"method":"item/started","params":{"item":{"type":"userMessage","content":[{"type":"text","text":"a"},{"type":"text","text":"@b"}]}}}"#,
+            r#"{"method":"item/started","params":{"item":{"type":"userMessage","content":[{"type":"text","text":"\u001eCODEX_META no end"}]}}}"#,
+            r#"{"method":"item/completed","params":{"item":{"type":"agentMessage","text":"@x"}}}"#,
+            r#"{"method":"item/completed","params":{"item":{"type":"commandExecution","aggregatedOutput":"@x"}}}"#,
+            r#"{"method":"item/completed","params":{"item":{"type":"mcpToolCall","result":{"item":{"type":"userMessage","content":[{"type":"text","text":"@x"}]}}}}}"#,
+            r#"{"method":"rawResponseItem/completed","params":{"item":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"@x"}]}}}"#,
+            r#"{"id":1,"method":"item/tool/call","params":{"arguments":{"preview":"@x"}}}"#,
+            r#"{"method":"item/agentMessage/delta","params":{"delta":"@x"}}"#,
+            r#"{"id":1,"result":{"content":[{"type":"text","text":"@x"}],"structuredContent":{"preview":"@"}}}"#,
+            r#"{"id":1,"error":{"message":"@"}}"#,
+            r#"{"method":"codex/event/agent_message","params":{"msg":{"type":"agent_message","message":"@x"}}}"#,
+        ] {
+            check_stays(line);
+        }
+    }
+
+    #[test]
+    fn all_else_stays_as_the_server_wrote_it() {
+        check(
+            "{ \"method\" : \"item/started\", \"params\":{\"item\":{\"x\":1e400,\"type\":\"userMessage\",\"content\":[ {\"type\":\"text\" ,\"text\":\"@\\u2028\\/\u{2028}\"}]} },\"z\":[]}",
+            "{ \"method\" : \"item/started\", \"params\":{\"item\":{\"x\":1e400,\"type\":\"userMessage\",\"content\":[ {\"type\":\"text\" ,\"text\":\"\\u2028\\/\u{2028}\"}]} },\"z\":[]}",
+        );
+    }
+
+    #[test]
+    fn depth_is_no_danger() {
+        let deep =
+            format!(r#"{{"id":1,"result":{}{{"preview":"@"}}{}}}"#, r#"{"thread":"#.repeat(5_000), "}".repeat(5_000));
+        check_stays(&deep);
+    }
+
+    proptest! {
+        #[test]
+        fn no_json_like_text_can_hurt(
+            text in r#"(\{|\}|\[|\]|,|:|"preview"|"item"|"data"|"content"|"text"|"type"|"userMessage"|"\\u001eCODEX_META |\\u001f|"|\\){0,40}"#,
+        ) {
+            let line = format!(r#"{{"id":1,"result":{{"x":"\u001e","data":[{text}]}}}}"#);
+            if let Body::Message(message) = Body::parse(line.as_bytes()) {
+                let _ = strip(line.as_bytes(), &message, &Previews::default());
+            }
+        }
+    }
+}

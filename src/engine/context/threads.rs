@@ -1,0 +1,146 @@
+//! Which threads there are, as far as this relay has seen, and how those began whose first message carried an envelope.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::wire::{Members, Message, RpcId};
+
+/// Calls of the client whose answers are awaited at once; of more than these the oldest is forgotten.
+const ASKED_MAX: usize = 256;
+
+/// Threads that are remembered as told already; with more than these all are forgotten, and told again.
+const TOLD_MAX: usize = 4_096;
+
+/// Threads whose beginnings are kept.
+const PREVIEWS_MAX: usize = 256;
+
+/// Longest beginning that is kept, in characters.
+const PREVIEW_CHARS_MAX: usize = 1_000;
+
+/// What users wrote first, by thread, for previews that codex has cut in the middle of an envelope.
+#[derive(Debug, Default)]
+pub(super) struct Previews {
+    by_thread: HashMap<String, String>,
+    oldest_first: VecDeque<String>,
+}
+
+impl Previews {
+    /// Keeps the beginning of a thread; the first one that is told counts. Gives what is kept, where that is new.
+    pub(super) fn learn(&mut self, thread_id: &str, words: &str) -> Option<String> {
+        if self.by_thread.contains_key(thread_id) {
+            return None;
+        }
+        if self.oldest_first.len() >= PREVIEWS_MAX
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.by_thread.remove(&oldest);
+        }
+        let words: String = words.chars().take(PREVIEW_CHARS_MAX).collect();
+        self.by_thread.insert(thread_id.to_owned(), words.clone());
+        self.oldest_first.push_back(thread_id.to_owned());
+        Some(words)
+    }
+
+    pub(super) fn get(&self, thread_id: &str) -> Option<&str> {
+        self.by_thread.get(thread_id).map(String::as_str)
+    }
+}
+
+/// Learns of threads from what codex says when one is started, resumed or forked, or takes a turn.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    asked: VecDeque<(RpcId, Asked)>,
+    told: HashSet<String>,
+}
+
+/// What the answer to a call will tell.
+#[derive(Debug)]
+enum Asked {
+    /// A thread, in `result.thread`.
+    Thread,
+    /// That this thread is there.
+    Turn(String),
+}
+
+impl Threads {
+    /// Looks at a request of the client.
+    pub(super) fn asked(&mut self, message: &Message<'_>) {
+        let (Some(id), Some(method)) = (message.id, message.method.as_deref()) else { return };
+        let asked = match method {
+            "thread/start" | "thread/resume" | "thread/fork" => Asked::Thread,
+            "turn/start" => match message.params.and_then(Members::of).and_then(|params| params.text("threadId")) {
+                Some(thread_id) => Asked::Turn(thread_id),
+                None => return,
+            },
+            _ => return,
+        };
+        if self.asked.len() >= ASKED_MAX {
+            self.asked.pop_front();
+        }
+        self.asked.push_back((RpcId::from_raw(id), asked));
+    }
+
+    /// Looks at a message of the server; gives the thread that it tells of for the first time.
+    pub(super) fn told(&mut self, message: &Message<'_>) -> Option<String> {
+        let thread_id = match message.method.as_deref() {
+            Some("thread/started") => thread_in(message.params?)?,
+            Some(_) => return None,
+            None if self.asked.is_empty() => return None,
+            None => {
+                let id = RpcId::from_raw(message.id?);
+                let index = self.asked.iter().position(|(asked, _)| *asked == id)?;
+                let (_, asked) = self.asked.remove(index)?;
+                match (asked, message.result?) {
+                    (Asked::Thread, result) => thread_in(result)?,
+                    (Asked::Turn(thread_id), _) => thread_id,
+                }
+            }
+        };
+        if self.told.len() >= TOLD_MAX {
+            self.told.clear();
+        }
+        self.told.insert(thread_id.clone()).then_some(thread_id)
+    }
+}
+
+/// The id of the thread in an object that carries one.
+fn thread_in(value: &serde_json::value::RawValue) -> Option<String> {
+    Members::of(Members::of(value)?.get("thread")?)?.text("id")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Body;
+
+    #[test]
+    fn threads_are_told_once() {
+        let mut threads = Threads::default();
+        let mut play = |step: &str| {
+            let Body::Message(message) = Body::parse(step[1..].as_bytes()) else { panic!("{step}: no message") };
+            if step.starts_with('>') {
+                threads.asked(&message);
+                return None;
+            }
+            threads.told(&message)
+        };
+        assert_eq!(play(r#">{"id":1,"method":"thread/start","params":{}}"#), None);
+        assert_eq!(play(r#"<{"id":"1","result":{"thread":{"id":"no"}}}"#), None);
+        assert_eq!(play(r#"<{"id":1,"result":{"thread":{"id":"a"}}}"#).as_deref(), Some("a"));
+        assert_eq!(play(r#"<{"method":"thread/started","params":{"thread":{"id":"a"}}}"#), None);
+        assert_eq!(play(r#"<{"method":"thread/started","params":{"thread":{"id":"b"}}}"#).as_deref(), Some("b"));
+        assert_eq!(play(r#">{"id":2,"method":"turn/start","params":{"threadId":"c"}}"#), None);
+        assert_eq!(play(r#"<{"id":2,"error":{"code":-32600}}"#), None);
+        assert_eq!(play(r#"<{"id":2,"result":{}}"#), None);
+        assert_eq!(play(r#">{"id":3,"method":"turn/start","params":{"threadId":"c"}}"#), None);
+        assert_eq!(play(r#"<{"id":3,"result":{}}"#).as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn beginnings_are_bounded() {
+        let mut previews = Previews::default();
+        assert_eq!(previews.learn("t0", &"x".repeat(2_000)).map(|kept| kept.len()), Some(PREVIEW_CHARS_MAX));
+        assert_eq!(previews.learn("t0", "y"), None);
+        (1..=PREVIEWS_MAX).for_each(|number| assert!(previews.learn(&format!("t{number}"), "z").is_some()));
+        assert_eq!((previews.get("t0"), previews.get("t1")), (None, Some("z")));
+    }
+}

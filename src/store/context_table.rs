@@ -1,0 +1,223 @@
+//! What the ledger keeps of context: the commands that wait, the last deliveries, the threads that were seen.
+//!
+//! Every function runs in a transaction of its caller's.
+
+use rusqlite::{OptionalExtension as _, Transaction, params};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Command, ContextChange, Delivery, LedgerEntry, Outcome, RowId, WaitingCommand};
+
+/// The tables.
+pub(super) const TABLES: &str = "
+CREATE TABLE codex_context_commands (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    thread_id TEXT,
+    forgotten_before INTEGER NOT NULL DEFAULT 0,
+    command_json TEXT NOT NULL
+) STRICT;
+CREATE TABLE codex_context_deliveries (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    process_generation TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    at_us INTEGER NOT NULL,
+    thread_id TEXT NOT NULL,
+    turn_id TEXT,
+    carrier TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    text TEXT NOT NULL,
+    UNIQUE (process_generation, number)
+) STRICT;
+CREATE TABLE codex_threads (
+    thread_id TEXT PRIMARY KEY,
+    beginning TEXT
+) STRICT;
+";
+
+/// Commands that may wait for one thread, or for any. Of more than these the oldest is only counted.
+const WAITING_MAX: i64 = 200;
+
+/// Deliveries that are kept.
+const DELIVERIES_KEPT: i64 = 20;
+
+/// Threads whose beginnings are given to a new run.
+const BEGINNINGS_MAX: i64 = 256;
+
+/// The outcome of a delivery that has not ended.
+const SENT: &str = "sent";
+
+/// The outcome of a delivery whose end nobody has seen.
+const UNKNOWN: &str = "unknown";
+
+/// A command to be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCommand {
+    /// The thread that it is for.
+    pub thread_id: Option<String>,
+    /// The command.
+    pub command: Command,
+}
+
+/// A delivery as it is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptDelivery {
+    /// When it was sent, RFC 3339.
+    pub at: String,
+    /// The thread.
+    pub thread_id: String,
+    /// The turn, where that was named.
+    pub turn_id: Option<String>,
+    /// `envelope` or `inject_items`.
+    pub carrier: String,
+    /// `sent`, `delivered`, `refused`, `server_exited` or `unknown`.
+    pub outcome: String,
+    /// What the model was shown.
+    pub text: String,
+}
+
+/// The first of these threads that was never seen.
+pub(super) fn unknown_thread(transaction: &Transaction<'_>, pushed: &[NewCommand]) -> rusqlite::Result<Option<String>> {
+    const SQL: &str = "SELECT 1 FROM codex_threads WHERE thread_id = ?1";
+    for thread_id in pushed.iter().filter_map(|pushed| pushed.thread_id.as_ref()) {
+        let seen = transaction.prepare_cached(SQL)?.query_row([thread_id], |_| Ok(())).optional()?;
+        if seen.is_none() {
+            return Ok(Some(thread_id.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Keeps commands, behind those that wait; tells what has become of the buffer besides these.
+pub(super) fn push(transaction: &Transaction<'_>, pushed: &[NewCommand]) -> rusqlite::Result<Vec<ContextChange>> {
+    const INSERT: &str = "INSERT INTO codex_context_commands (thread_id, command_json) VALUES (?1, ?2)";
+    const COUNT: &str = "SELECT count(*) FROM codex_context_commands WHERE thread_id IS ?1";
+    const OLDEST: &str =
+        "SELECT id, forgotten_before FROM codex_context_commands WHERE thread_id IS ?1 ORDER BY id LIMIT 2";
+    const COUNT_ON: &str =
+        "UPDATE codex_context_commands SET forgotten_before = forgotten_before + 1 + ?2 WHERE id = ?1";
+    let mut changes = Vec::new();
+    for NewCommand { thread_id, command } in pushed {
+        let json = serde_json::to_string(command).expect("BUG: plain data is JSON");
+        transaction.prepare_cached(INSERT)?.execute(params![thread_id, json])?;
+        let waiting: i64 = transaction.prepare_cached(COUNT)?.query_row([thread_id], |row| row.get(0))?;
+        if waiting > WAITING_MAX {
+            let mut statement = transaction.prepare_cached(OLDEST)?;
+            let oldest: Vec<(RowId, i64)> =
+                statement.query_map([thread_id], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+            if let [(row, forgotten_before), (counted_by, _)] = oldest[..] {
+                delete(transaction, &[row])?;
+                transaction.prepare_cached(COUNT_ON)?.execute([counted_by, forgotten_before])?;
+                changes.push(ContextChange::Forgotten { row, counted_by });
+            }
+        }
+    }
+    Ok(changes)
+}
+
+/// The commands that wait behind row `after`, oldest first.
+pub(super) fn waiting_after(transaction: &Transaction<'_>, after: RowId) -> rusqlite::Result<Vec<WaitingCommand>> {
+    const SQL: &str = "SELECT id, thread_id, forgotten_before, command_json FROM codex_context_commands
+                       WHERE id > ?1 ORDER BY id";
+    let mut statement = transaction.prepare_cached(SQL)?;
+    let rows = statement.query_map([after], |row| {
+        let json: String = row.get(3)?;
+        // One that cannot be read is of a later form; it is left for those who know it.
+        let command: Option<Command> = serde_json::from_str(&json).ok();
+        let (row, thread_id, forgotten) = (row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?);
+        let forgotten_before = u64::try_from(forgotten).unwrap_or(0);
+        Ok(command.map(|command| WaitingCommand { row, thread_id, forgotten_before, command }))
+    })?;
+    rows.filter_map(Result::transpose).collect()
+}
+
+/// Forgets every command that waits; gives their rows.
+pub(super) fn clear(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<RowId>> {
+    let mut statement = transaction.prepare_cached("DELETE FROM codex_context_commands RETURNING id")?;
+    statement.query_map([], |row| row.get(0))?.collect()
+}
+
+/// The last deliveries, oldest first.
+pub(super) fn deliveries(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<KeptDelivery>> {
+    const SQL: &str =
+        "SELECT at_us, thread_id, turn_id, carrier, outcome, text FROM codex_context_deliveries ORDER BY id";
+    let mut statement = transaction.prepare_cached(SQL)?;
+    let rows = statement.query_map([], |row| {
+        let at_us = u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0);
+        let at = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_micros(at_us);
+        Ok(KeptDelivery {
+            at: humantime::format_rfc3339_millis(at).to_string(),
+            thread_id: row.get(1)?,
+            turn_id: row.get(2)?,
+            carrier: row.get(3)?,
+            outcome: row.get(4)?,
+            text: row.get(5)?,
+        })
+    })?;
+    rows.collect()
+}
+
+/// How threads began, for a new run: id and words.
+pub(super) fn beginnings(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<(String, String)>> {
+    const SQL: &str = "SELECT thread_id, beginning FROM codex_threads WHERE beginning IS NOT NULL
+                       ORDER BY rowid DESC LIMIT ?1";
+    transaction.prepare_cached(SQL)?.query_map([BEGINNINGS_MAX], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// What was on its way in earlier runs has an end that nobody saw. Only the holder of the session says so.
+pub(super) fn end_earlier_deliveries(transaction: &Transaction<'_>, generation: &str) -> rusqlite::Result<()> {
+    const SQL: &str =
+        "UPDATE codex_context_deliveries SET outcome = ?1 WHERE outcome = ?2 AND process_generation <> ?3";
+    transaction.prepare_cached(SQL)?.execute([UNKNOWN, SENT, generation])?;
+    Ok(())
+}
+
+/// Keeps what the relay has done.
+pub(super) fn keep(transaction: &Transaction<'_>, generation: &str, entry: &LedgerEntry) -> rusqlite::Result<()> {
+    const NAME_TURN: &str =
+        "UPDATE codex_context_deliveries SET turn_id = ?3 WHERE process_generation = ?1 AND number = ?2";
+    const SEE_THREAD: &str = "INSERT INTO codex_threads (thread_id) VALUES (?1) ON CONFLICT DO NOTHING";
+    const SEE_BEGINNING: &str = "INSERT INTO codex_threads (thread_id, beginning) VALUES (?1, ?2)
+        ON CONFLICT DO UPDATE SET beginning = coalesce(beginning, excluded.beginning)";
+    match entry {
+        LedgerEntry::Sent(delivery) => keep_delivery(transaction, generation, delivery),
+        LedgerEntry::Settled { delivery, outcome, delete: done } => {
+            settle(transaction, generation, *delivery, *outcome)?;
+            delete(transaction, done)
+        }
+        LedgerEntry::TurnNamed { delivery, turn_id } => {
+            transaction.prepare_cached(NAME_TURN)?.execute(params![generation, *delivery as i64, turn_id])?;
+            Ok(())
+        }
+        LedgerEntry::ThreadSeen { thread_id } => {
+            transaction.prepare_cached(SEE_THREAD)?.execute([thread_id])?;
+            Ok(())
+        }
+        LedgerEntry::ThreadBegan { thread_id, words } => {
+            transaction.prepare_cached(SEE_BEGINNING)?.execute([thread_id, words])?;
+            Ok(())
+        }
+    }
+}
+
+fn keep_delivery(transaction: &Transaction<'_>, generation: &str, delivery: &Delivery) -> rusqlite::Result<()> {
+    const INSERT: &str = "INSERT INTO codex_context_deliveries
+        (process_generation, number, at_us, thread_id, carrier, outcome, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    const PRUNE: &str =
+        "DELETE FROM codex_context_deliveries WHERE id <= (SELECT max(id) FROM codex_context_deliveries) - ?1";
+    let Delivery { number, at_us, thread_id, carrier, text } = delivery;
+    let (number, at_us) = (*number as i64, *at_us as i64);
+    let row = params![generation, number, at_us, thread_id, carrier.name(), SENT, text];
+    transaction.prepare_cached(INSERT)?.execute(row)?;
+    transaction.prepare_cached(PRUNE)?.execute([DELIVERIES_KEPT])?;
+    Ok(())
+}
+
+fn settle(transaction: &Transaction<'_>, generation: &str, number: u64, outcome: Outcome) -> rusqlite::Result<()> {
+    const SQL: &str = "UPDATE codex_context_deliveries SET outcome = ?3 WHERE process_generation = ?1 AND number = ?2";
+    transaction.prepare_cached(SQL)?.execute(params![generation, number as i64, outcome.name()])?;
+    Ok(())
+}
+
+fn delete(transaction: &Transaction<'_>, rows: &[RowId]) -> rusqlite::Result<()> {
+    let mut statement = transaction.prepare_cached("DELETE FROM codex_context_commands WHERE id = ?1")?;
+    rows.iter().try_for_each(|row| statement.execute([row]).map(|_| ()))
+}

@@ -1,0 +1,218 @@
+//! Opening a SQLite file of ours, and bringing it to the form that this version knows.
+//!
+//! *Migrations* are a list that only ever grows; `user_version` tells how many a file has seen.
+//!
+//! *Compatibility.* A file of a newer version is left as it is, and is an error that says so.
+//!
+//! *Recovery.* A file that is no database any more is set aside under another name, never deleted, and a new one begun.
+//!
+//! *Locking.* SQLite's own. A file is in WAL mode, so a reader never waits for a writer; who waits for a lock does so for
+//! a bounded time.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, ErrorCode};
+
+/// Why a database cannot be used.
+#[derive(Debug)]
+pub(super) enum DatabaseError {
+    /// The file cannot be made or reached.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What came of it.
+        source: io::Error,
+    },
+    /// It was written by a newer version.
+    Newer {
+        /// Which.
+        path: PathBuf,
+        /// The version of its form.
+        found: i64,
+        /// The newest that is known here.
+        known: i64,
+    },
+    /// SQLite said no.
+    Sqlite {
+        /// With which.
+        path: PathBuf,
+        /// What came of it.
+        source: rusqlite::Error,
+    },
+}
+
+impl fmt::Display for DatabaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DatabaseError::File { path, source } => write!(f, "open {}: {source}", path.display()),
+            DatabaseError::Newer { path, found, known } => write!(
+                f,
+                "open {}: it was written by a newer codex-shim (form {found}, this one knows {known}); use that one, or \
+                 move the file away",
+                path.display()
+            ),
+            DatabaseError::Sqlite { path, source } => write!(f, "use {}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for DatabaseError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            DatabaseError::File { source, .. } => Some(source),
+            DatabaseError::Sqlite { source, .. } => Some(source),
+            DatabaseError::Newer { .. } => None,
+        }
+    }
+}
+
+/// How a database is opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Form {
+    /// What brings it from one version to the next, from an empty file on.
+    pub(super) migrations: &'static [&'static str],
+    /// `FULL` or `NORMAL`.
+    pub(super) synchronous: &'static str,
+    /// How long a lock is waited for.
+    pub(super) busy_wait_max: Duration,
+}
+
+/// A database that was opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    /// Where the one before it was put, if that was no database any more.
+    pub(super) set_aside: Option<PathBuf>,
+}
+
+/// Opens the database at `path`, which is made where it is not there.
+pub(super) fn open(path: &Path, form: Form) -> Result<Opened, DatabaseError> {
+    match open_as_is(path, form) {
+        Ok(connection) => Ok(Opened { connection, set_aside: None }),
+        Err(DatabaseError::Sqlite { source, .. }) if is_no_database(&source) => {
+            let set_aside = Some(put_aside(path)?);
+            Ok(Opened { connection: open_as_is(path, form)?, set_aside })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error says that the file itself is broken.
+fn is_no_database(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+}
+
+/// As [`open`], and a file that is no database is an error.
+pub(super) fn open_as_is(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
+    let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
+    // Made here, so that it is ours alone from the start; SQLite gives its other files the same mode.
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
+    let mut connection = Connection::open(path).map_err(failed)?;
+    connection.busy_timeout(form.busy_wait_max).map_err(failed)?;
+    connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
+    connection.pragma_update(None, "synchronous", form.synchronous).map_err(failed)?;
+    connection.pragma_update(None, "cache_size", CACHE_KIB_NEGATED).map_err(failed)?;
+    let found = version(&connection).map_err(failed)?;
+    let known = form.migrations.len() as i64;
+    if found > known {
+        return Err(DatabaseError::Newer { path: path.to_owned(), found, known });
+    }
+    if found < known {
+        migrate(&mut connection, form.migrations).map_err(failed)?;
+    }
+    Ok(connection)
+}
+
+/// Size of SQLite's cache; a negative number is in KiB.
+const CACHE_KIB_NEGATED: i64 = -512;
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    // Another process may have been first.
+    let seen = usize::try_from(version(&transaction)?).unwrap_or(0);
+    for migration in migrations.iter().skip(seen) {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.pragma_update(None, "user_version", migrations.len().max(seen) as i64)?;
+    transaction.commit()
+}
+
+/// Gives a file that is no database another name, and the files beside it too.
+fn put_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let with = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let aside = format!(".corrupt-{}", since_epoch.as_micros());
+    for beside in ["-wal", "-shm"] {
+        match std::fs::rename(with(beside), with(&format!("{aside}{beside}"))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(DatabaseError::File { path: with(beside), source: error });
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    let kept = with(&aside);
+    std::fs::rename(path, &kept).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const FORM: Form = Form {
+        migrations: &["CREATE TABLE a (x INTEGER)", "ALTER TABLE a ADD COLUMN y TEXT"],
+        synchronous: "FULL",
+        busy_wait_max: Duration::from_millis(10),
+    };
+
+    #[test]
+    fn a_file_is_made_ours_alone_and_brought_up_to_date() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join("x.db");
+        let first = Form { migrations: &FORM.migrations[..1], ..FORM };
+        drop(open(&path, first).expect("it can be made"));
+        let opened = open(&path, FORM).expect("it can be opened");
+        opened.connection.execute("INSERT INTO a VALUES (1, 'y')", []).expect("both columns are there");
+        for file in std::fs::read_dir(dir.path()).expect("a folder") {
+            let mode = file.expect("a file").metadata().expect("it is there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_newer_file_is_left_as_it_is() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join("x.db");
+        drop(open(&path, FORM).expect("it can be made"));
+        let older = Form { migrations: &FORM.migrations[..1], ..FORM };
+        let error = open(&path, older).expect_err("it is newer").to_string();
+        assert!(error.contains("x.db: it was written by a newer codex-shim (form 2, this one knows 1)"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_database_is_set_aside() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join("x.db");
+        std::fs::write(&path, "no database at all, and long enough to be seen as none".repeat(99)).expect("write");
+        let opened = open(&path, FORM).expect("a new one is begun");
+        let kept = std::fs::read(opened.set_aside.expect("it is told")).expect("it is there");
+        assert!(kept.starts_with(b"no database"));
+    }
+}

@@ -1,0 +1,633 @@
+//! The ledger: what must outlive any crash, committed with `synchronous=FULL`. `ledger.db` in the session's folder.
+//!
+//! In a relay one thread has it: what the relay wants kept and what is asked at the control socket come to that thread
+//! through one bounded queue, in their order, and all that waits is one transaction. Tools, where no relay runs, open the
+//! file themselves.
+//!
+//! *Failure.* A ledger that cannot be used is a fault like any other: the relay goes on, whoever asks is told why, and what
+//! the relay wanted kept is tried again, up to a bound.
+//!
+//! *Locking.* SQLite's. The thread waits at most [`BUSY_WAIT_MAX`] for a tool that writes.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::context_table::{self, KeptDelivery, NewCommand};
+use super::database::{self, DatabaseError, Form, Opened};
+use crate::engine::{ContextChange, LedgerEntry, RowId, WaitingCommand};
+
+/// The ledger's name in the session's folder.
+pub const LEDGER_FILE: &str = "ledger.db";
+
+/// What brings a ledger from one version to the next. Only ever appended to.
+const MIGRATIONS: &[&str] = &[context_table::TABLES];
+
+/// How long the thread waits for somebody else's lock.
+const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
+
+/// How long a tool does.
+const TOOL_BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Jobs that may wait for the thread.
+const JOBS_MAX: usize = 1_024;
+
+/// Jobs that one transaction takes.
+const JOBS_TOGETHER_MAX: usize = 256;
+
+/// What the relay wanted kept and could not be, yet.
+const BACKLOG_MAX: usize = 1_024;
+
+/// How long a ledger is left alone that could not be used.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Stack of the thread, in bytes. SQLite wants little.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Why something could not be kept or told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LedgerError {
+    /// The ledger cannot be used now.
+    Unavailable(String),
+    /// There is no such thread, as far as this session has seen.
+    ThreadNotFound(String),
+}
+
+impl fmt::Display for LedgerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LedgerError::Unavailable(why) => write!(f, "the ledger cannot be used: {why}"),
+            LedgerError::ThreadNotFound(thread_id) => write!(
+                f,
+                "no thread {thread_id} was started or resumed in this session; without a thread, whichever has the next \
+                 turn is shown it"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LedgerError {}
+
+/// The way to the ledger's thread.
+#[derive(Debug, Clone)]
+pub struct Ledger(SyncSender<Job>);
+
+type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
+
+#[derive(Debug)]
+enum Job {
+    Keep(LedgerEntry),
+    Push(Vec<NewCommand>, Reply<usize>),
+    Waiting(Reply<Vec<WaitingCommand>>),
+    Clear(Reply<()>),
+    Deliveries(Reply<Vec<KeptDelivery>>),
+    Finish(SyncSender<()>),
+}
+
+impl Ledger {
+    /// Starts the thread for the ledger in `session_dir`, whose lock we hold, in the run `generation`. It calls `tell`
+    /// with what becomes of the buffer, and `say_fault` where the ledger cannot be used.
+    ///
+    /// # Errors
+    ///
+    /// That of starting a thread.
+    pub fn start(
+        session_dir: &Path,
+        generation: String,
+        tell: impl Fn(ContextChange) + Send + 'static,
+        say_fault: impl Fn(&str) + Send + 'static,
+    ) -> io::Result<Ledger> {
+        let (sender, jobs) = sync_channel(JOBS_MAX);
+        let keeper = Keeper {
+            path: session_dir.join(LEDGER_FILE),
+            generation,
+            tell: Box::new(tell),
+            say_fault: Box::new(say_fault),
+            connection: None,
+            told_row: 0,
+            backlog: VecDeque::new(),
+            try_again_at: None,
+            fault_said: false,
+        };
+        let thread = std::thread::Builder::new().name("ledger".to_owned()).stack_size(STACK_BYTES);
+        thread.spawn(move || keeper.run(&jobs))?;
+        Ok(Ledger(sender))
+    }
+
+    /// Has something kept, soon, and never waits. False where too much waits already.
+    #[must_use]
+    pub fn keep(&self, entry: LedgerEntry) -> bool {
+        self.0.try_send(Job::Keep(entry)).is_ok()
+    }
+
+    /// Keeps commands behind those that wait, and tells how many wait then. With none, looks what tools have put there.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]; nothing is kept then.
+    pub async fn push_context(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
+        self.ask(|reply| Job::Push(pushed, reply)).await
+    }
+
+    /// The commands that wait, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub async fn waiting_context(&self) -> Result<Vec<WaitingCommand>, LedgerError> {
+        self.ask(Job::Waiting).await
+    }
+
+    /// Forgets the commands that wait.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]; nothing is forgotten then.
+    pub async fn clear_context(&self) -> Result<(), LedgerError> {
+        self.ask(Job::Clear).await
+    }
+
+    /// The last deliveries, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub async fn deliveries(&self) -> Result<Vec<KeptDelivery>, LedgerError> {
+        self.ask(Job::Deliveries).await
+    }
+
+    async fn ask<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, LedgerError> {
+        let (reply, answer) = oneshot::channel();
+        match self.0.try_send(job(reply)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("too much waits for it".to_owned())),
+            Err(TrySendError::Disconnected(_)) => return Err(ended()),
+        }
+        answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Waits until all that was to be kept is, at most for `wait_max`. What is not by then is the next start's.
+    pub fn finish(&self, wait_max: Duration) {
+        let (done, finished) = sync_channel(1);
+        if self.0.try_send(Job::Finish(done)).is_ok() && finished.recv_timeout(wait_max).is_err() {
+            tracing::warn!("the ledger did not take all that was to be kept in time");
+        }
+    }
+}
+
+fn ended() -> LedgerError {
+    LedgerError::Unavailable("its thread has ended".to_owned())
+}
+
+/// The thread.
+struct Keeper {
+    path: PathBuf,
+    generation: String,
+    tell: Box<dyn Fn(ContextChange) + Send>,
+    say_fault: Box<dyn Fn(&str) + Send>,
+    connection: Option<Connection>,
+    /// Commands up to this row were told of.
+    told_row: RowId,
+    backlog: VecDeque<LedgerEntry>,
+    try_again_at: Option<Instant>,
+    fault_said: bool,
+}
+
+/// What a job has come to, if its transaction is committed.
+enum Done {
+    Pushed { waiting: usize, added: Vec<WaitingCommand>, forgotten: Vec<ContextChange> },
+    ThreadNotFound(String),
+    Waiting(Vec<WaitingCommand>),
+    Cleared(Vec<RowId>),
+    Deliveries(Vec<KeptDelivery>),
+    Finished,
+}
+
+impl Keeper {
+    fn run(mut self, jobs: &Receiver<Job>) {
+        if let Err(error) = self.connected() {
+            self.failed(&error);
+        }
+        loop {
+            let first = match self.try_again_at {
+                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => jobs.recv_timeout(at.saturating_duration_since(Instant::now())),
+            };
+            let mut together = match first {
+                Ok(job) => vec![job],
+                Err(RecvTimeoutError::Timeout) => Vec::new(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            together.extend(jobs.try_iter().take(JOBS_TOGETHER_MAX));
+            self.carry_out(together);
+        }
+    }
+
+    /// Carries jobs out in one transaction.
+    fn carry_out(&mut self, jobs: Vec<Job>) {
+        let mut asked = Vec::new();
+        for job in jobs {
+            match job {
+                Job::Keep(entry) if self.backlog.len() < BACKLOG_MAX => self.backlog.push_back(entry),
+                Job::Keep(_) => tracing::warn!("the ledger cannot be used, and what was to be kept is lost"),
+                asking @ (Job::Push(..) | Job::Waiting(_) | Job::Clear(_) | Job::Deliveries(_) | Job::Finish(_)) => {
+                    asked.push(asking);
+                }
+            }
+        }
+        let result = self.commit(&asked);
+        match result {
+            Ok(outcomes) => {
+                self.backlog.clear();
+                self.works_again();
+                asked.into_iter().zip(outcomes).for_each(|(job, outcome)| self.answer(job, outcome));
+            }
+            Err(error) => {
+                self.failed(&error);
+                let unavailable = LedgerError::Unavailable(error.to_string());
+                asked.into_iter().for_each(|job| refuse(job, &unavailable));
+            }
+        }
+    }
+
+    /// Commits what the relay wanted kept and what is asked; nothing of it where that fails.
+    fn commit(&mut self, asked: &[Job]) -> Result<Vec<Done>, DatabaseError> {
+        let mut told_row = self.connected()?;
+        let Keeper { connection: Some(connection), backlog, generation, path, .. } = self else {
+            unreachable!("BUG: it is connected");
+        };
+        if backlog.is_empty() && asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut work = || -> rusqlite::Result<Vec<Done>> {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            for entry in &*backlog {
+                context_table::keep(&transaction, generation, entry)?;
+            }
+            let done: Vec<Done> =
+                asked.iter().map(|job| do_asked(&transaction, job, &mut told_row)).collect::<Result<_, _>>()?;
+            transaction.commit()?;
+            Ok(done)
+        };
+        let done = work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })?;
+        self.told_row = told_row;
+        Ok(done)
+    }
+
+    /// Opens the ledger, unless it is open, and tells what waits in it. Gives the row up to which all was told.
+    fn connected(&mut self) -> Result<RowId, DatabaseError> {
+        if self.connection.is_some() {
+            return Ok(self.told_row);
+        }
+        let Opened { mut connection, set_aside } = database::open(&self.path, form(BUSY_WAIT_MAX))?;
+        let failed = |source| DatabaseError::Sqlite { path: self.path.clone(), source };
+        if let Some(kept) = set_aside {
+            (self.say_fault)(&format!(
+                "{} was no database any more; it is kept as {}, and a new one was begun",
+                self.path.display(),
+                kept.display()
+            ));
+            // The relay still knows rows of the old one by their numbers.
+            connection.execute(SKIP_ROWS, [self.told_row]).map_err(failed)?;
+        }
+        let (added, beginnings) = self.load(&mut connection).map_err(failed)?;
+        self.connection = Some(connection);
+        self.told_row = added.last().map_or(self.told_row, |last| last.row);
+        (self.tell)(ContextChange::Beginnings(beginnings));
+        (self.tell)(ContextChange::Added(added));
+        Ok(self.told_row)
+    }
+
+    #[expect(clippy::type_complexity, reason = "what is read at a start, taken apart at once")]
+    fn load(&self, connection: &mut Connection) -> rusqlite::Result<(Vec<WaitingCommand>, Vec<(String, String)>)> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        context_table::end_earlier_deliveries(&transaction, &self.generation)?;
+        let added = context_table::waiting_after(&transaction, self.told_row)?;
+        let beginnings = context_table::beginnings(&transaction)?;
+        transaction.commit()?;
+        Ok((added, beginnings))
+    }
+
+    /// Answers who has asked, once it is committed. The relay hears first.
+    fn answer(&mut self, job: Job, done: Done) {
+        // Nobody may wait for the answer any more.
+        match (job, done) {
+            (Job::Push(_, reply), Done::Pushed { waiting, added, forgotten }) => {
+                (self.tell)(ContextChange::Added(added));
+                forgotten.into_iter().for_each(&self.tell);
+                let _ = reply.send(Ok(waiting));
+            }
+            (Job::Push(_, reply), Done::ThreadNotFound(thread_id)) => {
+                let _ = reply.send(Err(LedgerError::ThreadNotFound(thread_id)));
+            }
+            (Job::Waiting(reply), Done::Waiting(waiting)) => {
+                let _ = reply.send(Ok(waiting));
+            }
+            (Job::Clear(reply), Done::Cleared(rows)) => {
+                (self.tell)(ContextChange::Cleared(rows));
+                let _ = reply.send(Ok(()));
+            }
+            (Job::Deliveries(reply), Done::Deliveries(deliveries)) => {
+                let _ = reply.send(Ok(deliveries));
+            }
+            (Job::Finish(done), _) => {
+                let _ = done.try_send(());
+            }
+            (Job::Keep(_) | Job::Push(..) | Job::Waiting(_) | Job::Clear(_) | Job::Deliveries(_), _) => {
+                unreachable!("BUG: a job comes to what it asks for")
+            }
+        }
+    }
+
+    fn failed(&mut self, error: &DatabaseError) {
+        let busy = matches!(error, DatabaseError::Sqlite { source, .. }
+            if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy));
+        if !busy {
+            self.connection = None;
+        }
+        self.try_again_at = Some(Instant::now() + TRY_AGAIN_AFTER);
+        if !std::mem::replace(&mut self.fault_said, true) {
+            (self.say_fault)(&format!("{error}; relaying goes on, and what was to be kept there waits for it"));
+        }
+    }
+
+    fn works_again(&mut self) {
+        if self.try_again_at.take().is_some() {
+            tracing::info!("the ledger can be used again");
+        }
+    }
+}
+
+/// Numbers of rows that are not to be given again.
+const SKIP_ROWS: &str = "INSERT INTO sqlite_sequence (name, seq) VALUES ('codex_context_commands', ?1)";
+
+fn form(busy_wait_max: Duration) -> Form {
+    Form { migrations: MIGRATIONS, synchronous: "FULL", busy_wait_max }
+}
+
+fn do_asked(transaction: &Transaction<'_>, job: &Job, told_row: &mut RowId) -> rusqlite::Result<Done> {
+    Ok(match job {
+        Job::Push(pushed, _) => {
+            if let Some(thread_id) = context_table::unknown_thread(transaction, pushed)? {
+                return Ok(Done::ThreadNotFound(thread_id));
+            }
+            let forgotten = context_table::push(transaction, pushed)?;
+            let added = context_table::waiting_after(transaction, *told_row)?;
+            *told_row = added.last().map_or(*told_row, |last| last.row);
+            Done::Pushed { waiting: context_table::waiting_after(transaction, 0)?.len(), added, forgotten }
+        }
+        Job::Waiting(_) => Done::Waiting(context_table::waiting_after(transaction, 0)?),
+        Job::Clear(_) => Done::Cleared(context_table::clear(transaction)?),
+        Job::Deliveries(_) => Done::Deliveries(context_table::deliveries(transaction)?),
+        Job::Keep(_) | Job::Finish(_) => Done::Finished,
+    })
+}
+
+fn refuse(job: Job, why: &LedgerError) {
+    match job {
+        Job::Push(_, reply) => drop(reply.send(Err(why.clone()))),
+        Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
+        Job::Clear(reply) => drop(reply.send(Err(why.clone()))),
+        Job::Deliveries(reply) => drop(reply.send(Err(why.clone()))),
+        // Whoever waits for the end need not wait for what cannot be.
+        Job::Finish(done) => drop(done.try_send(())),
+        Job::Keep(_) => {}
+    }
+}
+
+/// The ledger of a session in which no relay runs, as a tool uses it.
+#[derive(Debug)]
+pub struct OfflineLedger {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl OfflineLedger {
+    /// Opens the ledger in `session_dir`; it is made where it is not there.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]. A file that is no database is left to the next relay.
+    pub fn open(session_dir: &Path) -> Result<OfflineLedger, LedgerError> {
+        let path = session_dir.join(LEDGER_FILE);
+        let connection = database::open_as_is(&path, form(TOOL_BUSY_WAIT_MAX))
+            .map_err(|error| LedgerError::Unavailable(error.to_string()))?;
+        Ok(OfflineLedger { connection, path })
+    }
+
+    /// As [`Ledger::push_context`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]; nothing is kept then.
+    pub fn push_context(&mut self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
+        self.within(|transaction| {
+            if let Some(thread_id) = context_table::unknown_thread(transaction, &pushed)? {
+                return Ok(Err(LedgerError::ThreadNotFound(thread_id)));
+            }
+            context_table::push(transaction, &pushed)?;
+            Ok(Ok(context_table::waiting_after(transaction, 0)?.len()))
+        })?
+    }
+
+    /// As [`Ledger::waiting_context`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn waiting_context(&mut self) -> Result<Vec<WaitingCommand>, LedgerError> {
+        self.within(|transaction| context_table::waiting_after(transaction, 0))
+    }
+
+    /// As [`Ledger::clear_context`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]; nothing is forgotten then.
+    pub fn clear_context(&mut self) -> Result<(), LedgerError> {
+        self.within(|transaction| context_table::clear(transaction).map(|_| ()))
+    }
+
+    /// As [`Ledger::deliveries`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn deliveries(&mut self) -> Result<Vec<KeptDelivery>, LedgerError> {
+        self.within(context_table::deliveries)
+    }
+
+    fn within<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
+        let done = || {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let value = work(&transaction)?;
+            transaction.commit()?;
+            Ok(value)
+        };
+        done().map_err(|source| {
+            LedgerError::Unavailable(DatabaseError::Sqlite { path: self.path.clone(), source }.to_string())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Carrier, Command, Delivery, Outcome, Preview};
+    use std::sync::mpsc::Receiver;
+
+    fn command(cmd: &str) -> NewCommand {
+        let preview = Preview::default();
+        let command =
+            Command { cmd: cmd.to_owned(), exit_code: None, cwd: None, block_id: None, ts: 1, preview, shell_id: None };
+        NewCommand { thread_id: None, command }
+    }
+
+    struct Run {
+        ledger: Ledger,
+        changes: Receiver<ContextChange>,
+        faults: Receiver<String>,
+        runtime: tokio::runtime::Runtime,
+    }
+
+    impl Run {
+        fn start(dir: &Path, generation: &str) -> Run {
+            let (tell, changes) = sync_channel(1_000);
+            let (say, faults) = sync_channel(1_000);
+            let tell = move |change| tell.try_send(change).expect("BUG: a test takes every change");
+            let say = move |what: &str| say.try_send(what.to_owned()).expect("BUG: a test takes every fault");
+            let ledger = Ledger::start(dir, generation.to_owned(), tell, say).expect("a thread");
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            Run { ledger, changes, faults, runtime }
+        }
+
+        fn push(&self, cmds: &[&str]) -> Result<usize, LedgerError> {
+            self.runtime.block_on(self.ledger.push_context(cmds.iter().map(|cmd| command(cmd)).collect()))
+        }
+
+        fn waiting(&self) -> Vec<String> {
+            let waiting = self.runtime.block_on(self.ledger.waiting_context()).expect("it can be read");
+            waiting.into_iter().map(|waiting| waiting.command.cmd).collect()
+        }
+
+        /// The commands that the relay was told of so far.
+        fn told(&self) -> Vec<(RowId, String)> {
+            let added = self.changes.try_iter().filter_map(|change| match change {
+                ContextChange::Added(added) => Some(added),
+                ContextChange::Cleared(_) | ContextChange::Forgotten { .. } | ContextChange::Beginnings(_) => None,
+            });
+            added.flatten().map(|waiting| (waiting.row, waiting.command.cmd)).collect()
+        }
+    }
+
+    fn cmds(told: &[(RowId, String)]) -> Vec<&str> {
+        told.iter().map(|(_, cmd)| &**cmd).collect()
+    }
+
+    #[test]
+    fn what_is_pushed_is_kept_over_runs_until_it_has_arrived() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let run = Run::start(dir.path(), "g1");
+        assert_eq!(run.push(&["a", "b"]), Ok(2));
+        assert_eq!(cmds(&run.told()), ["a", "b"]);
+        run.ledger.finish(Duration::from_secs(9));
+        let run = Run::start(dir.path(), "g2");
+        assert_eq!(run.push(&["c"]), Ok(3));
+        let told = run.told();
+        assert_eq!(cmds(&told), ["a", "b", "c"]);
+        let entry =
+            LedgerEntry::Settled { delivery: 1, outcome: Outcome::Delivered, delete: vec![told[0].0, told[2].0] };
+        assert!(run.ledger.keep(entry));
+        assert_eq!(run.waiting(), ["b"]);
+    }
+
+    #[test]
+    fn a_tool_puts_it_where_the_next_run_finds_it() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let mut tool = OfflineLedger::open(dir.path()).expect("it can be made");
+        assert_eq!(tool.push_context(vec![command("a")]), Ok(1));
+        let run = Run::start(dir.path(), "g1");
+        assert_eq!(tool.push_context(vec![command("b")]), Ok(2));
+        assert_eq!(run.push(&[]), Ok(2));
+        assert_eq!(cmds(&run.told()), ["a", "b"]);
+        tool.clear_context().expect("it can be cleared");
+        assert_eq!(tool.waiting_context(), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_thread_has_to_have_been_seen() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let run = Run::start(dir.path(), "g1");
+        let push = |thread: &str| {
+            let pushed = NewCommand { thread_id: Some(thread.to_owned()), ..command("a") };
+            run.runtime.block_on(run.ledger.push_context(vec![command("x"), pushed]))
+        };
+        assert_eq!(push("t"), Err(LedgerError::ThreadNotFound("t".to_owned())));
+        assert_eq!(run.waiting(), [""; 0]);
+        assert!(run.ledger.keep(LedgerEntry::ThreadSeen { thread_id: "t".to_owned() }));
+        assert_eq!(push("t"), Ok(2));
+    }
+
+    #[test]
+    fn the_oldest_is_only_counted_where_too_many_wait() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let run = Run::start(dir.path(), "g1");
+        let many: Vec<String> = (0..203).map(|number| number.to_string()).collect();
+        assert_eq!(run.push(&many.iter().map(String::as_str).collect::<Vec<_>>()), Ok(200));
+        let waiting = run.runtime.block_on(run.ledger.waiting_context()).expect("it can be read");
+        assert_eq!((&*waiting[0].command.cmd, waiting[0].forgotten_before), ("3", 3));
+    }
+
+    #[test]
+    fn the_last_deliveries_are_kept_and_one_without_an_end_is_told() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let send = |run: &Run, number| {
+            let (thread_id, text) = ("t".to_owned(), format!("text {number}"));
+            let delivery = Delivery { number, at_us: 1_000, thread_id, carrier: Carrier::Envelope, text };
+            assert!(run.ledger.keep(LedgerEntry::Sent(Box::new(delivery))));
+        };
+        let told = |run: &Run| run.runtime.block_on(run.ledger.deliveries()).expect("they can be read");
+        let run = Run::start(dir.path(), "g1");
+        (1..=22).for_each(|number| send(&run, number));
+        let settled = LedgerEntry::Settled { delivery: 22, outcome: Outcome::Refused, delete: Vec::new() };
+        assert!(run.ledger.keep(settled));
+        assert!(run.ledger.keep(LedgerEntry::TurnNamed { delivery: 21, turn_id: "u".to_owned() }));
+        let kept = told(&run);
+        assert_eq!((kept.len(), &*kept[0].text), (20, "text 3"));
+        assert_eq!((&*kept[19].outcome, kept[18].turn_id.as_deref()), ("refused", Some("u")));
+        assert_eq!((&*kept[0].at, &*kept[0].outcome), ("1970-01-01T00:00:00.001Z", "sent"));
+        run.ledger.finish(Duration::from_secs(9));
+        let run = Run::start(dir.path(), "g2");
+        assert_eq!((&*told(&run)[0].outcome, &*told(&run)[19].outcome), ("unknown", "refused"));
+    }
+
+    #[test]
+    fn a_ledger_that_cannot_be_used_says_why_and_is_used_once_it_can_be() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join(LEDGER_FILE);
+        std::fs::create_dir(&path).expect("a folder in its place");
+        let run = Run::start(dir.path(), "g1");
+        assert!(run.ledger.keep(LedgerEntry::ThreadSeen { thread_id: "t".to_owned() }));
+        let error = run.push(&["a"]).expect_err("it cannot be").to_string();
+        assert!(error.contains("ledger.db: Is a directory"), "{error}");
+        assert_eq!(run.faults.try_iter().count(), 1);
+        std::fs::remove_dir(&path).expect("it is empty");
+        let pushed = NewCommand { thread_id: Some("t".to_owned()), ..command("a") };
+        assert_eq!(run.runtime.block_on(run.ledger.push_context(vec![pushed])), Ok(1));
+    }
+
+    #[test]
+    fn a_broken_ledger_is_set_aside_and_rows_keep_their_numbers_apart() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        std::fs::write(dir.path().join(LEDGER_FILE), "broken ".repeat(99)).expect("write");
+        let run = Run::start(dir.path(), "g1");
+        assert_eq!(run.push(&["a"]), Ok(1));
+        assert!(run.faults.try_iter().next().is_some_and(|fault| fault.contains("was no database any more")));
+    }
+}
