@@ -32,6 +32,7 @@ Examples:
   codex-shim run --session work
   codex-shim run -- ssh host codex app-server
   CODEX_SHIM_OFF=1 codex-shim app-server     no relay at all: becomes codex at once
+  codex-shim context push --cmd 'make' --output-file out.txt     the model will know of it
   codex-shim status                          is all well with the relay that runs here?
 
 What was relayed is in $CODEX_SHIM_HOME (default: $XDG_STATE_HOME/codex-shim, else ~/.local/state/codex-shim),
@@ -69,6 +70,9 @@ Examples:
   codex-shim status --session work
   codex-shim status --json | jq .faults")]
     Status(StatusArguments),
+    /// Show the model what you did in a terminal, with your next message
+    #[command(subcommand)]
+    Context(ContextTool),
     /// Print every setting with its source
     #[command(after_long_help = "\
 Settings come from flags, then CODEX_SHIM_* variables, then config.toml in our home, then defaults.
@@ -98,6 +102,89 @@ Examples:
   codex-shim replay --strict session.jsonl          a difference is an error: it is shown, and the status is 1
   codex-shim replay --speed 1 session.jsonl         as slowly as it was recorded")]
     Replay(ReplayArguments),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ContextTool {
+    /// List the commands that wait to be shown to the model
+    ///
+    /// They go with the next message of whichever client is relayed in the session. With --last, print what the model
+    /// was shown with the last one.
+    #[command(after_long_help = "\
+Examples:
+  codex-shim context show
+  codex-shim context show --last
+  codex-shim context show --json | jq -r '.commands[].cmd'")]
+    Show(ContextShowArguments),
+    /// Have a command shown to the model with the next message
+    ///
+    /// Of its output the end is kept. It works beside a client that runs, and where none does: then it waits for the next
+    /// start of the session.
+    #[command(after_long_help = "\
+Examples:
+  codex-shim context push --cmd 'cargo test' --exit-code 101 --output-file out.txt
+  make 2>&1 | tee out.txt; codex-shim context push --cmd make --exit-code ${PIPESTATUS[0]} --output-file out.txt
+  uname -a | codex-shim context push --cmd 'uname -a' --output-file -")]
+    Push(ContextPushArguments),
+    /// Forget the commands that wait
+    Clear(ContextClearArguments),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ContextShowArguments {
+    /// What the model was shown last, as it saw it
+    #[arg(long)]
+    pub(super) last: bool,
+    /// The session, or the beginning of its name
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ContextPushArguments {
+    /// What was typed
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(super) cmd: OsString,
+    /// Its exit status
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(super) exit_code: Option<i64>,
+    /// Where it ran; without it, here
+    #[arg(long, value_name = "DIR")]
+    pub(super) cwd: Option<PathBuf>,
+    /// A file with its output; `-` is stdin
+    #[arg(long, value_name = "FILE")]
+    pub(super) output_file: Option<PathBuf>,
+    /// Only for this thread
+    #[arg(long, value_name = "THREAD")]
+    pub(super) thread: Option<String>,
+    /// When it ran, in milliseconds since 1970; without it, now
+    #[arg(long, value_name = "MS")]
+    pub(super) ts: Option<i64>,
+    /// What you call it
+    #[arg(long, value_name = "ID")]
+    pub(super) block_id: Option<String>,
+    /// What you call the shell
+    #[arg(long, value_name = "ID")]
+    pub(super) shell_id: Option<String>,
+    /// The session, or the beginning of its name
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ContextClearArguments {
+    /// The session, or the beginning of its name
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,6 +6,7 @@
 mod args;
 mod chosen;
 mod config_tool;
+mod context_tool;
 mod demo;
 mod dispatch;
 mod replay_tool;
@@ -50,6 +51,7 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, &environment),
             Ok(Arguments { tool: Tool::Sessions(sessions) }) => sessions_tool::run(&sessions, &environment),
             Ok(Arguments { tool: Tool::Status(status) }) => status_tool::run(&status, &environment),
+            Ok(Arguments { tool: Tool::Context(context) }) => context_tool::run(context, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
             Ok(Arguments { tool: Tool::Demo }) => demo::run(&environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),

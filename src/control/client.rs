@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
-use hyper::{Request, StatusCode, header};
+use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
@@ -28,6 +30,32 @@ pub struct Answer {
     pub status: StatusCode,
     /// The body.
     pub body: Bytes,
+}
+
+impl Answer {
+    /// The document that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// What the relay says against it, or that it is none.
+    pub fn document<T: DeserializeOwned>(&self) -> Result<T, String> {
+        #[derive(Deserialize)]
+        struct Refused {
+            detail: Detail,
+        }
+        #[derive(Deserialize)]
+        struct Detail {
+            message: String,
+        }
+        if self.status.is_success() {
+            return serde_json::from_slice(&self.body)
+                .map_err(|error| format!("its answer is none that we know: {error}"));
+        }
+        Err(match serde_json::from_slice::<Refused>(&self.body) {
+            Ok(refused) => refused.detail.message,
+            Err(_) => format!("it answered {}: {}", self.status, String::from_utf8_lossy(&self.body).trim_end()),
+        })
+    }
 }
 
 /// Why there is no answer.
@@ -74,26 +102,49 @@ impl std::error::Error for ClientError {
 ///
 /// [`ClientError`] where there is no whole answer; an answer that refuses is one.
 pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
+    ask_at(dir, Method::GET, path, Bytes::new())
+}
+
+/// `POST`s a JSON text likewise.
+///
+/// # Errors
+///
+/// [`ClientError`], as of [`get`].
+pub fn post(dir: &Path, path: &str, json: String) -> Result<Answer, ClientError> {
+    ask_at(dir, Method::POST, path, json.into())
+}
+
+/// `DELETE`s likewise.
+///
+/// # Errors
+///
+/// [`ClientError`], as of [`get`].
+pub fn delete(dir: &Path, path: &str) -> Result<Answer, ClientError> {
+    ask_at(dir, Method::DELETE, path, Bytes::new())
+}
+
+fn ask_at(dir: &Path, method: Method, path: &str, body: Bytes) -> Result<Answer, ClientError> {
     let socket = socket::resolve(dir)
         .map_err(|error| ClientError { socket: dir.join(socket::SOCKET_FILE), cause: Cause::Connect(error) })?;
     let failed = |cause| ClientError { socket: socket.clone(), cause };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;
     runtime.block_on(async {
-        match timeout(ANSWER_WAIT_MAX, ask(&socket, path)).await {
+        match timeout(ANSWER_WAIT_MAX, ask(&socket, method, path, body)).await {
             Ok(answer) => answer.map_err(failed),
             Err(_) => Err(failed(Cause::TooSlow)),
         }
     })
 }
 
-async fn ask(socket: &Path, path: &str) -> Result<Answer, Cause> {
+async fn ask(socket: &Path, method: Method, path: &str, body: Bytes) -> Result<Answer, Cause> {
     let stream = UnixStream::connect(socket).await.map_err(Cause::Connect)?;
     let server = stream.peer_cred().map_err(Cause::Connect)?;
     if server.uid() != 0 && server.uid() != rustix::process::geteuid().as_raw() {
         return Err(Cause::Stranger(server.uid()));
     }
-    let request = Request::get(path).header(header::HOST, "shim").body(Empty::<Bytes>::new()).map_err(talk)?;
+    let request = Request::builder().method(method).uri(path).header(header::HOST, "shim");
+    let request = request.header(header::CONTENT_TYPE, "application/json").body(Full::new(body)).map_err(talk)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(talk)?;
     let connection = tokio::spawn(connection);
     let response = sender.send_request(request).await.map_err(talk)?;

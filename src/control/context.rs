@@ -14,7 +14,7 @@ use crate::engine::{Command, ContextBounds, PushedCommand, WaitingCommand};
 use crate::store::{KeptDelivery, Ledger, LedgerError, NewCommand};
 
 /// What waits to be shown to the model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextDocument {
     /// The commands, oldest first.
     pub commands: Vec<ContextCommand>,
@@ -40,7 +40,7 @@ pub struct WaitingDocument {
 }
 
 /// What the model was shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveriesDocument {
     /// The last deliveries, oldest first.
     pub deliveries: Vec<KeptDelivery>,

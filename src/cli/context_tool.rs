@@ -1,0 +1,298 @@
+//! `codex-shim context`: what waits to be shown to the model, and what it was shown.
+//!
+//! Where a relay runs it is asked; where none does, the ledger is opened. A relay that starts in between is told of what was
+//! done, so that nothing waits unseen.
+
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::args::{ContextClearArguments, ContextPushArguments, ContextShowArguments, ContextTool};
+use super::screen::{self, Screen, Tone};
+use super::{FAILED, chosen, say};
+use crate::config::{Environment, Flags, Settings};
+use crate::control::client::{self, Answer, ClientError};
+use crate::control::{ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
+use crate::engine::{ContextBounds, Label, MARKER_END, Preview, PushedCommand};
+use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise};
+
+/// How much of the end of an output is looked at, in bytes; what is kept of it is far less.
+const OUTPUT_TAIL_BYTES: usize = 256 << 10;
+
+/// How often a relay that was just started is told of something, until its socket is there.
+const TELLINGS_MAX: u32 = 40;
+
+/// How long is left between two tellings.
+const TELLING_WAIT: Duration = Duration::from_millis(50);
+
+/// Does what the command line asks for.
+pub(super) fn run(tool: ContextTool, environment: &Environment) -> i32 {
+    match tool {
+        ContextTool::Show(show) => run_show(&show, environment),
+        ContextTool::Push(push) => run_push(push, environment),
+        ContextTool::Clear(clear) => run_clear(&clear, environment),
+    }
+}
+
+fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 {
+    let session = match chosen::one(arguments.session.as_deref(), Otherwise::Latest, environment) {
+        Ok(session) => session,
+        Err(error) => return error.told(),
+    };
+    let screen = Screen::of_stdout(environment);
+    if arguments.last {
+        let read = |ledger: &mut OfflineLedger| {
+            let deliveries = ledger.deliveries().map_err(|error| error.to_string())?;
+            Ok(DeliveriesDocument { deliveries })
+        };
+        return match look(&session, "/sessions/self/context/deliveries", read) {
+            Ok(DeliveriesDocument { deliveries }) => show_last(deliveries.last(), arguments.json, screen),
+            Err(why) => failed(&why),
+        };
+    }
+    let read = |ledger: &mut OfflineLedger| {
+        Ok(ContextDocument::of(ledger.waiting_context().map_err(|error| error.to_string())?))
+    };
+    match look(&session, "/sessions/self/context", read) {
+        Ok(document) if arguments.json => print_json(&document),
+        Ok(document) => screen::print(&as_list(&document, &session, screen)),
+        Err(why) => failed(&why),
+    }
+}
+
+/// Asks the relay, or reads where none runs.
+fn look<T: DeserializeOwned + Default>(
+    session: &Found,
+    path: &str,
+    read: impl FnOnce(&mut OfflineLedger) -> Result<T, String>,
+) -> Result<T, String> {
+    if session.live
+        && let Some(answer) = answered(session, client::get(&session.dir, path))?
+    {
+        return answer.document();
+    }
+    if !session.dir.join(LEDGER_FILE).exists() {
+        return Ok(T::default());
+    }
+    read(&mut OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?)
+}
+
+/// The answer of a relay; `None` where it has ended since it was found.
+fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, String> {
+    match asked {
+        Ok(answer) => Ok(Some(answer)),
+        Err(_) if !session.is_still_live() => Ok(None),
+        Err(error) => Err(format!("session {} runs, but does not answer: {error}", session.id)),
+    }
+}
+
+fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
+    let Some(last) = last else {
+        return failed("nothing was shown to the model yet");
+    };
+    if json {
+        return print_json(last);
+    }
+    // A terminal shows the markers as signs; a file gets what the model got.
+    let text = match to {
+        Screen::None => last.text.clone(),
+        Screen::Coloured | Screen::Plain => {
+            format!("{}\n", screen::plain(&last.text.replace('\u{1e}', "␞").replace(MARKER_END, "␟")))
+        }
+    };
+    screen::print(&text)
+}
+
+fn as_list(document: &ContextDocument, session: &Found, to: Screen) -> String {
+    let unshown = document.total_commands_run - document.commands.len() as u64;
+    let mut text = match document.commands.len() {
+        0 => return format!("nothing waits in session {}\n", session.id),
+        1 => format!("1 command waits for the next message in session {}", session.id),
+        many => format!("{many} commands wait for the next message in session {}", session.id),
+    };
+    if unshown > 0 {
+        text.push_str(&format!(", and {unshown} before that are only counted"));
+    }
+    text.push('\n');
+    for one in &document.commands {
+        let command = &one.command;
+        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(command.ts.unsigned_abs());
+        let (status, tone) = match command.exit_code {
+            Some(0) => ("0".to_owned(), Tone::Good),
+            Some(code) => (code.to_string(), Tone::Bad),
+            None => ("-".to_owned(), Tone::Faint),
+        };
+        let cut = if command.preview.truncated { ", cut" } else { "" };
+        let lines = match command.preview.lines.len() {
+            0 => "no output".to_owned(),
+            1 => format!("1 line{cut}"),
+            many => format!("{many} lines{cut}"),
+        };
+        let thread = one.thread_id.as_ref().map(|thread| format!(", for {thread}")).unwrap_or_default();
+        text.push_str(&format!(
+            "{}  {}  {}  {}\n",
+            to.paint(Tone::Faint, &screen::time(at)),
+            to.paint(tone, &format!("{status:>3}")),
+            to.paint(Tone::Strong, &screen::plain(&command.cmd)),
+            to.paint(Tone::Faint, &screen::plain(&format!("({lines}{thread})"))),
+        ));
+    }
+    text
+}
+
+fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
+    let json = arguments.json;
+    let session = match chosen::one(arguments.session.as_deref(), Otherwise::None, environment) {
+        Ok(session) => session,
+        Err(error) => return error.told(),
+    };
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let bounds = settings.context().bounds;
+    let pushed = match pushed(arguments, &bounds) {
+        Ok(pushed) => pushed,
+        Err(why) => return failed(&why),
+    };
+    match push(&session, pushed, &bounds) {
+        Ok(document) if json => print_json(&document),
+        Ok(WaitingDocument { waiting: 1 }) => {
+            screen::print(&format!("1 command waits for the next message in session {}\n", session.id))
+        }
+        Ok(WaitingDocument { waiting }) => {
+            screen::print(&format!("{waiting} commands wait for the next message in session {}\n", session.id))
+        }
+        Err(why) => failed(&why),
+    }
+}
+
+/// What the arguments say. Text from a terminal need not be UTF-8: what is not becomes U+FFFD.
+fn pushed(arguments: ContextPushArguments, bounds: &ContextBounds) -> Result<PushedCommand, String> {
+    let preview = match &arguments.output_file {
+        Some(path) => Some(preview_of(path, bounds).map_err(|error| format!("read {}: {error}", path.display()))?),
+        None => None,
+    };
+    let cwd =
+        arguments.cwd.map(|cwd| std::path::absolute(&cwd).unwrap_or(cwd)).or_else(|| std::env::current_dir().ok());
+    Ok(PushedCommand {
+        cmd: arguments.cmd.to_string_lossy().into_owned(),
+        exit_code: arguments.exit_code,
+        cwd: cwd.map(|cwd| cwd.to_string_lossy().into_owned()),
+        block_id: arguments.block_id.map(Label::Text),
+        shell_id: arguments.shell_id.map(Label::Text),
+        ts: arguments.ts,
+        preview,
+        output: None,
+        thread_id: arguments.thread,
+        private: false,
+    })
+}
+
+fn preview_of(path: &Path, bounds: &ContextBounds) -> io::Result<Preview> {
+    let (tail, is_cut) = if path == Path::new("-") {
+        tail_of(io::stdin().lock())?
+    } else {
+        let mut file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        let skipped = bytes.saturating_sub(OUTPUT_TAIL_BYTES as u64);
+        if skipped > 0 {
+            file.seek(SeekFrom::Start(skipped))?;
+        }
+        let (tail, is_cut) = tail_of(file)?;
+        (tail, is_cut || skipped > 0)
+    };
+    let mut preview = Preview::of_output(&String::from_utf8_lossy(&tail), bounds);
+    preview.truncated |= is_cut;
+    Ok(preview)
+}
+
+/// The end of what can be read, and whether there was more.
+fn tail_of(mut from: impl Read) -> io::Result<(Vec<u8>, bool)> {
+    let mut tail = Vec::new();
+    let mut is_cut = false;
+    while (&mut from).take(OUTPUT_TAIL_BYTES as u64).read_to_end(&mut tail)? > 0 {
+        let surplus = tail.len().saturating_sub(OUTPUT_TAIL_BYTES);
+        tail.drain(..surplus);
+        is_cut |= surplus > 0;
+    }
+    Ok((tail, is_cut))
+}
+
+fn push(session: &Found, pushed: PushedCommand, bounds: &ContextBounds) -> Result<WaitingDocument, String> {
+    const PATH: &str = "/sessions/self/context";
+    if session.live {
+        let body = serde_json::to_string(&pushed).expect("BUG: plain data is JSON");
+        if let Some(answer) = answered(session, client::post(&session.dir, PATH, body))? {
+            return answer.document();
+        }
+    }
+    let commands = new_commands(vec![pushed], SystemTime::now(), bounds)?;
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
+    let waiting = ledger.push_context(commands).map_err(|error| error.to_string())?;
+    drop(ledger);
+    // A relay may have started after we looked, and before it could find this.
+    tell_started(session, || client::post(&session.dir, PATH, "[]".to_owned()));
+    Ok(WaitingDocument { waiting: waiting as u64 })
+}
+
+fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> i32 {
+    let session = match chosen::one(arguments.session.as_deref(), Otherwise::None, environment) {
+        Ok(session) => session,
+        Err(error) => return error.told(),
+    };
+    match clear(&session) {
+        Ok(document) if arguments.json => print_json(&document),
+        Ok(_) => screen::print(&format!("nothing waits any more in session {}\n", session.id)),
+        Err(why) => failed(&why),
+    }
+}
+
+fn clear(session: &Found) -> Result<WaitingDocument, String> {
+    let ask = || client::delete(&session.dir, "/sessions/self/context");
+    if session.live
+        && let Some(answer) = answered(session, ask())?
+    {
+        return answer.document();
+    }
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
+    ledger.clear_context().map_err(|error| error.to_string())?;
+    drop(ledger);
+    tell_started(session, ask);
+    Ok(WaitingDocument { waiting: 0 })
+}
+
+/// Tells a relay that has started in the meantime, as soon as its socket is there.
+fn tell_started(session: &Found, tell: impl Fn() -> Result<Answer, ClientError>) {
+    for _ in 0..TELLINGS_MAX {
+        if !session.is_still_live() || tell().is_ok() {
+            return;
+        }
+        std::thread::park_timeout(TELLING_WAIT);
+    }
+    say(&format!("session {} has started meanwhile and does not answer; it will know at its next start", session.id));
+}
+
+fn print_json(document: &impl Serialize) -> i32 {
+    let text = serde_json::to_string(document).expect("BUG: plain data is JSON");
+    screen::print(&format!("{text}\n"))
+}
+
+fn failed(why: &str) -> i32 {
+    say(why);
+    FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_stream_is_kept() {
+        assert_eq!(tail_of(&b"abc"[..]).expect("it can be read"), (b"abc".to_vec(), false));
+        let long: Vec<u8> = (0..=255).cycle().take(2 * OUTPUT_TAIL_BYTES + 7).collect();
+        let (tail, is_cut) = tail_of(&long[..]).expect("it can be read");
+        assert!(is_cut && tail == long[long.len() - OUTPUT_TAIL_BYTES..]);
+    }
+}
