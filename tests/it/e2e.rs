@@ -42,13 +42,19 @@ fn run(conversation: Conversation, codex: &std::path::Path, relayed: bool) -> Ru
     (conversation.drive)(&mut peer, &lab);
     let (raw, status) = peer.finish();
     let root = lab.root().to_string_lossy().into_owned();
-    let mut streams: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for message in &raw {
-        let message = settled(message, &root);
-        streams.entry(stream_of(&message)).or_default().push(message);
-    }
+    let streams = streams_of(&raw, &root);
     let asked = model.requests().iter().map(|request| settled(&request["input"], &root)).collect();
     Run { streams, raw, status, asked, journal: relayed.then(|| home.journal()) }
+}
+
+/// Messages by what they belong to, without what differs from run to run; `root` is the lab's folder.
+pub fn streams_of(raw: &[Value], root: &str) -> BTreeMap<String, Vec<Value>> {
+    let mut streams: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for message in raw {
+        let message = settled(message, root);
+        streams.entry(stream_of(&message)).or_default().push(message);
+    }
+    streams
 }
 
 /// What a message belongs to: order is held within it.
@@ -66,7 +72,7 @@ fn stream_of(message: &Value) -> String {
 }
 
 /// Takes out of a message what differs from run to run: ids, times, and the lab's folder.
-fn settled(value: &Value, root: &str) -> Value {
+pub fn settled(value: &Value, root: &str) -> Value {
     match value {
         Value::Object(members) => members
             .iter()
@@ -172,7 +178,7 @@ fn check(name: &str, conversation: Conversation, streams_min: usize) {
     assert_eq!(journal.event_names().last(), Some(&"generation_ended"), "{name}");
 }
 
-fn first_difference(relayed: Option<Vec<Value>>, direct: Option<Vec<Value>>) -> String {
+pub fn first_difference(relayed: Option<Vec<Value>>, direct: Option<Vec<Value>>) -> String {
     let (relayed, direct) = (relayed.unwrap_or_default(), direct.unwrap_or_default());
     let at = relayed.iter().zip(&direct).take_while(|(relayed, direct)| relayed == direct).count();
     format!("message {at}\nrelayed: {:?}\ndirect:  {:?}", relayed.get(at), direct.get(at))

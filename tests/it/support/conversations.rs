@@ -157,7 +157,7 @@ fn message_completed(peer: &mut Peer) {
     });
 }
 
-fn turn_completed(peer: &mut Peer, status: &str) {
+pub fn turn_completed(peer: &mut Peer, status: &str) {
     let completed = peer.wait_for_method("turn/completed");
     assert_eq!(completed["params"]["turn"]["status"], status, "{completed}");
 }

@@ -60,11 +60,24 @@ impl Peer {
     /// Sends a request and waits for its result.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         let id = self.request(method, params);
-        let answer = self.wait_for(&format!("the answer to {method}"), |message| {
+        self.result_of(id, method)
+    }
+
+    fn result_of(&mut self, id: i64, what: &str) -> Value {
+        let answer = self.wait_for(&format!("the answer to {what}"), |message| {
             message.get("method").is_none() && message["id"] == id
         });
-        assert!(answer.get("error").is_none(), "{method}: {answer}");
+        assert!(answer.get("error").is_none(), "{what}: {answer}");
         answer["result"].clone()
+    }
+
+    /// Sends a request as it is written here, but for `ID`; returns its result.
+    pub fn call_as_written(&mut self, line: &str) -> Value {
+        let id = self.next_id;
+        self.next_id += 1;
+        let stdin = self.stdin.as_mut().expect("stdin is open until the end");
+        writeln!(stdin, "{}", line.replace("ID", &id.to_string())).expect("the server reads");
+        self.result_of(id, line)
     }
 
     /// Answers a request of the server.

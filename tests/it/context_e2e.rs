@@ -1,0 +1,304 @@
+//! Context with the real codex: the model knows, and the client cannot tell.
+//!
+//! One conversation that asks for the user's words in every way that codex has is driven direct without context and relayed
+//! with it, and compared stream by stream.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use codex_shim::control::client;
+use serde_json::{Value, json};
+
+use crate::e2e::{first_difference, settled, streams_of};
+use crate::support::codex::{Lab, installed_or_skip};
+use crate::support::conversations::{start_thread, turn_completed};
+use crate::support::model::{Item, Model};
+use crate::support::peer::Peer;
+use crate::support::shim::{Home, SHIM};
+
+/// What the markers look like in any JSON of codex.
+const MARKS: [&str; 3] = ["CODEX_META", "\\u001e", "\\u001f"];
+
+const IMAGE: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+/// How often a run of either kind is made again where codex itself is not the same every time.
+const RUNS_MAX: usize = 4;
+
+/// One run: what the client saw, what the model was asked, what was delivered.
+struct Run {
+    raw: Vec<Value>,
+    streams: BTreeMap<String, Vec<Value>>,
+    asked: Vec<Value>,
+    /// The same without context and without what differs from run to run.
+    asked_without: Vec<Value>,
+    deliveries: Vec<Value>,
+}
+
+/// Whether codex counts the same records: an item that is injected into a thread's history is one of these.
+#[derive(Clone, Copy)]
+enum Counts {
+    Same,
+    Other,
+}
+
+/// How the client is connected.
+enum Way<'a> {
+    Direct,
+    Relayed { home: &'a Home, carrier: &'a str },
+}
+
+impl Way<'_> {
+    fn start(&self, lab: &Lab, codex: &Path) -> Peer {
+        match self {
+            Way::Direct => Peer::start(lab.command(codex).arg("app-server")),
+            Way::Relayed { home, carrier } => {
+                let mut command = lab.command(SHIM);
+                home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_CARRIER", carrier);
+                Peer::start(command.env("CODEX_SHIM_SESSION", "s").arg("app-server"))
+            }
+        }
+    }
+
+    /// Something is run in a terminal beside the client.
+    fn work_in_terminal(&self, cmd: &str) {
+        if let Way::Relayed { home, .. } = self {
+            let pushed =
+                json!({"cmd": cmd, "exit_code": 101, "cwd": "/w", "output": "\u{1b}[1mzebra\u{1b}[0m $HOME ä\n"});
+            let answer = client::post(&home.path().join("sessions/s"), "/sessions/self/context", pushed.to_string());
+            let answer = answer.expect("it answers");
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+    }
+}
+
+/// A turn with this input, after something was done in a terminal.
+fn turn(peer: &mut Peer, way: &Way<'_>, thread: &str, input: Value) {
+    way.work_in_terminal("cargo test");
+    peer.call("turn/start", json!({"threadId": thread, "input": input}));
+    turn_completed(peer, "completed");
+}
+
+/// Says things in every shape, and asks for them in every way.
+fn converse(way: &Way<'_>, lab: &Lab, codex: &Path) -> Vec<Value> {
+    let mut peer = way.start(lab, codex);
+    peer.initialize();
+    let thread = start_thread(&mut peer, lab, "read-only");
+    let says = "ä 😀 please look at the giraffe";
+    let at = says.find("look").expect("it is there");
+    let spans = json!([{"byteRange": {"start": at, "end": at + 4}, "placeholder": "x"}]);
+    turn(&mut peer, way, &thread, json!([{"type": "text", "text": says, "text_elements": spans}]));
+    let image = json!({"type": "image", "url": IMAGE});
+    turn(
+        &mut peer,
+        way,
+        &thread,
+        json!([image, {"type": "text", "text": "and this giraffe"}, {"type": "text", "text": "more"}]),
+    );
+    turn(&mut peer, way, &thread, json!([image]));
+    way.work_in_terminal("make");
+    peer.call_as_written(&format!(
+        r#"{{"params":{{"input":[{{"te\u0078t":"writt\u0065n \"so\"","type":"text"}}], "threadId":"{thread}"}},"method":"turn/start" ,"id":ID}}"#
+    ));
+    turn_completed(&mut peer, "completed");
+    let other = start_thread(&mut peer, lab, "read-only");
+    turn(&mut peer, way, &other, json!([image]));
+    let turns = peer.call("thread/turns/list", json!({"threadId": thread}));
+    let first_turn = turns["data"].as_array().and_then(|turns| turns.last()).expect("there are turns")["id"].clone();
+    for (method, params) in [
+        ("thread/list", json!({})),
+        ("thread/read", json!({"threadId": thread, "includeTurns": true})),
+        ("thread/items/list", json!({"threadId": thread})),
+        ("thread/items/read", json!({"threadId": thread, "turnId": first_turn, "itemIds": []})),
+        ("thread/timeline/list", json!({"threadId": thread})),
+        ("thread/search", json!({"searchTerm": "giraffe"})),
+        ("thread/searchOccurrences", json!({"threadId": thread, "searchTerm": "giraffe"})),
+        ("thread/queue/list", json!({"threadId": thread})),
+        ("thread/fork", json!({"threadId": thread})),
+        ("thread/resume", json!({"threadId": thread})),
+        ("thread/resume", json!({"threadId": other})),
+    ] {
+        let id = peer.request(method, params);
+        peer.wait_for(method, |message| message.get("method").is_none() && message["id"] == id);
+    }
+    let (mut raw, status) = peer.finish();
+    assert!(status.success());
+    // Another client of the same codex, later.
+    let mut peer = way.start(lab, codex);
+    peer.initialize();
+    for (method, params) in [
+        ("thread/list", json!({})),
+        ("thread/resume", json!({"threadId": thread})),
+        ("thread/resume", json!({"threadId": other})),
+        ("thread/turns/list", json!({"threadId": thread})),
+    ] {
+        peer.call(method, params);
+    }
+    turn(&mut peer, way, &thread, json!([{"type": "text", "text": "once more"}]));
+    raw.extend(peer.finish().0.into_iter().map(|message| renumbered(message, 1_000)));
+    raw
+}
+
+/// An answer with another id, so that those of two processes stay apart.
+fn renumbered(mut message: Value, by: i64) -> Value {
+    if message.get("method").is_none()
+        && let Some(id) = message["id"].as_i64()
+    {
+        message["id"] = json!(id + by);
+    }
+    message
+}
+
+fn run(codex: &Path, carrier: Option<&str>, counts: Counts) -> Run {
+    let model = Model::start((0..9).map(|_| vec![Item::Text(vec!["Hello."])]).collect());
+    let lab = Lab::new(&model);
+    let home = Home::new();
+    let way = match carrier {
+        None => Way::Direct,
+        Some(carrier) => Way::Relayed { home: &home, carrier },
+    };
+    let raw = converse(&way, &lab, codex);
+    let deliveries = match way {
+        Way::Direct => Vec::new(),
+        Way::Relayed { .. } => deliveries(&home),
+    };
+    let root = lab.root().to_string_lossy().into_owned();
+    let streams = match counts {
+        Counts::Same => streams_of(&raw, &root),
+        Counts::Other => streams_of(&raw, &root).into_iter().map(|(name, stream)| (name, uncounted(stream))).collect(),
+    };
+    let asked: Vec<Value> = model.requests().iter().map(|request| request["input"].clone()).collect();
+    let asked_without = asked.iter().map(|input| settled(&without_context(input), &root)).collect();
+    Run { raw, streams, asked, asked_without, deliveries }
+}
+
+/// What the tool tells of what was delivered, once the relay has ended.
+fn deliveries(home: &Home) -> Vec<Value> {
+    let mut ledger = codex_shim::store::OfflineLedger::open(&home.path().join("sessions/s")).expect("a ledger");
+    let kept = ledger.deliveries().expect("it can be read");
+    kept.iter().map(|delivery| serde_json::to_value(delivery).expect("it is plain data")).collect()
+}
+
+/// Without what codex counts the records of a thread's history with.
+fn uncounted(stream: Vec<Value>) -> Vec<Value> {
+    fn without(value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                for (name, value) in members.iter_mut() {
+                    if name == "position" || name.ends_with("Cursor") {
+                        *value = Value::Null;
+                    }
+                    without(value);
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(without),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    stream
+        .into_iter()
+        .map(|mut message| {
+            without(&mut message);
+            message
+        })
+        .collect()
+}
+
+/// Compares a relayed run with context to direct ones without.
+fn check(name: &str, carrier: &str, counts: Counts) {
+    let Some(codex) = installed_or_skip(name) else { return };
+    let mut direct_runs = vec![run(&codex, None, counts)];
+    let mut relayed_runs = vec![run(&codex, Some(carrier), counts)];
+    for message in &relayed_runs[0].raw {
+        let text = message.to_string();
+        assert!(MARKS.iter().all(|mark| !text.contains(mark)), "{name}: {text}");
+    }
+    let names: Vec<String> = relayed_runs[0].streams.keys().chain(direct_runs[0].streams.keys()).cloned().collect();
+    assert!(names.len() > 40, "{name}: {names:?}");
+    for stream in names {
+        let seen = |run: &Run| run.streams.get(&stream).cloned();
+        while !relayed_runs.iter().any(|relayed| direct_runs.iter().any(|direct| seen(direct) == seen(relayed))) {
+            let difference = first_difference(seen(&relayed_runs[0]), seen(&direct_runs[0]));
+            assert!(relayed_runs.len() < RUNS_MAX, "{name}: {stream}\n{difference}");
+            direct_runs.push(run(&codex, None, counts));
+            relayed_runs.push(run(&codex, Some(carrier), counts));
+        }
+    }
+    check_model_knows(name, &relayed_runs[0], &direct_runs[0]);
+}
+
+/// The model was shown each delivery byte for byte, and apart from that what it is shown without any.
+fn check_model_knows(name: &str, relayed: &Run, direct: &Run) {
+    assert_eq!(relayed.deliveries.len(), 6, "{name}: {:?}", relayed.deliveries);
+    let last = relayed.asked.last().expect("the model was asked").as_array().expect("a list").clone();
+    let mut texts: Vec<String> = Vec::new();
+    for delivery in &relayed.deliveries {
+        assert_eq!(delivery["outcome"], "delivered", "{name}: {delivery}");
+        assert!(delivery["turn_id"].is_string(), "{name}: {delivery}");
+        texts.push(delivery["text"].as_str().expect("it has a text").to_owned());
+    }
+    assert!(texts.iter().all(|text| text.len() <= 4_096 && text.contains(r#""zebra \u0024HOME ä""#)), "{texts:?}");
+    // All but that of the other thread are in the last request, in their order.
+    let shown: Vec<&str> = last
+        .iter()
+        .filter_map(|item| item["content"].as_array())
+        .flatten()
+        .filter_map(|content| content["text"].as_str())
+        .filter(|text| text.starts_with('\u{1e}'))
+        .collect();
+    let of_thread: Vec<&String> = [0, 1, 2, 3, 5].iter().map(|index| &texts[*index]).collect();
+    assert_eq!(shown.len(), of_thread.len(), "{name}: {shown:?}");
+    for (shown, delivered) in shown.iter().zip(of_thread) {
+        assert!(shown.starts_with(delivered.as_str()), "{name}:\n{shown}\n{delivered}");
+    }
+    // And with them taken out, it is what the model is shown without.
+    assert_eq!(relayed.asked_without, direct.asked_without, "{name}");
+}
+
+fn without_context(input: &Value) -> Value {
+    let strip = |content: &Value| {
+        let mut content = content.clone();
+        if let Some(text) = content["text"].as_str()
+            && let Some((_, words)) = text.strip_prefix('\u{1e}').and_then(|text| text.split_once('\u{1f}'))
+        {
+            let words = words.to_owned();
+            content["text"] = json!(words);
+            return (!words.is_empty()).then_some(content);
+        }
+        Some(content)
+    };
+    let items = input.as_array().expect("a list").iter().filter_map(|item| {
+        let mut item = item.clone();
+        if let Some(content) = item["content"].as_array() {
+            let content: Vec<Value> = content.iter().filter_map(strip).collect();
+            if content.is_empty() {
+                return None;
+            }
+            item["content"] = content.into();
+        }
+        Some(item)
+    });
+    items.collect()
+}
+
+#[test]
+fn e2e_context_in_an_envelope() {
+    check("e2e_context_in_an_envelope", "envelope", Counts::Same);
+}
+
+#[test]
+fn e2e_context_by_a_call_of_our_own() {
+    check("e2e_context_by_a_call_of_our_own", "inject_items", Counts::Other);
+}
+
+#[test]
+fn e2e_context_by_whatever_works() {
+    check("e2e_context_by_whatever_works", "auto", Counts::Other);
+}
+
+#[test]
+fn e2e_context_waits_where_it_is_off() {
+    let Some(codex) = installed_or_skip("e2e_context_waits_where_it_is_off") else { return };
+    let relayed = run(&codex, Some("off"), Counts::Same);
+    assert_eq!(relayed.deliveries, Vec::<Value>::new());
+    assert!(relayed.asked.iter().all(|input| !input.to_string().contains("CODEX_META")));
+}
