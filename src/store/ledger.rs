@@ -337,6 +337,8 @@ impl Keeper {
                 let _ = reply.send(Ok(deliveries));
             }
             (Job::Finish(done), _) => {
+                // Closed, so that the file is whole without the ones beside it.
+                self.connection = None;
                 let _ = done.try_send(());
             }
             (Job::Keep(_) | Job::Push(..) | Job::Waiting(_) | Job::Clear(_) | Job::Deliveries(_), _) => {

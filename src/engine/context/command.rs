@@ -265,7 +265,7 @@ fn clean(text: &str, keep: Keep) -> String {
     match keep {
         // A line at a time: a sequence that never ends takes its own line with it and no more.
         Keep::LineEnds => text.split('\n').map(clean_line).collect::<Vec<_>>().join("\n"),
-        Keep::Nothing => clean_line(text).replace('\t', " ").replace('\n', " "),
+        Keep::Nothing => clean_line(text).replace(['\t', '\n'], " "),
     }
 }
 

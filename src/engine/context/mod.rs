@@ -479,3 +479,183 @@ impl Waiting {
         self.leased_to.is_none() && self.command.thread_id.as_deref().is_none_or(|own| own == thread_id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Body;
+    use std::time::Duration;
+
+    /// A relay's context, and what it was told so far.
+    struct Play {
+        context: Context,
+        effects: Vec<Effect>,
+    }
+
+    impl Play {
+        fn start(carrier: Carrier) -> Play {
+            let settings = ContextSettings { carrier, ..ContextSettings::default() };
+            Play { context: Context::new(settings, "codex-shim:x:".to_owned()), effects: Vec::new() }
+        }
+
+        /// Commands are pushed, called by their rows, for this thread.
+        fn push(&mut self, rows: &[RowId], thread_id: Option<&str>) {
+            let waiting = |row: &RowId| WaitingCommand {
+                row: *row,
+                thread_id: thread_id.map(str::to_owned),
+                forgotten_before: 0,
+                command: Command {
+                    cmd: format!("c{row}"),
+                    exit_code: None,
+                    cwd: None,
+                    block_id: None,
+                    ts: 1,
+                    preview: Preview::default(),
+                    shell_id: None,
+                },
+            };
+            self.context.changed(ContextChange::Added(rows.iter().map(waiting).collect()));
+        }
+
+        /// The client starts a turn; tells how its line goes on, and which commands it tells the model of.
+        fn turn(&mut self, id: u32, thread: &str) -> String {
+            let line = format!(
+                r#"{{"id":{id},"method":"turn/start","params":{{"threadId":"{thread}","input":[{{"type":"text","text":"hi"}}]}}}}"#
+            );
+            let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
+            let now = Now { unix_us: 1, elapsed: Duration::ZERO };
+            let (how, bytes) = match self.context.client_says(now, line.as_bytes(), &message, &mut self.effects) {
+                OnTurn::Unchanged => return "unchanged".to_owned(),
+                OnTurn::Replaced(bytes) => ("replaced", bytes),
+                OnTurn::Preceded(bytes) => ("preceded", bytes),
+            };
+            let text = String::from_utf8(bytes).expect("BUG: it was UTF-8");
+            let shown = text.match_indices("\\\"cmd\\\":\\\"").map(|(at, found)| {
+                let cmd = &text[at + found.len()..];
+                &cmd[..cmd.find('\\').unwrap_or(cmd.len())]
+            });
+            format!("{how} {}", shown.collect::<Vec<_>>().join(","))
+        }
+
+        /// The server answers; tells who the answer is for.
+        fn answer(&mut self, id: &str, rest: &str) -> Answer {
+            let line = format!(r#"{{"id":{id},{rest}}}"#);
+            let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
+            self.context.server_says(&message, &mut self.effects)
+        }
+
+        /// Ends and names of deliveries since the last look, as `number outcome rows` and `number turn`, and warnings.
+        fn kept(&mut self) -> Vec<String> {
+            let told = |effect: &Effect| {
+                if let Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete }) = effect {
+                    return Some(format!("{delivery} {} {delete:?}", outcome.name()));
+                }
+                if let Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }) = effect {
+                    return Some(format!("{delivery} is {turn_id}"));
+                }
+                if let Effect::Warn(warning) = effect { Some(format!("{warning:?}")) } else { None }
+            };
+            std::mem::take(&mut self.effects).iter().filter_map(told).collect()
+        }
+    }
+
+    const RESULT: &str = r#""result":{"turn":{"id":"u1"}}"#;
+    const REFUSED: &str = r#""error":{"code":-32600,"message":"Invalid request: unknown variant"}"#;
+    const BUSY: &str = r#""error":{"code":-32001,"message":"Server overloaded; retry later."}"#;
+
+    #[test]
+    fn a_result_deletes_and_an_error_puts_back_in_front() {
+        let mut play = Play::start(Carrier::Envelope);
+        assert_eq!(play.turn(1, "t"), "unchanged");
+        play.push(&[1, 2], None);
+        assert_eq!(play.turn(2, "t"), "replaced c1,c2");
+        play.push(&[3], None);
+        assert_eq!(play.answer("2", BUSY), Answer::Clients);
+        assert_eq!(play.kept(), ["1 refused []"]);
+        assert_eq!(play.turn(3, "t"), "replaced c1,c2,c3");
+        assert_eq!(play.answer("\"3\"", RESULT), Answer::Clients);
+        assert_eq!(play.context.waiting(), 3);
+        assert_eq!(play.answer("3", RESULT), Answer::Clients);
+        assert_eq!(play.kept(), ["2 is u1", "2 delivered [1, 2, 3]"]);
+        assert_eq!((play.context.waiting(), &*play.turn(4, "t")), (0, "unchanged"));
+    }
+
+    #[test]
+    fn a_second_turn_takes_what_came_after() {
+        let mut play = Play::start(Carrier::Envelope);
+        play.push(&[1], None);
+        assert_eq!(play.turn(1, "t"), "replaced c1");
+        assert_eq!(play.turn(2, "t"), "unchanged");
+        play.push(&[2], None);
+        assert_eq!(play.turn(3, "t"), "replaced c2");
+        play.answer("3", RESULT);
+        play.answer("1", REFUSED);
+        assert_eq!(play.turn(4, "t"), "replaced c1");
+        play.context.server_exited(&mut play.effects);
+        assert_eq!(play.kept(), ["2 is u1", "2 delivered [2]", "1 refused []", "3 server_exited []"]);
+        assert_eq!(play.context.waiting(), 1);
+    }
+
+    #[test]
+    fn a_thread_is_shown_its_own_and_what_is_for_any() {
+        let mut play = Play::start(Carrier::Envelope);
+        play.push(&[1], Some("a"));
+        play.push(&[2], None);
+        play.push(&[3], Some("b"));
+        assert_eq!(play.turn(1, "b"), "replaced c2,c3");
+        assert_eq!(play.turn(2, "c"), "unchanged");
+        assert_eq!(play.turn(3, "a"), "replaced c1");
+    }
+
+    #[test]
+    fn what_was_cleared_or_forgotten_is_not_shown() {
+        let mut play = Play::start(Carrier::Envelope);
+        play.push(&[1, 2, 3], None);
+        play.context.changed(ContextChange::Forgotten { row: 1, counted_by: 2 });
+        assert_eq!(play.turn(1, "t"), "replaced c2,c3");
+        let counted = |effect: &Effect| {
+            matches!(effect, Effect::Keep(LedgerEntry::Sent(delivery))
+                if delivery.text.contains("\"total_commands_run\":3,\"kept\":2,\"dropped\":1"))
+        };
+        assert!(play.effects.iter().any(counted));
+        play.context.changed(ContextChange::Cleared(vec![2, 3]));
+        play.answer("1", REFUSED);
+        assert_eq!((play.context.waiting(), &*play.turn(2, "t")), (0, "unchanged"));
+    }
+
+    #[test]
+    fn a_call_of_our_own_is_settled_by_its_own_answer() {
+        let mut play = Play::start(Carrier::InjectItems);
+        play.push(&[1], None);
+        assert_eq!(play.turn(1, "t"), "preceded c1");
+        assert_eq!(play.answer("1", RESULT), Answer::Clients);
+        assert_eq!(play.answer("\"codex-shim:x:1\"", r#""result":{}"#), Answer::Ours);
+        assert_eq!(play.kept(), ["1 is u1", "1 delivered [1]"]);
+        assert_eq!(play.answer("\"codex-shim:y:1\"", r#""result":{}"#), Answer::Clients);
+    }
+
+    #[test]
+    fn a_refusal_is_said_once_and_auto_falls_back_for_good() {
+        for (carrier, then, warning) in [
+            (Carrier::Auto, "replaced c1", "InjectRefusedFallsBack"),
+            (Carrier::InjectItems, "preceded c1", "InjectRefusedWaits"),
+        ] {
+            let mut play = Play::start(carrier);
+            play.push(&[1], None);
+            assert_eq!(play.turn(1, "t"), "preceded c1");
+            assert_eq!(play.answer("\"codex-shim:x:1\"", BUSY), Answer::Ours);
+            assert_eq!(play.turn(2, "t"), "preceded c1");
+            assert_eq!(play.answer("\"codex-shim:x:2\"", REFUSED), Answer::Ours);
+            assert_eq!(play.kept(), ["1 refused []", "2 refused []", warning]);
+            assert_eq!(play.turn(3, "t"), then);
+            assert_eq!(play.kept(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_where_it_is_off() {
+        let mut play = Play::start(Carrier::Off);
+        play.push(&[1], None);
+        assert_eq!((&*play.turn(1, "t"), play.context.waiting()), ("unchanged", 1));
+    }
+}

@@ -116,7 +116,7 @@ mod tests {
     fn threads_are_told_once() {
         let mut threads = Threads::default();
         let mut play = |step: &str| {
-            let Body::Message(message) = Body::parse(step[1..].as_bytes()) else { panic!("{step}: no message") };
+            let Body::Message(message) = Body::parse(&step.as_bytes()[1..]) else { panic!("{step}: no message") };
             if step.starts_with('>') {
                 threads.asked(&message);
                 return None;
