@@ -6,14 +6,14 @@
 //!                 ┌─────────────────────────── codex-shim ───────────────────────────┐
 //! client stdin ──▶│ read ─▶ frame ─▶ parse ─▶ ENGINE ─▶ journal.commit ─▶ forward ───│─▶ server stdin
 //! client stdout ◀─│── forward ◀─ journal.commit ◀─ ENGINE ◀─ parse ◀─ frame ◀─ read ◀│── server stdout
-//!                 └─────────────┬────────────────────┬───────────────────────────────┘
-//!          counters, faults ─▶ control.sock        journal/<generation>-<nnn>.jsonl
+//!                 └──────┬─────────────────┬───────────────────┬──────────────────────┘
+//!     counters, faults ─▶ control.sock ◀─▶ ledger.db     journal/<generation>-<nnn>.jsonl
 //! ```
 //!
 //! # Ideas that carry the rest
 //!
 //! 1. **The bytes that were read are the bytes that are forwarded.** A line is parsed beside the bytes, borrowed,
-//!    once. Nothing is ever printed back from a parsed message.
+//!    once. Nothing is ever printed back from a parsed message; a line that has to change is spliced ([`wire::Splice`]).
 //! 2. **The journal is the truth.** What one read brought is appended to the journal with one write, and only then
 //!    forwarded with one write. The page cache survives `kill -9`, so every complete line that a side has received is
 //!    on record. Whatever wants to know what happened follows the journal's files ([`journal::reader`]); no queue in
@@ -23,7 +23,10 @@
 //!    `Forward`: that is the durability policy, and it stands in one place, `relay::event_loop`.
 //! 4. **The relay waits for nobody.** One thread owns both directions, the engine and the journal's writing end. Its
 //!    reads and writes of pipes and sockets never block; a direction whose reader is slow stops alone, as a pipe would.
-//! 5. **Fail open, out loud.** A fault of ours (a folder that cannot be written, a full disk) is a state in which the
+//!    Other threads tell it something through a bounded inbox, and wake its poll.
+//! 5. **The ledger is a truth of its own** ([`store::Ledger`]): what must outlive a crash and is no line, committed by one
+//!    thread with `synchronous=FULL`. The engine holds a copy of what it decides by, and is told of every change.
+//! 6. **Fail open, out loud.** A fault of ours (a folder that cannot be written, a full disk) is a state in which the
 //!    relay goes on; it is said once on stderr, and the journal marks the gap as soon as it can.
 //!
 //! # Rooms
@@ -34,10 +37,10 @@
 //! | room | the rules that live there |
 //! |---|---|
 //! | [`wire`] (pure) | what a line is, how a message is read, when two ids are the same, which methods are secret |
-//! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends |
+//! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends; `engine::context`: what the model is shown of a terminal, and what is taken out of every echo |
 //! | [`journal`] | what a record looks like, segments, append and cut back, sync and bounds, following a live journal |
 //! | [`config`] | every setting, its sources and its default |
-//! | [`store`] | the folder of a session, its lock, which session a start or a tool belongs to, the log |
+//! | [`store`] | the folder of a session, its lock, its ledger, which session a start or a tool belongs to, the log |
 //! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
