@@ -57,6 +57,9 @@ fn main() {
     if wanted("memory") {
         memory(&mut table);
     }
+    if wanted("context") {
+        context(&mut table);
+    }
     if wanted("codex") {
         codex(&mut table);
     }
@@ -255,6 +258,44 @@ fn memory(table: &mut Table) {
     process.stdout.read_exact(&mut [0; 6]).unwrap();
     table.figure("resident memory after a 32 MiB line", process.sample().resident(), "32 MiB");
     process.end();
+}
+
+/// What the engine takes for a line that has nothing to do with context, how much of that is the look for a marker, and
+/// what it takes for a line that has one. In this process: no pipe, no journal.
+fn context(table: &mut Table) {
+    const LINES: u32 = 200_000;
+    let mut engine = support::engine();
+    let mut effects = Vec::new();
+    for (name, bytes) in [("200 bytes", 200), ("4 KiB", 4096)] {
+        let line = support::line(bytes);
+        let line = &line[..line.len() - 1];
+        let finder = memchr::memmem::Finder::new(b"\\u001e");
+        let (mut engine_times, mut look_times) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let began = Instant::now();
+            for _ in 0..LINES {
+                support::handle(&mut engine, std::hint::black_box(line), &mut effects);
+            }
+            engine_times.push(began.elapsed() / LINES);
+            let began = Instant::now();
+            let found = (0..LINES).filter(|_| finder.find(std::hint::black_box(line)).is_some()).count();
+            look_times.push(began.elapsed() / LINES);
+            assert_eq!(found, 0);
+        }
+        let (whole, look) = (median(&engine_times).as_nanos(), median(&look_times).as_nanos());
+        table.figure(
+            &format!("engine for a line of {name} without a marker; the look for one"),
+            format!("{whole} ns; {look} ns"),
+            "-",
+        );
+    }
+    let line = support::line_with_envelope();
+    let began = Instant::now();
+    for _ in 0..LINES / 10 {
+        support::handle(&mut engine, std::hint::black_box(&line), &mut effects);
+    }
+    let each = began.elapsed().as_nanos() / u128::from(LINES / 10);
+    table.figure(&format!("engine for a line of {} bytes with an envelope", line.len()), format!("{each} ns"), "-");
 }
 
 /// A cheap call to the real codex, where it is installed.

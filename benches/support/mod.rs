@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use codex_shim::engine::{ContextSettings, Effect, Engine, EngineSettings, Input, Now};
+use codex_shim::wire::{Line, LineEnd, Side};
+
 const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
 
 /// What stands between client and server.
@@ -226,6 +229,31 @@ pub fn serve(role: &[String]) {
         }
         other => panic!("no such role: {other}"),
     }
+}
+
+/// An engine as a relay has it.
+pub fn engine() -> Engine {
+    let exit_grace = Duration::from_secs(10);
+    let context = ContextSettings::default();
+    Engine::new(EngineSettings { exit_grace, context, own_ids: "codex-shim:0:".to_owned() })
+}
+
+/// Has the engine decide on a line of the server.
+pub fn handle(engine: &mut Engine, line: &[u8], effects: &mut Vec<Effect>) {
+    let line = Line { bytes: line, end: LineEnd::Newline };
+    engine.handle(Now { unix_us: 1, elapsed: Duration::ZERO }, Input::Line { from: Side::Server, line }, effects);
+    std::hint::black_box(&effects);
+    effects.clear();
+}
+
+/// A user's message as codex repeats it, with an envelope of three commands.
+pub fn line_with_envelope() -> Vec<u8> {
+    let command = "{\\\"cmd\\\":\\\"cargo test\\\",\\\"exit_code\\\":101,\\\"preview\\\":{\\\"lines\\\":[\\\"x\\\"]}}";
+    let envelope = format!("\\u001eCODEX_META {{\\\"v\\\":1,\\\"commands\\\":[{command},{command},{command}]}}\\u001f");
+    format!(
+        r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","id":"i","content":[{{"type":"text","text":"{envelope}fix it","text_elements":[]}}]}},"threadId":"t"}}}}"#
+    )
+    .into_bytes()
 }
 
 pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
