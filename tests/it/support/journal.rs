@@ -14,6 +14,8 @@ pub struct Journal {
     /// Lines of each side as they passed, `\n` included where it was there; `None` where they are not on record.
     pub client: Vec<Option<Vec<u8>>>,
     pub server: Vec<Option<Vec<u8>>>,
+    /// Lines of our own: who they went to, whether in the place of the line before, and what they were.
+    pub own: Vec<(Side, bool, Option<Vec<u8>>)>,
     /// Names and data of events.
     pub events: Vec<(String, Value)>,
     /// Lines and reason of gaps.
@@ -55,12 +57,12 @@ impl Journal {
                 self.events.push((event.into_owned(), data));
             }
             Record::Gap { lines, reason, .. } => self.gaps.push((lines, reason.into_owned())),
-            Record::Line { from, content, end, .. } => {
+            Record::Line { from, to, replaces, content, end, .. } => {
                 let line = as_read(&content, end);
                 match from {
                     Origin::Side(Side::Client) => self.client.push(line),
                     Origin::Side(Side::Server) => self.server.push(line),
-                    Origin::Shim => panic!("nothing of ours is sent yet"),
+                    Origin::Shim => self.own.push((to.expect("a line of ours goes to somebody"), replaces, line)),
                 }
             }
         }
