@@ -1,5 +1,6 @@
 //! What the tests share: a shim in a home of its own, a JSON-RPC peer, the scripted model, the real codex.
 
+pub mod both_ends;
 pub mod codex;
 pub mod conversations;
 pub mod journal;

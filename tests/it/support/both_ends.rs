@@ -1,0 +1,295 @@
+//! A relay between two sides that are both the test: it writes the client's lines, reads what the server got, and says
+//! what the server says. With what such tests of context have in common.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Output};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+
+use codex_shim::control::{self, client};
+use rustix::fs::{FileType, Mode, OFlags};
+use serde_json::{Value, json};
+
+use super::shim::Home;
+use super::{PATIENCE, eventually};
+
+/// A server whose stdin and stdout are the FIFOs `$UP` and `$DOWN`. It ends with 0 once nobody writes to `$DOWN`.
+const SERVER: &str = r#"exec 3<&0; cat <&3 >"$UP" 3<&- & exec cat "$DOWN" 3<&- </dev/null"#;
+
+pub const CONTEXT: &str = "/sessions/self/context";
+const DELIVERIES: &str = "/sessions/self/context/deliveries";
+
+/// An envelope of some other run, as it stands in a line of the server.
+pub const OTHERS: &str = concat!(
+    r#"\u001eCODEX_META {\"v\":1,\"type\":\"user_cmd_context\",\"conversation_id\":\"t\",\"shell_id\":null,"#,
+    r#"\"total_commands_run\":1,\"kept\":1,\"dropped\":0,\"commands\":[],\"mcp\":[]}\u001f"#
+);
+
+/// A relay in session `s`, and both ends of it.
+pub struct Live {
+    pub home: Home,
+    pub session: PathBuf,
+    pub relay: Child,
+    pub stdin: Option<ChildStdin>,
+    /// What the client got.
+    pub client: Receiver<Vec<u8>>,
+    /// What the server got.
+    pub server: Receiver<Vec<u8>>,
+    pub down: Option<File>,
+}
+
+impl Live {
+    pub fn start() -> Live {
+        Live::start_in(Home::new())
+    }
+
+    pub fn configured(config: &str) -> Live {
+        let home = Home::new();
+        fs::create_dir_all(home.path()).expect("a folder");
+        fs::write(home.path().join("config.toml"), config).expect("a file");
+        Live::start_in(home)
+    }
+
+    pub fn start_in(home: Home) -> Live {
+        let fifos = tempfile::tempdir_in(home.beside()).expect("a folder").keep();
+        let (up, down) = (fifos.join("up"), fifos.join("down"));
+        for path in [&up, &down] {
+            rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
+        }
+        let mut command = home.shell(SERVER);
+        let mut relay = command.env("UP", &up).env("DOWN", &down).spawn().expect("the shim starts");
+        let client = lines_of(relay.stdout.take().expect("stdout is piped"));
+        let server = lines_of_file(up);
+        // Opened without waiting, so that a shim that starts no server fails a test and does not hang it.
+        let down = eventually("the server", || {
+            OpenOptions::new().write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&down).ok()
+        });
+        rustix::fs::fcntl_setfl(&down, OFlags::empty()).expect("a FIFO can block");
+        let session = home.path().join("sessions/s");
+        let stdin = relay.stdin.take();
+        let live = Live { session, stdin, relay, client, server, down: Some(down), home };
+        // The ledger answers, or has said why it does not: what it held is known to the relay.
+        eventually("the control socket", || client::get(&live.session, CONTEXT).ok());
+        live
+    }
+
+    pub fn write(&mut self, bytes: &str) {
+        self.stdin.as_mut().expect("stdin is open").write_all(bytes.as_bytes()).expect("the relay reads");
+    }
+
+    /// Sends a line of the client; returns the next one that the server got.
+    pub fn send(&mut self, line: &str) -> String {
+        self.write(&format!("{line}\n"));
+        self.at_server()
+    }
+
+    pub fn at_server(&self) -> String {
+        next(&self.server, "a line at the server")
+    }
+
+    /// Sends a line of the server; returns the next one that the client got.
+    pub fn say(&mut self, line: &str) -> String {
+        self.say_unseen(line);
+        next(&self.client, "a line at the client")
+    }
+
+    pub fn say_unseen(&mut self, line: &str) {
+        writeln!(self.down.as_mut().expect("the server runs"), "{line}").expect("the relay reads");
+    }
+
+    /// A server line that the client gets as it is.
+    pub fn say_plainly(&mut self, line: &str) {
+        assert_eq!(self.say(line), format!("{line}\n"));
+    }
+
+    pub fn take_turn(&mut self, id: u32) {
+        self.say_plainly(&format!(r#"{{"id":{id},"result":{{"turn":{{"id":"u{id}","items":[]}}}}}}"#));
+    }
+
+    pub fn refuse_turn(&mut self, id: u32, code: i32) {
+        self.say_plainly(&format!(r#"{{"error":{{"code":{code},"message":"no"}},"id":{id}}}"#));
+    }
+
+    /// Sends a turn; returns the commands that it carried to the server.
+    pub fn turn(&mut self, id: u32, thread: &str) -> Vec<String> {
+        let sent = turn(id, thread, "hi");
+        let got = self.send(&sent);
+        match got == format!("{sent}\n") {
+            true => Vec::new(),
+            false => names(&envelope(&carried(&got, &sent))),
+        }
+    }
+
+    pub fn http(&self, line: &str, body: &[u8]) -> (u16, Value) {
+        let mut stream = UnixStream::connect(control::resolve(&self.session).expect("a socket")).expect("it answers");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        let length = body.len();
+        let head = format!("{line} HTTP/1.1\r\nHost: shim\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(&[head.as_bytes(), body].concat()).expect("it is read");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it is answered");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {body}")))
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        let (status, document) = self.http(&format!("GET {path}"), b"");
+        assert_eq!(status, 200, "{document}");
+        document
+    }
+
+    pub fn post(&self, body: &[u8]) -> (u16, Value) {
+        self.http(&format!("POST {CONTEXT}"), body)
+    }
+
+    /// Pushes commands, an object or an array; `waiting` wait then.
+    pub fn push(&self, commands: &Value, waiting: u64) {
+        assert_eq!(self.post(commands.to_string().as_bytes()), (200, json!({ "waiting": waiting })));
+    }
+
+    pub fn refused(&self, body: &[u8], status: u16, code: &str) {
+        let told = String::from_utf8_lossy(&body[..body.len().min(60)]);
+        let (got, document) = self.post(body);
+        let detail = &document["detail"];
+        assert_eq!((got, detail["error_code"].as_str()), (status, Some(code)), "{told}: {document}");
+        assert!(detail["message"].as_str().is_some_and(|message| !message.is_empty()), "{told}: {document}");
+    }
+
+    /// The commands that wait.
+    pub fn waiting(&self) -> Vec<String> {
+        names(&self.get(CONTEXT))
+    }
+
+    pub fn deliveries(&self) -> Vec<Value> {
+        self.get(DELIVERIES)["deliveries"].as_array().expect("an array").clone()
+    }
+
+    /// What became of the deliveries.
+    pub fn outcomes(&self) -> Vec<String> {
+        self.deliveries().iter().map(|delivery| text(&delivery["outcome"])).collect()
+    }
+
+    pub fn tool(&self, args: &[&str]) -> Output {
+        tool(&self.home, args)
+    }
+
+    /// Ends the relay as a client does; returns its stderr. Neither side has got anything that was not looked at.
+    pub fn end(mut self) -> (Home, String) {
+        drop(self.stdin.take());
+        assert_eq!(self.server.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+        self.server_ends()
+    }
+
+    /// Has the server end, whatever it owes.
+    pub fn server_ends(mut self) -> (Home, String) {
+        drop(self.down.take());
+        assert_eq!(self.client.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+        let output = self.relay.wait_with_output().expect("the shim ends");
+        assert!(output.status.success(), "{output:?}");
+        (self.home, String::from_utf8(output.stderr).expect("it is text"))
+    }
+
+    /// Ends it where nothing was to be told; returns the home.
+    pub fn end_quietly(self) -> Home {
+        let (home, stderr) = self.end();
+        assert_eq!(stderr, "");
+        home
+    }
+
+    pub fn kill(mut self) -> Home {
+        self.relay.kill().expect("it runs");
+        self.relay.wait().expect("it was killed");
+        self.home
+    }
+}
+
+fn lines_of(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (lines, taken) = sync_channel(1_000);
+    std::thread::spawn(move || {
+        let mut from = BufReader::new(from);
+        loop {
+            let mut line = Vec::new();
+            if !from.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) || lines.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    taken
+}
+
+/// The lines of a FIFO, whose opening waits for the other side.
+fn lines_of_file(path: PathBuf) -> Receiver<Vec<u8>> {
+    pub struct Late(PathBuf, Option<File>);
+    impl Read for Late {
+        fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+            match &mut self.1 {
+                Some(file) => file.read(bytes),
+                none @ None => none.insert(File::open(&self.0)?).read(bytes),
+            }
+        }
+    }
+    lines_of(Late(path, None))
+}
+
+pub fn next(lines: &Receiver<Vec<u8>>, what: &str) -> String {
+    let line = lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{what}: {error}"));
+    String::from_utf8(line).expect("it is text")
+}
+
+pub fn turn(id: u32, thread: &str, words: &str) -> String {
+    // Members, blanks and escapes that a line written anew would not have.
+    format!(
+        r#"{{"id": {id},"method":"turn/start", "params":{{"x":1.0e0,"threadId":"{thread}","input":[{{"type":"image","url":"\u0061"}},{{"text":"{words}","type":"text"}}],"y":null}}}}"#
+    )
+}
+
+pub fn command(name: &str) -> Value {
+    json!({"cmd": name, "exit_code": 0, "cwd": "/w", "ts": 7, "output": format!("{name}!\n")})
+}
+
+/// What stands in front of the first text of a line, every other byte of which is as it was `sent`.
+pub fn carried(got: &str, sent: &str) -> String {
+    let at = sent.find(r#""text":""#).expect("a text") + r#""text":""#.len();
+    let (before, after) = sent.split_at(at);
+    let got = got.strip_suffix('\n').unwrap_or(got);
+    let added = got.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+    let added = added.unwrap_or_else(|| panic!("more than was added is different:\n{got}\n{sent}"));
+    serde_json::from_str(&format!("\"{added}\"")).expect("it is a JSON string")
+}
+
+/// The JSON of an envelope.
+pub fn envelope(text: &str) -> Value {
+    let json = text.strip_prefix("\u{1e}CODEX_META ").and_then(|text| text.strip_suffix('\u{1f}'));
+    serde_json::from_str(json.unwrap_or_else(|| panic!("no envelope: {text}"))).expect("it is JSON")
+}
+
+/// The commands in an envelope, or in the answer of the socket.
+pub fn names(document: &Value) -> Vec<String> {
+    document["commands"].as_array().expect("an array").iter().map(|command| text(&command["cmd"])).collect()
+}
+
+pub fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("no string: {value}")).to_owned()
+}
+
+pub fn tool(home: &Home, args: &[&str]) -> Output {
+    home.shim(args).current_dir(home.beside()).output().expect("the tool runs")
+}
+
+/// The JSON document that a tool prints.
+pub fn told(output: &Output) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
+}
+
+/// A tool's failure: its exit code, and one line that has `words` in it.
+pub fn failed(output: &Output, code: i32, words: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    assert!(stderr.starts_with("codex-shim: ") && stderr.contains(words), "{stderr}");
+    assert_eq!((stderr.lines().count(), &*output.stdout), (1, &b""[..]), "{output:?}");
+}
