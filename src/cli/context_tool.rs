@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::args::{ContextClearArguments, ContextPushArguments, ContextShowArguments, ContextTool};
 use super::screen::{self, Screen, Tone};
-use super::{FAILED, chosen, say};
+use super::{FAILED, USAGE, chosen, say};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::{ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
@@ -156,6 +156,10 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
         Ok(pushed) => pushed,
         Err(why) => return failed(&why),
     };
+    if let Err(error) = pushed.clone().into_command(0, &bounds) {
+        say(&error.to_string());
+        return USAGE;
+    }
     match push(&session, pushed, &bounds) {
         Ok(document) if json => print_json(&document),
         Ok(WaitingDocument { waiting: 1 }) => {

@@ -29,6 +29,8 @@ use dispatch::Invocation;
 
 /// Exit status where what was asked for failed.
 const FAILED: i32 = 1;
+/// Exit status where an argument cannot be what it is to be; clap uses the same.
+const USAGE: i32 = 2;
 /// Exit status where there is no such session, or it cannot be told which is meant.
 const NO_SUCH_SESSION: i32 = 3;
 /// Exit status of a shell for a command that cannot be run.

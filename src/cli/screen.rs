@@ -67,9 +67,10 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }
 
-/// A point in time, RFC 3339 to the second.
+/// A point in time, RFC 3339 to the second; of years that cannot be written so, the last one that can be.
 pub(super) fn time(at: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(at).to_string()
+    const LAST: Duration = Duration::from_secs(253_402_300_799);
+    humantime::format_rfc3339_seconds(at.min(SystemTime::UNIX_EPOCH + LAST)).to_string()
 }
 
 /// How long ago something was, to the second below an hour and coarser above.

@@ -143,6 +143,8 @@ pub enum Warning {
     InjectRefusedFallsBack,
     /// The server does not take context by a call of our own, and no other way is allowed.
     InjectRefusedWaits,
+    /// The settings leave no room for any context.
+    ContextDoesNotFit,
 }
 
 impl fmt::Display for Warning {
@@ -150,6 +152,9 @@ impl fmt::Display for Warning {
         f.write_str(match self {
             Warning::InjectRefusedFallsBack => {
                 "this codex does not take `thread/inject_items`: context goes in front of the user's words from now on"
+            }
+            Warning::ContextDoesNotFit => {
+                "`context_bytes_max` or `context_commands_max` leaves no room for a single command: context waits"
             }
             Warning::InjectRefusedWaits => {
                 "this codex does not take `thread/inject_items`: context waits; `carrier = \"auto\"` would put it in front \
@@ -277,12 +282,12 @@ impl Engine {
                 effects.extend([Effect::Record(Form::Omitted(Box::new(omitted))), Effect::Forward]);
             }
             Input::Closed { from: Side::Client } => self.ending.client_closed(now.elapsed, effects),
-            Input::Closed { from: Side::Server } => self.ending.server_closed(effects),
-            Input::ClientLeft => self.ending.client_left(now.elapsed),
-            Input::ServerExited(exit) => {
-                self.context.server_exited(effects);
-                self.ending.server_exited(exit, effects);
+            Input::Closed { from: Side::Server } => {
+                self.context.server_ended(effects);
+                self.ending.server_closed(effects);
             }
+            Input::ClientLeft => self.ending.client_left(now.elapsed),
+            Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
             Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change),
             Input::Tick => self.ending.tick(now.elapsed, effects),

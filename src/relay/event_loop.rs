@@ -156,8 +156,7 @@ impl Relay {
         self.drain.and_then(|drain| self.from_server.drained_at(drain.since, drain.quiet_max, drain.stall_max))
     }
 
-    /// Takes what other threads have put into the inbox; before any line, so that what somebody was told to be done by
-    /// the time of a line is.
+    /// Takes what other threads have put into the inbox.
     fn take_changes(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let waiting = self.engine.context_waiting();
         while let Some(change) = self.inbox.take() {
@@ -225,6 +224,8 @@ impl Relay {
             Waiting::ToRead => {
                 let mut frames = std::mem::take(&mut self.scratch.frames);
                 self.direction(from).read(now.elapsed, &mut frames);
+                // Whoever was told that something is done may have written what was read just now.
+                self.take_changes(now, effects);
                 self.pass(from, now, frames, effects);
             }
             Waiting::ToWrite => direction.flush(now.elapsed),

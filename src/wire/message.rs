@@ -71,6 +71,12 @@ impl Message<'_> {
         self.id.is_some() && self.method.is_some()
     }
 
+    /// The error of an answer that has one; a `null` there is none.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&RawValue> {
+        self.error.filter(|error| error.get() != "null")
+    }
+
     /// Has an id and no method: an answer.
     #[must_use]
     pub fn is_response(&self) -> bool {

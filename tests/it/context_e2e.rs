@@ -113,6 +113,7 @@ fn converse(way: &Way<'_>, lab: &Lab, codex: &Path) -> Vec<Value> {
         ("thread/search", json!({"searchTerm": "giraffe"})),
         ("thread/searchOccurrences", json!({"threadId": thread, "searchTerm": "giraffe"})),
         ("thread/queue/list", json!({"threadId": thread})),
+        ("getConversationSummary", json!({"conversationId": thread})),
         ("thread/fork", json!({"threadId": thread})),
         ("thread/resume", json!({"threadId": thread})),
         ("thread/resume", json!({"threadId": other})),

@@ -38,6 +38,9 @@ impl Default for ContextBounds {
     }
 }
 
+/// The last millisecond of the year 9999.
+const TS_MS_MAX: i64 = 253_402_300_799_999;
+
 /// Longest label, in bytes.
 const LABEL_BYTES_MAX: usize = 200;
 
@@ -124,8 +127,8 @@ pub enum PushError {
     Nul(&'static str),
     /// It has both `output` and `preview`.
     OutputAndPreview,
-    /// `ts` lies before 1970.
-    NegativeTime,
+    /// `ts` lies before 1970 or after 9999.
+    ImpossibleTime,
     /// A member is longer than any such thing.
     TooLong(&'static str),
 }
@@ -136,7 +139,9 @@ impl fmt::Display for PushError {
             PushError::EmptyCmd => f.write_str("`cmd` is empty; it is what was typed"),
             PushError::Nul(member) => write!(f, "`{member}` has a NUL character, which no command or path can have"),
             PushError::OutputAndPreview => f.write_str("`output` and `preview` exclude each other; give one of them"),
-            PushError::NegativeTime => f.write_str("`ts` is before 1970; it is in milliseconds since then"),
+            PushError::ImpossibleTime => {
+                f.write_str("`ts` is no time from 1970 to 9999; it is in milliseconds since 1970")
+            }
             PushError::TooLong(member) => write!(f, "`{member}` is over {LABEL_BYTES_MAX} bytes"),
         }
     }
@@ -169,8 +174,8 @@ impl PushedCommand {
         if cmd.trim().is_empty() {
             return Err(PushError::EmptyCmd);
         }
-        if self.ts.is_some_and(|ts| ts < 0) {
-            return Err(PushError::NegativeTime);
+        if self.ts.is_some_and(|ts| !(0..=TS_MS_MAX).contains(&ts)) {
+            return Err(PushError::ImpossibleTime);
         }
         let preview = match (&self.output, self.preview) {
             (Some(_), Some(_)) => return Err(PushError::OutputAndPreview),
@@ -331,6 +336,7 @@ mod tests {
             r#"{"cmd":"\u0007"}"#,
             r#"{"cmd":"a\u0000"}"#,
             r#"{"cmd":"a","ts":-1}"#,
+            r#"{"cmd":"a","ts":253402300800000}"#,
             r#"{"cmd":"a","output":"","preview":{"lines":[]}}"#,
             r#"{"cmd":"a","exit_code":"0"}"#,
             r#"{"cmd":"a","preview":{"lines":"x"}}"#,

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Effect, Note, Now, Warning};
-use crate::wire::{Members, Message, RpcId};
+use crate::wire::{Members, Message, RpcId, text};
 
 pub use command::{Command, ContextBounds, Label, Preview, PushError, PushedCommand};
 pub use envelope::{Envelope, MARKER_END, MARKER_START};
@@ -31,8 +31,9 @@ use threads::{Previews, Threads};
 /// Deliveries by `thread/inject_items` whose turn has not been named yet.
 const TURNS_AWAITED_MAX: usize = 64;
 
-/// The error that asks for another try. Source: the real server.
-const OVERLOADED: i64 = -32_001;
+/// The errors for a method that is not there. Source: JSON-RPC; the real server gives the second one.
+const METHOD_NOT_FOUND: i64 = -32_601;
+const INVALID_REQUEST: i64 = -32_600;
 
 /// How context gets to the model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -210,6 +211,8 @@ pub(super) struct Context {
     deliveries: u64,
     /// The server has refused `thread/inject_items`, and that has been said.
     inject_refused: bool,
+    /// It was said that the bounds leave no room.
+    misfit_told: bool,
     threads: Threads,
     previews: Previews,
     scanner: Scanner,
@@ -231,6 +234,8 @@ struct Lease {
     thread_id: String,
     carrier: Carrier,
     text_bytes: usize,
+    /// What the user wrote, or the start of it.
+    words: String,
 }
 
 /// What is to be done with the client's line.
@@ -242,6 +247,17 @@ pub(super) enum OnTurn {
     Replaced(Vec<u8>),
     /// This goes ahead of it.
     Preceded(Vec<u8>),
+}
+
+/// What waits for a thread, within the bounds.
+#[derive(Debug)]
+enum Fitted {
+    /// As the model is shown it.
+    Envelope(String),
+    /// Nothing waits.
+    Nothing,
+    /// The bounds leave no room for any of it.
+    TooBig,
 }
 
 /// Who an answer of the server is for.
@@ -264,6 +280,7 @@ impl Context {
             turns_awaited: VecDeque::new(),
             deliveries: 0,
             inject_refused: false,
+            misfit_told: false,
             threads: Threads::default(),
             previews: Previews::default(),
             scanner: Scanner::default(),
@@ -316,13 +333,26 @@ impl Context {
     /// Has a turn carry what waits for its thread.
     fn load(&mut self, now: Now, line: &[u8], message: &Message<'_>, effects: &mut Vec<Effect>) -> Option<OnTurn> {
         let carrier = match (self.settings.carrier, self.inject_refused) {
-            (Carrier::Off, _) => return None,
+            (Carrier::Off, _) | (Carrier::InjectItems, true) => return None,
             (Carrier::Envelope, _) | (Carrier::Auto, true) => Carrier::Envelope,
-            (Carrier::InjectItems, _) | (Carrier::Auto, false) => Carrier::InjectItems,
+            (Carrier::InjectItems | Carrier::Auto, false) => Carrier::InjectItems,
         };
-        let client_request = RpcId::from_raw(message.id?);
+        // What has no id that the server would answer has no end either.
+        let client_request = match RpcId::from_raw(message.id?) {
+            RpcId::Other(_) => return None,
+            id @ (RpcId::Integer(_) | RpcId::Text(_)) => id,
+        };
         let turn = TurnStart::read(line, message)?;
-        let envelope = self.envelope_for(&turn.thread_id)?;
+        let envelope = match self.envelope_for(&turn.thread_id) {
+            Fitted::Envelope(envelope) => envelope,
+            Fitted::Nothing => return None,
+            Fitted::TooBig => {
+                if !std::mem::replace(&mut self.misfit_told, true) {
+                    effects.push(Effect::Warn(Warning::ContextDoesNotFit));
+                }
+                return None;
+            }
+        };
         let number = self.deliveries + 1;
         let own_id = format!("{}{number}", self.own_ids);
         let (request, on_turn) = match carrier {
@@ -340,14 +370,14 @@ impl Context {
             self.turns_awaited.pop_front();
         }
         self.turns_awaited.push_back((client_request, number));
-        if carrier == Carrier::Envelope
-            && let Some(words) = self.previews.learn(&turn.thread_id, &turn.preview())
-        {
-            let thread_id = turn.thread_id.clone();
-            effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id, words }));
-        }
-        let thread_id = turn.thread_id.clone();
-        self.leases.push(Lease { request, delivery: number, thread_id, carrier, text_bytes: envelope.len() });
+        self.leases.push(Lease {
+            request,
+            delivery: number,
+            thread_id: turn.thread_id.clone(),
+            carrier,
+            text_bytes: envelope.len(),
+            words: turn.preview(),
+        });
         let delivery =
             Delivery { number, at_us: now.unix_us, thread_id: turn.thread_id.clone(), carrier, text: envelope };
         effects.push(Effect::Keep(LedgerEntry::Sent(Box::new(delivery))));
@@ -355,13 +385,16 @@ impl Context {
     }
 
     /// What waits for a thread, as it is shown to the model.
-    fn envelope_for(&self, thread_id: &str) -> Option<String> {
+    fn envelope_for(&self, thread_id: &str) -> Fitted {
         let free: Vec<&WaitingCommand> = self
             .waiting
             .iter()
             .filter(|waiting| waiting.is_free_for(thread_id))
             .map(|waiting| &waiting.command)
             .collect();
+        if free.is_empty() {
+            return Fitted::Nothing;
+        }
         let shown = free.len().saturating_sub(self.settings.bounds.commands_max);
         let envelope = Envelope {
             conversation_id: thread_id.to_owned(),
@@ -370,7 +403,10 @@ impl Context {
             commands: free[shown..].iter().map(|waiting| waiting.command.clone()).collect(),
             mcp: self.settings.mcp.clone(),
         };
-        envelope.fit(&self.settings.bounds).map(|envelope| envelope.render())
+        match envelope.fit(&self.settings.bounds) {
+            Some(envelope) => Fitted::Envelope(envelope.render()),
+            None => Fitted::TooBig,
+        }
     }
 
     /// Looks at a message of the server, and tells who it is for.
@@ -378,24 +414,28 @@ impl Context {
         if let Some(thread_id) = self.threads.told(message) {
             effects.push(Effect::Keep(LedgerEntry::ThreadSeen { thread_id }));
         }
-        if !message.is_response() || (self.leases.is_empty() && self.turns_awaited.is_empty()) {
+        if !message.is_response() {
             return Answer::Clients;
         }
-        let Some(id) = message.id.map(RpcId::from_raw) else { return Answer::Clients };
-        let turn_id = self.turn_named(&id, message);
-        let Some(index) = self.leases.iter().position(|lease| lease.request == id) else {
-            if let Some((delivery, turn_id)) = turn_id {
-                effects.push(Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }));
-            }
-            return Answer::Clients;
-        };
+        // Also one that settles nothing any more: no line to the client is ours.
+        let is_ours = message.id.is_some_and(|id| text(id).is_some_and(|id| id.starts_with(&self.own_ids)));
+        if !self.leases.is_empty() || !self.turns_awaited.is_empty() {
+            self.settle(message, effects);
+        }
+        if is_ours { Answer::Ours } else { Answer::Clients }
+    }
+
+    /// Settles the lease that an answer is about, where there is one.
+    fn settle(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let Some(id) = message.id.map(RpcId::from_raw) else { return };
+        let turn = self.turn_named(&id, message);
+        if let Some((delivery, turn_id)) = turn.clone() {
+            effects.push(Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }));
+        }
+        let Some(index) = self.leases.iter().position(|lease| lease.request == id) else { return };
         let lease = self.leases.remove(index);
-        let is_ours = matches!(&id, RpcId::Text(id) if id.starts_with(&self.own_ids));
-        if let Some((delivery, turn_id)) = &turn_id {
-            effects.push(Effect::Keep(LedgerEntry::TurnNamed { delivery: *delivery, turn_id: turn_id.clone() }));
-        }
-        match message.error {
-            None => self.arrived(&lease, turn_id.map(|(_, turn_id)| turn_id), effects),
+        match message.refusal() {
+            None => self.arrived(&lease, turn.map(|(_, turn_id)| turn_id), effects),
             Some(error) => {
                 self.put_back(&lease, Outcome::Refused, effects);
                 if lease.carrier == Carrier::InjectItems {
@@ -403,7 +443,6 @@ impl Context {
                 }
             }
         }
-        if is_ours { Answer::Ours } else { Answer::Clients }
     }
 
     /// The turn that the answer to a `turn/start` names, and its delivery.
@@ -415,6 +454,12 @@ impl Context {
     }
 
     fn arrived(&mut self, lease: &Lease, turn_id: Option<String>, effects: &mut Vec<Effect>) {
+        if lease.carrier == Carrier::Envelope
+            && self.threads.just_began(&lease.thread_id)
+            && let Some(words) = self.previews.learn(&lease.thread_id, &lease.words)
+        {
+            effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id: lease.thread_id.clone(), words }));
+        }
         let mut delete = Vec::new();
         self.waiting.retain(|waiting| {
             let has_arrived = waiting.leased_to == Some(lease.delivery);
@@ -442,15 +487,17 @@ impl Context {
         effects.push(Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete: Vec::new() }));
     }
 
-    /// The server has refused a call of ours. Unless it was for want of time or of that thread, it will again.
+    /// The server has refused a call of ours. Where it does not know the call, it will not the next time either.
     fn note_refusal(&mut self, error: &RawValue, effects: &mut Vec<Effect>) {
         let error = Members::of(error).unwrap_or_default();
         let message = error.text("message").unwrap_or_default();
-        let code: Option<i64> = error.get("code").and_then(|code| code.get().parse().ok());
-        if code == Some(OVERLOADED) || message.contains("thread not found") {
-            return;
-        }
-        if !std::mem::replace(&mut self.inject_refused, true) {
+        let is_unknown = match error.get("code").and_then(|code| code.get().parse().ok()) {
+            Some(METHOD_NOT_FOUND) => true,
+            // `unknown variant `thread/inject_items`, expected one of …`
+            Some(INVALID_REQUEST) => message.contains("unknown") || message.contains("inject_items"),
+            Some(_) | None => false,
+        };
+        if is_unknown && !std::mem::replace(&mut self.inject_refused, true) {
             effects.push(Effect::Warn(match self.settings.carrier {
                 Carrier::Auto => Warning::InjectRefusedFallsBack,
                 Carrier::InjectItems | Carrier::Envelope | Carrier::Off => Warning::InjectRefusedWaits,
@@ -458,8 +505,8 @@ impl Context {
         }
     }
 
-    /// The server has ended.
-    pub(super) fn server_exited(&mut self, effects: &mut Vec<Effect>) {
+    /// The server has ended, and all that it said has been seen.
+    pub(super) fn server_ended(&mut self, effects: &mut Vec<Effect>) {
         for lease in std::mem::take(&mut self.leases) {
             self.put_back(&lease, Outcome::ServerExited, effects);
         }
@@ -561,6 +608,7 @@ mod tests {
 
     const RESULT: &str = r#""result":{"turn":{"id":"u1"}}"#;
     const REFUSED: &str = r#""error":{"code":-32600,"message":"Invalid request: unknown variant"}"#;
+    const BAD_THREAD: &str = r#""error":{"code":-32600,"message":"invalid thread id: x"}"#;
     const BUSY: &str = r#""error":{"code":-32001,"message":"Server overloaded; retry later."}"#;
 
     #[test]
@@ -591,7 +639,7 @@ mod tests {
         play.answer("3", RESULT);
         play.answer("1", REFUSED);
         assert_eq!(play.turn(4, "t"), "replaced c1");
-        play.context.server_exited(&mut play.effects);
+        play.context.server_ended(&mut play.effects);
         assert_eq!(play.kept(), ["2 is u1", "2 delivered [2]", "1 refused []", "3 server_exited []"]);
         assert_eq!(play.context.waiting(), 1);
     }
@@ -638,18 +686,44 @@ mod tests {
     fn a_refusal_is_said_once_and_auto_falls_back_for_good() {
         for (carrier, then, warning) in [
             (Carrier::Auto, "replaced c1", "InjectRefusedFallsBack"),
-            (Carrier::InjectItems, "preceded c1", "InjectRefusedWaits"),
+            (Carrier::InjectItems, "unchanged", "InjectRefusedWaits"),
         ] {
             let mut play = Play::start(carrier);
             play.push(&[1], None);
             assert_eq!(play.turn(1, "t"), "preceded c1");
             assert_eq!(play.answer("\"codex-shim:x:1\"", BUSY), Answer::Ours);
             assert_eq!(play.turn(2, "t"), "preceded c1");
-            assert_eq!(play.answer("\"codex-shim:x:2\"", REFUSED), Answer::Ours);
-            assert_eq!(play.kept(), ["1 refused []", "2 refused []", warning]);
-            assert_eq!(play.turn(3, "t"), then);
+            assert_eq!(play.answer("\"codex-shim:x:2\"", BAD_THREAD), Answer::Ours);
+            assert_eq!(play.turn(3, "t"), "preceded c1");
+            assert_eq!(play.answer("\"codex-shim:x:3\"", REFUSED), Answer::Ours);
+            assert_eq!(play.kept(), ["1 refused []", "2 refused []", "3 refused []", warning]);
+            assert_eq!(play.turn(4, "t"), then);
+            assert_eq!(play.answer("\"codex-shim:x:9\"", BUSY), Answer::Ours);
             assert_eq!(play.kept(), [""; 0]);
         }
+    }
+
+    #[test]
+    fn a_null_is_no_error_and_a_null_id_carries_nothing() {
+        let mut play = Play::start(Carrier::Envelope);
+        play.push(&[1], None);
+        assert_eq!(play.turn(1, "t"), "replaced c1");
+        play.answer("1", r#""result":{"turn":{"id":"u1"}},"error":null"#);
+        assert_eq!(play.kept(), ["1 is u1", "1 delivered [1]"]);
+        play.push(&[2], None);
+        let line = br#"{"id":null,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
+        let Body::Message(message) = Body::parse(line) else { panic!("no message") };
+        let now = Now { unix_us: 1, elapsed: Duration::ZERO };
+        assert!(matches!(play.context.client_says(now, line, &message, &mut play.effects), OnTurn::Unchanged));
+    }
+
+    #[test]
+    fn bounds_that_leave_no_room_are_told_once() {
+        let mut play = Play::start(Carrier::Envelope);
+        play.context.settings.bounds.envelope_bytes_max = 100;
+        play.push(&[1], None);
+        assert_eq!([play.turn(1, "t"), play.turn(2, "t")], ["unchanged", "unchanged"]);
+        assert_eq!(play.kept(), ["ContextDoesNotFit"]);
     }
 
     #[test]

@@ -10,12 +10,12 @@ use memchr::memmem;
 use serde_json::value::RawValue;
 
 use super::Previews;
-use super::envelope::{MARKER_END, MARKER_START};
+use super::envelope::{Envelope, MARKER_END, MARKER_START};
 use super::inject::{move_range, move_ranges};
 use crate::wire::{Members, Message, Splice, elements, text};
 
-/// How the first character of an envelope is written in JSON.
-const START_IN_JSON: &[u8] = b"\\u001e";
+/// How the first character of an envelope begins in JSON, and the last one too; the digit after it tells which.
+const MARK_IN_JSON: &[u8] = b"\\u001";
 
 /// How the last one is.
 const END_IN_JSON: &[u8] = b"\\u001f";
@@ -25,14 +25,11 @@ const DEPTH_MAX: usize = 8;
 
 /// Finds out quickly that a line has nothing to be taken out, as nearly all have not.
 #[derive(Debug)]
-pub(super) struct Scanner {
-    start: memmem::Finder<'static>,
-    end: memmem::Finder<'static>,
-}
+pub(super) struct Scanner(memmem::Finder<'static>);
 
 impl Default for Scanner {
     fn default() -> Scanner {
-        Scanner { start: memmem::Finder::new(START_IN_JSON), end: memmem::Finder::new(END_IN_JSON) }
+        Scanner(memmem::Finder::new(MARK_IN_JSON))
     }
 }
 
@@ -40,7 +37,12 @@ impl Scanner {
     /// Whether a line of the server may have something in it. A snippet, which may show only the end of an envelope,
     /// comes in an answer.
     pub(super) fn may_hold_envelope(&self, line: &[u8], message: &Message<'_>) -> bool {
-        self.start.find(line).is_some() || (message.method.is_none() && self.end.find(line).is_some())
+        let is_answer = message.method.is_none();
+        self.0.find_iter(line).any(|at| match line.get(at + MARK_IN_JSON.len()) {
+            Some(b'e' | b'E') => true,
+            Some(b'f' | b'F') => is_answer,
+            Some(_) | None => false,
+        })
     }
 }
 
@@ -69,12 +71,23 @@ impl Stripper<'_> {
         let Some(members) = Members::of(value).filter(|_| depth < DEPTH_MAX) else { return };
         for (name, value) in members.iter() {
             match name {
-                "thread" | "turn" | "queuedSubmission" | "initialTurnsPage" => self.node(value, depth + 1),
+                "thread" | "turn" | "queuedSubmission" | "initialTurnsPage" | "summary" => self.node(value, depth + 1),
                 "item" => self.item(value),
                 "data" | "threads" | "turns" => {
                     elements(value).into_iter().flatten().for_each(|element| self.node(element, depth + 1));
                 }
-                "items" => elements(value).into_iter().flatten().for_each(|item| self.item(item)),
+                "items" => elements(value).into_iter().flatten().for_each(|item| {
+                    self.item(item);
+                    // The conversations of early 2026.
+                    if let Some(listed) = Members::of(item)
+                        && let Some(preview) = listed.get("preview")
+                    {
+                        self.preview(preview, &listed);
+                    }
+                }),
+                "initialMessages" => {
+                    elements(value).into_iter().flatten().for_each(|event| self.old_event(event, depth + 1));
+                }
                 "input" => self.content(value),
                 "preview" => self.preview(value, &members),
                 "snippet" => self.snippet(value, &members),
@@ -96,20 +109,29 @@ impl Stripper<'_> {
         }
     }
 
-    /// What a user says: of its items, the first text.
+    /// What a user says: of its items, the first text. In a model's history codex sets an image between two texts of its
+    /// own.
     fn content(&mut self, value: &RawValue) {
         let Some(items) = elements(value) else { return };
-        let first = items.iter().enumerate().find_map(|(index, item)| {
-            let members = Members::of(item)?;
-            let is_text = matches!(members.text("type").as_deref(), Some("text" | "input_text"));
-            is_text.then_some((index, members))
+        let contents: Vec<Content> = items.iter().map(|item| Content::of(item)).collect();
+        let is_image = |index: Option<usize>| {
+            index.and_then(|index| contents.get(index)).is_some_and(|content| content.kind == "input_image")
+        };
+        let first = contents.iter().enumerate().find_map(|(index, content)| {
+            let labels_image = match content.members.text("text").as_deref() {
+                Some("</image>") => is_image(index.checked_sub(1)),
+                Some(text) => text.starts_with("<image ") && is_image(Some(index + 1)),
+                None => false,
+            };
+            let is_text = content.kind == "text" || (content.kind == "input_text" && !labels_image);
+            is_text.then_some((index, &content.members))
         });
         let Some((index, members)) = first else { return };
         let Some(envelope) = members.get("text").and_then(Leading::in_text) else { return };
         if envelope.is_all {
             self.remove_element(&items, index);
         } else {
-            self.cut(&members, "text", &envelope);
+            self.cut(members, "text", &envelope);
         }
     }
 
@@ -147,7 +169,8 @@ impl Stripper<'_> {
 
     /// Puts the user's own words where they are known, at most `chars_max` of them.
     fn replace_preview(&mut self, value: &RawValue, thread: &Members<'_>, chars_max: usize) {
-        let known = ["id", "forkedFromId"].iter().find_map(|name| self.previews.get(&thread.text(name)?));
+        let known =
+            ["id", "conversationId", "forkedFromId"].iter().find_map(|name| self.previews.get(&thread.text(name)?));
         let words: String = known.unwrap_or_default().chars().take(chars_max).collect();
         let quoted = serde_json::to_string(&words).expect("BUG: a string is JSON");
         self.splice.replace(self.splice.range_of(value), quoted);
@@ -185,6 +208,19 @@ impl Stripper<'_> {
     }
 }
 
+/// One item of what a user says.
+struct Content<'a> {
+    kind: String,
+    members: Members<'a>,
+}
+
+impl<'a> Content<'a> {
+    fn of(item: &'a RawValue) -> Content<'a> {
+        let members = Members::of(item).unwrap_or_default();
+        Content { kind: members.text("type").unwrap_or_default(), members }
+    }
+}
+
 /// The stretch of a JSON string from its start to the end of an envelope.
 #[derive(Debug)]
 struct Leading {
@@ -199,25 +235,36 @@ struct Leading {
 }
 
 impl Leading {
-    /// The envelope that a text begins with.
+    /// The envelope that a text begins with, and those that stand right behind it: one shim may run behind another.
     fn in_text(value: &RawValue) -> Option<Leading> {
-        let (leading, unescaped) = Leading::up_to_end(value)?;
-        unescaped.starts_with(MARKER_START).then_some(leading)
+        let (mut leading, unescaped) = Leading::up_to_end(value, 0)?;
+        if !unescaped.starts_with(MARKER_START) {
+            return None;
+        }
+        while let Some((further, unescaped)) = Leading::up_to_end(value, leading.raw_bytes)
+            && Envelope::parse(&unescaped).is_some()
+        {
+            leading.utf8_bytes += further.utf8_bytes;
+            leading.utf16_units += further.utf16_units;
+            leading = Leading { raw_bytes: further.raw_bytes, is_all: further.is_all, ..leading };
+        }
+        Some(leading)
     }
 
     /// What a snippet shows of an envelope: all of it, or its last characters behind an ellipsis.
     fn in_snippet(value: &RawValue) -> Option<Leading> {
-        let (leading, unescaped) = Leading::up_to_end(value)?;
+        let (leading, unescaped) = Leading::up_to_end(value, 0)?;
         let shown = unescaped.trim_start_matches(['.', '…', ' ']).strip_suffix(MARKER_END)?;
         (shown.is_empty() || shown == "}" || shown.ends_with("]}") || unescaped.starts_with(MARKER_START))
             .then_some(leading)
     }
 
-    /// A text up to the first end of an envelope, which stands nowhere inside of one.
-    fn up_to_end(value: &RawValue) -> Option<(Leading, String)> {
+    /// A text from byte `from` of its inside up to the next end of an envelope, which stands nowhere inside of one.
+    /// `raw_bytes` counts from the start all the same.
+    fn up_to_end(value: &RawValue, from: usize) -> Option<(Leading, String)> {
         let raw = value.get().strip_prefix('"')?.strip_suffix('"')?;
-        let raw_bytes = end_of_envelope(raw.as_bytes())?;
-        let unescaped: String = serde_json::from_str(&format!("\"{}\"", raw.get(..raw_bytes)?)).ok()?;
+        let raw_bytes = from + end_of_envelope(raw.as_bytes().get(from..)?)?;
+        let unescaped: String = serde_json::from_str(&format!("\"{}\"", raw.get(from..raw_bytes)?)).ok()?;
         let leading = Leading {
             raw_bytes,
             utf8_bytes: unescaped.len(),
@@ -346,6 +393,54 @@ mod tests {
     fn one_envelope_is_ours_and_what_follows_is_the_users() {
         let line = |words: &str| format!(r#"{{"id":1,"result":{{"thread":{{"preview":"{words}"}}}}}}"#);
         check(&line("@@x"), &line(&format!("{ENVELOPE}x")));
+    }
+
+    #[test]
+    fn those_of_shims_in_a_row_all_go() {
+        let whole = Envelope {
+            conversation_id: "t".to_owned(),
+            shell_id: None,
+            total_commands_run: 0,
+            commands: Vec::new(),
+            mcp: Vec::new(),
+        };
+        let text = whole.render();
+        let line = |words: &str| {
+            let words = serde_json::to_string(words).expect("BUG: a string is JSON");
+            let spans = |start| format!(r#"[{{"byteRange":{{"start":{start},"end":{start}}}}}]"#);
+            format!(
+                r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{{"type":"text","text":{words},"text_elements":{}}}]}}}}}}"#,
+                spans(words.len() - 2)
+            )
+        };
+        let moved = line(&format!("{text}{text}é")).replace(
+            &format!("{}", serde_json::to_string(&format!("{text}{text}é")).expect("a string").len() - 2),
+            &format!("{}", 2 * text.len() + 7),
+        );
+        let expect = line("é").replace("\"start\":2,\"end\":2", "\"start\":7,\"end\":7");
+        assert_eq!(stripped(&moved, &Previews::default()), Some(expect));
+    }
+
+    #[test]
+    fn old_conversations_and_summaries() {
+        check(
+            r#"{"id":1,"result":{"summary":{"conversationId":"t","preview":"@hi"}}}"#,
+            r#"{"id":1,"result":{"summary":{"conversationId":"t","preview":"hi"}}}"#,
+        );
+        check(
+            r#"{"id":1,"result":{"items":[{"conversationId":"t","preview":"@hi"}],"initialMessages":[{"type":"user_message","message":"@hi"}]}}"#,
+            r#"{"id":1,"result":{"items":[{"conversationId":"t","preview":"hi"}],"initialMessages":[{"type":"user_message","message":"hi"}]}}"#,
+        );
+    }
+
+    #[test]
+    fn the_labels_of_an_image_are_not_the_users_words() {
+        let line = |words: &str| {
+            format!(
+                r#"{{"method":"rawResponseItem/completed","params":{{"item":{{"type":"message","role":"user","content":[{{"type":"input_text","text":"<image name=[Image #1] path=\"/x\">"}},{{"type":"input_image","image_url":"x"}},{{"type":"input_text","text":"</image>"}},{{"type":"input_text","text":"{words}"}}]}}}}}}"#
+            )
+        };
+        check(&line("@look"), &line("look"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ const TOLD_MAX: usize = 4_096;
 const PREVIEWS_MAX: usize = 256;
 
 /// Longest beginning that is kept, in characters.
-const PREVIEW_CHARS_MAX: usize = 1_000;
+pub(super) const PREVIEW_CHARS_MAX: usize = 1_000;
 
 /// What users wrote first, by thread, for previews that codex has cut in the middle of an envelope.
 #[derive(Debug, Default)]
@@ -50,12 +50,18 @@ impl Previews {
 pub(super) struct Threads {
     asked: VecDeque<(RpcId, Asked)>,
     told: HashSet<String>,
+    /// Threads that have had a turn, here or before they were resumed.
+    begun: HashSet<String>,
+    /// The thread whose first turn the message at hand has accepted.
+    just_began: Option<String>,
 }
 
 /// What the answer to a call will tell.
 #[derive(Debug)]
 enum Asked {
-    /// A thread, in `result.thread`.
+    /// A new thread, in `result.thread`.
+    NewThread,
+    /// A thread that has a beginning, in `result.thread`.
     Thread,
     /// That this thread is there.
     Turn(String),
@@ -66,7 +72,8 @@ impl Threads {
     pub(super) fn asked(&mut self, message: &Message<'_>) {
         let (Some(id), Some(method)) = (message.id, message.method.as_deref()) else { return };
         let asked = match method {
-            "thread/start" | "thread/resume" | "thread/fork" => Asked::Thread,
+            "thread/start" => Asked::NewThread,
+            "thread/resume" | "thread/fork" => Asked::Thread,
             "turn/start" => match message.params.and_then(Members::of).and_then(|params| params.text("threadId")) {
                 Some(thread_id) => Asked::Turn(thread_id),
                 None => return,
@@ -81,6 +88,7 @@ impl Threads {
 
     /// Looks at a message of the server; gives the thread that it tells of for the first time.
     pub(super) fn told(&mut self, message: &Message<'_>) -> Option<String> {
+        self.just_began = None;
         let thread_id = match message.method.as_deref() {
             Some("thread/started") => thread_in(message.params?)?,
             Some(_) => return None,
@@ -90,8 +98,16 @@ impl Threads {
                 let index = self.asked.iter().position(|(asked, _)| *asked == id)?;
                 let (_, asked) = self.asked.remove(index)?;
                 match (asked, message.result?) {
-                    (Asked::Thread, result) => thread_in(result)?,
-                    (Asked::Turn(thread_id), _) => thread_id,
+                    (Asked::NewThread, result) => thread_in(result)?,
+                    (Asked::Thread, result) => {
+                        let thread_id = thread_in(result)?;
+                        self.begin(&thread_id);
+                        thread_id
+                    }
+                    (Asked::Turn(thread_id), _) => {
+                        self.just_began = self.begin(&thread_id).then(|| thread_id.clone());
+                        thread_id
+                    }
                 }
             }
         };
@@ -99,6 +115,19 @@ impl Threads {
             self.told.clear();
         }
         self.told.insert(thread_id.clone()).then_some(thread_id)
+    }
+}
+
+impl Threads {
+    /// A thread has had a turn; whether that is news.
+    fn begin(&mut self, thread_id: &str) -> bool {
+        // With too many to remember, none is taken for new.
+        self.begun.len() < TOLD_MAX && self.begun.insert(thread_id.to_owned())
+    }
+
+    /// Whether the message that was looked at last has accepted the first turn of a thread.
+    pub(super) fn just_began(&self, thread_id: &str) -> bool {
+        self.just_began.as_deref() == Some(thread_id)
     }
 }
 
