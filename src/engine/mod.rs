@@ -10,6 +10,7 @@
 
 mod context;
 mod ending;
+mod ledger;
 mod secrets;
 mod version;
 
@@ -21,10 +22,11 @@ use serde::Serialize;
 use crate::wire::{Body, Line, Side, stands_verbatim};
 
 pub use context::{
-    Carrier, Command, ContextBounds, ContextChange, ContextSettings, Delivery, Envelope, Label, LedgerEntry,
-    MARKER_END, MARKER_START, Outcome, Preview, PushError, PushedCommand, RowId, WaitingCommand,
+    Carrier, Command, ContextBounds, ContextSettings, Envelope, Label, MARKER_END, MARKER_START, Preview, PushError,
+    PushedCommand,
 };
 pub use ending::{Exit, Signal};
+pub use ledger::{ContextChange, Delivery, LedgerEntry, Outcome, RowId, WaitingCommand};
 pub use secrets::{masked_args, names_secret};
 pub use version::ClientName;
 

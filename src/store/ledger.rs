@@ -211,7 +211,10 @@ enum Done {
 
 impl Keeper {
     fn run(mut self, jobs: &Receiver<Job>) {
-        if let Err(error) = self.connected() {
+        // One that is not there has nothing to tell, and is made when there is something to keep.
+        if self.path.exists()
+            && let Err(error) = self.connected()
+        {
             self.failed(&error);
         }
         loop {
@@ -258,13 +261,13 @@ impl Keeper {
 
     /// Commits what the relay wanted kept and what is asked; nothing of it where that fails.
     fn commit(&mut self, asked: &[Job]) -> Result<Vec<Done>, DatabaseError> {
+        if self.backlog.is_empty() && asked.iter().all(|job| matches!(job, Job::Finish(_))) {
+            return Ok(asked.iter().map(|_| Done::Finished).collect());
+        }
         let mut told_row = self.connected()?;
         let Keeper { connection: Some(connection), backlog, generation, path, .. } = self else {
             unreachable!("BUG: it is connected");
         };
-        if backlog.is_empty() && asked.is_empty() {
-            return Ok(Vec::new());
-        }
         let mut work = || -> rusqlite::Result<Vec<Done>> {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             for entry in &*backlog {
