@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::engine::{Carrier, ContextBounds, ContextSettings};
+use crate::engine::{Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType};
 use crate::journal::Bounds;
 
 pub use environment::{DEPTH_VARIABLE, Environment};
@@ -23,7 +23,7 @@ pub use sources::{is_path, parse_bool, parse_duration};
 use sources::{Sources, parse_bytes, parse_count, parse_names, read_file};
 
 /// The variables that settings come from; a process that is to have none of the user's removes them.
-pub const SETTING_VARIABLES: [&str; 15] = [
+pub const SETTING_VARIABLES: [&str; 17] = [
     "CODEX_SHIM_OFF",
     "CODEX_SHIM_CODEX",
     "CODEX_SHIM_SESSION",
@@ -39,6 +39,8 @@ pub const SETTING_VARIABLES: [&str; 15] = [
     "CODEX_SHIM_CONTEXT_CWD_BYTES_MAX",
     "CODEX_SHIM_CONTEXT_BYTES_MAX",
     "CODEX_SHIM_MCP",
+    "CODEX_SHIM_HOLD",
+    "CODEX_SHIM_EXPIRY",
 ];
 
 /// Longest name of a session, in bytes.
@@ -76,6 +78,8 @@ const CMD_BYTES_MAX: Name = name("context_cmd_bytes_max", SETTING_VARIABLES[11],
 const CWD_BYTES_MAX: Name = name("context_cwd_bytes_max", SETTING_VARIABLES[12], "");
 const CONTEXT_BYTES_MAX: Name = name("context_bytes_max", SETTING_VARIABLES[13], "");
 const MCP: Name = name("mcp", SETTING_VARIABLES[14], "");
+const HOLD: Name = name("hold", SETTING_VARIABLES[15], "");
+const EXPIRY: Name = name("expiry", SETTING_VARIABLES[16], "");
 
 /// The name of a session: `[A-Za-z0-9._-]{1,64}`, and not only dots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -193,6 +197,10 @@ pub struct Settings {
     pub context_bytes_max: Setting<usize>,
     /// Tools that the model is told of, that show more of the terminal.
     pub mcp: Setting<Vec<String>>,
+    /// Requests for a human are not shown to the client.
+    pub hold: Setting<bool>,
+    /// After how long policy answers a request, for those types for which it does.
+    pub expiry: Setting<Vec<(RequestType, Duration)>>,
 }
 
 /// One setting as a person reads it.
@@ -232,6 +240,8 @@ impl Settings {
             context_cwd_bytes_max: sources.resolve(CWD_BYTES_MAX, None, parse_count, context.cwd_bytes_max),
             context_bytes_max: sources.resolve(CONTEXT_BYTES_MAX, None, parse_count, context.envelope_bytes_max),
             mcp: sources.resolve(MCP, None, parse_names, Vec::new()),
+            hold: sources.resolve(HOLD, None, parse_bool, false),
+            expiry: sources.resolve_expiry(EXPIRY),
             home,
         };
         let unknown = sources.file.keys().map(|name| {
@@ -264,6 +274,12 @@ impl Settings {
         }
     }
 
+    /// How requests are treated.
+    #[must_use]
+    pub fn requests(&self) -> RequestSettings {
+        RequestSettings { hold: self.hold.value, expiry: self.expiry.value.clone() }
+    }
+
     /// Every setting with its source, in the order of the documentation.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
@@ -288,8 +304,16 @@ impl Settings {
             count(CWD_BYTES_MAX, &self.context_cwd_bytes_max),
             count(CONTEXT_BYTES_MAX, &self.context_bytes_max),
             row(MCP, Some(self.mcp.value.join(",")), &self.mcp.source),
+            row(HOLD, Some(self.hold.value.to_string()), &self.hold.source),
+            row(EXPIRY, Some(expiry(&self.expiry.value)), &self.expiry.source),
         ]
     }
+}
+
+/// As a variable has it: `TYPE=TIME`, with commas.
+fn expiry(expiry: &[(RequestType, Duration)]) -> String {
+    let of_type = |(of, after): &(RequestType, Duration)| format!("{of}={}", humantime::format_duration(*after));
+    expiry.iter().map(of_type).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use super::{Complaint, Environment, Name, Setting, Source};
+use crate::engine::RequestType;
 
 /// Longest time that can be set: 100 years.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -61,6 +62,33 @@ impl Sources<'_> {
             Some(name) => Setting { value: Some(name.into()), source: Source::File },
             None => Setting { value: None, source: Source::Default },
         }
+    }
+
+    /// A table of times by type, in the file; `TYPE=TIME`, with commas, in a variable.
+    pub(super) fn resolve_expiry(&mut self, name: Name) -> Setting<Vec<(RequestType, Duration)>> {
+        let in_file = match self.file.remove(name.file) {
+            Some(toml::Value::Table(table)) => Some(table),
+            Some(other) => {
+                let kind = other.type_str();
+                self.complaints.push(Complaint(format!(
+                    "config.toml: {}: no {kind} goes here, but a table such as `[expiry]`; it is ignored",
+                    name.file
+                )));
+                None
+            }
+            None => None,
+        };
+        if let Some(text) = self.environment.get(name.variable)
+            && let Some(value) = self.accept(name.variable, parse_expiry(&text.to_string_lossy()))
+        {
+            return Setting { value, source: Source::Variable(name.variable) };
+        }
+        let Some(table) = in_file else { return Setting { value: Vec::new(), source: Source::Default } };
+        let pairs = table.iter().filter_map(|(of, after)| {
+            let after = after.as_str().unwrap_or(after.type_str()).to_owned();
+            self.accept(&format!("config.toml: {}.{of}", name.file), parse_expiry(&format!("{of}={after}")))
+        });
+        Setting { value: pairs.flatten().collect(), source: Source::File }
     }
 
     fn accept<T>(&mut self, what: &str, parsed: Result<T, String>) -> Option<T> {
@@ -145,6 +173,19 @@ pub(super) fn parse_count(text: &str) -> Result<usize, String> {
 /// Names with commas between them.
 pub(super) fn parse_names(text: &str) -> Result<Vec<String>, String> {
     Ok(text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
+
+fn parse_expiry(text: &str) -> Result<Vec<(RequestType, Duration)>, String> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let types = || RequestType::ALL.iter().filter(|of| of.is_for_human()).map(|of| of.name()).collect::<Vec<_>>();
+    pairs
+        .map(|pair| {
+            let (of, after) = pair.split_once('=').ok_or_else(|| format!("`{pair}` is no TYPE=TIME"))?;
+            let known = RequestType::ALL.into_iter().find(|known| known.is_for_human() && known.name() == of.trim());
+            let known = known.ok_or_else(|| format!("`{of}` is none of {}", types().join(", ")))?;
+            Ok((known, parse_duration(after.trim())?))
+        })
+        .collect()
 }
 
 /// Whether the value of a program setting is a path and not a bare name to look up on `PATH`.

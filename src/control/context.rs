@@ -114,7 +114,8 @@ pub(super) async fn deliveries(State(known): State<Arc<Known>>, _: ThisSession) 
     Ok(json(StatusCode::OK, &DeliveriesDocument { deliveries }))
 }
 
-fn ledger(known: &Known) -> Result<&Ledger, Refusal> {
+/// The ledger, or why it cannot be asked.
+pub(super) fn ledger(known: &Known) -> Result<&Ledger, Refusal> {
     let none = || Refusal::Ledger(LedgerError::Unavailable("its thread could not be started".to_owned()));
     known.ledger.as_ref().ok_or_else(none)
 }

@@ -8,22 +8,27 @@
 //! time of a copy, when something rare has happened or somebody asks. It never stops the relay: a socket that cannot be
 //! had is a fault like any other. It never serves another user, nor a page in a browser.
 
+mod ask;
 mod body;
+mod calls;
 pub mod client;
 mod context;
 mod document;
 mod published;
+mod requests;
 mod routes;
 mod server;
 mod socket;
 mod stall;
 mod subject;
 
+pub use ask::{Ask, Reply};
 pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
 pub use document::{
     Activity, ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument,
 };
 pub use published::{Passed, Published};
+pub use requests::with_choices;
 pub use server::start;
 pub use socket::{SOCKET_FILE, SocketError, SocketFiles, resolve};
 pub use subject::Subject;

@@ -28,6 +28,7 @@ pub struct Published {
     gaps: Counter,
     missed_lines: Counter,
     context_waiting: Counter,
+    requests_pending: Counter,
     child_ended: AtomicBool,
     rare: Mutex<Rare>,
 }
@@ -103,6 +104,11 @@ impl Published {
         self.context_waiting.set(commands);
     }
 
+    /// So many requests wait for an answer.
+    pub fn requests_pending(&self, requests: u64) {
+        self.requests_pending.set(requests);
+    }
+
     /// The child has ended.
     pub fn child_ended(&self) {
         self.child_ended.store(true, Ordering::Relaxed);
@@ -135,6 +141,10 @@ impl Published {
 
     pub(super) fn activity(&self) -> Activity {
         if self.child_ended.load(Ordering::Relaxed) { Activity::Stopped } else { Activity::Idle }
+    }
+
+    pub(super) fn pending(&self) -> u64 {
+        self.requests_pending.get()
     }
 
     pub(super) fn waiting(&self) -> u64 {

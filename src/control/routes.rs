@@ -1,5 +1,6 @@
 //! What can be asked for, and how a refusal reads.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,22 +11,24 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
+use super::ask::Ask;
 use super::body::{self, BODY_BYTES_MAX, BodyError};
-use super::context;
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::published::Published;
 use super::subject::Subject;
+use super::{calls, context, requests};
 use crate::store::{Ledger, LedgerError};
 
 /// What the routes answer from.
-#[derive(Debug)]
 pub(super) struct Known {
     pub(super) subject: Subject,
     pub(super) published: Arc<Published>,
     pub(super) ledger: Option<Ledger>,
+    pub(super) ask: Option<Ask>,
     /// Where the socket really is.
     pub(super) socket: PathBuf,
 }
@@ -37,6 +40,12 @@ pub(super) fn router(known: Known) -> Router {
         .route("/sessions/{id}", get(session))
         .route("/sessions/{id}/context", get(context::show).post(context::push).delete(context::clear))
         .route("/sessions/{id}/context/deliveries", get(context::deliveries))
+        .route("/sessions/{id}/codex-pending-requests", get(requests::pending))
+        .route("/sessions/{id}/codex-requests/{request_id}", get(requests::one))
+        .route("/sessions/{id}/codex-requests/{request_id}/respond", post(requests::respond))
+        .route("/sessions/{id}/input", post(calls::input))
+        .route("/sessions/{id}/interrupt", post(calls::interrupt))
+        .route("/sessions/{id}/rpc", post(calls::rpc))
         .fallback(|| async { Refusal::NotFound })
         .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
         .layer(middleware::from_fn(admit))
@@ -56,6 +65,20 @@ pub(super) enum Refusal {
     /// Something in it cannot be.
     Impossible(String),
     Ledger(LedgerError),
+    /// Anything else, with what it tells besides its code and its message.
+    Other {
+        status: StatusCode,
+        error_code: &'static str,
+        message: String,
+        more: Map<String, Value>,
+    },
+}
+
+impl Refusal {
+    /// One that tells no more than its code and its message.
+    pub(super) fn plain(status: StatusCode, error_code: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal::Other { status, error_code, message: message.into(), more: Map::new() }
+    }
 }
 
 #[derive(Serialize)]
@@ -67,6 +90,8 @@ struct RefusalDocument {
 struct Detail {
     error_code: &'static str,
     message: String,
+    #[serde(flatten)]
+    more: Map<String, Value>,
 }
 
 impl Refusal {
@@ -82,12 +107,20 @@ impl Refusal {
             }
             Refusal::Ledger(LedgerError::ThreadNotFound(_)) => StatusCode::NOT_FOUND,
             Refusal::Ledger(LedgerError::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Other { status, .. } => *status,
         }
     }
 
     fn detail(&self) -> Detail {
-        let told = |error_code, message: &dyn std::fmt::Display| Detail { error_code, message: message.to_string() };
+        let told = |error_code, message: &dyn std::fmt::Display| Detail {
+            error_code,
+            message: message.to_string(),
+            more: Map::new(),
+        };
         let (error_code, message) = match self {
+            Refusal::Other { status: _, error_code, message, more } => {
+                return Detail { error_code, message: message.clone(), more: more.clone() };
+            }
             Refusal::Unreadable(why) => return told("invalid_body", why),
             Refusal::Impossible(why) => return told("invalid_command", why),
             Refusal::Ledger(error @ LedgerError::ThreadNotFound(_)) => return told("thread_not_found", error),
@@ -106,7 +139,7 @@ impl Refusal {
             Refusal::Body(BodyError::TooSlow) => ("body_timeout", "the body did not come in time"),
             Refusal::Body(BodyError::Broken) => ("body_broken", "the body broke off, or is none as HTTP has them"),
         };
-        Detail { error_code, message: message.to_owned() }
+        told(error_code, &message)
     }
 }
 
@@ -157,8 +190,8 @@ impl FromRequestParts<Arc<Known>> for ThisSession {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, known: &Arc<Known>) -> Result<ThisSession, Refusal> {
-        match Path::<String>::from_request_parts(parts, known).await {
-            Ok(Path(id)) if known.answers_to(&id) => Ok(ThisSession),
+        match Path::<HashMap<String, String>>::from_request_parts(parts, known).await {
+            Ok(Path(named)) if named.get("id").is_some_and(|id| known.answers_to(id)) => Ok(ThisSession),
             Ok(_) | Err(_) => Err(Refusal::SessionNotFound),
         }
     }
@@ -170,7 +203,7 @@ impl Known {
     }
 
     fn document(&self) -> SessionDocument {
-        let Known { subject, published, ledger: _, socket } = self;
+        let Known { subject, published, ledger: _, ask: _, socket } = self;
         let state = published.activity();
         let bytes = crate::journal::size_bytes(&subject.journal_dir).unwrap_or_default();
         SessionDocument {
@@ -182,7 +215,7 @@ impl Known {
             child: published.child(subject.child_pid),
             client: published.client(),
             threads: Vec::new(),
-            pending_requests: 0,
+            pending_requests: published.pending(),
             context_waiting: published.waiting(),
             journal: JournalDocument { bytes, gaps: Some(published.gaps()) },
             index: IndexDocument::NONE,

@@ -1,16 +1,18 @@
 //! The thread that listens: who is let in, how many at once, and how long each may take.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
+use super::ask::Ask;
 use super::published::Published;
 use super::routes::{self, Known};
 use super::socket::{self, Bound, SocketError, SocketFiles};
@@ -38,7 +40,7 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 const STACK_BYTES: usize = 1 << 20;
 
 /// Binds the socket, and has a thread of its own answer there to the end of the process. `ledger` is that of the session,
-/// where it has one. `say_fault` is called on that
+/// where it has one, and `ask` the way to the relay. `say_fault` is called on that
 /// thread at most once, where it cannot.
 ///
 /// # Errors
@@ -48,13 +50,14 @@ pub fn start(
     subject: Subject,
     published: Arc<Published>,
     ledger: Option<Ledger>,
+    ask: Option<Ask>,
     say_fault: impl FnOnce(&str) + Send + 'static,
 ) -> Result<SocketFiles, SocketError> {
     let short_name = format!("{}-{}.sock", subject.generation, std::process::id());
     let Bound { listener, path, files } =
         socket::bind(&subject.session_dir, subject.runtime_dir.as_deref(), &short_name)?;
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
-    let known = Known { subject, published, ledger, socket: path.clone() };
+    let known = Known { subject, published, ledger, ask, socket: path.clone() };
     let started = thread.spawn(move || {
         let at = known.socket.clone();
         if let Err(error) = listen(listener, known) {
@@ -85,14 +88,15 @@ async fn accept(listener: UnixListener, routes: Router) {
     loop {
         let Ok(place) = Arc::clone(&free).acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) if is_trusted(&stream) => {
-                let routes = routes.clone();
-                tokio::spawn(async move {
-                    serve(stream, routes).await;
-                    drop(place);
-                });
+            Ok((stream, _)) => {
+                if let Some(peer) = trusted(&stream) {
+                    let routes = routes.clone().layer(Extension(peer));
+                    tokio::spawn(async move {
+                        serve(stream, routes).await;
+                        drop(place);
+                    });
+                }
             }
-            Ok(_) => {}
             Err(error) => {
                 tracing::warn!(%error, "accept a connection to the control socket");
                 tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
@@ -101,17 +105,35 @@ async fn accept(listener: UnixListener, routes: Router) {
     }
 }
 
-/// Whether the other end is us or root.
-fn is_trusted(stream: &UnixStream) -> bool {
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Peer {
+    uid: u32,
+    pid: Option<i32>,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "uid {}, pid {pid}", self.uid),
+            None => write!(f, "uid {}", self.uid),
+        }
+    }
+}
+
+/// The other end, where that is us or root.
+fn trusted(stream: &UnixStream) -> Option<Peer> {
     match stream.peer_cred() {
-        Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => true,
+        Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => {
+            Some(Peer { uid: peer.uid(), pid: peer.pid() })
+        }
         Ok(peer) => {
             tracing::warn!(uid = peer.uid(), "another user at the control socket: closed");
-            false
+            None
         }
         Err(error) => {
             tracing::warn!(%error, "the control socket's peer is unknown: closed");
-            false
+            None
         }
     }
 }

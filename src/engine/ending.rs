@@ -197,6 +197,12 @@ mod tests {
                 | Effect::Send(_)
                 | Effect::Keep(_)
                 | Effect::Warn(_)
+                | Effect::Commit(..)
+                | Effect::Hold(_)
+                | Effect::Release(_)
+                | Effect::Mark(_)
+                | Effect::Inject(_)
+                | Effect::Reply(..)
                 | Effect::Forward => format!("{effect:?}"),
             }));
         }

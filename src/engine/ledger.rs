@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::context::{Carrier, Command};
+use super::requests::{RequestKind, RequestPlace};
 
 /// The row of a command in the ledger; rows grow by age.
 pub type RowId = i64;
@@ -71,6 +72,194 @@ pub enum LedgerEntry {
         /// What the user wrote, or the start of it.
         words: String,
     },
+    /// The server asks something.
+    RequestOpened(Box<RequestRow>),
+    /// A request has come to its end.
+    RequestEnded(Box<RequestEnd>),
+    /// Nobody has answered in time.
+    RequestExpired {
+        /// Which.
+        request_id: String,
+        /// Microseconds since the Unix epoch.
+        at_us: u64,
+    },
+    /// An answer that was not the first.
+    AnswerLost(Box<GivenRow>),
+    /// The answer has been written.
+    RequestDispatched {
+        /// Which.
+        request_id: String,
+        /// Microseconds since the Unix epoch.
+        at_us: u64,
+    },
+    /// The server has confirmed the end.
+    RequestConfirmed {
+        /// Which.
+        request_id: String,
+        /// Microseconds since the Unix epoch.
+        at_us: u64,
+    },
+    /// The turn ended before the server had confirmed the answer.
+    RequestUncertain {
+        /// Which.
+        request_id: String,
+        /// Microseconds since the Unix epoch.
+        at_us: u64,
+    },
+    /// It went on before it was kept.
+    RequestLate {
+        /// Which.
+        request_id: String,
+    },
+    /// What a request is about became known after it.
+    RequestShown {
+        /// Which.
+        request_id: String,
+        /// The changes, as JSON.
+        changes: String,
+        /// The line for it.
+        summary: String,
+    },
+}
+
+/// A request as it is kept at first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestRow {
+    /// Its name in the ledger.
+    pub request_id: String,
+    /// Its id in the protocol, as it was written.
+    pub rpc_request_id: String,
+    /// Where it stands.
+    pub place: RequestPlace,
+    /// What its answer looks like.
+    pub kind: RequestKind,
+    /// Its method.
+    pub method: String,
+    /// Microseconds since the Unix epoch.
+    pub requested_at_us: u64,
+    /// When policy answers it, likewise.
+    pub expires_at_us: Option<u64>,
+    /// Its parameters, as they were written.
+    pub payload: Option<String>,
+    /// The changes that it is about, as JSON.
+    pub changes: Option<String>,
+    /// One line that says what it wants.
+    pub summary: String,
+    /// It went on before it was kept.
+    pub late: bool,
+}
+
+/// What somebody has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenRow {
+    /// To which request.
+    pub request_id: String,
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// Where.
+    pub source: RequestSource,
+    /// Who.
+    pub by: String,
+    /// What, as JSON.
+    pub payload: String,
+}
+
+/// The end of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestEnd {
+    /// Which.
+    pub request_id: String,
+    /// What it is now.
+    pub status: RequestStatus,
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// Where it came from.
+    pub source: RequestSource,
+    /// Whom it came from.
+    pub by: Option<String>,
+    /// The answer, as JSON, where there was one.
+    pub payload: Option<String>,
+    /// A code for what went wrong, and what that means.
+    pub error: Option<(&'static str, &'static str)>,
+    /// The answer went on before it was kept.
+    pub late: bool,
+}
+
+impl RequestEnd {
+    /// By somebody's answer.
+    #[must_use]
+    pub fn answered(given: GivenRow, status: RequestStatus) -> RequestEnd {
+        let GivenRow { request_id, at_us, source, by, payload } = given;
+        let (by, payload) = (Some(by), Some(payload));
+        RequestEnd { request_id, status, at_us, source, by, payload, error: None, late: false }
+    }
+
+    /// Without an answer.
+    #[must_use]
+    pub fn unanswered(
+        request_id: String,
+        at_us: u64,
+        status: RequestStatus,
+        source: RequestSource,
+        error: (&'static str, &'static str),
+    ) -> RequestEnd {
+        RequestEnd { request_id, status, at_us, source, by: None, payload: None, error: Some(error), late: false }
+    }
+}
+
+/// What has become of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestStatus {
+    /// It waits.
+    Pending,
+    /// It was answered, or is not to be any more.
+    Resolved,
+    /// Nobody has answered in time, and policy has not yet.
+    Expired,
+    /// Who asked is gone.
+    Orphaned,
+}
+
+impl RequestStatus {
+    /// Its name in the ledger.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RequestStatus::Pending => "pending",
+            RequestStatus::Resolved => "resolved",
+            RequestStatus::Expired => "expired",
+            RequestStatus::Orphaned => "orphaned",
+        }
+    }
+}
+
+/// Where an end came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestSource {
+    /// The client.
+    Client,
+    /// The control socket.
+    Api,
+    /// The terminal UI.
+    Tui,
+    /// A rule of ours.
+    Policy,
+    /// The server itself.
+    Server,
+}
+
+impl RequestSource {
+    /// Its name in the ledger.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RequestSource::Client => "client",
+            RequestSource::Api => "api",
+            RequestSource::Tui => "tui",
+            RequestSource::Policy => "policy",
+            RequestSource::Server => "server",
+        }
+    }
 }
 
 /// Context that was sent.

@@ -8,237 +8,44 @@
 //!
 //! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
 
+mod calls;
 mod context;
+mod effect;
 mod ending;
+mod input;
 mod ledger;
+mod requests;
 mod secrets;
 mod version;
 
-use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use crate::wire::{Body, Line, Side, stands_verbatim};
+use crate::wire::{Body, Line, Members, Message, Side, stands_verbatim};
 
 pub use context::{
     Carrier, Command, ContextBounds, ContextSettings, Envelope, Label, MARKER_END, MARKER_START, Preview, PushError,
     PushedCommand,
 };
+pub use effect::{Effect, Form, Injection, Note, Omitted, OmittedReason, OwnLine, SideReply, Warning};
 pub use ending::{Exit, Signal};
-pub use ledger::{ContextChange, Delivery, LedgerEntry, Outcome, RowId, WaitingCommand};
+pub use input::{AskerId, Input, Now, Question, Token};
+pub use ledger::{
+    ContextChange, Delivery, GivenRow, LedgerEntry, Outcome, RequestEnd, RequestRow, RequestSource, RequestStatus,
+    RowId, WaitingCommand,
+};
+pub use requests::{
+    CheckedAnswer, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType, decisions,
+    valid,
+};
 pub use secrets::{masked_args, names_secret};
 pub use version::ClientName;
 
+use calls::{Call, Calls};
 use context::{Answer, Context, OnTurn};
 use ending::Ending;
+use requests::{Explanation, Items, OnRequest, Pass, Requests};
 use secrets::{Secrets, Verdict};
 use version::VersionWatch;
-
-/// When something happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Now {
-    /// Microseconds since the Unix epoch, for the record; the wall clock may jump.
-    pub unix_us: u64,
-    /// Time since the relay began, for deadlines; never goes back.
-    pub elapsed: Duration,
-}
-
-/// Everything that can happen to a relay.
-#[derive(Debug)]
-pub enum Input<'a> {
-    /// The child runs.
-    ServerStarted {
-        /// Its process id.
-        pid: u32,
-    },
-    /// A side wrote a line.
-    Line {
-        /// Who wrote it.
-        from: Side,
-        /// The line.
-        line: Line<'a>,
-    },
-    /// A side wrote a piece of a line that is over [`crate::wire::LINE_BYTES_MAX`], and not the last one.
-    Piece {
-        /// Who wrote it.
-        from: Side,
-    },
-    /// A side wrote the last piece of such a line.
-    LongLine {
-        /// Who wrote it.
-        from: Side,
-        /// The length of the whole line in bytes, without the `\n`.
-        line_bytes: u64,
-    },
-    /// A side has closed its stream, and all that it wrote has been handed on or can no longer be.
-    Closed {
-        /// Who closed it.
-        from: Side,
-    },
-    /// The client is gone, though not all that it wrote has been handed on.
-    ClientLeft,
-    /// The child was reaped.
-    ServerExited(Exit),
-    /// We were sent a signal.
-    Signalled(Signal),
-    /// The buffer of what the user did in a terminal has changed.
-    Context(ContextChange),
-    /// Time has passed.
-    Tick,
-}
-
-/// Everything that a relay can be told to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    /// Put the line at hand on record.
-    Record(Form),
-    /// Pass the line at hand, or the piece of one, on as it was read. A line that is to be withheld has no such effect.
-    Forward,
-    /// Pass this on in the place of the line at hand, and put it on record behind that.
-    Replace(OwnLine),
-    /// Send a line of ours, ahead of the line at hand, and put it on record.
-    Send(OwnLine),
-    /// Put on record something that we did or learned ourselves.
-    Note(Note),
-    /// Have this kept in the ledger. The relay does not wait for it.
-    Keep(LedgerEntry),
-    /// Tell the user something.
-    Warn(Warning),
-    /// Tell whoever asks who the client is. The record has its `initialize` anyway.
-    Introduce(Box<ClientName>),
-    /// Close the child's stdin.
-    CloseServerInput,
-    /// Close our stdout.
-    CloseClientOutput,
-    /// Send the child a signal.
-    SignalServer(Signal),
-    /// Kill the child.
-    KillServer,
-    /// Take the server's side as closed once it has been silent for `quiet_max`, or once the client has taken nothing
-    /// for `stall_max` of what waits for it.
-    DrainServer {
-        /// How long a silence counts as the end.
-        quiet_max: Duration,
-        /// How long the client may take nothing; `None` is as long as it likes.
-        stall_max: Option<Duration>,
-    },
-    /// End as the child did.
-    Finish(Exit),
-}
-
-/// A line that we made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnLine {
-    /// Who it is for.
-    pub to: Side,
-    /// How it is put on record.
-    pub form: Form,
-    /// Its bytes, without a `\n`.
-    pub bytes: Vec<u8>,
-}
-
-/// What the user is told, once a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Warning {
-    /// The server does not take context by a call of our own; another way is taken.
-    InjectRefusedFallsBack,
-    /// The server does not take context by a call of our own, and no other way is allowed.
-    InjectRefusedWaits,
-    /// The settings leave no room for any context.
-    ContextDoesNotFit,
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Warning::InjectRefusedFallsBack => {
-                "this codex does not take `thread/inject_items`: context goes in front of the user's words from now on"
-            }
-            Warning::ContextDoesNotFit => {
-                "`context_bytes_max` or `context_commands_max` leaves no room for a single command: context waits"
-            }
-            Warning::InjectRefusedWaits => {
-                "this codex does not take `thread/inject_items`: context waits; `carrier = \"auto\"` would put it in front \
-                 of the user's words"
-            }
-        })
-    }
-}
-
-/// How a line is put on record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Form {
-    /// As it was written: the line is one JSON value.
-    Verbatim,
-    /// As a JSON string: the line is UTF-8.
-    Text,
-    /// As base64: the line is not UTF-8.
-    Base64,
-    /// Not at all, only that it was there.
-    Omitted(Box<Omitted>),
-}
-
-/// What is on record of a line that is not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Omitted {
-    /// Why.
-    pub reason: OmittedReason,
-    /// Its length in bytes, without the `\n`.
-    pub line_bytes: u64,
-    /// The method it named, where one could be read.
-    pub method: Option<String>,
-    /// Its id as raw JSON, where one could be read.
-    pub id: Option<String>,
-}
-
-/// Why a line is left out of the record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OmittedReason {
-    /// It carries a credential.
-    Secret,
-    /// It is over [`crate::wire::LINE_BYTES_MAX`].
-    Size,
-}
-
-/// What we did or learned ourselves, as it goes on record: `event` is the name, `data` the rest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "event", content = "data", rename_all = "snake_case")]
-pub enum Note {
-    /// A child was started.
-    GenerationStarted {
-        /// Its process id.
-        pid: u32,
-    },
-    /// The child has ended.
-    GenerationEnded {
-        /// Its exit status, unless a signal ended it.
-        exit_code: Option<i32>,
-        /// The signal that ended it.
-        signal: Option<i32>,
-    },
-    /// The server named its version when it answered `initialize`.
-    CodexVersion {
-        /// The version, such as `0.169.0`, where one could be read.
-        version: Option<String>,
-        /// The text that it stood in.
-        user_agent: String,
-    },
-    /// The server has taken what the user did in a terminal.
-    ContextDelivered {
-        /// The thread.
-        thread_id: String,
-        /// Its turn, where that is known by then.
-        turn_id: Option<String>,
-        /// How it was sent.
-        carrier: &'static str,
-        /// How many commands it told of, those that were left out for want of room included.
-        commands: u64,
-        /// How long it was, as the model saw it.
-        bytes: u64,
-    },
-}
 
 /// What an engine is told at its beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -247,6 +54,8 @@ pub struct EngineSettings {
     pub exit_grace: Duration,
     /// How context is carried.
     pub context: ContextSettings,
+    /// How requests are treated.
+    pub requests: RequestSettings,
     /// What the ids of our own calls begin with: `codex-shim:`, and something that no other shim has, since one may
     /// stand behind another.
     pub own_ids: String,
@@ -258,7 +67,12 @@ pub struct Engine {
     secrets: Secrets,
     version: VersionWatch,
     context: Context,
+    requests: Requests,
+    items: Items,
+    calls: Calls,
     ending: Ending,
+    /// What the client calls itself.
+    client: String,
 }
 
 impl Engine {
@@ -268,8 +82,12 @@ impl Engine {
         Engine {
             secrets: Secrets::default(),
             version: VersionWatch::default(),
-            context: Context::new(settings.context, settings.own_ids),
+            context: Context::new(settings.context, settings.own_ids.clone()),
+            requests: Requests::new(settings.requests),
+            items: Items::default(),
+            calls: Calls::new(settings.own_ids),
             ending: Ending::new(settings.exit_grace),
+            client: "client".to_owned(),
         }
     }
 
@@ -277,6 +95,7 @@ impl Engine {
     pub fn handle(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
         match input {
             Input::ServerStarted { pid } => effects.push(Effect::Note(Note::GenerationStarted { pid })),
+            Input::SessionOpened { generation } => self.requests.session_opened(generation),
             Input::Line { from, line } => self.line(now, from, line, effects),
             Input::Piece { from: _ } => effects.push(Effect::Forward),
             Input::LongLine { from: _, line_bytes } => {
@@ -286,20 +105,33 @@ impl Engine {
             Input::Closed { from: Side::Client } => self.ending.client_closed(now.elapsed, effects),
             Input::Closed { from: Side::Server } => {
                 self.context.server_ended(effects);
+                self.requests.server_ended(now, effects);
+                self.calls.server_ended(effects);
                 self.ending.server_closed(effects);
             }
             Input::ClientLeft => self.ending.client_left(now.elapsed),
             Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
             Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change),
-            Input::Tick => self.ending.tick(now.elapsed, effects),
+            Input::Committed { token, done } => {
+                self.requests.committed(now, token, done, effects);
+                self.explain(effects);
+            }
+            Input::Written(token) => self.requests.written(now, token, effects),
+            Input::Asked { asker, question, server_listens } => {
+                self.asked(now, asker, question, server_listens, effects);
+            }
+            Input::Tick => {
+                self.ending.tick(now.elapsed, effects);
+                self.requests.tick(now, effects);
+            }
         }
     }
 
     /// When [`Input::Tick`] is due, as [`Now::elapsed`].
     #[must_use]
     pub fn tick_due(&self) -> Option<Duration> {
-        self.ending.tick_due()
+        [self.ending.tick_due(), self.requests.due()].into_iter().flatten().min()
     }
 
     /// Commands of the user that wait to be shown to the model.
@@ -308,42 +140,233 @@ impl Engine {
         self.context.waiting()
     }
 
+    /// Requests that nobody has answered yet.
+    #[must_use]
+    pub fn requests_pending(&self) -> usize {
+        self.requests.pending()
+    }
+
     fn line(&mut self, now: Now, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {
         let body = Body::parse(line.bytes);
         let verdict = self.secrets.judge(from, &body, line.bytes);
-        let record = Effect::Record(form(verdict, &body, line.bytes));
+        let seen = Seen { now, line: line.bytes, verdict, body: &body };
         match (&body, from) {
-            (Body::Message(message), Side::Client) => {
-                match self.context.client_says(now, line.bytes, message, effects) {
-                    OnTurn::Unchanged => effects.extend([record, Effect::Forward]),
-                    OnTurn::Replaced(bytes) => {
-                        let replace = Effect::Replace(own_line(Side::Server, verdict, &body, bytes));
-                        effects.extend([record, replace]);
-                    }
-                    OnTurn::Preceded(bytes) => {
-                        let send = Effect::Send(own_line(Side::Server, verdict, &body, bytes));
-                        effects.extend([send, record, Effect::Forward]);
-                    }
-                }
-            }
-            (Body::Message(message), Side::Server) => {
-                effects.push(record);
-                match (self.context.server_says(message, effects), self.context.stripped(line.bytes, message)) {
-                    (Answer::Ours, _) => {}
-                    (Answer::Clients, Some(bytes)) => {
-                        effects.push(Effect::Replace(own_line(Side::Client, verdict, &body, bytes)));
-                    }
-                    (Answer::Clients, None) => effects.push(Effect::Forward),
-                }
-            }
+            (Body::Message(message), Side::Client) => self.client_line(&seen, message, effects),
+            (Body::Message(message), Side::Server) => self.server_line(&seen, message, effects),
             (Body::OtherJson | Body::Text | Body::Bytes, Side::Client | Side::Server) => {
-                effects.extend([record, Effect::Forward]);
+                effects.extend([seen.record(), Effect::Forward]);
             }
         }
-        if let Body::Message(message) = &body {
-            effects.extend(self.version.learn(from, message));
+        if let Body::Message(message) = &body
+            && let Some(learned) = self.version.learn(from, message)
+        {
+            if let Effect::Introduce(client) = &learned
+                && let Some(name) = &client.name
+            {
+                self.client.clone_from(name);
+            }
+            effects.push(learned);
         }
     }
+
+    fn client_line(&mut self, seen: &Seen<'_>, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        if message.method.is_none() {
+            let is_secret = seen.verdict == Verdict::Secret;
+            let client = self.client.clone();
+            let on_request = self.requests.client_answers(seen.now, seen.line, message, is_secret, &client, effects);
+            go_on(seen, on_request, effects);
+            return;
+        }
+        if self.calls.has_reasons()
+            && message.method.as_deref() == Some("turn/start")
+            && let Some(thread_id) = message.params.and_then(Members::of).and_then(|params| params.text("threadId"))
+            && let Some(bytes) = self.calls.ahead_of_turn(&thread_id)
+        {
+            effects.push(Effect::Send(own_line(Side::Server, seen.verdict, seen.body, bytes)));
+        }
+        match self.context.client_says(seen.now, seen.line, message, effects) {
+            OnTurn::Unchanged => effects.extend([seen.record(), Effect::Forward]),
+            OnTurn::Replaced(bytes) => {
+                let replace = Effect::Replace(own_line(Side::Server, seen.verdict, seen.body, bytes));
+                effects.extend([seen.record(), replace]);
+            }
+            OnTurn::Preceded(bytes) => {
+                let send = Effect::Send(own_line(Side::Server, seen.verdict, seen.body, bytes));
+                effects.extend([send, seen.record(), Effect::Forward]);
+            }
+        }
+    }
+
+    fn server_line(&mut self, seen: &Seen<'_>, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let answer = self.context.server_says(message, effects);
+        let stripped = self.context.stripped(seen.line, message);
+        if answer == Answer::Ours {
+            effects.push(seen.record());
+            match stripped.as_deref().map(Body::parse) {
+                Some(Body::Message(message)) => self.calls.answered(&message, effects),
+                Some(Body::OtherJson | Body::Text | Body::Bytes) | None => self.calls.answered(message, effects),
+            }
+            return;
+        }
+        let on_request = self.server_tells(seen.now, message, effects);
+        match stripped {
+            Some(bytes) => {
+                let replace = Effect::Replace(own_line(Side::Client, seen.verdict, seen.body, bytes));
+                effects.extend([seen.record(), replace]);
+            }
+            None => go_on(seen, on_request, effects),
+        }
+    }
+
+    /// Follows what the server tells of threads, turns and items, and what it asks.
+    fn server_tells(&mut self, now: Now, message: &Message<'_>, effects: &mut Vec<Effect>) -> OnRequest {
+        let Some(method) = message.method.as_deref() else { return OnRequest::AT_ONCE };
+        if message.id.is_some() {
+            let changes = match RequestKind::of(method) {
+                Some(kind) if kind == RequestKind::FileChange => self.items.of(&RequestPlace::of(message.params)),
+                Some(_) | None => None,
+            };
+            return self.requests.asked(now, message, changes, effects);
+        }
+        match (method, message.params) {
+            ("turn/started", _) => self.calls.turn_started(message),
+            ("turn/completed", _) => {
+                if let Some((thread_id, turn_id)) = self.calls.turn_completed(message) {
+                    let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
+                    self.requests.turn_completed(now, &place, effects);
+                }
+            }
+            ("item/started", Some(params)) => {
+                if let Some((place, changes)) = self.items.started(params) {
+                    self.requests.shown(&place, changes, effects);
+                }
+            }
+            ("item/completed", Some(params)) => {
+                if !(self.requests.is_empty() && self.items.is_empty())
+                    && let Some(place) = self.items.completed(params)
+                {
+                    self.requests.item_completed(now, &place, effects);
+                }
+            }
+            ("serverRequest/resolved", Some(params)) => self.requests.server_resolved(now, params, effects),
+            _ => {}
+        }
+        OnRequest::AT_ONCE
+    }
+
+    /// Tells the model why something was declined, in one write with that, where its turn goes on.
+    fn explain(&mut self, effects: &mut Vec<Effect>) {
+        for Explanation { thread_id, turn_id, reason } in self.requests.take_explanations() {
+            let Some(bytes) = self.calls.reason_line(thread_id, turn_id, reason) else { continue };
+            let last = effects
+                .iter_mut()
+                .rev()
+                .find_map(|effect| if let Effect::Inject(injection) = effect { Some(injection) } else { None });
+            match last {
+                Some(injection) => injection.lines.push(free_line(bytes)),
+                None => effects.push(Effect::Inject(Injection { lines: vec![free_line(bytes)], mark: None })),
+            }
+        }
+    }
+
+    /// Somebody at the side wants something.
+    fn asked(&mut self, now: Now, asker: AskerId, question: Question, server_listens: bool, effects: &mut Vec<Effect>) {
+        let call = match question {
+            Question::Respond { request_id, given, source, by } => {
+                self.requests.side_answers(now, asker, &request_id, &given, (source, by), effects);
+                return;
+            }
+            Question::Rpc { .. } | Question::Interrupt { .. } | Question::Input { .. }
+                if !server_listens || !self.version.is_initialized() =>
+            {
+                effects.push(Effect::Reply(asker, SideReply::NotReady));
+                return;
+            }
+            Question::Rpc { method, params } => self.calls.line(&method, params.as_deref(), Call::Rpc(asker)),
+            Question::Interrupt { thread_id } => match self.interrupted(asker, thread_id) {
+                Ok(line) => line,
+                Err(reply) => {
+                    effects.push(Effect::Reply(asker, reply));
+                    return;
+                }
+            },
+            Question::Input { text, thread_id } => {
+                self.input(now, asker, &text, thread_id, effects);
+                return;
+            }
+        };
+        effects.push(Effect::Inject(Injection { lines: vec![free_line(call)], mark: None }));
+    }
+
+    fn interrupted(&mut self, asker: AskerId, thread_id: Option<String>) -> Result<Vec<u8>, SideReply> {
+        let thread_id = self.calls.thread(thread_id).ok_or(SideReply::ThreadNotFound)?;
+        let Some(turn_id) = self.calls.turn_in(&thread_id) else {
+            let is_known = self.calls.knows(&thread_id) || self.context.knows_thread(&thread_id);
+            return Err(if is_known { SideReply::NoActiveTurn } else { SideReply::ThreadNotFound });
+        };
+        let params = serde_json::json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
+        Ok(self.calls.line("turn/interrupt", Some(&params), Call::Rpc(asker)))
+    }
+
+    /// Says something to the model, with what waits to be shown to it.
+    fn input(&mut self, now: Now, asker: AskerId, says: &str, thread_id: Option<String>, effects: &mut Vec<Effect>) {
+        let Some(thread_id) = self.calls.thread(thread_id) else {
+            effects.push(Effect::Reply(asker, SideReply::ThreadNotFound));
+            return;
+        };
+        if let Some(row) = self.requests.gate(&thread_id) {
+            let gated = SideReply::Gated {
+                request_id: row.request_id.clone(),
+                request_type: row.kind.request_type(),
+                requested_at_us: row.requested_at_us,
+            };
+            effects.push(Effect::Reply(asker, gated));
+            return;
+        }
+        let mut lines: Vec<OwnLine> = self.calls.ahead_of_turn(&thread_id).map(free_line).into_iter().collect();
+        let running = self.calls.turn_in(&thread_id).map(str::to_owned);
+        let params = Calls::turn_params(&thread_id, says);
+        let call = Call::Turn { asker, thread_id, running };
+        let line = self.calls.line("turn/start", Some(&params), call);
+        if let Body::Message(message) = Body::parse(&line) {
+            match self.context.client_says(now, &line, &message, effects) {
+                OnTurn::Unchanged => lines.push(free_line(line.clone())),
+                OnTurn::Replaced(bytes) => lines.push(free_line(bytes)),
+                OnTurn::Preceded(bytes) => lines.extend([free_line(bytes), free_line(line.clone())]),
+            }
+        }
+        effects.push(Effect::Inject(Injection { lines, mark: None }));
+    }
+}
+
+/// A line that is decided on.
+struct Seen<'a> {
+    now: Now,
+    line: &'a [u8],
+    verdict: Verdict,
+    body: &'a Body<'a>,
+}
+
+impl Seen<'_> {
+    fn record(&self) -> Effect {
+        Effect::Record(form(self.verdict, self.body, self.line))
+    }
+}
+
+/// Puts a line on record, and lets it go on as it may.
+fn go_on(seen: &Seen<'_>, on_request: OnRequest, effects: &mut Vec<Effect>) {
+    effects.push(seen.record());
+    if let OnRequest::Forward(Pass { hold, mark }) = on_request {
+        effects.extend(hold.map(Effect::Hold));
+        effects.push(Effect::Forward);
+        effects.extend(mark.map(Effect::Mark));
+    }
+}
+
+/// A line of ours to the server that goes with none of anybody's.
+fn free_line(bytes: Vec<u8>) -> OwnLine {
+    let form = if stands_verbatim(&bytes) { Form::Verbatim } else { Form::Text };
+    OwnLine { to: Side::Server, form, bytes }
 }
 
 /// How a line is put on record.
@@ -368,7 +391,12 @@ mod tests {
 
     fn settings() -> EngineSettings {
         let exit_grace = Duration::from_secs(10);
-        EngineSettings { exit_grace, context: ContextSettings::default(), own_ids: "codex-shim:".to_owned() }
+        EngineSettings {
+            exit_grace,
+            context: ContextSettings::default(),
+            requests: RequestSettings::default(),
+            own_ids: "codex-shim:".to_owned(),
+        }
     }
 
     /// A playbook: `>` client line, `<` server line; returns the effects of each as one text a line.
@@ -399,6 +427,12 @@ mod tests {
             | Effect::Send(_)
             | Effect::Keep(_)
             | Effect::Warn(_)
+            | Effect::Commit(..)
+            | Effect::Hold(_)
+            | Effect::Release(_)
+            | Effect::Mark(_)
+            | Effect::Inject(_)
+            | Effect::Reply(..)
             | Effect::CloseServerInput
             | Effect::CloseClientOutput
             | Effect::SignalServer(_)

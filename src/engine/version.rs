@@ -51,6 +51,11 @@ struct Answer {
 }
 
 impl VersionWatch {
+    /// The server has answered `initialize`.
+    pub(super) fn is_initialized(&self) -> bool {
+        matches!(self, VersionWatch::Done)
+    }
+
     /// Looks at a message; returns what is to be done for what it tells.
     pub(super) fn learn(&mut self, from: Side, message: &Message<'_>) -> Option<Effect> {
         match (&*self, from) {

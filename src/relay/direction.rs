@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::pipes::{Broken, Feeder, Sink, Source, Taken};
+use crate::engine::Token;
 use crate::wire::{Frame, Framer, Side};
 
 #[derive(Debug)]
@@ -26,9 +27,16 @@ pub(super) struct Direction {
     /// The end has been told to the engine.
     told_closed: bool,
     given_up: bool,
+    /// What was let go last is the middle of a line.
+    in_long_line: bool,
+    /// Lines of ours that wait for its end.
+    injected_late: Vec<(Vec<u8>, Option<Token>)>,
     last_read: Duration,
     last_taken: Duration,
 }
+
+/// Bytes of lines of ours that may wait for a side; with more it is taken not to read any more.
+const INJECTED_BYTES_MAX: usize = 4 << 20;
 
 /// What shows a hang-up: it is always polled for, but for a socket whose other side has only stopped to write.
 #[cfg(target_os = "linux")]
@@ -47,6 +55,18 @@ enum Piece {
     Read(Range<usize>),
     /// Bytes of ours, and how many of them have been taken.
     Own { bytes: Vec<u8>, taken: usize },
+    /// Nothing behind this goes out until it is released.
+    Hold(Token),
+    /// All before this has gone out.
+    Mark(Token),
+}
+
+/// What stands first in what goes out.
+enum Front<'a> {
+    Bytes(&'a [u8]),
+    Held,
+    Reached(Token),
+    Nothing,
 }
 
 impl Outgoing {
@@ -63,11 +83,41 @@ impl Outgoing {
         self.0.push_back(Piece::Own { bytes, taken: 0 });
     }
 
-    fn first<'a>(&'a self, framer: &'a Framer) -> Option<&'a [u8]> {
-        self.0.front().map(|piece| match piece {
-            Piece::Read(range) => framer.bytes(range.clone()),
-            Piece::Own { bytes, taken } => &bytes[*taken..],
-        })
+    /// Lets nothing go out behind this until it is released.
+    pub(super) fn hold(&mut self, token: Token) {
+        self.0.push_back(Piece::Hold(token));
+    }
+
+    /// Has it told when all that was let go before this has gone out.
+    pub(super) fn mark(&mut self, token: Token) {
+        self.0.push_back(Piece::Mark(token));
+    }
+
+    fn release(&mut self, token: Token) {
+        self.0.retain(|piece| !matches!(piece, Piece::Hold(held) if *held == token));
+    }
+
+    fn front<'a>(&'a self, framer: &'a Framer) -> Front<'a> {
+        match self.0.front() {
+            Some(Piece::Read(range)) => Front::Bytes(framer.bytes(range.clone())),
+            Some(Piece::Own { bytes, taken }) => Front::Bytes(&bytes[*taken..]),
+            Some(Piece::Hold(_)) => Front::Held,
+            Some(Piece::Mark(token)) => Front::Reached(*token),
+            None => Front::Nothing,
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        matches!(self.0.front(), Some(Piece::Hold(_)))
+    }
+
+    /// Bytes of ours that wait.
+    fn own_bytes(&self) -> usize {
+        let own = self.0.iter().map(|piece| match piece {
+            Piece::Own { bytes, taken } => bytes.len() - taken,
+            Piece::Read(_) | Piece::Hold(_) | Piece::Mark(_) => 0,
+        });
+        own.sum()
     }
 
     fn is_empty(&self) -> bool {
@@ -85,7 +135,7 @@ impl Outgoing {
                 *taken += bytes;
                 *taken == own.len()
             }
-            None => false,
+            Some(Piece::Hold(_) | Piece::Mark(_)) | None => false,
         };
         if is_gone {
             self.0.pop_front();
@@ -100,6 +150,8 @@ pub(super) enum Waiting {
     ToRead,
     /// For its sink to take something.
     ToWrite,
+    /// For what it holds back to be released.
+    Held,
     /// For nothing.
     Idle,
 }
@@ -114,13 +166,17 @@ impl Direction {
             outgoing: Outgoing::default(),
             told_closed: false,
             given_up: false,
+            in_long_line: false,
+            injected_late: Vec::new(),
             last_read: Duration::ZERO,
             last_taken: Duration::ZERO,
         }
     }
 
     pub(super) fn waiting(&self) -> Waiting {
-        if !self.outgoing.is_empty() {
+        if self.outgoing.is_held() {
+            Waiting::Held
+        } else if !self.outgoing.is_empty() {
             Waiting::ToWrite
         } else if self.source.is_some() {
             Waiting::ToRead
@@ -134,7 +190,7 @@ impl Direction {
         match self.waiting() {
             Waiting::ToRead => self.source.as_ref().map(|source| (source.as_fd(), PollFlags::IN)),
             Waiting::ToWrite => self.sink.as_ref().map(|sink| (sink.as_fd(), PollFlags::OUT)),
-            Waiting::Idle => None,
+            Waiting::Held | Waiting::Idle => None,
         }
     }
 
@@ -157,9 +213,19 @@ impl Direction {
         frames.extend(self.framer.last_frame());
     }
 
-    /// Writes as much as is taken.
-    pub(super) fn flush(&mut self, elapsed: Duration) {
-        while let Some(bytes) = self.outgoing.first(&self.framer) {
+    /// Writes as much as is taken, and adds the marks that were reached.
+    pub(super) fn flush(&mut self, elapsed: Duration, reached: &mut Vec<Token>) {
+        loop {
+            let bytes = match self.outgoing.front(&self.framer) {
+                Front::Bytes(bytes) => bytes,
+                Front::Reached(token) => {
+                    reached.push(token);
+                    self.outgoing.0.pop_front();
+                    continue;
+                }
+                Front::Held => return,
+                Front::Nothing => break,
+            };
             let written = match &self.sink {
                 Some(sink) => sink.write(bytes),
                 None => Err(Broken),
@@ -177,6 +243,39 @@ impl Direction {
             }
         }
         self.framer.release_framed();
+    }
+
+    /// Releases what was held back.
+    pub(super) fn release(&mut self, token: Token) {
+        self.outgoing.release(token);
+    }
+
+    /// Lets bytes of ours go out between two lines: at once, or once the long line is over that passes in pieces.
+    pub(super) fn inject(&mut self, bytes: Vec<u8>, mark: Option<Token>) {
+        if self.in_long_line {
+            self.injected_late.push((bytes, mark));
+            return;
+        }
+        self.outgoing.add_own(bytes);
+        if let Some(token) = mark {
+            self.outgoing.mark(token);
+        }
+    }
+
+    /// A piece of a line was let go that is not its last one, or the last one.
+    pub(super) fn in_long_line(&mut self, in_long_line: bool) {
+        self.in_long_line = in_long_line;
+        if !in_long_line {
+            for (bytes, mark) in std::mem::take(&mut self.injected_late) {
+                self.inject(bytes, mark);
+            }
+        }
+    }
+
+    /// Whether a line of ours can still reach the other side, and the other side takes what it is sent.
+    pub(super) fn takes_injections(&self) -> bool {
+        let late_bytes: usize = self.injected_late.iter().map(|(bytes, _)| bytes.len()).sum();
+        self.sink.is_some() && self.source.is_some() && self.outgoing.own_bytes() + late_bytes < INJECTED_BYTES_MAX
     }
 
     /// Drops what waits and closes both ends: whoever writes into them learns it as from a pipe.
@@ -228,7 +327,8 @@ impl Direction {
         match self.waiting() {
             Waiting::ToRead => Some(since.max(self.last_read).max(self.last_taken) + quiet_max),
             Waiting::ToWrite => stall_max.map(|stall_max| since.max(self.last_taken) + stall_max),
-            Waiting::Idle => None,
+            // The engine releases it in time.
+            Waiting::Held | Waiting::Idle => None,
         }
     }
 }

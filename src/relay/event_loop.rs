@@ -8,13 +8,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::child::Server;
 use super::direction::{Direction, Waiting};
-use super::inbox::Inbox;
+use super::inbox::{Askers, Inbox, Letter};
 use super::notices::Notices;
 use super::pipes::Feeder;
 use super::recorder::Recorder;
 use super::signals::Signals;
 use crate::control::{Passed, Published};
-use crate::engine::{Effect, Engine, Exit, Form, Input, Note, Now};
+use crate::engine::{Effect, Engine, Exit, Form, Injection, Input, Note, Now, Token};
 use crate::wire::{Frame, Line, LineEnd, Side};
 
 /// Tells the time, for the engine.
@@ -42,8 +42,12 @@ pub(super) struct Relay {
     /// What others may see of all this.
     pub(super) published: Arc<Published>,
     pub(super) signals: Signals,
-    /// What other threads tell.
+    /// What other threads tell and ask.
     pub(super) inbox: Inbox,
+    /// Who of them waits for a reply.
+    pub(super) askers: Askers,
+    /// What was to be committed while there was no ledger.
+    pub(super) uncommitted: Vec<Token>,
     pub(super) server: Server,
     pub(super) from_client: Direction,
     pub(super) from_server: Direction,
@@ -76,16 +80,18 @@ impl Relay {
         let mut effects = Vec::new();
         let now = self.clock.now();
         self.engine.handle(now, Input::ServerStarted { pid: self.server.pid() }, &mut effects);
-        let exit = loop {
-            if let Some(exit) = self.carry_out(&mut effects) {
-                break exit;
+        let exit = 'relaying: loop {
+            while !effects.is_empty() {
+                if let Some(exit) = self.carry_out(&mut effects) {
+                    break 'relaying exit;
+                }
             }
             let ready = self.wait();
             let now = self.clock.now();
             if ready.signals {
                 self.take_signals(now, &mut effects);
             }
-            self.take_changes(now, &mut effects);
+            self.take_letters(now, &mut effects);
             if ready.client_left {
                 self.client_left = true;
                 self.engine.handle(now, Input::ClientLeft, &mut effects);
@@ -142,7 +148,7 @@ impl Relay {
         }
         match self.from_client.waiting() {
             Waiting::ToRead => None,
-            Waiting::ToWrite => self.from_client.source_hang_up(),
+            Waiting::ToWrite | Waiting::Held => self.from_client.source_hang_up(),
             Waiting::Idle if self.from_client.was_given_up() => self.from_server.sink_hang_up(),
             Waiting::Idle => None,
         }
@@ -157,20 +163,32 @@ impl Relay {
     }
 
     /// Takes what other threads have put into the inbox.
-    fn take_changes(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    fn take_letters(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let waiting = self.engine.context_waiting();
-        while let Some(change) = self.inbox.take() {
-            self.engine.handle(now, Input::Context(change), effects);
+        while let Some(letter) = self.inbox.take() {
+            let input = match letter {
+                Letter::Input(input) => input,
+                Letter::Asked { question, reply } => {
+                    let asker = self.askers.add(reply);
+                    let server_listens = self.from_client.takes_injections();
+                    Input::Asked { asker, question, server_listens }
+                }
+            };
+            self.engine.handle(now, input, effects);
+        }
+        for token in std::mem::take(&mut self.uncommitted) {
+            self.engine.handle(now, Input::Committed { token, done: false }, effects);
         }
         self.tell_waiting(waiting);
     }
 
-    /// Lets others see how much context waits, where that is not `before` any more.
+    /// Lets others see how much waits for the model, where that is not `before` any more, and how much for a human.
     fn tell_waiting(&self, before: usize) {
         let waiting = self.engine.context_waiting();
         if waiting != before {
             self.published.context_waiting(waiting as u64);
         }
+        self.published.requests_pending(self.engine.requests_pending() as u64);
     }
 
     fn take_signals(&mut self, now: Now, effects: &mut Vec<Effect>) {
@@ -203,7 +221,7 @@ impl Relay {
                     self.notices.say("the client did not take all that the server wrote");
                     self.from_server.give_up();
                 }
-                Waiting::Idle => {}
+                Waiting::Held | Waiting::Idle => {}
             }
         }
     }
@@ -225,11 +243,11 @@ impl Relay {
                 let mut frames = std::mem::take(&mut self.scratch.frames);
                 self.direction(from).read(now.elapsed, &mut frames);
                 // Whoever was told that something is done may have written what was read just now.
-                self.take_changes(now, effects);
+                self.take_letters(now, effects);
                 self.pass(from, now, frames, effects);
             }
-            Waiting::ToWrite => direction.flush(now.elapsed),
-            Waiting::Idle => {}
+            Waiting::ToWrite => self.flush(from, now, effects),
+            Waiting::Held | Waiting::Idle => {}
         }
     }
 
@@ -239,6 +257,8 @@ impl Relay {
             Side::Client => &mut self.from_client,
             Side::Server => &mut self.from_server,
         };
+        let in_long_line = matches!(frames.last(), Some(Frame::Piece { .. }));
+        let ends_long_line = matches!(frames.first(), Some(Frame::LastPiece { .. }));
         let mut batch = self.recorder.batch(now, &self.notices);
         let mut passed = Passed::default();
         let waiting = self.engine.context_waiting();
@@ -292,6 +312,13 @@ impl Relay {
                         direction.outgoing.add_own(ended(own.bytes, LineEnd::Newline));
                     }
                     (Effect::Keep(entry), _) => self.recorder.keep(entry),
+                    (Effect::Commit(token, entry), _) => {
+                        if !self.recorder.commit_entry(token, entry) {
+                            self.uncommitted.push(token);
+                        }
+                    }
+                    (Effect::Hold(token), _) => direction.outgoing.hold(token),
+                    (Effect::Mark(token), _) => direction.outgoing.mark(token),
                     (Effect::Warn(warning), _) => self.notices.say(&warning.to_string()),
                     (later, _) => effects.push(later),
                 }
@@ -300,18 +327,28 @@ impl Relay {
         if let Some(batch) = batch {
             self.recorder.commit(batch, &mut self.notices);
         }
-        self.published.count(from, passed);
-        if self.engine.context_waiting() != waiting {
-            self.published.context_waiting(self.engine.context_waiting() as u64);
+        if in_long_line || ends_long_line {
+            direction.in_long_line(in_long_line);
         }
-        direction.flush(now.elapsed);
+        self.published.count(from, passed);
         frames.clear();
         self.scratch.frames = frames;
+        self.tell_waiting(waiting);
+        self.flush(from, now, effects);
+    }
+
+    /// Writes what a direction holds, and tells the engine of the marks that this has reached.
+    fn flush(&mut self, from: Side, now: Now, effects: &mut Vec<Effect>) {
+        let mut reached = Vec::new();
+        self.direction(from).flush(now.elapsed, &mut reached);
+        for token in reached {
+            self.engine.handle(now, Input::Written(token), effects);
+        }
     }
 
     /// Carries out what is not about a line; returns the end once it has come.
     fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
-        for effect in effects.drain(..) {
+        for effect in std::mem::take(effects) {
             match effect {
                 Effect::Note(note @ Note::GenerationEnded { .. }) => {
                     self.recorder.last_note(&note, self.clock.now(), &mut self.notices);
@@ -329,14 +366,47 @@ impl Relay {
                     self.drain = Some(Drain { since: self.clock.now().elapsed, quiet_max, stall_max });
                 }
                 Effect::Keep(entry) => self.recorder.keep(entry),
+                Effect::Commit(token, entry) => {
+                    if !self.recorder.commit_entry(token, entry) {
+                        let input = Input::Committed { token, done: false };
+                        self.engine.handle(self.clock.now(), input, effects);
+                    }
+                }
+                Effect::Release(token) => {
+                    for from in [Side::Client, Side::Server] {
+                        self.direction(from).release(token);
+                        self.flush(from, self.clock.now(), effects);
+                    }
+                }
+                Effect::Inject(injection) => self.inject(injection, effects),
+                Effect::Reply(asker, reply) => self.askers.reply(asker, reply),
                 Effect::Warn(warning) => self.notices.say(&warning.to_string()),
                 Effect::Finish(exit) => return Some(exit),
-                Effect::Record(_) | Effect::Forward | Effect::Replace(_) | Effect::Send(_) => {
-                    unreachable!("BUG: what is done with a line is carried out with the line")
-                }
+                Effect::Record(_)
+                | Effect::Forward
+                | Effect::Replace(_)
+                | Effect::Send(_)
+                | Effect::Hold(_)
+                | Effect::Mark(_) => unreachable!("BUG: what is done with a line is carried out with the line"),
             }
         }
+        self.published.requests_pending(self.engine.requests_pending() as u64);
         None
+    }
+
+    /// Puts lines of ours to the server on record, and sends them in one write.
+    fn inject(&mut self, injection: Injection, effects: &mut Vec<Effect>) {
+        let now = self.clock.now();
+        match self.recorder.batch(now, &self.notices) {
+            Some(mut batch) => {
+                injection.lines.iter().for_each(|line| batch.push_own_line(line));
+                self.recorder.commit(batch, &mut self.notices);
+            }
+            None => injection.lines.iter().for_each(|_| self.recorder.miss_line()),
+        }
+        let lines = injection.lines.into_iter().flat_map(|line| ended(line.bytes, LineEnd::Newline));
+        self.from_client.inject(lines.collect(), injection.mark);
+        self.flush(Side::Client, now, effects);
     }
 
     fn direction(&mut self, from: Side) -> &mut Direction {
@@ -374,6 +444,7 @@ fn publish(published: &Published, note: &Note) {
         Note::CodexVersion { version: None, .. }
         | Note::GenerationStarted { .. }
         | Note::GenerationEnded { .. }
-        | Note::ContextDelivered { .. } => {}
+        | Note::ContextDelivered { .. }
+        | Note::RequestResolved { .. } => {}
     }
 }

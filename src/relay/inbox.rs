@@ -1,37 +1,48 @@
-//! What other threads tell the relay, and how they wake it.
+//! What other threads tell and ask the relay, and how they wake it.
 //!
-//! Bounded: who tells more than the relay has taken waits for it, and the relay waits for nobody.
+//! Bounded: who tells more than the relay has taken waits for it, who asks more is refused, and the relay waits for nobody.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use crate::engine::ContextChange;
+use crate::control::Reply;
+use crate::engine::{AskerId, Input, Question, SideReply};
 
-/// Changes that may lie in the inbox.
-const CHANGES_MAX: usize = 256;
+/// Letters that may lie in the inbox.
+const LETTERS_MAX: usize = 256;
+
+/// What somebody tells or asks.
+#[derive(Debug)]
+pub(super) enum Letter {
+    /// This has happened.
+    Input(Input<'static>),
+    /// Somebody wants something, and waits.
+    Asked { question: Question, reply: Reply },
+}
 
 /// The relay's end.
 #[derive(Debug)]
-pub(super) struct Inbox(Receiver<ContextChange>);
+pub(super) struct Inbox(Receiver<Letter>);
 
 /// Another thread's end.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    changes: SyncSender<ContextChange>,
+    letters: SyncSender<Letter>,
     /// A byte into this wakes the loop.
     wake: UnixStream,
 }
 
 /// An inbox, and who puts something into it; `wake` is a stream that the loop polls the other end of.
 pub(super) fn inbox(wake: UnixStream) -> (Outbox, Inbox) {
-    let (changes, taken) = sync_channel(CHANGES_MAX);
-    (Outbox { changes, wake }, Inbox(taken))
+    let (letters, taken) = sync_channel(LETTERS_MAX);
+    (Outbox { letters, wake }, Inbox(taken))
 }
 
 impl Inbox {
-    /// The next change, where there is one.
-    pub(super) fn take(&self) -> Option<ContextChange> {
+    /// The next letter, where there is one.
+    pub(super) fn take(&self) -> Option<Letter> {
         self.0.try_recv().ok()
     }
 }
@@ -39,15 +50,52 @@ impl Inbox {
 impl Outbox {
     /// Another end of the same.
     pub(super) fn try_clone(&self) -> io::Result<Outbox> {
-        Ok(Outbox { changes: self.changes.clone(), wake: self.wake.try_clone()? })
+        Ok(Outbox { letters: self.letters.clone(), wake: self.wake.try_clone()? })
     }
 
     /// Tells the relay something, and wakes it.
-    pub(super) fn put(&self, change: ContextChange) {
+    pub(super) fn tell(&self, input: Input<'static>) {
+        // A relay that has ended takes nothing.
+        if self.letters.send(Letter::Input(input)).is_ok() {
+            self.wake();
+        }
+    }
+
+    /// Asks the relay something, and wakes it; where it does not take any more, the reply is dropped.
+    pub(super) fn ask(&self, question: Question, reply: Reply) {
+        if self.letters.try_send(Letter::Asked { question, reply }).is_ok() {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
         use std::io::Write as _;
-        // A relay that has ended takes nothing; a stream that is full of wake-ups wakes as well.
-        if self.changes.send(change).is_ok() {
-            let _ = (&self.wake).write(&[0]);
+        // A stream that is full of wake-ups wakes as well.
+        let _ = (&self.wake).write(&[0]);
+    }
+}
+
+/// Who waits for a reply.
+#[derive(Debug, Default)]
+pub(super) struct Askers {
+    asked: AskerId,
+    waiting: HashMap<AskerId, Reply>,
+}
+
+impl Askers {
+    /// One more.
+    pub(super) fn add(&mut self, reply: Reply) -> AskerId {
+        self.waiting.retain(|_, reply| !reply.is_closed());
+        self.asked += 1;
+        self.waiting.insert(self.asked, reply);
+        self.asked
+    }
+
+    /// Tells one of them.
+    pub(super) fn reply(&mut self, asker: AskerId, reply: SideReply) {
+        if let Some(waiting) = self.waiting.remove(&asker) {
+            // It may have given up.
+            let _ = waiting.send(reply);
         }
     }
 }

@@ -14,7 +14,7 @@ use super::inbox::Outbox;
 use super::notices::Notices;
 use crate::config::SessionName;
 use crate::control::{self, Published, SocketFiles, Subject};
-use crate::engine::{ContextBounds, LedgerEntry, Note, Now};
+use crate::engine::{ContextBounds, Input, LedgerEntry, Note, Now, Token};
 use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, ServerOrigin, Writer};
 use crate::store::{Ledger, Place, Session, StoreError, open_log};
 
@@ -86,6 +86,9 @@ impl Opening {
         tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
         let ledger = self.start_ledger(&session, &generation, published, notices);
         let socket_files = self.start_control(&session, &generation, ledger.clone(), published, notices);
+        if ledger.is_some() {
+            self.outbox.tell(Input::SessionOpened { generation: generation.to_string() });
+        }
         let writer = match self.record {
             RecordKept::Yes => Some(Box::new(self.writer(&session, generation))),
             RecordKept::No => None,
@@ -105,7 +108,8 @@ impl Opening {
         let for_thread = Arc::clone(published);
         let say_fault = move |what: &str| Notices::new(Arc::clone(&for_thread)).say(what);
         let started = self.outbox.try_clone().and_then(|outbox| {
-            Ledger::start(&session.dir, generation.to_string(), move |change| outbox.put(change), say_fault)
+            let ids = (session.id.clone(), generation.to_string());
+            Ledger::start(&session.dir, ids, move |input| outbox.tell(input), say_fault)
         });
         started
             .map_err(|error| {
@@ -151,7 +155,12 @@ impl Opening {
         };
         let for_thread = Arc::clone(published);
         let say_fault = move |what: &str| Notices::new(for_thread).say(&format!("{what}; {WITHOUT}"));
-        match control::start(subject, Arc::clone(published), ledger, say_fault) {
+        let asking = self
+            .outbox
+            .try_clone()
+            .ok()
+            .map(|outbox| -> control::Ask { Box::new(move |question, reply| outbox.ask(question, reply)) });
+        match control::start(subject, Arc::clone(published), ledger, asking, say_fault) {
             Ok(files) => Some(files),
             Err(error) => {
                 notices.say(&format!("{error}; {WITHOUT}"));
@@ -303,6 +312,11 @@ impl Recorder {
         {
             tracing::warn!("too much waits for the ledger: something is not kept");
         }
+    }
+
+    /// Has something kept in the ledger, of which the relay is told; false where there is no ledger to take it.
+    pub(super) fn commit_entry(&self, token: Token, entry: LedgerEntry) -> bool {
+        self.sides.ledger.as_ref().is_some_and(|ledger| ledger.commit(token, entry))
     }
 
     /// Nobody can ask any more, and what is not kept by then is the next start's.

@@ -12,7 +12,7 @@ use super::child::{Server, Spawned};
 use super::command::ServerCommand;
 use super::direction::Direction;
 use super::event_loop::{Clock, Relay, Scratch};
-use super::inbox;
+use super::inbox::{self, Askers};
 use super::notices::Notices;
 use super::pipes::{Sink, Source};
 use super::recorder::{Opening, RecordKept, Recorder};
@@ -114,6 +114,7 @@ pub fn run(
         engine: Engine::new(EngineSettings {
             exit_grace: settings.exit_grace.value,
             context,
+            requests: settings.requests(),
             own_ids: own_ids(fresh_id),
         }),
         recorder,
@@ -121,6 +122,8 @@ pub fn run(
         published,
         signals,
         inbox,
+        askers: Askers::default(),
+        uncommitted: Vec::new(),
         server,
         from_client,
         from_server,

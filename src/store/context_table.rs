@@ -170,7 +170,7 @@ pub(super) fn end_earlier_deliveries(transaction: &Transaction<'_>, generation: 
     Ok(())
 }
 
-/// Keeps what the relay has done.
+/// Keeps what the relay has done with context; nothing where the entry is about something else.
 pub(super) fn keep(transaction: &Transaction<'_>, generation: &str, entry: &LedgerEntry) -> rusqlite::Result<()> {
     const NAME_TURN: &str =
         "UPDATE codex_context_deliveries SET turn_id = ?3 WHERE process_generation = ?1 AND number = ?2";
@@ -195,6 +195,15 @@ pub(super) fn keep(transaction: &Transaction<'_>, generation: &str, entry: &Ledg
             transaction.prepare_cached(SEE_BEGINNING)?.execute([thread_id, words])?;
             Ok(())
         }
+        LedgerEntry::RequestOpened(_)
+        | LedgerEntry::RequestEnded(_)
+        | LedgerEntry::RequestExpired { .. }
+        | LedgerEntry::AnswerLost(_)
+        | LedgerEntry::RequestDispatched { .. }
+        | LedgerEntry::RequestConfirmed { .. }
+        | LedgerEntry::RequestUncertain { .. }
+        | LedgerEntry::RequestLate { .. }
+        | LedgerEntry::RequestShown { .. } => Ok(()),
     }
 }
 

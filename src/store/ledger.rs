@@ -14,20 +14,22 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::context_table::{self, KeptDelivery, NewCommand};
 use super::database::{self, DatabaseError, Form, Opened};
-use crate::engine::{ContextChange, LedgerEntry, RowId, WaitingCommand};
+use super::request_table::{self, RunIds, WhichRequests};
+use crate::engine::{ContextChange, GivenRow, Input, LedgerEntry, RowId, Token, WaitingCommand};
 
 /// The ledger's name in the session's folder.
 pub const LEDGER_FILE: &str = "ledger.db";
 
 /// What brings a ledger from one version to the next. Only ever appended to.
-const MIGRATIONS: &[&str] = &[context_table::TABLES];
+const MIGRATIONS: &[&str] = &[context_table::TABLES, request_table::TABLES];
 
 /// How long the thread waits for somebody else's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
@@ -49,6 +51,15 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Stack of the thread, in bytes. SQLite wants little.
 const STACK_BYTES: usize = 512 << 10;
+
+/// A request as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptRequest {
+    /// Its row, as JSON.
+    pub row: Value,
+    /// The answers to it, as JSON, oldest first.
+    pub answers: Vec<Value>,
+}
 
 /// Why something could not be kept or told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +94,10 @@ type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 #[derive(Debug)]
 enum Job {
     Keep(LedgerEntry),
+    Commit(Token, LedgerEntry),
+    Requests(WhichRequests, Reply<Vec<Value>>),
+    Request(String, Reply<Option<KeptRequest>>),
+    AnswerLate(Box<GivenRow>, Reply<Option<Value>>),
     Push(Vec<NewCommand>, Reply<usize>),
     Waiting(Reply<Vec<WaitingCommand>>),
     Clear(Reply<()>),
@@ -91,22 +106,22 @@ enum Job {
 }
 
 impl Ledger {
-    /// Starts the thread for the ledger in `session_dir`, whose lock we hold, in the run `generation`. It calls `tell`
-    /// with what becomes of the buffer, and `say_fault` where the ledger cannot be used.
+    /// Starts the thread for the ledger in `session_dir`, whose lock we hold, in a run with the ids of the session and of
+    /// the generation. It calls `tell` with what the engine is to know, and `say_fault` where the ledger cannot be used.
     ///
     /// # Errors
     ///
     /// That of starting a thread.
     pub fn start(
         session_dir: &Path,
-        generation: String,
-        tell: impl Fn(ContextChange) + Send + 'static,
+        (session_id, generation): (String, String),
+        tell: impl Fn(Input<'static>) + Send + 'static,
         say_fault: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Ledger> {
         let (sender, jobs) = sync_channel(JOBS_MAX);
         let keeper = Keeper {
             path: session_dir.join(LEDGER_FILE),
-            generation,
+            run: RunIds { session_id, generation },
             tell: Box::new(tell),
             say_fault: Box::new(say_fault),
             connection: None,
@@ -124,6 +139,39 @@ impl Ledger {
     #[must_use]
     pub fn keep(&self, entry: LedgerEntry) -> bool {
         self.0.try_send(Job::Keep(entry)).is_ok()
+    }
+
+    /// Has something kept at once, and tells the engine whether it is. False where too much waits already.
+    #[must_use]
+    pub fn commit(&self, token: Token, entry: LedgerEntry) -> bool {
+        self.0.try_send(Job::Commit(token, entry)).is_ok()
+    }
+
+    /// Rows of requests as JSON, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub async fn requests(&self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
+        self.ask(|reply| Job::Requests(which, reply)).await
+    }
+
+    /// One request with its answers, where there is one of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub async fn request(&self, request_id: String) -> Result<Option<KeptRequest>, LedgerError> {
+        self.ask(|reply| Job::Request(request_id, reply)).await
+    }
+
+    /// Keeps an answer that was not the first, and gives the row that it was for.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub async fn answer_late(&self, given: GivenRow) -> Result<Option<Value>, LedgerError> {
+        self.ask(|reply| Job::AnswerLate(Box::new(given), reply)).await
     }
 
     /// Keeps commands behind those that wait, and tells how many wait then. With none, looks what tools have put there.
@@ -188,8 +236,8 @@ fn ended() -> LedgerError {
 /// The thread.
 struct Keeper {
     path: PathBuf,
-    generation: String,
-    tell: Box<dyn Fn(ContextChange) + Send>,
+    run: RunIds,
+    tell: Box<dyn Fn(Input<'static>) + Send>,
     say_fault: Box<dyn Fn(&str) + Send>,
     connection: Option<Connection>,
     /// Commands up to this row were told of.
@@ -206,7 +254,10 @@ enum Done {
     Waiting(Vec<WaitingCommand>),
     Cleared(Vec<RowId>),
     Deliveries(Vec<KeptDelivery>),
-    Finished,
+    Requests(Vec<Value>),
+    Request(Option<KeptRequest>),
+    Answered(Option<Value>),
+    Nothing,
 }
 
 impl Keeper {
@@ -232,49 +283,38 @@ impl Keeper {
         }
     }
 
-    /// Carries jobs out in one transaction.
+    /// Carries jobs out in one transaction, in their order, behind what could not be kept before.
     fn carry_out(&mut self, jobs: Vec<Job>) {
-        let mut asked = Vec::new();
-        for job in jobs {
-            match job {
-                Job::Keep(entry) if self.backlog.len() < BACKLOG_MAX => self.backlog.push_back(entry),
-                Job::Keep(_) => tracing::warn!("the ledger cannot be used, and what was to be kept is lost"),
-                asking @ (Job::Push(..) | Job::Waiting(_) | Job::Clear(_) | Job::Deliveries(_) | Job::Finish(_)) => {
-                    asked.push(asking);
-                }
-            }
-        }
-        let result = self.commit(&asked);
-        match result {
+        match self.together(&jobs) {
             Ok(outcomes) => {
                 self.backlog.clear();
                 self.works_again();
-                asked.into_iter().zip(outcomes).for_each(|(job, outcome)| self.answer(job, outcome));
+                jobs.into_iter().zip(outcomes).for_each(|(job, outcome)| self.answer(job, outcome));
             }
             Err(error) => {
                 self.failed(&error);
                 let unavailable = LedgerError::Unavailable(error.to_string());
-                asked.into_iter().for_each(|job| refuse(job, &unavailable));
+                jobs.into_iter().for_each(|job| self.refuse(job, &unavailable));
             }
         }
     }
 
-    /// Commits what the relay wanted kept and what is asked; nothing of it where that fails.
-    fn commit(&mut self, asked: &[Job]) -> Result<Vec<Done>, DatabaseError> {
-        if self.backlog.is_empty() && asked.iter().all(|job| matches!(job, Job::Finish(_))) {
-            return Ok(asked.iter().map(|_| Done::Finished).collect());
+    /// Does all of it, or nothing where that fails.
+    fn together(&mut self, jobs: &[Job]) -> Result<Vec<Done>, DatabaseError> {
+        if self.backlog.is_empty() && jobs.iter().all(|job| matches!(job, Job::Finish(_))) {
+            return Ok(jobs.iter().map(|_| Done::Nothing).collect());
         }
         let mut told_row = self.connected()?;
-        let Keeper { connection: Some(connection), backlog, generation, path, .. } = self else {
+        let Keeper { connection: Some(connection), backlog, run, path, .. } = self else {
             unreachable!("BUG: it is connected");
         };
         let mut work = || -> rusqlite::Result<Vec<Done>> {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             for entry in &*backlog {
-                context_table::keep(&transaction, generation, entry)?;
+                keep(&transaction, run, entry)?;
             }
             let done: Vec<Done> =
-                asked.iter().map(|job| do_asked(&transaction, job, &mut told_row)).collect::<Result<_, _>>()?;
+                jobs.iter().map(|job| carry_out(&transaction, run, job, &mut told_row)).collect::<Result<_, _>>()?;
             transaction.commit()?;
             Ok(done)
         };
@@ -302,15 +342,17 @@ impl Keeper {
         let (added, beginnings) = self.load(&mut connection).map_err(failed)?;
         self.connection = Some(connection);
         self.told_row = added.last().map_or(self.told_row, |last| last.row);
-        (self.tell)(ContextChange::Beginnings(beginnings));
-        (self.tell)(ContextChange::Added(added));
+        (self.tell)(Input::Context(ContextChange::Beginnings(beginnings)));
+        (self.tell)(Input::Context(ContextChange::Added(added)));
         Ok(self.told_row)
     }
 
     #[expect(clippy::type_complexity, reason = "what is read at a start, taken apart at once")]
     fn load(&self, connection: &mut Connection) -> rusqlite::Result<(Vec<WaitingCommand>, Vec<(String, String)>)> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        context_table::end_earlier_deliveries(&transaction, &self.generation)?;
+        context_table::end_earlier_deliveries(&transaction, &self.run.generation)?;
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        request_table::orphan_earlier(&transaction, &self.run, since_epoch.as_micros() as u64)?;
         let added = context_table::waiting_after(&transaction, self.told_row)?;
         let beginnings = context_table::beginnings(&transaction)?;
         transaction.commit()?;
@@ -322,8 +364,8 @@ impl Keeper {
         // Nobody may wait for the answer any more.
         match (job, done) {
             (Job::Push(_, reply), Done::Pushed { waiting, added, forgotten }) => {
-                (self.tell)(ContextChange::Added(added));
-                forgotten.into_iter().for_each(&self.tell);
+                (self.tell)(Input::Context(ContextChange::Added(added)));
+                forgotten.into_iter().for_each(|change| (self.tell)(Input::Context(change)));
                 let _ = reply.send(Ok(waiting));
             }
             (Job::Push(_, reply), Done::ThreadNotFound(thread_id)) => {
@@ -333,20 +375,56 @@ impl Keeper {
                 let _ = reply.send(Ok(waiting));
             }
             (Job::Clear(reply), Done::Cleared(rows)) => {
-                (self.tell)(ContextChange::Cleared(rows));
+                (self.tell)(Input::Context(ContextChange::Cleared(rows)));
                 let _ = reply.send(Ok(()));
             }
             (Job::Deliveries(reply), Done::Deliveries(deliveries)) => {
                 let _ = reply.send(Ok(deliveries));
             }
+            (Job::Requests(_, reply), Done::Requests(rows)) => {
+                let _ = reply.send(Ok(rows));
+            }
+            (Job::Request(_, reply), Done::Request(request)) => {
+                let _ = reply.send(Ok(request));
+            }
+            (Job::AnswerLate(_, reply), Done::Answered(row)) => {
+                let _ = reply.send(Ok(row));
+            }
+            (Job::Commit(token, _), _) => (self.tell)(Input::Committed { token, done: true }),
+            (Job::Keep(_), _) => {}
             (Job::Finish(done), _) => {
                 // Closed, so that the file is whole without the ones beside it.
                 self.connection = None;
                 let _ = done.try_send(());
             }
-            (Job::Keep(_) | Job::Push(..) | Job::Waiting(_) | Job::Clear(_) | Job::Deliveries(_), _) => {
-                unreachable!("BUG: a job comes to what it asks for")
-            }
+            (
+                Job::Push(..)
+                | Job::Waiting(_)
+                | Job::Clear(_)
+                | Job::Deliveries(_)
+                | Job::Requests(..)
+                | Job::Request(..)
+                | Job::AnswerLate(..),
+                _,
+            ) => unreachable!("BUG: a job comes to what it asks for"),
+        }
+    }
+
+    /// Tells who has asked that it could not be; what was only to be kept is tried again.
+    fn refuse(&mut self, job: Job, why: &LedgerError) {
+        match job {
+            Job::Keep(entry) if self.backlog.len() < BACKLOG_MAX => self.backlog.push_back(entry),
+            Job::Keep(_) => tracing::warn!("the ledger cannot be used, and what was to be kept is lost"),
+            Job::Commit(token, _) => (self.tell)(Input::Committed { token, done: false }),
+            Job::Push(_, reply) => drop(reply.send(Err(why.clone()))),
+            Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
+            Job::Clear(reply) => drop(reply.send(Err(why.clone()))),
+            Job::Deliveries(reply) => drop(reply.send(Err(why.clone()))),
+            Job::Requests(_, reply) => drop(reply.send(Err(why.clone()))),
+            Job::Request(_, reply) => drop(reply.send(Err(why.clone()))),
+            Job::AnswerLate(_, reply) => drop(reply.send(Err(why.clone()))),
+            // Whoever waits for the end need not wait for what cannot be.
+            Job::Finish(done) => drop(done.try_send(())),
         }
     }
 
@@ -376,8 +454,18 @@ fn form(busy_wait_max: Duration) -> Form {
     Form { migrations: MIGRATIONS, synchronous: "FULL", busy_wait_max }
 }
 
-fn do_asked(transaction: &Transaction<'_>, job: &Job, told_row: &mut RowId) -> rusqlite::Result<Done> {
+/// Keeps what the relay has done.
+fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<()> {
+    context_table::keep(transaction, &run.generation, entry)?;
+    request_table::keep(transaction, run, entry)
+}
+
+fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &mut RowId) -> rusqlite::Result<Done> {
     Ok(match job {
+        Job::Keep(entry) | Job::Commit(_, entry) => {
+            keep(transaction, run, entry)?;
+            Done::Nothing
+        }
         Job::Push(pushed, _) => {
             if let Some(thread_id) = context_table::unknown_thread(transaction, pushed)? {
                 return Ok(Done::ThreadNotFound(thread_id));
@@ -390,20 +478,16 @@ fn do_asked(transaction: &Transaction<'_>, job: &Job, told_row: &mut RowId) -> r
         Job::Waiting(_) => Done::Waiting(context_table::waiting_after(transaction, 0)?),
         Job::Clear(_) => Done::Cleared(context_table::clear(transaction)?),
         Job::Deliveries(_) => Done::Deliveries(context_table::deliveries(transaction)?),
-        Job::Keep(_) | Job::Finish(_) => Done::Finished,
+        Job::Requests(which, _) => Done::Requests(request_table::rows(transaction, *which)?),
+        Job::Request(request_id, _) => Done::Request(kept_request(transaction, request_id)?),
+        Job::AnswerLate(given, _) => Done::Answered(request_table::answer_late(transaction, given)?),
+        Job::Finish(_) => Done::Nothing,
     })
 }
 
-fn refuse(job: Job, why: &LedgerError) {
-    match job {
-        Job::Push(_, reply) => drop(reply.send(Err(why.clone()))),
-        Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
-        Job::Clear(reply) => drop(reply.send(Err(why.clone()))),
-        Job::Deliveries(reply) => drop(reply.send(Err(why.clone()))),
-        // Whoever waits for the end need not wait for what cannot be.
-        Job::Finish(done) => drop(done.try_send(())),
-        Job::Keep(_) => {}
-    }
+fn kept_request(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Option<KeptRequest>> {
+    let Some(row) = request_table::row(transaction, request_id)? else { return Ok(None) };
+    Ok(Some(KeptRequest { row, answers: request_table::answers(transaction, request_id)? }))
 }
 
 /// The ledger of a session in which no relay runs, as a tool uses it.
@@ -459,6 +543,24 @@ impl OfflineLedger {
         self.within(|transaction| context_table::clear(transaction).map(|_| ()))
     }
 
+    /// As [`Ledger::requests`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn requests(&mut self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
+        self.within(|transaction| request_table::rows(transaction, which))
+    }
+
+    /// As [`Ledger::request`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn request(&mut self, request_id: &str) -> Result<Option<KeptRequest>, LedgerError> {
+        self.within(|transaction| kept_request(transaction, request_id))
+    }
+
     /// As [`Ledger::deliveries`].
     ///
     /// # Errors
@@ -505,9 +607,13 @@ mod tests {
         fn start(dir: &Path, generation: &str) -> Run {
             let (tell, changes) = sync_channel(1_000);
             let (say, faults) = sync_channel(1_000);
-            let tell = move |change| tell.try_send(change).expect("BUG: a test takes every change");
+            let tell = move |input| {
+                if let Input::Context(change) = input {
+                    tell.try_send(change).expect("BUG: a test takes every change");
+                }
+            };
             let say = move |what: &str| say.try_send(what.to_owned()).expect("BUG: a test takes every fault");
-            let ledger = Ledger::start(dir, generation.to_owned(), tell, say).expect("a thread");
+            let ledger = Ledger::start(dir, ("s".to_owned(), generation.to_owned()), tell, say).expect("a thread");
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             Run { ledger, changes, faults, runtime }
         }

@@ -184,6 +184,11 @@ impl Context {
         self.waiting.len()
     }
 
+    /// Whether a thread was seen in this run.
+    pub(super) fn knows_thread(&self, thread_id: &str) -> bool {
+        self.threads.knows(thread_id)
+    }
+
     /// Takes over what has become of the buffer.
     pub(super) fn changed(&mut self, change: ContextChange) {
         match change {

@@ -119,6 +119,11 @@ impl Threads {
 }
 
 impl Threads {
+    /// Whether a thread was seen.
+    pub(super) fn knows(&self, thread_id: &str) -> bool {
+        self.told.contains(thread_id)
+    }
+
     /// A thread has had a turn; whether that is news.
     fn begin(&mut self, thread_id: &str) -> bool {
         // With too many to remember, none is taken for new.

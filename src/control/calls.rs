@@ -1,0 +1,149 @@
+//! The routes that call the server: saying something to the model, interrupting it, and anything else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::requests::ask;
+use super::routes::{Known, Refusal, ThisSession, json};
+use crate::engine::{Question, SideReply};
+
+/// How long the server may take to start or to interrupt a turn.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// How long a call may take that does not say how long.
+const RPC_WAIT: Duration = Duration::from_secs(30);
+
+/// The longest time that one can say.
+const RPC_WAIT_MAX: Duration = Duration::from_secs(600);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InputBody {
+    text: String,
+    #[serde(default)]
+    thread_id: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct InterruptBody {
+    #[serde(default)]
+    thread_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RpcBody {
+    method: String,
+    #[serde(default)]
+    params: Option<Box<RawValue>>,
+    #[serde(default)]
+    timeout_ms: Option<u64>,
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body)
+        .map_err(|error| Refusal::Unreadable(format!("the body is not what goes here: {error}")))
+}
+
+pub(super) async fn input(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+    let InputBody { text, thread_id } = read(&body)?;
+    match ask(&known, Question::Input { text, thread_id }, TURN_WAIT_MAX).await {
+        Some(SideReply::Turn { thread_id, turn_id, steered }) => {
+            Ok(json(StatusCode::OK, &json!({ "turn_id": turn_id, "thread_id": thread_id, "steered": steered })))
+        }
+        reply => Err(refused(reply)),
+    }
+}
+
+pub(super) async fn interrupt(
+    State(known): State<Arc<Known>>,
+    _: ThisSession,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let InterruptBody { thread_id } = if body.is_empty() { InterruptBody::default() } else { read(&body)? };
+    match ask(&known, Question::Interrupt { thread_id }, TURN_WAIT_MAX).await {
+        Some(SideReply::Answered(answer)) if answer.starts_with("{\"result\"") => {
+            Ok(json(StatusCode::OK, &json!({ "ok": true })))
+        }
+        reply => Err(refused(reply)),
+    }
+}
+
+pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+    let RpcBody { method, params, timeout_ms } = read(&body)?;
+    if method == "initialize" {
+        let message = "the server is initialized once, by the client";
+        return Err(Refusal::plain(StatusCode::BAD_REQUEST, "initialize_refused", message));
+    }
+    let wait_max = timeout_ms.map_or(RPC_WAIT, Duration::from_millis).min(RPC_WAIT_MAX);
+    let params = params.map(|params| one_line(params.get()));
+    match ask(&known, Question::Rpc { method, params }, wait_max).await {
+        Some(SideReply::Answered(answer)) => {
+            let answer: &RawValue = serde_json::from_str(&answer).expect("BUG: an answer is JSON");
+            Ok(json(StatusCode::OK, &answer))
+        }
+        reply => Err(refused(reply)),
+    }
+}
+
+/// JSON without the line ends between its tokens; those in its strings are escaped.
+fn one_line(json: &str) -> String {
+    json.replace(['\n', '\r'], " ")
+}
+
+fn refused(reply: Option<SideReply>) -> Refusal {
+    let plain = Refusal::plain;
+    match reply {
+        None => plain(StatusCode::GATEWAY_TIMEOUT, "timeout", "the server has not answered in time; it may yet"),
+        Some(SideReply::ThreadNotFound) => {
+            let message =
+                "there is no such thread; without `thread_id` it is that of the last turn, and there was none";
+            plain(StatusCode::NOT_FOUND, "thread_not_found", message)
+        }
+        Some(SideReply::NoActiveTurn) => plain(StatusCode::CONFLICT, "no_active_turn", "no turn runs in this thread"),
+        Some(SideReply::Gated { request_id, request_type, requested_at_us }) => {
+            let at = std::time::SystemTime::UNIX_EPOCH + Duration::from_micros(requested_at_us);
+            let pending = json!({
+                "request_id": request_id,
+                "request_type": request_type.name(),
+                "requested_at": humantime::format_rfc3339_millis(at).to_string(),
+            });
+            Refusal::Other {
+                status: StatusCode::CONFLICT,
+                error_code: "pending_structured_request",
+                message: "a request waits in this thread; answer it first".to_owned(),
+                more: Map::from_iter([("pending_request".to_owned(), pending)]),
+            }
+        }
+        Some(SideReply::Answered(answer)) => {
+            let error: Value = serde_json::from_str(&answer).unwrap_or_default();
+            Refusal::Other {
+                status: StatusCode::BAD_GATEWAY,
+                error_code: "server_refused",
+                message: error["error"]["message"].as_str().unwrap_or("the server has refused").to_owned(),
+                more: Map::from_iter([("error".to_owned(), error["error"].clone())]),
+            }
+        }
+        Some(
+            SideReply::NotReady
+            | SideReply::Kept
+            | SideReply::NotKept
+            | SideReply::NotOpen
+            | SideReply::Invalid(_)
+            | SideReply::Turn { .. },
+        ) => {
+            let message = "the server has not been initialized yet, has ended, or does not read";
+            plain(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message)
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The routes of the ledger: what waits for a human, one request with its answers, and answering it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::context::ledger;
+use super::routes::{Known, Refusal, ThisSession, json};
+use super::server::Peer;
+use crate::engine::{GivenAnswer, GivenRow, Question, RequestKind, RequestSource, SideReply, decisions};
+use crate::store::{LedgerError, WhichRequests};
+
+/// How long the relay may take to decide on an answer and to keep it.
+const DECISION_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The header by which the terminal UI says who it is.
+const SOURCE_HEADER: &str = "x-codex-shim-source";
+
+/// A row with what is needed to decide on it.
+#[must_use]
+pub fn with_choices(mut row: Value) -> Value {
+    let kind = row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other);
+    row["available_decisions"] = json!(decisions(kind, &row["request_payload"]));
+    if kind == RequestKind::OldPatch && row["changes"].is_null() {
+        row["changes"] = row["request_payload"]["fileChanges"].clone();
+    }
+    row
+}
+
+pub(super) async fn pending(
+    State(known): State<Arc<Known>>,
+    _: ThisSession,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let which = which(query.as_deref().unwrap_or_default())?;
+    let rows = ledger(&known)?.requests(which).await.map_err(Refusal::Ledger)?;
+    let requests: Vec<Value> = rows.into_iter().map(with_choices).collect();
+    Ok(json(StatusCode::OK, &json!({ "requests": requests })))
+}
+
+fn which(query: &str) -> Result<WhichRequests, Refusal> {
+    let mut which = WhichRequests::Pending;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
+        which = match (name, value) {
+            ("include_orphaned", "true" | "1") => WhichRequests::PendingAndOrphaned,
+            ("include_orphaned", "false" | "0") => WhichRequests::Pending,
+            ("all", "true" | "1") => WhichRequests::All,
+            (_, _) => {
+                let message = format!("`{pair}`: there is `include_orphaned=true` and `all=true`");
+                return Err(Refusal::plain(StatusCode::BAD_REQUEST, "invalid_parameter", message));
+            }
+        };
+    }
+    Ok(which)
+}
+
+pub(super) async fn one(
+    State(known): State<Arc<Known>>,
+    _: ThisSession,
+    Path((_, request_id)): Path<(String, String)>,
+) -> Result<Response, Refusal> {
+    let kept = ledger(&known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+    Ok(json(StatusCode::OK, &json!({ "request": with_choices(kept.row), "answers": kept.answers })))
+}
+
+fn not_found() -> Refusal {
+    Refusal::plain(StatusCode::NOT_FOUND, "request_not_found", "this session has no request of that id")
+}
+
+pub(super) async fn respond(
+    State(known): State<Arc<Known>>,
+    _: ThisSession,
+    Path((_, request_id)): Path<(String, String)>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let value: Value = serde_json::from_slice(&body)
+        .map_err(|error| Refusal::Unreadable(format!("the body is no answer: {error}")))?;
+    let source = match headers.get(SOURCE_HEADER).map(|source| source.as_bytes()) {
+        Some(b"tui") => RequestSource::Tui,
+        Some(_) | None => RequestSource::Api,
+    };
+    let by = peer.to_string();
+    let given: GivenAnswer = serde_json::from_value(value.clone()).map_err(|error| {
+        let message = format!("the body is no answer: {error}");
+        Refusal::plain(StatusCode::UNPROCESSABLE_ENTITY, "invalid_response", message)
+    })?;
+    let question = Question::Respond { request_id: request_id.clone(), given: Box::new(given), source, by: by.clone() };
+    match ask(&known, question, DECISION_WAIT_MAX).await {
+        Some(SideReply::Kept) => {
+            let kept = ledger(&known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+            Ok(json(StatusCode::OK, &json!({ "ok": true, "idempotent": false, "request": kept.row })))
+        }
+        Some(SideReply::NotOpen) => answered_before(&known, request_id, value, source, by).await,
+        Some(SideReply::Invalid(invalid)) => Err(Refusal::Other {
+            status: StatusCode::UNPROCESSABLE_ENTITY,
+            error_code: "invalid_response",
+            message: invalid.message,
+            more: Map::from_iter([("valid".to_owned(), invalid.valid)]),
+        }),
+        Some(_) | None => {
+            let why = "the answer could not be kept, so it was not sent; the request is still open";
+            Err(Refusal::Ledger(LedgerError::Unavailable(why.to_owned())))
+        }
+    }
+}
+
+/// The request is not open: what it came to, if it is one at all.
+async fn answered_before(
+    known: &Known,
+    request_id: String,
+    value: Value,
+    source: RequestSource,
+    by: String,
+) -> Result<Response, Refusal> {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let at_us = since_epoch.as_micros() as u64;
+    let given = GivenRow { request_id, at_us, source, by, payload: value.to_string() };
+    let row = ledger(known)?.answer_late(given).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+    match row["status"].as_str() {
+        Some("resolved") => Ok(json(StatusCode::OK, &json!({ "ok": true, "idempotent": true, "request": row }))),
+        status => {
+            let message = format!("the request is {}", status.unwrap_or("gone"));
+            Err(Refusal::plain(StatusCode::NOT_FOUND, "request_unavailable", message))
+        }
+    }
+}
+
+/// Asks the relay; `None` where it does not reply in time.
+pub(super) async fn ask(known: &Known, question: Question, wait_max: Duration) -> Option<SideReply> {
+    let (reply, replied) = oneshot::channel();
+    known.ask.as_ref()?(question, reply);
+    timeout(wait_max, replied).await.ok()?.ok()
+}

@@ -1,0 +1,232 @@
+//! Calls of our own, made for somebody at the side: their answers never reach the client.
+//!
+//! Which turn runs in which thread is followed here, since a call to interrupt one, or to say something in one, has to
+//! name it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use serde_json::{Value, json};
+
+use super::{AskerId, Effect, SideReply};
+use crate::wire::{Members, Message, text};
+
+/// Calls that may be unanswered; of more than these the oldest is forgotten.
+const OPEN_MAX: usize = 1_024;
+
+/// Threads that are followed.
+const THREADS_MAX: usize = 4_096;
+
+/// Reasons that wait for a turn.
+const REASONS_MAX: usize = 64;
+
+/// Calls of our own, and what they need to know.
+#[derive(Debug)]
+pub(super) struct Calls {
+    /// What the ids begin with.
+    own_ids: String,
+    made: u64,
+    open: HashMap<String, Call>,
+    oldest_first: VecDeque<String>,
+    /// Running turns by thread.
+    turns: HashMap<String, String>,
+    threads: HashSet<String>,
+    last_thread: Option<String>,
+    /// Why something was declined, for a thread's next turn.
+    reasons: VecDeque<(String, String)>,
+}
+
+/// What an answer is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Call {
+    /// Somebody gets it as it is.
+    Rpc(AskerId),
+    /// Somebody gets the turn that it names.
+    Turn {
+        asker: AskerId,
+        thread_id: String,
+        /// The turn that ran when it was made.
+        running: Option<String>,
+    },
+    /// A reason was told to a turn that runs; where that is refused, it is told to the next one.
+    Reason { thread_id: String, reason: String },
+    /// A reason was put ahead of a turn.
+    Unasked,
+}
+
+impl Calls {
+    pub(super) fn new(own_ids: String) -> Calls {
+        Calls {
+            own_ids,
+            made: 0,
+            open: HashMap::new(),
+            oldest_first: VecDeque::new(),
+            turns: HashMap::new(),
+            threads: HashSet::new(),
+            last_thread: None,
+            reasons: VecDeque::new(),
+        }
+    }
+
+    /// The line of a call, whose answer is for `call`. `params` is JSON.
+    pub(super) fn line(&mut self, method: &str, params: Option<&str>, call: Call) -> Vec<u8> {
+        self.made += 1;
+        // Context counts its calls by themselves.
+        let id = format!("{}c{}", self.own_ids, self.made);
+        if self.open.len() >= OPEN_MAX
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.open.remove(&oldest);
+        }
+        self.oldest_first.push_back(id.clone());
+        let method = Value::from(method);
+        let line = match params {
+            Some(params) => format!("{{\"id\":\"{id}\",\"method\":{method},\"params\":{params}}}"),
+            None => format!("{{\"id\":\"{id}\",\"method\":{method}}}"),
+        };
+        self.open.insert(id, call);
+        line.into_bytes()
+    }
+
+    /// The parameters of a turn in which a user says `says`.
+    pub(super) fn turn_params(thread_id: &str, says: &str) -> String {
+        json!({ "threadId": thread_id, "input": [{ "type": "text", "text": says }] }).to_string()
+    }
+
+    /// A reason for a turn that runs, or for the next one.
+    pub(super) fn reason_line(
+        &mut self,
+        thread_id: String,
+        turn_id: Option<String>,
+        reason: String,
+    ) -> Option<Vec<u8>> {
+        let Some(turn_id) = turn_id else {
+            self.keep_reason(thread_id, reason);
+            return None;
+        };
+        let input = json!([{ "type": "text", "text": reason }]);
+        let params = json!({ "threadId": thread_id, "input": input, "expectedTurnId": turn_id }).to_string();
+        Some(self.line("turn/steer", Some(&params), Call::Reason { thread_id, reason }))
+    }
+
+    fn keep_reason(&mut self, thread_id: String, reason: String) {
+        if self.reasons.len() >= REASONS_MAX {
+            self.reasons.pop_front();
+        }
+        self.reasons.push_back((thread_id, reason));
+    }
+
+    /// What goes ahead of a turn of this thread.
+    pub(super) fn ahead_of_turn(&mut self, thread_id: &str) -> Option<Vec<u8>> {
+        let (told, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.reasons).into_iter().partition(|(of, _)| of == thread_id);
+        self.reasons = kept;
+        if told.is_empty() {
+            return None;
+        }
+        let content: Vec<Value> =
+            told.iter().map(|(_, reason)| json!({ "type": "input_text", "text": reason })).collect();
+        let items = json!([{ "type": "message", "role": "user", "content": content }]);
+        let params = json!({ "threadId": thread_id, "items": items }).to_string();
+        Some(self.line("thread/inject_items", Some(&params), Call::Unasked))
+    }
+
+    /// Whether reasons wait, so that a client's turn is looked at.
+    pub(super) fn has_reasons(&self) -> bool {
+        !self.reasons.is_empty()
+    }
+
+    /// The thread that is meant: the named one, or that of the last turn.
+    pub(super) fn thread(&self, named: Option<String>) -> Option<String> {
+        named.or_else(|| self.last_thread.clone())
+    }
+
+    /// Whether a thread has been heard of.
+    pub(super) fn knows(&self, thread_id: &str) -> bool {
+        self.threads.contains(thread_id)
+    }
+
+    /// The turn that runs in a thread.
+    pub(super) fn turn_in(&self, thread_id: &str) -> Option<&str> {
+        self.turns.get(thread_id).map(String::as_str)
+    }
+
+    /// There is a thread.
+    pub(super) fn thread_seen(&mut self, thread_id: &str) {
+        if self.threads.len() < THREADS_MAX {
+            self.threads.insert(thread_id.to_owned());
+        }
+    }
+
+    /// A turn was begun.
+    pub(super) fn turn_started(&mut self, message: &Message<'_>) {
+        let Some((thread_id, turn_id)) = turn_of(message) else { return };
+        self.thread_seen(&thread_id);
+        self.last_thread = Some(thread_id.clone());
+        if self.turns.len() < THREADS_MAX {
+            self.turns.insert(thread_id, turn_id);
+        }
+    }
+
+    /// A turn is over; gives its thread and its id.
+    pub(super) fn turn_completed(&mut self, message: &Message<'_>) -> Option<(String, String)> {
+        let (thread_id, turn_id) = turn_of(message)?;
+        if self.turns.get(&thread_id) == Some(&turn_id) {
+            self.turns.remove(&thread_id);
+        }
+        Some((thread_id, turn_id))
+    }
+
+    /// The server answers; `line` is the answer as the caller may see it.
+    pub(super) fn answered(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        if self.open.is_empty() {
+            return;
+        }
+        let Some(id) = message.id.and_then(text) else { return };
+        let Some(call) = self.open.remove(&id) else { return };
+        self.oldest_first.retain(|open| *open != id);
+        let reply = match (call, message.refusal(), message.result) {
+            (Call::Unasked, ..) => return,
+            (Call::Reason { thread_id, reason }, Some(_), _) => return self.keep_reason(thread_id, reason),
+            (Call::Reason { .. }, None, _) => return,
+            (Call::Rpc(asker), Some(error), _) => {
+                (asker, SideReply::Answered(format!("{{\"error\":{}}}", error.get())))
+            }
+            (Call::Rpc(asker), None, result) => {
+                let result = result.map_or("null", |result| result.get());
+                (asker, SideReply::Answered(format!("{{\"result\":{result}}}")))
+            }
+            (Call::Turn { asker, .. }, Some(error), _) => {
+                let message = Members::of(error).and_then(|error| error.text("message")).unwrap_or_default();
+                let not_found = message.contains("thread not found") || message.contains("invalid thread id");
+                let refused = SideReply::Answered(format!("{{\"error\":{}}}", error.get()));
+                (asker, if not_found { SideReply::ThreadNotFound } else { refused })
+            }
+            (Call::Turn { asker, thread_id, running }, None, result) => {
+                let turn = result.and_then(Members::of).and_then(|result| result.get("turn")).and_then(Members::of);
+                let turn_id = turn.and_then(|turn| turn.text("id")).unwrap_or_default();
+                let steered = running.as_ref() == Some(&turn_id);
+                (asker, SideReply::Turn { thread_id, turn_id, steered })
+            }
+        };
+        effects.push(Effect::Reply(reply.0, reply.1));
+    }
+
+    /// The server has ended: nobody gets an answer any more.
+    pub(super) fn server_ended(&mut self, effects: &mut Vec<Effect>) {
+        self.oldest_first.clear();
+        self.turns.clear();
+        for (_, call) in self.open.drain() {
+            match call {
+                Call::Rpc(asker) | Call::Turn { asker, .. } => effects.push(Effect::Reply(asker, SideReply::NotReady)),
+                Call::Reason { .. } | Call::Unasked => {}
+            }
+        }
+    }
+}
+
+/// The thread and the turn that a notification is about.
+fn turn_of(message: &Message<'_>) -> Option<(String, String)> {
+    let params = Members::of(message.params?)?;
+    let turn_id = Members::of(params.get("turn")?)?.text("id")?;
+    Some((params.text("threadId")?, turn_id))
+}

@@ -1,0 +1,234 @@
+//! What a relay can be told to do.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::ending::{Exit, Signal};
+use super::input::{AskerId, Token};
+use super::ledger::LedgerEntry;
+use super::requests::{InvalidAnswer, RequestType};
+use super::version::ClientName;
+use crate::wire::Side;
+
+/// Everything that a relay can be told to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Put the line at hand on record.
+    Record(Form),
+    /// Pass the line at hand, or the piece of one, on as it was read. A line that is to be withheld has no such effect.
+    Forward,
+    /// Pass this on in the place of the line at hand, and put it on record behind that.
+    Replace(OwnLine),
+    /// Send a line of ours, ahead of the line at hand, and put it on record.
+    Send(OwnLine),
+    /// Put on record something that we did or learned ourselves.
+    Note(Note),
+    /// Have this kept in the ledger. The relay does not wait for it.
+    Keep(LedgerEntry),
+    /// Have this kept in the ledger, and tell whether it is.
+    Commit(Token, LedgerEntry),
+    /// Let nothing more go on in the direction of the line at hand until this is released.
+    Hold(Token),
+    /// Let go on what was held.
+    Release(Token),
+    /// Tell when all that was let go on so far in the direction of the line at hand has been written.
+    Mark(Token),
+    /// Send the server a line of ours between two lines, and put it on record.
+    Inject(Injection),
+    /// Tell somebody at the side.
+    Reply(AskerId, SideReply),
+    /// Tell the user something.
+    Warn(Warning),
+    /// Tell whoever asks who the client is. The record has its `initialize` anyway.
+    Introduce(Box<ClientName>),
+    /// Close the child's stdin.
+    CloseServerInput,
+    /// Close our stdout.
+    CloseClientOutput,
+    /// Send the child a signal.
+    SignalServer(Signal),
+    /// Kill the child.
+    KillServer,
+    /// Take the server's side as closed once it has been silent for `quiet_max`, or once the client has taken nothing
+    /// for `stall_max` of what waits for it.
+    DrainServer {
+        /// How long a silence counts as the end.
+        quiet_max: Duration,
+        /// How long the client may take nothing; `None` is as long as it likes.
+        stall_max: Option<Duration>,
+    },
+    /// End as the child did.
+    Finish(Exit),
+}
+
+/// A line that we made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnLine {
+    /// Who it is for.
+    pub to: Side,
+    /// How it is put on record.
+    pub form: Form,
+    /// Its bytes, without a `\n`.
+    pub bytes: Vec<u8>,
+}
+
+/// Lines of ours to the server that stand by themselves, and go out in one write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Injection {
+    /// The lines.
+    pub lines: Vec<OwnLine>,
+    /// What is told once they have been written.
+    pub mark: Option<Token>,
+}
+
+/// What somebody at the side is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SideReply {
+    /// The answer is kept, and on its way.
+    Kept,
+    /// The answer could not be kept, so it was not sent.
+    NotKept,
+    /// The request is not open, or was answered by somebody else a moment ago.
+    NotOpen,
+    /// The answer is none.
+    Invalid(InvalidAnswer),
+    /// The server has not been initialized, or has ended.
+    NotReady,
+    /// There is no such thread, or no thread at all.
+    ThreadNotFound,
+    /// No turn runs in the thread.
+    NoActiveTurn,
+    /// A request waits in the thread.
+    Gated {
+        /// Which.
+        request_id: String,
+        /// What it asks for.
+        request_type: RequestType,
+        /// Microseconds since the Unix epoch.
+        requested_at_us: u64,
+    },
+    /// A turn was started, or goes on with what was said.
+    Turn {
+        /// The thread.
+        thread_id: String,
+        /// The turn.
+        turn_id: String,
+        /// It ran already.
+        steered: bool,
+    },
+    /// The server's answer, as JSON: `{"result":…}` or `{"error":…}`.
+    Answered(String),
+}
+
+/// What the user is told, once a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Warning {
+    /// The server does not take context by a call of our own; another way is taken.
+    InjectRefusedFallsBack,
+    /// The server does not take context by a call of our own, and no other way is allowed.
+    InjectRefusedWaits,
+    /// The settings leave no room for any context.
+    ContextDoesNotFit,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Warning::InjectRefusedFallsBack => {
+                "this codex does not take `thread/inject_items`: context goes in front of the user's words from now on"
+            }
+            Warning::ContextDoesNotFit => {
+                "`context_bytes_max` or `context_commands_max` leaves no room for a single command: context waits"
+            }
+            Warning::InjectRefusedWaits => {
+                "this codex does not take `thread/inject_items`: context waits; `carrier = \"auto\"` would put it in front \
+                 of the user's words"
+            }
+        })
+    }
+}
+
+/// How a line is put on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Form {
+    /// As it was written: the line is one JSON value.
+    Verbatim,
+    /// As a JSON string: the line is UTF-8.
+    Text,
+    /// As base64: the line is not UTF-8.
+    Base64,
+    /// Not at all, only that it was there.
+    Omitted(Box<Omitted>),
+}
+
+/// What is on record of a line that is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Omitted {
+    /// Why.
+    pub reason: OmittedReason,
+    /// Its length in bytes, without the `\n`.
+    pub line_bytes: u64,
+    /// The method it named, where one could be read.
+    pub method: Option<String>,
+    /// Its id as raw JSON, where one could be read.
+    pub id: Option<String>,
+}
+
+/// Why a line is left out of the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OmittedReason {
+    /// It carries a credential.
+    Secret,
+    /// It is over [`crate::wire::LINE_BYTES_MAX`].
+    Size,
+}
+
+/// What we did or learned ourselves, as it goes on record: `event` is the name, `data` the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+pub enum Note {
+    /// A child was started.
+    GenerationStarted {
+        /// Its process id.
+        pid: u32,
+    },
+    /// The child has ended.
+    GenerationEnded {
+        /// Its exit status, unless a signal ended it.
+        exit_code: Option<i32>,
+        /// The signal that ended it.
+        signal: Option<i32>,
+    },
+    /// The server named its version when it answered `initialize`.
+    CodexVersion {
+        /// The version, such as `0.169.0`, where one could be read.
+        version: Option<String>,
+        /// The text that it stood in.
+        user_agent: String,
+    },
+    /// A request has come to an end.
+    RequestResolved {
+        /// Which.
+        request_id: String,
+        /// What it is now.
+        status: &'static str,
+        /// Where its end came from.
+        source: &'static str,
+    },
+    /// The server has taken what the user did in a terminal.
+    ContextDelivered {
+        /// The thread.
+        thread_id: String,
+        /// Its turn, where that is known by then.
+        turn_id: Option<String>,
+        /// How it was sent.
+        carrier: &'static str,
+        /// How many commands it told of, those that were left out for want of room included.
+        commands: u64,
+        /// How long it was, as the model saw it.
+        bytes: u64,
+    },
+}

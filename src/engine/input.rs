@@ -1,0 +1,125 @@
+//! What can happen to a relay.
+
+use std::time::Duration;
+
+use super::ending::{Exit, Signal};
+use super::ledger::{ContextChange, RequestSource};
+use super::requests::GivenAnswer;
+use crate::wire::{Line, Side};
+
+/// Names something that is waited for.
+pub type Token = u64;
+
+/// Names somebody at the side who waits for a reply.
+pub type AskerId = u64;
+
+/// When something happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds since the Unix epoch, for the record; the wall clock may jump.
+    pub unix_us: u64,
+    /// Time since the relay began, for deadlines; never goes back.
+    pub elapsed: Duration,
+}
+
+/// Everything that can happen to a relay.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// The child runs.
+    ServerStarted {
+        /// Its process id.
+        pid: u32,
+    },
+    /// A side wrote a line.
+    Line {
+        /// Who wrote it.
+        from: Side,
+        /// The line.
+        line: Line<'a>,
+    },
+    /// A side wrote a piece of a line that is over [`crate::wire::LINE_BYTES_MAX`], and not the last one.
+    Piece {
+        /// Who wrote it.
+        from: Side,
+    },
+    /// A side wrote the last piece of such a line.
+    LongLine {
+        /// Who wrote it.
+        from: Side,
+        /// The length of the whole line in bytes, without the `\n`.
+        line_bytes: u64,
+    },
+    /// A side has closed its stream, and all that it wrote has been handed on or can no longer be.
+    Closed {
+        /// Who closed it.
+        from: Side,
+    },
+    /// The client is gone, though not all that it wrote has been handed on.
+    ClientLeft,
+    /// The child was reaped.
+    ServerExited(Exit),
+    /// We were sent a signal.
+    Signalled(Signal),
+    /// There is a session, and this is its run of the child.
+    SessionOpened {
+        /// 12 hex digits.
+        generation: String,
+    },
+    /// The buffer of what the user did in a terminal has changed.
+    Context(ContextChange),
+    /// What was to be committed is, or could not be.
+    Committed {
+        /// Which.
+        token: Token,
+        /// It is.
+        done: bool,
+    },
+    /// All up to a mark has been written.
+    Written(Token),
+    /// Somebody at the side wants something.
+    Asked {
+        /// Who.
+        asker: AskerId,
+        /// What.
+        question: Question,
+        /// Lines of ours can reach the server.
+        server_listens: bool,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// What somebody at the side wants.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Question {
+    /// To answer a request.
+    Respond {
+        /// Which.
+        request_id: String,
+        /// How.
+        given: Box<GivenAnswer>,
+        /// Through what.
+        source: RequestSource,
+        /// Who it is.
+        by: String,
+    },
+    /// To say something to the model.
+    Input {
+        /// What.
+        text: String,
+        /// In which thread; `None` is that of the last turn.
+        thread_id: Option<String>,
+    },
+    /// To interrupt a turn.
+    Interrupt {
+        /// In which thread, likewise.
+        thread_id: Option<String>,
+    },
+    /// To call the server.
+    Rpc {
+        /// The method.
+        method: String,
+        /// The parameters, as JSON.
+        params: Option<String>,
+    },
+}

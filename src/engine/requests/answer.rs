@@ -1,0 +1,341 @@
+//! Answers that somebody gives at the side: checked against what was asked, and made into what the server takes.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::kind::RequestKind;
+
+/// The decisions that an approval takes, whichever of them it offers. Source: the real server.
+const DECISIONS: [&str; 4] = ["accept", "acceptForSession", "decline", "cancel"];
+
+/// The same in the words of early 2026.
+const OLD_DECISIONS: [&str; 4] = ["approved", "approved_for_session", "denied", "abort"];
+
+/// What somebody answers, as it comes: exactly one of these.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GivenAnswer {
+    /// To an approval: a word, or one of the offered objects.
+    #[serde(default, deserialize_with = "present")]
+    decision: Option<Value>,
+    /// Why it is declined; goes with `decision`.
+    #[serde(default)]
+    reason: Option<String>,
+    /// To questions, by their ids.
+    #[serde(default, deserialize_with = "present")]
+    answers: Option<Value>,
+    /// To an elicitation.
+    #[serde(default, deserialize_with = "present")]
+    action: Option<Value>,
+    /// What goes with `action`.
+    #[serde(default, deserialize_with = "present")]
+    content: Option<Value>,
+    /// Permissions that are granted.
+    #[serde(default, deserialize_with = "present")]
+    permissions: Option<Value>,
+    /// For how long: `turn` or `session`.
+    #[serde(default)]
+    scope: Option<String>,
+    /// The result as the server takes it, unchecked.
+    #[serde(default, deserialize_with = "present")]
+    result: Option<Value>,
+}
+
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// An answer that can be sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckedAnswer {
+    /// The `result` of the answer.
+    pub result: Value,
+    /// What the model is to be told besides.
+    pub reason: Option<String>,
+    /// It ends the turn.
+    pub is_cancel: bool,
+}
+
+/// What is wrong with an answer, and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidAnswer {
+    /// What is wrong.
+    pub message: String,
+    /// Examples of what would be right.
+    pub valid: Value,
+}
+
+impl GivenAnswer {
+    /// Checks it against a request of this kind and these parameters.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidAnswer`].
+    pub fn check(&self, kind: RequestKind, params: Option<&RawValue>) -> Result<CheckedAnswer, InvalidAnswer> {
+        let params: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        let invalid = |message: String| InvalidAnswer { message, valid: valid(kind, &params) };
+        let given = [
+            ("decision", self.decision.is_some()),
+            ("answers", self.answers.is_some()),
+            ("action", self.action.is_some()),
+            ("permissions", self.permissions.is_some()),
+            ("result", self.result.is_some()),
+        ];
+        let names: Vec<&str> = given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect();
+        let [name] = names[..] else {
+            let got = if names.is_empty() { "none".to_owned() } else { names.join(" and ") };
+            return Err(invalid(format!(
+                "exactly one of decision, answers, action, permissions and result is to be given, and there is {got}"
+            )));
+        };
+        for (extra, is_given, owner) in [
+            ("reason", self.reason.is_some(), "decision"),
+            ("content", self.content.is_some(), "action"),
+            ("scope", self.scope.is_some(), "permissions"),
+        ] {
+            if is_given && name != owner {
+                return Err(invalid(format!("`{extra}` goes with `{owner}`, not with `{name}`")));
+            }
+        }
+        let plain = |result| Ok(CheckedAnswer { result, reason: None, is_cancel: false });
+        match (name, kind) {
+            ("result", _) => plain(self.result.clone().unwrap_or_default()),
+            (
+                "decision",
+                RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch,
+            ) => self.decision(kind, &params).map_err(invalid),
+            ("answers", RequestKind::UserInput) => {
+                answers(self.answers.as_ref(), &params).map_err(invalid).and_then(plain)
+            }
+            ("action", RequestKind::Elicitation) => self.elicited(&params).map_err(invalid).and_then(plain),
+            ("permissions", RequestKind::Permissions) => self.granted().map_err(invalid).and_then(plain),
+            (_, _) => Err(invalid(format!("`{name}` is no answer to this request"))),
+        }
+    }
+
+    fn decision(&self, kind: RequestKind, params: &Value) -> Result<CheckedAnswer, String> {
+        let decision = self.decision.clone().unwrap_or_default();
+        let is_old = matches!(kind, RequestKind::OldCommand | RequestKind::OldPatch);
+        let offered = params["availableDecisions"].as_array().cloned().unwrap_or_default();
+        let word = decision.as_str();
+        let index = word.and_then(|word| {
+            let known = DECISIONS.iter().position(|known| *known == word);
+            known.or_else(|| OLD_DECISIONS.iter().position(|known| is_old && *known == word))
+        });
+        let sent = match index {
+            Some(index) if is_old => json!(OLD_DECISIONS[index]),
+            Some(_) => decision,
+            None if offered.contains(&decision) => decision,
+            None => return Err(format!("{decision} is no decision that was offered")),
+        };
+        let is_refusal = matches!(index, Some(2 | 3));
+        if self.reason.is_some() && !is_refusal {
+            return Err("a reason goes with `decline` or `cancel`".to_owned());
+        }
+        let reason = self.reason.clone().filter(|reason| !reason.trim().is_empty());
+        Ok(CheckedAnswer { result: json!({ "decision": sent }), reason, is_cancel: index == Some(3) })
+    }
+
+    fn elicited(&self, params: &Value) -> Result<Value, String> {
+        let action = self.action.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let content = self.content.clone().unwrap_or_default();
+        match action {
+            "accept" => {
+                let required = params["requestedSchema"]["required"].as_array().cloned().unwrap_or_default();
+                let missing: Vec<&str> =
+                    required.iter().filter_map(Value::as_str).filter(|name| content.get(*name).is_none()).collect();
+                if !content.is_object() && !content.is_null() {
+                    return Err("`content` is an object".to_owned());
+                }
+                if !missing.is_empty() {
+                    return Err(format!("`content` lacks {}", missing.join(", ")));
+                }
+            }
+            "decline" | "cancel" if content.is_null() => {}
+            "decline" | "cancel" => return Err("`content` goes with `accept`".to_owned()),
+            _ => return Err("`action` is accept, decline or cancel".to_owned()),
+        }
+        Ok(json!({ "action": action, "content": content, "_meta": null }))
+    }
+
+    fn granted(&self) -> Result<Value, String> {
+        let permissions = self.permissions.clone().unwrap_or_default();
+        if !permissions.is_object() {
+            return Err("`permissions` is an object, such as that of the request".to_owned());
+        }
+        let scope = self.scope.as_deref().unwrap_or("turn");
+        if !matches!(scope, "turn" | "session") {
+            return Err(format!("`scope` is turn or session, not {scope}"));
+        }
+        Ok(json!({ "permissions": permissions, "scope": scope }))
+    }
+}
+
+/// `{ID:{answers:[…]}}`, also given as `{ID:"text"}` or `{ID:["text"]}`.
+fn answers(given: Option<&Value>, params: &Value) -> Result<Value, String> {
+    let asked: Vec<&str> = params["questions"]
+        .as_array()
+        .map(|questions| questions.iter().filter_map(|question| question["id"].as_str()).collect())
+        .unwrap_or_default();
+    let Some(given) = given.and_then(Value::as_object) else {
+        return Err("`answers` is an object with a member for each question".to_owned());
+    };
+    let mut sent = Map::new();
+    for (id, answer) in given {
+        if !asked.contains(&id.as_str()) {
+            return Err(format!("no question {id} was asked"));
+        }
+        let texts = match answer {
+            Value::String(_) => vec![answer.clone()],
+            Value::Array(texts) => texts.clone(),
+            Value::Object(members) => match members.get("answers") {
+                Some(Value::Array(texts)) if members.len() == 1 => texts.clone(),
+                Some(_) | None => return Err(format!("the answer to {id} is a text or a list of texts")),
+            },
+            Value::Null | Value::Bool(_) | Value::Number(_) => {
+                return Err(format!("the answer to {id} is a text or a list of texts"));
+            }
+        };
+        if !texts.iter().all(Value::is_string) {
+            return Err(format!("the answer to {id} is a text or a list of texts"));
+        }
+        sent.insert(id.clone(), json!({ "answers": texts }));
+    }
+    if sent.is_empty() && !asked.is_empty() {
+        return Err("`answers` answers none of the questions".to_owned());
+    }
+    Ok(json!({ "answers": sent }))
+}
+
+/// What would be right.
+#[must_use]
+pub fn valid(kind: RequestKind, params: &Value) -> Value {
+    match kind {
+        RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
+            let decisions = decisions(kind, params);
+            json!({ "decision": decisions, "reason": "a text, with decline or cancel" })
+        }
+        RequestKind::Permissions => json!({ "permissions": params["permissions"], "scope": ["turn", "session"] }),
+        RequestKind::UserInput => {
+            let ids = params["questions"].as_array().into_iter().flatten().filter_map(|question| {
+                let options: Vec<&Value> =
+                    question["options"].as_array().into_iter().flatten().map(|option| &option["label"]).collect();
+                Some((question["id"].as_str()?.to_owned(), json!(options)))
+            });
+            json!({ "answers": ids.collect::<Map<String, Value>>() })
+        }
+        RequestKind::Elicitation => {
+            json!({ "action": ["accept", "decline", "cancel"], "content": params["requestedSchema"] })
+        }
+        RequestKind::Other => json!({ "result": "whatever this method takes" }),
+    }
+}
+
+/// What can be decided: what was offered, and the words that are always taken.
+#[must_use]
+pub fn decisions(kind: RequestKind, params: &Value) -> Vec<Value> {
+    match kind {
+        RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
+            let mut decisions = params["availableDecisions"].as_array().cloned().unwrap_or_default();
+            for word in DECISIONS {
+                if !decisions.contains(&json!(word)) {
+                    decisions.push(json!(word));
+                }
+            }
+            decisions
+        }
+        RequestKind::Elicitation => vec![json!("accept"), json!("decline"), json!("cancel")],
+        RequestKind::Permissions | RequestKind::UserInput | RequestKind::Other => Vec::new(),
+    }
+}
+
+/// What policy answers where nobody has in time.
+#[must_use]
+pub(super) fn by_policy(kind: RequestKind) -> Option<Value> {
+    Some(match kind {
+        RequestKind::Command | RequestKind::FileChange => json!({ "decision": "decline" }),
+        RequestKind::OldCommand | RequestKind::OldPatch => json!({ "decision": "denied" }),
+        RequestKind::Permissions => json!({ "permissions": {}, "scope": "turn" }),
+        RequestKind::UserInput => json!({ "answers": {} }),
+        RequestKind::Elicitation => json!({ "action": "decline", "content": null, "_meta": null }),
+        RequestKind::Other => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: RequestKind, params: &str, given: &str) -> Result<String, String> {
+        let given: GivenAnswer = serde_json::from_str(given).map_err(|error| error.to_string())?;
+        let params: &RawValue = serde_json::from_str(params).expect("BUG: test parameters are JSON");
+        given.check(kind, Some(params)).map(|checked| checked.result.to_string()).map_err(|invalid| invalid.message)
+    }
+
+    #[test]
+    fn decisions_are_words_or_what_was_offered() {
+        let offered = r#"{"availableDecisions":["accept",{"acceptWithX":{"y":["z"]}}]}"#;
+        let command = |given: &str| check(RequestKind::Command, offered, given);
+        assert_eq!(command(r#"{"decision":"accept"}"#), Ok(r#"{"decision":"accept"}"#.to_owned()));
+        assert_eq!(command(r#"{"decision":"acceptForSession"}"#), Ok(r#"{"decision":"acceptForSession"}"#.to_owned()));
+        assert!(command(r#"{"decision":{"acceptWithX":{"y":["z"]}}}"#).is_ok());
+        for bad in [
+            r#"{"decision":"maybe"}"#,
+            r#"{"decision":{"acceptWithX":{"y":[]}}}"#,
+            r#"{"decision":null}"#,
+            r#"{"decision":"accept","reason":"no"}"#,
+            r#"{"answers":{}}"#,
+            r#"{"decision":"accept","answers":{}}"#,
+            r#"{"reason":"no"}"#,
+            r#"{"decision":"approved"}"#,
+            "{}",
+            r#"{"decision":"accept","x":1}"#,
+        ] {
+            assert!(command(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn old_approvals_take_both_vocabularies() {
+        let old = |given: &str| check(RequestKind::OldPatch, "{}", given);
+        assert_eq!(old(r#"{"decision":"decline"}"#), Ok(r#"{"decision":"denied"}"#.to_owned()));
+        assert_eq!(old(r#"{"decision":"approved"}"#), Ok(r#"{"decision":"approved"}"#.to_owned()));
+    }
+
+    #[test]
+    fn answers_are_to_what_was_asked() {
+        let asked = r#"{"questions":[{"id":"a"},{"id":"b"}]}"#;
+        let input = |given: &str| check(RequestKind::UserInput, asked, given);
+        let sent = Ok(r#"{"answers":{"a":{"answers":["x"]}}}"#.to_owned());
+        for good in [r#"{"answers":{"a":"x"}}"#, r#"{"answers":{"a":["x"]}}"#, r#"{"answers":{"a":{"answers":["x"]}}}"#]
+        {
+            assert_eq!(input(good), sent, "{good}");
+        }
+        for bad in [r#"{"answers":{"c":"x"}}"#, r#"{"answers":{"a":1}}"#, r#"{"answers":["x"]}"#, r#"{"answers":{}}"#] {
+            assert!(input(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn elicitations_and_permissions() {
+        let schema = r#"{"requestedSchema":{"required":["name"]}}"#;
+        let elicit = |given: &str| check(RequestKind::Elicitation, schema, given);
+        assert!(elicit(r#"{"action":"accept","content":{"name":"x"}}"#).is_ok());
+        assert!(elicit(r#"{"action":"decline"}"#).is_ok());
+        for bad in [r#"{"action":"accept"}"#, r#"{"action":"go"}"#, r#"{"action":"cancel","content":{}}"#] {
+            assert!(elicit(bad).is_err(), "{bad}");
+        }
+        let grant = |given: &str| check(RequestKind::Permissions, "{}", given);
+        assert_eq!(grant(r#"{"permissions":{}}"#), Ok(r#"{"permissions":{},"scope":"turn"}"#.to_owned()));
+        for bad in [r#"{"permissions":[]}"#, r#"{"permissions":{},"scope":"ever"}"#, r#"{"decision":"accept"}"#] {
+            assert!(grant(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_result_is_taken_as_it_is() {
+        assert_eq!(check(RequestKind::Other, "{}", r#"{"result":null}"#), Ok("null".to_owned()));
+        assert!(check(RequestKind::Other, "{}", r#"{"decision":"accept"}"#).is_err());
+    }
+}

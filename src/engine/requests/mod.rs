@@ -1,0 +1,711 @@
+//! The ledger's state machine: what the server asks of a human, and every way in which that ends.
+//!
+//! A request is open from the line that asks until it has one end: answered by the client, at the side or by policy,
+//! withdrawn by the server, expired, or orphaned with the server. The first answer wins, here and not in a database; what
+//! is kept is what is sent. An end is never taken back: the one exception is an answer at the side that could not be kept,
+//! and was therefore never sent.
+//!
+//! A request is kept before the client sees it, an answer before the server does; whoever waits for that is let go after
+//! [`HOLD_MAX`], and then nobody waits until something could be kept again.
+
+mod answer;
+mod describe;
+mod items;
+mod kind;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::effect::{Effect, Form, Injection, Note, Omitted, OmittedReason, OwnLine, SideReply};
+use super::input::{AskerId, Now, Token};
+use super::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
+use crate::wire::{Members, Message, RpcId, Side, stands_verbatim};
+
+pub use answer::{CheckedAnswer, GivenAnswer, InvalidAnswer, decisions, valid};
+use describe::summary;
+pub(super) use items::Items;
+pub use kind::{RequestKind, RequestPlace, RequestType};
+
+/// How long a direction is held for the ledger. Source: the contract.
+const HOLD_MAX: Duration = Duration::from_millis(250);
+
+/// Requests that have ended and are remembered, so that a later answer is known for one.
+const ENDED_MAX: usize = 4_096;
+
+/// What stands for an answer that is a secret.
+const OMITTED: &str = r#"{"omitted":"secret"}"#;
+
+/// How requests are treated.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestSettings {
+    /// They are not shown to the client.
+    pub hold: bool,
+    /// After how long policy answers, for those types for which it does.
+    pub expiry: Vec<(RequestType, Duration)>,
+}
+
+/// All requests of one run.
+#[derive(Debug)]
+pub(super) struct Requests {
+    settings: RequestSettings,
+    /// The run, once there is a session to keep something in.
+    generation: Option<String>,
+    open: HashMap<RpcId, Request>,
+    ended: Ended,
+    /// Names that were given.
+    names: HashSet<String>,
+    /// Commits whose outcome is awaited.
+    commits: HashMap<Token, Commit>,
+    /// Answers whose way out is awaited: names of requests by marks.
+    dispatches: HashMap<Token, String>,
+    /// Directions that are held, and until when.
+    holds: Vec<(Token, Duration)>,
+    /// The last commit has worked, so the next one is waited for.
+    is_trusted: bool,
+    tokens: Token,
+    explanations: Vec<Explanation>,
+}
+
+/// Why something was declined, for the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Explanation {
+    pub(super) thread_id: String,
+    /// The turn that goes on; `None` where it does not.
+    pub(super) turn_id: Option<String>,
+    pub(super) reason: String,
+}
+
+#[derive(Debug)]
+struct Request {
+    row: RequestRow,
+    kind: RequestKind,
+    params: Option<Box<RawValue>>,
+    /// What is answered is a secret.
+    is_secret: bool,
+    expires_at: Option<Duration>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nobody has answered.
+    Pending,
+    /// An answer at the side is being kept.
+    Deciding(Box<Deciding>),
+    /// An answer is on its way, or has arrived.
+    Answered,
+    /// Nobody has answered in time; policy does.
+    Expired,
+}
+
+#[derive(Debug)]
+struct Deciding {
+    asker: AskerId,
+    source: RequestSource,
+    answer: CheckedAnswer,
+    /// The client has answered meanwhile; it is sent if the other one cannot be kept.
+    runner_up: Option<(Vec<u8>, RequestEnd)>,
+    /// The server has withdrawn the request meanwhile.
+    is_withdrawn: bool,
+}
+
+/// What a commit is about.
+#[derive(Debug)]
+enum Commit {
+    /// A row, or the client's answer to one, which goes on whatever becomes of the commit.
+    GoesOn { request_id: String, entry: LedgerEntry },
+    /// An answer at the side.
+    Decides(RpcId),
+    /// Its expiry.
+    Expires(RpcId),
+}
+
+/// What is done with a line that asks or answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnRequest {
+    /// It goes on.
+    Forward(Pass),
+    /// It goes no further.
+    Withhold,
+}
+
+/// How a line goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Pass {
+    /// Once this was released.
+    pub(super) hold: Option<Token>,
+    /// And this is told when it has been written.
+    pub(super) mark: Option<Token>,
+}
+
+impl OnRequest {
+    /// It goes on at once.
+    pub(super) const AT_ONCE: OnRequest = OnRequest::Forward(Pass { hold: None, mark: None });
+}
+
+/// Requests that have ended, by their ids.
+#[derive(Debug, Default)]
+struct Ended {
+    names: HashMap<RpcId, String>,
+    oldest_first: VecDeque<RpcId>,
+}
+
+impl Ended {
+    fn add(&mut self, id: RpcId, request_id: String) {
+        if self.names.insert(id.clone(), request_id).is_none() {
+            self.oldest_first.push_back(id);
+        }
+        if self.oldest_first.len() > ENDED_MAX
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.names.remove(&oldest);
+        }
+    }
+
+    fn forget(&mut self, id: &RpcId) {
+        if self.names.remove(id).is_some() {
+            self.oldest_first.retain(|ended| ended != id);
+        }
+    }
+}
+
+impl Requests {
+    pub(super) fn new(settings: RequestSettings) -> Requests {
+        Requests {
+            settings,
+            generation: None,
+            open: HashMap::new(),
+            ended: Ended::default(),
+            names: HashSet::new(),
+            commits: HashMap::new(),
+            dispatches: HashMap::new(),
+            holds: Vec::new(),
+            is_trusted: true,
+            tokens: 0,
+            explanations: Vec::new(),
+        }
+    }
+
+    /// There is a session; what is asked from now on is kept.
+    pub(super) fn session_opened(&mut self, generation: String) {
+        self.generation = Some(generation);
+    }
+
+    /// When something is due.
+    pub(super) fn due(&self) -> Option<Duration> {
+        let expiry = self.open.values().filter(|request| matches!(request.state, State::Pending));
+        let expiry = expiry.filter_map(|request| request.expires_at);
+        self.holds.iter().map(|(_, until)| *until).chain(expiry).min()
+    }
+
+    /// How many wait for a human.
+    pub(super) fn pending(&self) -> usize {
+        self.open.values().filter(|request| request.is_pending()).count()
+    }
+
+    /// The oldest request for a human that is open in a thread.
+    pub(super) fn gate(&self, thread_id: &str) -> Option<&RequestRow> {
+        let of_thread = self.open.values().filter(|request| {
+            request.is_pending()
+                && request.kind.request_type().is_for_human()
+                && request.row.place.thread_id.as_deref() == Some(thread_id)
+        });
+        of_thread.map(|request| &request.row).min_by_key(|row| (row.requested_at_us, row.request_id.clone()))
+    }
+
+    /// The server asks something. `changes` are those of the item that it names, where they are known.
+    pub(super) fn asked(
+        &mut self,
+        now: Now,
+        message: &Message<'_>,
+        changes: Option<&RawValue>,
+        effects: &mut Vec<Effect>,
+    ) -> OnRequest {
+        let (Some(raw_id), Some(method), Some(generation)) =
+            (message.id, message.method.as_deref(), self.generation.as_ref())
+        else {
+            return OnRequest::AT_ONCE;
+        };
+        let Some(kind) = RequestKind::of(method) else { return OnRequest::AT_ONCE };
+        let is_for_human = kind.request_type().is_for_human();
+        let on_request = if self.settings.hold && is_for_human { OnRequest::Withhold } else { OnRequest::AT_ONCE };
+        let id = RpcId::from_raw(raw_id);
+        if self.open.get(&id).is_some_and(Request::is_pending) {
+            // The same one again, for a client that has resumed.
+            return on_request;
+        }
+        let name = self.free_name(kind::request_name(generation, &id, raw_id.get()));
+        let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && is_for_human);
+        let expiry = expiry.map(|(_, after)| *after);
+        let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
+        let params = message.params.map(read).unwrap_or_default();
+        let row = RequestRow {
+            request_id: name.clone(),
+            rpc_request_id: raw_id.get().to_owned(),
+            place: RequestPlace::of(message.params),
+            kind,
+            method: method.to_owned(),
+            requested_at_us: now.unix_us,
+            expires_at_us: expiry.map(|after| now.unix_us + after.as_micros() as u64),
+            payload: message.params.map(|params| params.get().to_owned()),
+            changes: changes.map(|changes| changes.get().to_owned()),
+            summary: summary(kind, method, &params, changes.map(read).as_ref()),
+            late: !self.is_trusted,
+        };
+        let request = Request {
+            row: row.clone(),
+            kind,
+            params: message.params.map(ToOwned::to_owned),
+            is_secret: asks_secret(&params),
+            expires_at: expiry.map(|after| now.elapsed + after),
+            state: State::Pending,
+        };
+        self.ended.forget(&id);
+        self.open.insert(id, request);
+        let entry = LedgerEntry::RequestOpened(Box::new(row));
+        let token = self.commit(entry.clone(), Commit::GoesOn { request_id: name, entry }, effects);
+        self.hold(now, token, on_request)
+    }
+
+    /// The client answers. `is_secret` tells that the answer may not be kept.
+    pub(super) fn client_answers(
+        &mut self,
+        now: Now,
+        line: &[u8],
+        message: &Message<'_>,
+        is_secret: bool,
+        client: &str,
+        effects: &mut Vec<Effect>,
+    ) -> OnRequest {
+        if self.open.is_empty() && self.ended.names.is_empty() {
+            return OnRequest::AT_ONCE;
+        }
+        let Some(id) = message.id.map(RpcId::from_raw) else { return OnRequest::AT_ONCE };
+        let payload = if is_secret { OMITTED.to_owned() } else { answered(message) };
+        let given = |request_id: &str| GivenRow {
+            request_id: request_id.to_owned(),
+            at_us: now.unix_us,
+            source: RequestSource::Client,
+            by: client.to_owned(),
+            payload: payload.clone(),
+        };
+        let Some(request) = self.open.get_mut(&id) else {
+            return match self.ended.names.get(&id) {
+                Some(request_id) => {
+                    effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given(request_id)))));
+                    OnRequest::Withhold
+                }
+                None => OnRequest::AT_ONCE,
+            };
+        };
+        let given = given(&request.row.request_id);
+        match &mut request.state {
+            State::Pending => {}
+            State::Deciding(deciding) if deciding.runner_up.is_none() => {
+                let end = RequestEnd::answered(given.clone(), RequestStatus::Resolved);
+                deciding.runner_up = Some((line.to_vec(), RequestEnd { late: true, ..end }));
+                effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given))));
+                return OnRequest::Withhold;
+            }
+            State::Deciding(_) | State::Answered | State::Expired => {
+                effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given))));
+                return OnRequest::Withhold;
+            }
+        }
+        request.state = State::Answered;
+        let request_id = request.row.request_id.clone();
+        let end = RequestEnd { late: !self.is_trusted, ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        effects.push(resolved_note(&end));
+        let entry = LedgerEntry::RequestEnded(Box::new(end));
+        let token = self.commit(entry.clone(), Commit::GoesOn { request_id, entry }, effects);
+        self.await_dispatch(token, &id);
+        self.hold(now, token, OnRequest::Forward(Pass { hold: None, mark: Some(token) }))
+    }
+
+    /// Somebody answers at the side.
+    pub(super) fn side_answers(
+        &mut self,
+        now: Now,
+        asker: AskerId,
+        request_id: &str,
+        given: &GivenAnswer,
+        who: (RequestSource, String),
+        effects: &mut Vec<Effect>,
+    ) {
+        let found = self.open.iter_mut().find(|(_, request)| request.row.request_id == request_id);
+        let Some((id, request)) = found else {
+            effects.push(Effect::Reply(asker, SideReply::NotOpen));
+            return;
+        };
+        let answer = match (given.check(request.kind, request.params.as_deref()), &request.state) {
+            (_, State::Deciding(_) | State::Answered | State::Expired) => {
+                effects.push(Effect::Reply(asker, SideReply::NotOpen));
+                return;
+            }
+            (Err(invalid), State::Pending) => {
+                effects.push(Effect::Reply(asker, SideReply::Invalid(invalid)));
+                return;
+            }
+            (Ok(answer), State::Pending) => answer,
+        };
+        let id = id.clone();
+        let payload = if request.is_secret { OMITTED.to_owned() } else { answer.result.to_string() };
+        let given =
+            GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source: who.0, by: who.1, payload };
+        let deciding = Deciding { asker, source: who.0, answer, runner_up: None, is_withdrawn: false };
+        request.state = State::Deciding(Box::new(deciding));
+        let end = RequestEnd::answered(given, RequestStatus::Resolved);
+        self.commit(LedgerEntry::RequestEnded(Box::new(end)), Commit::Decides(id), effects);
+    }
+
+    /// A commit has worked, or not.
+    pub(super) fn committed(&mut self, now: Now, token: Token, done: bool, effects: &mut Vec<Effect>) {
+        self.is_trusted = done;
+        self.release(token, effects);
+        match (self.commits.remove(&token), done) {
+            (Some(Commit::GoesOn { request_id, entry }), false) => {
+                effects.push(Effect::Keep(entry));
+                effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
+            }
+            (Some(Commit::Decides(id)), _) => self.decided(now, &id, done, effects),
+            (Some(Commit::Expires(id)), _) => self.answer_by_policy(now, &id, effects),
+            (Some(Commit::GoesOn { .. }) | None, _) => {}
+        }
+    }
+
+    /// An answer at the side is kept, and sent; or it is not, and the request is as open as before.
+    fn decided(&mut self, now: Now, id: &RpcId, done: bool, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
+        let Deciding { asker, source, answer, runner_up, is_withdrawn } = *deciding;
+        let row = &request.row;
+        if !done {
+            effects.push(Effect::Reply(asker, SideReply::NotKept));
+            if is_withdrawn {
+                self.end(now, id, &Why::Withdrawn, effects);
+            } else if let Some((bytes, end)) = runner_up {
+                request.state = State::Answered;
+                effects.push(resolved_note(&end));
+                effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+                self.tokens += 1;
+                effects.push(inject(bytes, request.is_secret, self.tokens));
+                self.await_dispatch(self.tokens, id);
+            }
+            return;
+        }
+        request.state = State::Answered;
+        effects.push(Effect::Note(Note::RequestResolved {
+            request_id: row.request_id.clone(),
+            status: RequestStatus::Resolved.name(),
+            source: source.name(),
+        }));
+        let is_secret = request.is_secret;
+        let (thread_id, turn_id) = (row.place.thread_id.clone(), row.place.turn_id.clone());
+        let bytes = response_line(&row.rpc_request_id, &answer.result);
+        if is_withdrawn {
+            let request_id = row.request_id.clone();
+            effects.push(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us: now.unix_us }));
+            self.forget(id);
+        } else {
+            self.tokens += 1;
+            effects.push(inject(bytes, is_secret, self.tokens));
+            self.await_dispatch(self.tokens, id);
+        }
+        if let (Some(reason), Some(thread_id)) = (answer.reason, thread_id) {
+            let turn_id = turn_id.filter(|_| !answer.is_cancel && !is_withdrawn);
+            self.explanations.push(Explanation { thread_id, turn_id, reason });
+        }
+        effects.push(Effect::Reply(asker, SideReply::Kept));
+    }
+
+    /// Policy answers, after the expiry of a request was kept or could not be.
+    fn answer_by_policy(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        if !matches!(request.state, State::Expired) {
+            return;
+        }
+        let Some(result) = answer::by_policy(request.kind) else { return };
+        request.state = State::Answered;
+        let bytes = response_line(&request.row.rpc_request_id, &result);
+        let given = GivenRow {
+            request_id: request.row.request_id.clone(),
+            at_us: now.unix_us,
+            source: RequestSource::Policy,
+            by: "expiry".to_owned(),
+            payload: result.to_string(),
+        };
+        let end = RequestEnd { error: Some(EXPIRED), ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        self.tokens += 1;
+        let token = self.tokens;
+        effects.push(inject(bytes, false, token));
+        effects.push(resolved_note(&end));
+        effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+        self.await_dispatch(token, id);
+    }
+
+    /// All up to the mark `token` has been written.
+    pub(super) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
+        if let Some(request_id) = self.dispatches.remove(&token) {
+            effects.push(Effect::Keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
+        }
+    }
+
+    /// The server says that a request is done with.
+    pub(super) fn server_resolved(&mut self, now: Now, params: &RawValue, effects: &mut Vec<Effect>) {
+        if let Some(id) = Members::of(params).and_then(|params| params.get("requestId")).map(RpcId::from_raw) {
+            self.end(now, &id, &Why::Confirmed, effects);
+        }
+    }
+
+    /// An item is done with, and so is what was asked about it. Servers of early 2026 say no more than that.
+    pub(super) fn item_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
+        let of_item = |row: &RequestRow| {
+            place.item_id.is_some() && row.place.item_id == place.item_id && row.place.thread_id == place.thread_id
+        };
+        for id in self.ids_where(of_item) {
+            self.end(now, &id, &Why::Confirmed, effects);
+        }
+    }
+
+    /// A turn is over, and so is what was asked in it.
+    pub(super) fn turn_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
+        let of_turn = |row: &RequestRow| {
+            place.thread_id.is_some()
+                && row.place.thread_id == place.thread_id
+                && (row.place.turn_id.is_none() || row.place.turn_id == place.turn_id)
+        };
+        for id in self.ids_where(of_turn) {
+            self.end(now, &id, &Why::TurnOver, effects);
+        }
+    }
+
+    /// The server has ended, and all that it said has been seen.
+    pub(super) fn server_ended(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        for id in self.ids_where(|_| true) {
+            self.end(now, &id, &Why::ServerExited, effects);
+        }
+        for (token, _) in std::mem::take(&mut self.holds) {
+            effects.push(Effect::Release(token));
+        }
+    }
+
+    /// What a request is about has become known after it.
+    pub(super) fn shown(&mut self, place: &RequestPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
+        let asked = self.open.values_mut().filter(|request| {
+            request.kind == RequestKind::FileChange && items::is_same_item(&request.row.place, place)
+        });
+        for request in asked {
+            let read: Value = serde_json::from_str(changes.get()).unwrap_or_default();
+            request.row.summary = summary(request.kind, &request.row.method, &Value::Null, Some(&read));
+            effects.push(Effect::Keep(LedgerEntry::RequestShown {
+                request_id: request.row.request_id.clone(),
+                changes: changes.get().to_owned(),
+                summary: request.row.summary.clone(),
+            }));
+        }
+    }
+
+    /// Nothing is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// What the model is to be told of what was declined since the last look.
+    pub(super) fn take_explanations(&mut self) -> Vec<Explanation> {
+        std::mem::take(&mut self.explanations)
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let is_over = |(token, until): &(Token, Duration)| (*until <= now.elapsed).then_some(*token);
+        for token in self.holds.iter().filter_map(is_over).collect::<Vec<_>>() {
+            self.is_trusted = false;
+            self.release(token, effects);
+            if let Some(Commit::GoesOn { request_id, .. }) = self.commits.get(&token) {
+                effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id: request_id.clone() }));
+            }
+        }
+        let expired = self.open.iter_mut().filter(|(_, request)| {
+            matches!(request.state, State::Pending) && request.expires_at.is_some_and(|at| at <= now.elapsed)
+        });
+        let expired: Vec<(RpcId, String)> = expired
+            .map(|(id, request)| {
+                request.state = State::Expired;
+                (id.clone(), request.row.request_id.clone())
+            })
+            .collect();
+        for (id, request_id) in expired {
+            let entry = LedgerEntry::RequestExpired { request_id, at_us: now.unix_us };
+            self.commit(entry, Commit::Expires(id), effects);
+        }
+    }
+
+    /// A request comes to its end without an answer of somebody's, or an answered one is heard of again.
+    fn end(&mut self, now: Now, id: &RpcId, why: &Why, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        let request_id = request.row.request_id.clone();
+        let at_us = now.unix_us;
+        match (&mut request.state, why) {
+            // It is known once it is known whether the answer could be kept.
+            (State::Deciding(deciding), Why::Confirmed | Why::Withdrawn | Why::TurnOver) => {
+                deciding.is_withdrawn = true;
+                return;
+            }
+            (State::Answered, Why::Confirmed) => {
+                effects.push(Effect::Keep(LedgerEntry::RequestConfirmed { request_id, at_us }));
+            }
+            (State::Answered, Why::TurnOver) => {
+                effects.push(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us }));
+            }
+            // The row says how far it came.
+            (State::Answered, Why::Withdrawn | Why::ServerExited) => {}
+            (State::Pending | State::Expired, Why::Confirmed | Why::Withdrawn | Why::TurnOver) => {
+                let end = RequestEnd::unanswered(
+                    request_id,
+                    at_us,
+                    RequestStatus::Resolved,
+                    RequestSource::Server,
+                    WITHDRAWN,
+                );
+                effects.push(resolved_note(&end));
+                effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+            }
+            (State::Pending | State::Expired | State::Deciding(_), Why::ServerExited) => {
+                let end = RequestEnd::unanswered(
+                    request_id,
+                    at_us,
+                    RequestStatus::Orphaned,
+                    RequestSource::Policy,
+                    SERVER_EXITED,
+                );
+                effects.push(resolved_note(&end));
+                effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+            }
+        }
+        if let State::Deciding(deciding) = &request.state {
+            effects.push(Effect::Reply(deciding.asker, SideReply::NotKept));
+        }
+        self.forget(id);
+    }
+
+    /// A request is not open any more.
+    fn forget(&mut self, id: &RpcId) {
+        if let Some(request) = self.open.remove(id) {
+            self.ended.add(id.clone(), request.row.request_id);
+        }
+    }
+
+    fn ids_where(&self, wanted: impl Fn(&RequestRow) -> bool) -> Vec<RpcId> {
+        let mut found: Vec<(&RpcId, &Request)> = self.open.iter().filter(|(_, request)| wanted(&request.row)).collect();
+        found.sort_by_key(|(_, request)| (request.row.requested_at_us, &request.row.request_id));
+        found.into_iter().map(|(id, _)| id.clone()).collect()
+    }
+
+    fn free_name(&mut self, name: String) -> String {
+        let free = (1..).map(|number| if number == 1 { name.clone() } else { format!("{name}.{number}") });
+        let free = free.into_iter().find(|name| !self.names.contains(name)).unwrap_or(name);
+        self.names.insert(free.clone());
+        free
+    }
+
+    fn commit(&mut self, entry: LedgerEntry, commit: Commit, effects: &mut Vec<Effect>) -> Token {
+        self.tokens += 1;
+        self.commits.insert(self.tokens, commit);
+        effects.push(Effect::Commit(self.tokens, entry));
+        self.tokens
+    }
+
+    /// Has what goes on wait for its commit, if commits can be trusted.
+    fn hold(&mut self, now: Now, token: Token, on_request: OnRequest) -> OnRequest {
+        match on_request {
+            OnRequest::Forward(pass) if self.is_trusted => {
+                self.holds.push((token, now.elapsed + HOLD_MAX));
+                OnRequest::Forward(Pass { hold: Some(token), ..pass })
+            }
+            OnRequest::Forward(_) | OnRequest::Withhold => on_request,
+        }
+    }
+
+    fn release(&mut self, token: Token, effects: &mut Vec<Effect>) {
+        let held = self.holds.len();
+        self.holds.retain(|(held, _)| *held != token);
+        if self.holds.len() < held {
+            effects.push(Effect::Release(token));
+        }
+    }
+
+    fn await_dispatch(&mut self, token: Token, id: &RpcId) {
+        if let Some(request) = self.open.get(id) {
+            self.dispatches.insert(token, request.row.request_id.clone());
+        }
+    }
+}
+
+impl Request {
+    /// Whether it waits for an answer that nobody has given yet, or that is not kept yet.
+    fn is_pending(&self) -> bool {
+        matches!(self.state, State::Pending | State::Deciding(_) | State::Expired)
+    }
+}
+
+/// Why a request is heard of again.
+#[derive(Debug, Clone, Copy)]
+enum Why {
+    /// The server says that it is done with.
+    Confirmed,
+    /// The server does not want an answer any more.
+    Withdrawn,
+    /// Its turn is over.
+    TurnOver,
+    /// The server has ended.
+    ServerExited,
+}
+
+/// A code and what it means.
+type ErrorText = (&'static str, &'static str);
+
+const EXPIRED: ErrorText = ("request_expired", "nobody answered in time");
+const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
+const SERVER_EXITED: ErrorText = ("server_exited", "the server ended before there was an answer");
+
+/// What an answer of the client is kept as.
+fn answered(message: &Message<'_>) -> String {
+    match (message.refusal(), message.result) {
+        (Some(error), _) => format!("{{\"error\":{}}}", error.get()),
+        (None, Some(result)) => result.get().to_owned(),
+        (None, None) => "null".to_owned(),
+    }
+}
+
+/// Whether a question to the user asks for a secret.
+fn asks_secret(params: &Value) -> bool {
+    params["questions"].as_array().into_iter().flatten().any(|question| question["isSecret"] == true)
+}
+
+/// An answer of ours on its way.
+fn inject(bytes: Vec<u8>, is_secret: bool, mark: Token) -> Effect {
+    let form = match is_secret {
+        true => {
+            let line_bytes = bytes.len() as u64;
+            Form::Omitted(Box::new(Omitted { reason: OmittedReason::Secret, line_bytes, method: None, id: None }))
+        }
+        false if stands_verbatim(&bytes) => Form::Verbatim,
+        false => Form::Text,
+    };
+    Effect::Inject(Injection { lines: vec![OwnLine { to: Side::Server, form, bytes }], mark: Some(mark) })
+}
+
+fn response_line(raw_id: &str, result: &Value) -> Vec<u8> {
+    format!("{{\"id\":{raw_id},\"result\":{result}}}").into_bytes()
+}
+
+fn resolved_note(end: &RequestEnd) -> Effect {
+    Effect::Note(Note::RequestResolved {
+        request_id: end.request_id.clone(),
+        status: end.status.name(),
+        source: end.source.name(),
+    })
+}

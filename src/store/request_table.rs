@@ -1,0 +1,265 @@
+//! What the ledger keeps of requests: the rows, and every answer that anybody gave.
+//!
+//! Every function runs in a transaction of its caller's. A row only ever moves on: an end is written where there is none
+//! yet, or where policy ends what has expired.
+
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{OptionalExtension as _, Row, Transaction, params};
+use serde_json::{Map, Value, json};
+
+use crate::engine::{GivenRow, LedgerEntry, RequestEnd, RequestRow};
+
+/// The tables.
+pub(super) const TABLES: &str = "
+CREATE TABLE codex_pending_requests (
+    request_id TEXT NOT NULL UNIQUE,
+    session_id TEXT NOT NULL,
+    process_generation TEXT NOT NULL,
+    rpc_request_id TEXT NOT NULL,
+    thread_id TEXT,
+    turn_id TEXT,
+    item_id TEXT,
+    request_type TEXT NOT NULL,
+    request_method TEXT NOT NULL,
+    requested_at TEXT NOT NULL,
+    expires_at TEXT,
+    status TEXT NOT NULL,
+    request_payload_json TEXT,
+    resolved_payload_json TEXT,
+    resolved_at TEXT,
+    resolution_source TEXT,
+    resolved_by TEXT,
+    dispatched_at TEXT,
+    confirmed_at TEXT,
+    error_code TEXT,
+    error_message TEXT,
+    late INTEGER NOT NULL DEFAULT 0,
+    changes_json TEXT,
+    summary TEXT NOT NULL
+) STRICT;
+CREATE INDEX codex_pending_requests_by_status ON codex_pending_requests (status, requested_at);
+CREATE TABLE codex_request_answers (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    request_id TEXT NOT NULL,
+    at TEXT NOT NULL,
+    source TEXT NOT NULL,
+    by TEXT NOT NULL,
+    payload_json TEXT NOT NULL,
+    won INTEGER NOT NULL
+) STRICT;
+CREATE INDEX codex_request_answers_by_request ON codex_request_answers (request_id);
+";
+
+/// The run that rows belong to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RunIds {
+    pub(super) session_id: String,
+    pub(super) generation: String,
+}
+
+/// Most rows that are told at once.
+const ROWS_MAX: i64 = 1_000;
+
+/// A time as rows have it: RFC 3339, UTC, milliseconds.
+fn time(at_us: u64) -> String {
+    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us)).to_string()
+}
+
+/// Keeps what the relay has done with requests; nothing where the entry is about something else.
+pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<()> {
+    const DISPATCHED: &str = "UPDATE codex_pending_requests SET dispatched_at = ?2 WHERE request_id = ?1";
+    const CONFIRMED: &str =
+        "UPDATE codex_pending_requests SET confirmed_at = ?2 WHERE request_id = ?1 AND confirmed_at IS NULL";
+    const UNCERTAIN: &str = "UPDATE codex_pending_requests SET error_code = 'outcome_unknown',
+        error_message = 'the turn ended before the server had confirmed the answer' WHERE request_id = ?1 AND confirmed_at IS NULL";
+    const EXPIRED: &str = "UPDATE codex_pending_requests SET status = 'expired', error_code = 'request_expired',
+        error_message = 'nobody answered in time', resolution_source = 'policy', resolved_at = ?2
+        WHERE request_id = ?1 AND status = 'pending'";
+    const LATE: &str = "UPDATE codex_pending_requests SET late = 1 WHERE request_id = ?1";
+    const SHOWN: &str = "UPDATE codex_pending_requests SET changes_json = ?2, summary = ?3 WHERE request_id = ?1";
+    match entry {
+        LedgerEntry::RequestOpened(row) => open(transaction, run, row),
+        LedgerEntry::RequestEnded(ended) => end(transaction, ended),
+        LedgerEntry::AnswerLost(given) => add_answer(transaction, given, false),
+        LedgerEntry::RequestExpired { request_id, at_us } => {
+            set(transaction, EXPIRED, params![request_id, time(*at_us)])
+        }
+        LedgerEntry::RequestDispatched { request_id, at_us } => {
+            set(transaction, DISPATCHED, params![request_id, time(*at_us)])
+        }
+        LedgerEntry::RequestConfirmed { request_id, at_us } => {
+            set(transaction, CONFIRMED, params![request_id, time(*at_us)])
+        }
+        LedgerEntry::RequestUncertain { request_id, at_us: _ } => set(transaction, UNCERTAIN, params![request_id]),
+        LedgerEntry::RequestLate { request_id } => set(transaction, LATE, params![request_id]),
+        LedgerEntry::RequestShown { request_id, changes, summary } => {
+            set(transaction, SHOWN, params![request_id, changes, summary])
+        }
+        LedgerEntry::Sent(_)
+        | LedgerEntry::Settled { .. }
+        | LedgerEntry::TurnNamed { .. }
+        | LedgerEntry::ThreadSeen { .. }
+        | LedgerEntry::ThreadBegan { .. } => Ok(()),
+    }
+}
+
+fn set(transaction: &Transaction<'_>, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<()> {
+    transaction.prepare_cached(sql)?.execute(values).map(|_| ())
+}
+
+fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqlite::Result<()> {
+    // The same row again is one whose commit was not heard of.
+    const SQL: &str = "INSERT INTO codex_pending_requests (request_id, session_id, process_generation, rpc_request_id,
+        thread_id, turn_id, item_id, request_type, request_method, requested_at, expires_at, status,
+        request_payload_json, late, changes_json, summary)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'pending', ?12, ?13, ?14, ?15)
+        ON CONFLICT DO NOTHING";
+    let values = params![
+        row.request_id,
+        run.session_id,
+        run.generation,
+        row.rpc_request_id,
+        row.place.thread_id,
+        row.place.turn_id,
+        row.place.item_id,
+        row.kind.request_type().name(),
+        row.method,
+        time(row.requested_at_us),
+        row.expires_at_us.map(time),
+        row.payload,
+        row.late,
+        row.changes,
+        row.summary,
+    ];
+    set(transaction, SQL, values)
+}
+
+fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<()> {
+    const SQL: &str = "UPDATE codex_pending_requests SET status = ?2, resolved_at = ?3, resolution_source = ?4,
+        resolved_by = ?5, resolved_payload_json = ?6, error_code = ?7, error_message = ?8, late = late OR ?9
+        WHERE request_id = ?1 AND status IN ('pending', 'expired')";
+    let (code, message) = ended.error.unzip();
+    let values = params![
+        ended.request_id,
+        ended.status.name(),
+        time(ended.at_us),
+        ended.source.name(),
+        ended.by,
+        ended.payload,
+        code,
+        message,
+        ended.late,
+    ];
+    let moved = transaction.prepare_cached(SQL)?.execute(values)?;
+    match (&ended.payload, &ended.by) {
+        (Some(payload), Some(by)) if moved > 0 => {
+            let (request_id, payload, by) = (ended.request_id.clone(), payload.clone(), by.clone());
+            let given = GivenRow { request_id, at_us: ended.at_us, source: ended.source, by, payload };
+            add_answer(transaction, &given, true)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn add_answer(transaction: &Transaction<'_>, given: &GivenRow, won: bool) -> rusqlite::Result<()> {
+    const SQL: &str = "INSERT INTO codex_request_answers (request_id, at, source, by, payload_json, won)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    set(
+        transaction,
+        SQL,
+        params![given.request_id, time(given.at_us), given.source.name(), given.by, given.payload, won],
+    )
+}
+
+/// What earlier runs have left open is nobody's any more. Only the holder of the session says so.
+pub(super) fn orphan_earlier(transaction: &Transaction<'_>, run: &RunIds, at_us: u64) -> rusqlite::Result<()> {
+    const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',
+        error_message = 'the server was started anew before there was an answer', resolution_source = 'policy',
+        resolved_at = ?2 WHERE status IN ('pending', 'expired') AND process_generation <> ?1";
+    set(transaction, SQL, params![run.generation, time(at_us)])
+}
+
+/// Which rows are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhichRequests {
+    /// Those that wait.
+    Pending,
+    /// Those, and those that were left behind.
+    PendingAndOrphaned,
+    /// Every one, the newest ones of them.
+    All,
+}
+
+/// Rows as JSON, oldest first.
+pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusqlite::Result<Vec<Value>> {
+    let wanted = match which {
+        WhichRequests::Pending => "WHERE status = 'pending'",
+        WhichRequests::PendingAndOrphaned => "WHERE status IN ('pending', 'orphaned')",
+        WhichRequests::All => "",
+    };
+    let sql = format!("SELECT * FROM codex_pending_requests {wanted} ORDER BY requested_at DESC, rowid DESC LIMIT ?1");
+    let mut statement = transaction.prepare_cached(&sql)?;
+    let mut rows: Vec<Value> = statement.query_map([ROWS_MAX], document)?.collect::<Result<_, _>>()?;
+    rows.reverse();
+    Ok(rows)
+}
+
+/// One row as JSON.
+pub(super) fn row(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Option<Value>> {
+    const SQL: &str = "SELECT * FROM codex_pending_requests WHERE request_id = ?1";
+    transaction.prepare_cached(SQL)?.query_row([request_id], document).optional()
+}
+
+/// The answers to a request, oldest first.
+pub(super) fn answers(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Vec<Value>> {
+    const SQL: &str =
+        "SELECT at, source, by, payload_json, won FROM codex_request_answers WHERE request_id = ?1 ORDER BY id";
+    let mut statement = transaction.prepare_cached(SQL)?;
+    let rows = statement.query_map([request_id], |row| {
+        Ok(json!({
+            "at": row.get::<_, String>(0)?,
+            "source": row.get::<_, String>(1)?,
+            "by": row.get::<_, String>(2)?,
+            "payload": parsed(&row.get::<_, String>(3)?),
+            "won": row.get::<_, bool>(4)?,
+        }))
+    })?;
+    rows.collect()
+}
+
+/// Keeps an answer that came too late, and gives the row that it was for.
+pub(super) fn answer_late(transaction: &Transaction<'_>, given: &GivenRow) -> rusqlite::Result<Option<Value>> {
+    let Some(row) = row(transaction, &given.request_id)? else { return Ok(None) };
+    if row["status"] == "resolved" {
+        let questions = row["request_payload"]["questions"].as_array();
+        let is_secret = questions.into_iter().flatten().any(|question| question["isSecret"] == true);
+        let payload = if is_secret { r#"{"omitted":"secret"}"#.to_owned() } else { given.payload.clone() };
+        add_answer(transaction, &GivenRow { payload, ..given.clone() }, false)?;
+    }
+    Ok(Some(row))
+}
+
+/// A row with the table's columns; those that end in `_json` are parsed, and lose that ending.
+fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
+    let mut members = Map::new();
+    let statement = row.as_ref();
+    for (index, name) in statement.column_names().into_iter().enumerate() {
+        let value = match row.get_ref(index)? {
+            rusqlite::types::ValueRef::Null => Value::Null,
+            rusqlite::types::ValueRef::Integer(number) if name == "late" => json!(number != 0),
+            rusqlite::types::ValueRef::Integer(number) => json!(number),
+            rusqlite::types::ValueRef::Real(number) => json!(number),
+            rusqlite::types::ValueRef::Text(text) | rusqlite::types::ValueRef::Blob(text) => {
+                let text = String::from_utf8_lossy(text);
+                if name.ends_with("_json") || name == "rpc_request_id" { parsed(&text) } else { json!(text) }
+            }
+        };
+        members.insert(name.strip_suffix("_json").unwrap_or(name).to_owned(), value);
+    }
+    Ok(Value::Object(members))
+}
+
+fn parsed(json: &str) -> Value {
+    serde_json::from_str(json).unwrap_or_else(|_| json!(json))
+}
