@@ -34,9 +34,6 @@ const MIGRATIONS: &[&str] = &[context_table::TABLES, request_table::TABLES];
 /// How long the thread waits for somebody else's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// How long a tool does.
-const TOOL_BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
-
 /// Jobs that may wait for the thread.
 const JOBS_MAX: usize = 1_024;
 
@@ -450,7 +447,7 @@ impl Keeper {
 /// Numbers of rows that are not to be given again.
 const SKIP_ROWS: &str = "INSERT INTO sqlite_sequence (name, seq) VALUES ('codex_context_commands', ?1)";
 
-fn form(busy_wait_max: Duration) -> Form {
+pub(super) fn form(busy_wait_max: Duration) -> Form {
     Form { migrations: MIGRATIONS, synchronous: "FULL", busy_wait_max }
 }
 
@@ -485,108 +482,16 @@ fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &
     })
 }
 
-fn kept_request(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Option<KeptRequest>> {
+pub(super) fn kept_request(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Option<KeptRequest>> {
     let Some(row) = request_table::row(transaction, request_id)? else { return Ok(None) };
     Ok(Some(KeptRequest { row, answers: request_table::answers(transaction, request_id)? }))
-}
-
-/// The ledger of a session in which no relay runs, as a tool uses it.
-#[derive(Debug)]
-pub struct OfflineLedger {
-    connection: Connection,
-    path: PathBuf,
-}
-
-impl OfflineLedger {
-    /// Opens the ledger in `session_dir`; it is made where it is not there.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`]. A file that is no database is left to the next relay.
-    pub fn open(session_dir: &Path) -> Result<OfflineLedger, LedgerError> {
-        let path = session_dir.join(LEDGER_FILE);
-        let connection = database::open_as_is(&path, form(TOOL_BUSY_WAIT_MAX))
-            .map_err(|error| LedgerError::Unavailable(error.to_string()))?;
-        Ok(OfflineLedger { connection, path })
-    }
-
-    /// As [`Ledger::push_context`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`]; nothing is kept then.
-    pub fn push_context(&mut self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
-        self.within(|transaction| {
-            if let Some(thread_id) = context_table::unknown_thread(transaction, &pushed)? {
-                return Ok(Err(LedgerError::ThreadNotFound(thread_id)));
-            }
-            context_table::push(transaction, &pushed)?;
-            Ok(Ok(context_table::waiting_after(transaction, 0)?.len()))
-        })?
-    }
-
-    /// As [`Ledger::waiting_context`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
-    pub fn waiting_context(&mut self) -> Result<Vec<WaitingCommand>, LedgerError> {
-        self.within(|transaction| context_table::waiting_after(transaction, 0))
-    }
-
-    /// As [`Ledger::clear_context`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`]; nothing is forgotten then.
-    pub fn clear_context(&mut self) -> Result<(), LedgerError> {
-        self.within(|transaction| context_table::clear(transaction).map(|_| ()))
-    }
-
-    /// As [`Ledger::requests`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
-    pub fn requests(&mut self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
-        self.within(|transaction| request_table::rows(transaction, which))
-    }
-
-    /// As [`Ledger::request`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
-    pub fn request(&mut self, request_id: &str) -> Result<Option<KeptRequest>, LedgerError> {
-        self.within(|transaction| kept_request(transaction, request_id))
-    }
-
-    /// As [`Ledger::deliveries`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
-    pub fn deliveries(&mut self) -> Result<Vec<KeptDelivery>, LedgerError> {
-        self.within(context_table::deliveries)
-    }
-
-    fn within<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
-        let done = || {
-            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let value = work(&transaction)?;
-            transaction.commit()?;
-            Ok(value)
-        };
-        done().map_err(|source| {
-            LedgerError::Unavailable(DatabaseError::Sqlite { path: self.path.clone(), source }.to_string())
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::engine::{Carrier, Command, Delivery, Outcome, Preview};
+    use crate::store::OfflineLedger;
     use std::sync::mpsc::Receiver;
 
     fn command(cmd: &str) -> NewCommand {

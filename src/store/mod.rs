@@ -12,13 +12,15 @@ mod database;
 mod found;
 mod ledger;
 mod log;
+mod offline;
 mod request_table;
 mod session;
 
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
 pub use context_table::{KeptDelivery, NewCommand};
 pub use found::{Found, repository_of};
-pub use ledger::{KeptRequest, LEDGER_FILE, Ledger, LedgerError, OfflineLedger};
+pub use ledger::{KeptRequest, LEDGER_FILE, Ledger, LedgerError};
 pub use log::open_log;
+pub use offline::OfflineLedger;
 pub use request_table::WhichRequests;
 pub use session::{Holder, Place, Session, StoreError};

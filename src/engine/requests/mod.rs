@@ -10,10 +10,12 @@
 
 mod answer;
 mod describe;
+mod ends;
 mod items;
 mod kind;
+mod open;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -22,18 +24,18 @@ use serde_json::value::RawValue;
 use super::effect::{Effect, Form, Injection, Note, Omitted, OmittedReason, OwnLine, SideReply};
 use super::input::{AskerId, Now, Token};
 use super::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
-use crate::wire::{Members, Message, RpcId, Side, stands_verbatim};
+use crate::wire::{Message, RpcId, Side, stands_verbatim};
 
 pub use answer::{CheckedAnswer, GivenAnswer, InvalidAnswer, decisions, valid};
 use describe::summary;
+use ends::{EXPIRED, Why};
 pub(super) use items::Items;
 pub use kind::{RequestKind, RequestPlace, RequestType};
+use open::{Commit, Deciding, Ended, Request, State};
+pub(super) use open::{OnRequest, Pass};
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
-
-/// Requests that have ended and are remembered, so that a later answer is known for one.
-const ENDED_MAX: usize = 4_096;
 
 /// What stands for an answer that is a secret.
 const OMITTED: &str = r#"{"omitted":"secret"}"#;
@@ -76,100 +78,6 @@ pub(super) struct Explanation {
     /// The turn that goes on; `None` where it does not.
     pub(super) turn_id: Option<String>,
     pub(super) reason: String,
-}
-
-#[derive(Debug)]
-struct Request {
-    row: RequestRow,
-    kind: RequestKind,
-    params: Option<Box<RawValue>>,
-    /// What is answered is a secret.
-    is_secret: bool,
-    expires_at: Option<Duration>,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Nobody has answered.
-    Pending,
-    /// An answer at the side is being kept.
-    Deciding(Box<Deciding>),
-    /// An answer is on its way, or has arrived.
-    Answered,
-    /// Nobody has answered in time; policy does.
-    Expired,
-}
-
-#[derive(Debug)]
-struct Deciding {
-    asker: AskerId,
-    source: RequestSource,
-    answer: CheckedAnswer,
-    /// The client has answered meanwhile; it is sent if the other one cannot be kept.
-    runner_up: Option<(Vec<u8>, RequestEnd)>,
-    /// The server has withdrawn the request meanwhile.
-    is_withdrawn: bool,
-}
-
-/// What a commit is about.
-#[derive(Debug)]
-enum Commit {
-    /// A row, or the client's answer to one, which goes on whatever becomes of the commit.
-    GoesOn { request_id: String, entry: LedgerEntry },
-    /// An answer at the side.
-    Decides(RpcId),
-    /// Its expiry.
-    Expires(RpcId),
-}
-
-/// What is done with a line that asks or answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnRequest {
-    /// It goes on.
-    Forward(Pass),
-    /// It goes no further.
-    Withhold,
-}
-
-/// How a line goes on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Pass {
-    /// Once this was released.
-    pub(super) hold: Option<Token>,
-    /// And this is told when it has been written.
-    pub(super) mark: Option<Token>,
-}
-
-impl OnRequest {
-    /// It goes on at once.
-    pub(super) const AT_ONCE: OnRequest = OnRequest::Forward(Pass { hold: None, mark: None });
-}
-
-/// Requests that have ended, by their ids.
-#[derive(Debug, Default)]
-struct Ended {
-    names: HashMap<RpcId, String>,
-    oldest_first: VecDeque<RpcId>,
-}
-
-impl Ended {
-    fn add(&mut self, id: RpcId, request_id: String) {
-        if self.names.insert(id.clone(), request_id).is_none() {
-            self.oldest_first.push_back(id);
-        }
-        if self.oldest_first.len() > ENDED_MAX
-            && let Some(oldest) = self.oldest_first.pop_front()
-        {
-            self.names.remove(&oldest);
-        }
-    }
-
-    fn forget(&mut self, id: &RpcId) {
-        if self.names.remove(id).is_some() {
-            self.oldest_first.retain(|ended| ended != id);
-        }
-    }
 }
 
 impl Requests {
@@ -453,45 +361,6 @@ impl Requests {
         }
     }
 
-    /// The server says that a request is done with.
-    pub(super) fn server_resolved(&mut self, now: Now, params: &RawValue, effects: &mut Vec<Effect>) {
-        if let Some(id) = Members::of(params).and_then(|params| params.get("requestId")).map(RpcId::from_raw) {
-            self.end(now, &id, &Why::Confirmed, effects);
-        }
-    }
-
-    /// An item is done with, and so is what was asked about it. Servers of early 2026 say no more than that.
-    pub(super) fn item_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
-        let of_item = |row: &RequestRow| {
-            place.item_id.is_some() && row.place.item_id == place.item_id && row.place.thread_id == place.thread_id
-        };
-        for id in self.ids_where(of_item) {
-            self.end(now, &id, &Why::Confirmed, effects);
-        }
-    }
-
-    /// A turn is over, and so is what was asked in it.
-    pub(super) fn turn_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
-        let of_turn = |row: &RequestRow| {
-            place.thread_id.is_some()
-                && row.place.thread_id == place.thread_id
-                && (row.place.turn_id.is_none() || row.place.turn_id == place.turn_id)
-        };
-        for id in self.ids_where(of_turn) {
-            self.end(now, &id, &Why::TurnOver, effects);
-        }
-    }
-
-    /// The server has ended, and all that it said has been seen.
-    pub(super) fn server_ended(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        for id in self.ids_where(|_| true) {
-            self.end(now, &id, &Why::ServerExited, effects);
-        }
-        for (token, _) in std::mem::take(&mut self.holds) {
-            effects.push(Effect::Release(token));
-        }
-    }
-
     /// What a request is about has become known after it.
     pub(super) fn shown(&mut self, place: &RequestPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
         let asked = self.open.values_mut().filter(|request| {
@@ -516,79 +385,6 @@ impl Requests {
     /// What the model is to be told of what was declined since the last look.
     pub(super) fn take_explanations(&mut self) -> Vec<Explanation> {
         std::mem::take(&mut self.explanations)
-    }
-
-    /// Time has passed.
-    pub(super) fn tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let is_over = |(token, until): &(Token, Duration)| (*until <= now.elapsed).then_some(*token);
-        for token in self.holds.iter().filter_map(is_over).collect::<Vec<_>>() {
-            self.is_trusted = false;
-            self.release(token, effects);
-            if let Some(Commit::GoesOn { request_id, .. }) = self.commits.get(&token) {
-                effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id: request_id.clone() }));
-            }
-        }
-        let expired = self.open.iter_mut().filter(|(_, request)| {
-            matches!(request.state, State::Pending) && request.expires_at.is_some_and(|at| at <= now.elapsed)
-        });
-        let expired: Vec<(RpcId, String)> = expired
-            .map(|(id, request)| {
-                request.state = State::Expired;
-                (id.clone(), request.row.request_id.clone())
-            })
-            .collect();
-        for (id, request_id) in expired {
-            let entry = LedgerEntry::RequestExpired { request_id, at_us: now.unix_us };
-            self.commit(entry, Commit::Expires(id), effects);
-        }
-    }
-
-    /// A request comes to its end without an answer of somebody's, or an answered one is heard of again.
-    fn end(&mut self, now: Now, id: &RpcId, why: &Why, effects: &mut Vec<Effect>) {
-        let Some(request) = self.open.get_mut(id) else { return };
-        let request_id = request.row.request_id.clone();
-        let at_us = now.unix_us;
-        match (&mut request.state, why) {
-            // It is known once it is known whether the answer could be kept.
-            (State::Deciding(deciding), Why::Confirmed | Why::Withdrawn | Why::TurnOver) => {
-                deciding.is_withdrawn = true;
-                return;
-            }
-            (State::Answered, Why::Confirmed) => {
-                effects.push(Effect::Keep(LedgerEntry::RequestConfirmed { request_id, at_us }));
-            }
-            (State::Answered, Why::TurnOver) => {
-                effects.push(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us }));
-            }
-            // The row says how far it came.
-            (State::Answered, Why::Withdrawn | Why::ServerExited) => {}
-            (State::Pending | State::Expired, Why::Confirmed | Why::Withdrawn | Why::TurnOver) => {
-                let end = RequestEnd::unanswered(
-                    request_id,
-                    at_us,
-                    RequestStatus::Resolved,
-                    RequestSource::Server,
-                    WITHDRAWN,
-                );
-                effects.push(resolved_note(&end));
-                effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
-            }
-            (State::Pending | State::Expired | State::Deciding(_), Why::ServerExited) => {
-                let end = RequestEnd::unanswered(
-                    request_id,
-                    at_us,
-                    RequestStatus::Orphaned,
-                    RequestSource::Policy,
-                    SERVER_EXITED,
-                );
-                effects.push(resolved_note(&end));
-                effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
-            }
-        }
-        if let State::Deciding(deciding) = &request.state {
-            effects.push(Effect::Reply(deciding.asker, SideReply::NotKept));
-        }
-        self.forget(id);
     }
 
     /// A request is not open any more.
@@ -643,33 +439,6 @@ impl Requests {
         }
     }
 }
-
-impl Request {
-    /// Whether it waits for an answer that nobody has given yet, or that is not kept yet.
-    fn is_pending(&self) -> bool {
-        matches!(self.state, State::Pending | State::Deciding(_) | State::Expired)
-    }
-}
-
-/// Why a request is heard of again.
-#[derive(Debug, Clone, Copy)]
-enum Why {
-    /// The server says that it is done with.
-    Confirmed,
-    /// The server does not want an answer any more.
-    Withdrawn,
-    /// Its turn is over.
-    TurnOver,
-    /// The server has ended.
-    ServerExited,
-}
-
-/// A code and what it means.
-type ErrorText = (&'static str, &'static str);
-
-const EXPIRED: ErrorText = ("request_expired", "nobody answered in time");
-const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
-const SERVER_EXITED: ErrorText = ("server_exited", "the server ended before there was an answer");
 
 /// What an answer of the client is kept as.
 fn answered(message: &Message<'_>) -> String {

@@ -1,0 +1,145 @@
+//! The ends of requests that are nobody's answer, and what is heard of one afterwards.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::items::is_same_item;
+use super::open::{Commit, State};
+use super::{RequestPlace, Requests, resolved_note};
+use crate::engine::effect::{Effect, SideReply};
+use crate::engine::input::{Now, Token};
+use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
+use crate::wire::{Members, RpcId};
+
+/// Why a request is heard of again.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Why {
+    /// The server says that it is done with.
+    Confirmed,
+    /// The server does not want an answer any more.
+    Withdrawn,
+    /// Its turn is over.
+    TurnOver,
+    /// The server has ended.
+    ServerExited,
+}
+
+/// A code and what it means.
+pub(super) type ErrorText = (&'static str, &'static str);
+
+pub(super) const EXPIRED: ErrorText = ("request_expired", "nobody answered in time");
+const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
+const SERVER_EXITED: ErrorText = ("server_exited", "the server ended before there was an answer");
+
+impl Requests {
+    /// The server says that a request is done with.
+    pub(in crate::engine) fn server_resolved(&mut self, now: Now, params: &RawValue, effects: &mut Vec<Effect>) {
+        if let Some(id) = Members::of(params).and_then(|params| params.get("requestId")).map(RpcId::from_raw) {
+            self.end(now, &id, &Why::Confirmed, effects);
+        }
+    }
+
+    /// An item is done with, and so is what was asked about it. Servers of early 2026 say no more than that.
+    pub(in crate::engine) fn item_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
+        let of_item = |row: &RequestRow| is_same_item(&row.place, place);
+        for id in self.ids_where(of_item) {
+            self.end(now, &id, &Why::Confirmed, effects);
+        }
+    }
+
+    /// A turn is over, and so is what was asked in it.
+    pub(in crate::engine) fn turn_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
+        let of_turn = |row: &RequestRow| {
+            place.thread_id.is_some()
+                && row.place.thread_id == place.thread_id
+                && (row.place.turn_id.is_none() || row.place.turn_id == place.turn_id)
+        };
+        for id in self.ids_where(of_turn) {
+            self.end(now, &id, &Why::TurnOver, effects);
+        }
+    }
+
+    /// The server has ended, and all that it said has been seen.
+    pub(in crate::engine) fn server_ended(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        for id in self.ids_where(|_| true) {
+            self.end(now, &id, &Why::ServerExited, effects);
+        }
+        for (token, _) in std::mem::take(&mut self.holds) {
+            effects.push(Effect::Release(token));
+        }
+    }
+
+    /// Time has passed.
+    pub(in crate::engine) fn tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let is_over = |(token, until): &(Token, Duration)| (*until <= now.elapsed).then_some(*token);
+        for token in self.holds.iter().filter_map(is_over).collect::<Vec<_>>() {
+            self.is_trusted = false;
+            self.release(token, effects);
+            if let Some(Commit::GoesOn { request_id, .. }) = self.commits.get(&token) {
+                effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id: request_id.clone() }));
+            }
+        }
+        let expired = self.open.iter_mut().filter(|(_, request)| {
+            matches!(request.state, State::Pending) && request.expires_at.is_some_and(|at| at <= now.elapsed)
+        });
+        let expired: Vec<(RpcId, String)> = expired
+            .map(|(id, request)| {
+                request.state = State::Expired;
+                (id.clone(), request.row.request_id.clone())
+            })
+            .collect();
+        for (id, request_id) in expired {
+            let entry = LedgerEntry::RequestExpired { request_id, at_us: now.unix_us };
+            self.commit(entry, Commit::Expires(id), effects);
+        }
+    }
+
+    /// A request comes to its end without an answer of somebody's, or an answered one is heard of again.
+    pub(super) fn end(&mut self, now: Now, id: &RpcId, why: &Why, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        let request_id = request.row.request_id.clone();
+        let at_us = now.unix_us;
+        match (&mut request.state, why) {
+            // It is known once it is known whether the answer could be kept.
+            (State::Deciding(deciding), Why::Confirmed | Why::Withdrawn | Why::TurnOver) => {
+                deciding.is_withdrawn = true;
+                return;
+            }
+            (State::Answered, Why::Confirmed) => {
+                effects.push(Effect::Keep(LedgerEntry::RequestConfirmed { request_id, at_us }));
+            }
+            (State::Answered, Why::TurnOver) => {
+                effects.push(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us }));
+            }
+            // The row says how far it came.
+            (State::Answered, Why::Withdrawn | Why::ServerExited) => {}
+            (State::Pending | State::Expired, Why::Confirmed | Why::Withdrawn | Why::TurnOver) => {
+                let end = RequestEnd::unanswered(
+                    request_id,
+                    at_us,
+                    RequestStatus::Resolved,
+                    RequestSource::Server,
+                    WITHDRAWN,
+                );
+                effects.push(resolved_note(&end));
+                effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+            }
+            (State::Pending | State::Expired | State::Deciding(_), Why::ServerExited) => {
+                let end = RequestEnd::unanswered(
+                    request_id,
+                    at_us,
+                    RequestStatus::Orphaned,
+                    RequestSource::Policy,
+                    SERVER_EXITED,
+                );
+                effects.push(resolved_note(&end));
+                effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+            }
+        }
+        if let State::Deciding(deciding) = &request.state {
+            effects.push(Effect::Reply(deciding.asker, SideReply::NotKept));
+        }
+        self.forget(id);
+    }
+}

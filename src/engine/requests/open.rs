@@ -1,0 +1,118 @@
+//! A request that is open, and those that have ended and are remembered.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::{CheckedAnswer, RequestKind};
+use crate::engine::input::{AskerId, Token};
+use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestRow, RequestSource};
+use crate::wire::RpcId;
+
+/// Requests that have ended and are remembered, so that a later answer is known for one.
+const ENDED_MAX: usize = 4_096;
+
+/// A request that is open.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) row: RequestRow,
+    pub(super) kind: RequestKind,
+    pub(super) params: Option<Box<RawValue>>,
+    /// What is answered is a secret.
+    pub(super) is_secret: bool,
+    pub(super) expires_at: Option<Duration>,
+    pub(super) state: State,
+}
+
+/// How far one has come.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Nobody has answered.
+    Pending,
+    /// An answer at the side is being kept.
+    Deciding(Box<Deciding>),
+    /// An answer is on its way, or has arrived.
+    Answered,
+    /// Nobody has answered in time; policy does.
+    Expired,
+}
+
+/// An answer at the side that is being kept.
+#[derive(Debug)]
+pub(super) struct Deciding {
+    pub(super) asker: AskerId,
+    pub(super) source: RequestSource,
+    pub(super) answer: CheckedAnswer,
+    /// The client has answered meanwhile; it is sent if the other one cannot be kept.
+    pub(super) runner_up: Option<(Vec<u8>, RequestEnd)>,
+    /// The server has withdrawn the request meanwhile.
+    pub(super) is_withdrawn: bool,
+}
+
+/// What a commit is about.
+#[derive(Debug)]
+pub(super) enum Commit {
+    /// A row, or the client's answer to one, which goes on whatever becomes of the commit.
+    GoesOn { request_id: String, entry: LedgerEntry },
+    /// An answer at the side.
+    Decides(RpcId),
+    /// Its expiry.
+    Expires(RpcId),
+}
+
+/// What is done with a line that asks or answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum OnRequest {
+    /// It goes on.
+    Forward(Pass),
+    /// It goes no further.
+    Withhold,
+}
+
+/// How a line goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::engine) struct Pass {
+    /// Once this was released.
+    pub(in crate::engine) hold: Option<Token>,
+    /// And this is told when it has been written.
+    pub(in crate::engine) mark: Option<Token>,
+}
+
+impl OnRequest {
+    /// It goes on at once.
+    pub(in crate::engine) const AT_ONCE: OnRequest = OnRequest::Forward(Pass { hold: None, mark: None });
+}
+
+/// Requests that have ended, by their ids.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    pub(super) names: HashMap<RpcId, String>,
+    pub(super) oldest_first: VecDeque<RpcId>,
+}
+
+impl Ended {
+    pub(super) fn add(&mut self, id: RpcId, request_id: String) {
+        if self.names.insert(id.clone(), request_id).is_none() {
+            self.oldest_first.push_back(id);
+        }
+        if self.oldest_first.len() > ENDED_MAX
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.names.remove(&oldest);
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: &RpcId) {
+        if self.names.remove(id).is_some() {
+            self.oldest_first.retain(|ended| ended != id);
+        }
+    }
+}
+
+impl Request {
+    /// Whether it waits for an answer that nobody has given yet, or that is not kept yet.
+    pub(super) fn is_pending(&self) -> bool {
+        matches!(self.state, State::Pending | State::Deciding(_) | State::Expired)
+    }
+}

@@ -1,0 +1,109 @@
+//! The ledger of a session in which no relay runs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use serde_json::Value;
+
+use super::context_table::{self, KeptDelivery, NewCommand};
+use super::database::{self, DatabaseError};
+use super::ledger::{KeptRequest, LEDGER_FILE, LedgerError, form, kept_request};
+use super::request_table::{self, WhichRequests};
+use crate::engine::WaitingCommand;
+
+/// How long a tool waits for somebody else's lock.
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The ledger of a session in which no relay runs, as a tool uses it.
+#[derive(Debug)]
+pub struct OfflineLedger {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl OfflineLedger {
+    /// Opens the ledger in `session_dir`; it is made where it is not there.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]. A file that is no database is left to the next relay.
+    pub fn open(session_dir: &Path) -> Result<OfflineLedger, LedgerError> {
+        let path = session_dir.join(LEDGER_FILE);
+        let connection = database::open_as_is(&path, form(BUSY_WAIT_MAX))
+            .map_err(|error| LedgerError::Unavailable(error.to_string()))?;
+        Ok(OfflineLedger { connection, path })
+    }
+
+    /// As [`super::Ledger::push_context`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]; nothing is kept then.
+    pub fn push_context(&mut self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
+        self.within(|transaction| {
+            if let Some(thread_id) = context_table::unknown_thread(transaction, &pushed)? {
+                return Ok(Err(LedgerError::ThreadNotFound(thread_id)));
+            }
+            context_table::push(transaction, &pushed)?;
+            Ok(Ok(context_table::waiting_after(transaction, 0)?.len()))
+        })?
+    }
+
+    /// As [`super::Ledger::waiting_context`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn waiting_context(&mut self) -> Result<Vec<WaitingCommand>, LedgerError> {
+        self.within(|transaction| context_table::waiting_after(transaction, 0))
+    }
+
+    /// As [`super::Ledger::clear_context`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]; nothing is forgotten then.
+    pub fn clear_context(&mut self) -> Result<(), LedgerError> {
+        self.within(|transaction| context_table::clear(transaction).map(|_| ()))
+    }
+
+    /// As [`super::Ledger::requests`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn requests(&mut self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
+        self.within(|transaction| request_table::rows(transaction, which))
+    }
+
+    /// As [`super::Ledger::request`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn request(&mut self, request_id: &str) -> Result<Option<KeptRequest>, LedgerError> {
+        self.within(|transaction| kept_request(transaction, request_id))
+    }
+
+    /// As [`super::Ledger::deliveries`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn deliveries(&mut self) -> Result<Vec<KeptDelivery>, LedgerError> {
+        self.within(context_table::deliveries)
+    }
+
+    fn within<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
+        let done = || {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let value = work(&transaction)?;
+            transaction.commit()?;
+            Ok(value)
+        };
+        done().map_err(|source| {
+            LedgerError::Unavailable(DatabaseError::Sqlite { path: self.path.clone(), source }.to_string())
+        })
+    }
+}
