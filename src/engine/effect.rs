@@ -27,7 +27,10 @@ pub enum Effect {
     Note(Note),
     /// Have this kept in the ledger. The relay does not wait for it.
     Keep(LedgerEntry),
-    /// Have this kept in the ledger, and tell whether it is.
+    /// Have this kept in the ledger, and tell whether it is; where it is not, it is tried again, ahead of all that comes
+    /// later, and not told of again.
+    KeepFirst(Token, LedgerEntry),
+    /// Have this kept in the ledger or not at all, and tell which.
     Commit(Token, LedgerEntry),
     /// Let nothing more go on in the direction of the line at hand until this is released.
     Hold(Token),

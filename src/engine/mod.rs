@@ -427,6 +427,7 @@ mod tests {
             | Effect::Send(_)
             | Effect::Keep(_)
             | Effect::Warn(_)
+            | Effect::KeepFirst(..)
             | Effect::Commit(..)
             | Effect::Hold(_)
             | Effect::Release(_)

@@ -312,6 +312,11 @@ impl Relay {
                         direction.outgoing.add_own(ended(own.bytes, LineEnd::Newline));
                     }
                     (Effect::Keep(entry), _) => self.recorder.keep(entry),
+                    (Effect::KeepFirst(token, entry), _) => {
+                        if !self.recorder.keep_first(token, entry) {
+                            self.uncommitted.push(token);
+                        }
+                    }
                     (Effect::Commit(token, entry), _) => {
                         if !self.recorder.commit_entry(token, entry) {
                             self.uncommitted.push(token);
@@ -366,6 +371,12 @@ impl Relay {
                     self.drain = Some(Drain { since: self.clock.now().elapsed, quiet_max, stall_max });
                 }
                 Effect::Keep(entry) => self.recorder.keep(entry),
+                Effect::KeepFirst(token, entry) => {
+                    if !self.recorder.keep_first(token, entry) {
+                        let input = Input::Committed { token, done: false };
+                        self.engine.handle(self.clock.now(), input, effects);
+                    }
+                }
                 Effect::Commit(token, entry) => {
                     if !self.recorder.commit_entry(token, entry) {
                         let input = Input::Committed { token, done: false };

@@ -314,7 +314,13 @@ impl Recorder {
         }
     }
 
-    /// Has something kept in the ledger, of which the relay is told; false where there is no ledger to take it.
+    /// Has something kept in the ledger ahead of all that comes later, of which the relay is told; false where there is no
+    /// ledger to take it.
+    pub(super) fn keep_first(&self, token: Token, entry: LedgerEntry) -> bool {
+        self.sides.ledger.as_ref().is_some_and(|ledger| ledger.keep_first(token, entry))
+    }
+
+    /// Has something kept in the ledger or not at all, of which the relay is told; false where there is no ledger to take it.
     pub(super) fn commit_entry(&self, token: Token, entry: LedgerEntry) -> bool {
         self.sides.ledger.as_ref().is_some_and(|ledger| ledger.commit(token, entry))
     }

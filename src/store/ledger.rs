@@ -91,6 +91,7 @@ type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 #[derive(Debug)]
 enum Job {
     Keep(LedgerEntry),
+    KeepFirst(Token, LedgerEntry),
     Commit(Token, LedgerEntry),
     Requests(WhichRequests, Reply<Vec<Value>>),
     Request(String, Reply<Option<KeptRequest>>),
@@ -138,7 +139,14 @@ impl Ledger {
         self.0.try_send(Job::Keep(entry)).is_ok()
     }
 
-    /// Has something kept at once, and tells the engine whether it is. False where too much waits already.
+    /// Has something kept, and tells the engine whether it is; where it is not, it is tried again ahead of what comes later.
+    /// False where too much waits already.
+    #[must_use]
+    pub fn keep_first(&self, token: Token, entry: LedgerEntry) -> bool {
+        self.0.try_send(Job::KeepFirst(token, entry)).is_ok()
+    }
+
+    /// Has something kept or not at all, and tells the engine which. False where too much waits already.
     #[must_use]
     pub fn commit(&self, token: Token, entry: LedgerEntry) -> bool {
         self.0.try_send(Job::Commit(token, entry)).is_ok()
@@ -387,7 +395,9 @@ impl Keeper {
             (Job::AnswerLate(_, reply), Done::Answered(row)) => {
                 let _ = reply.send(Ok(row));
             }
-            (Job::Commit(token, _), _) => (self.tell)(Input::Committed { token, done: true }),
+            (Job::KeepFirst(token, _) | Job::Commit(token, _), _) => {
+                (self.tell)(Input::Committed { token, done: true })
+            }
             (Job::Keep(_), _) => {}
             (Job::Finish(done), _) => {
                 // Closed, so that the file is whole without the ones beside it.
@@ -410,8 +420,11 @@ impl Keeper {
     /// Tells who has asked that it could not be; what was only to be kept is tried again.
     fn refuse(&mut self, job: Job, why: &LedgerError) {
         match job {
-            Job::Keep(entry) if self.backlog.len() < BACKLOG_MAX => self.backlog.push_back(entry),
-            Job::Keep(_) => tracing::warn!("the ledger cannot be used, and what was to be kept is lost"),
+            Job::Keep(entry) => self.keep_later(entry),
+            Job::KeepFirst(token, entry) => {
+                self.keep_later(entry);
+                (self.tell)(Input::Committed { token, done: false });
+            }
             Job::Commit(token, _) => (self.tell)(Input::Committed { token, done: false }),
             Job::Push(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
@@ -422,6 +435,14 @@ impl Keeper {
             Job::AnswerLate(_, reply) => drop(reply.send(Err(why.clone()))),
             // Whoever waits for the end need not wait for what cannot be.
             Job::Finish(done) => drop(done.try_send(())),
+        }
+    }
+
+    fn keep_later(&mut self, entry: LedgerEntry) {
+        if self.backlog.len() < BACKLOG_MAX {
+            self.backlog.push_back(entry);
+        } else {
+            tracing::warn!("the ledger cannot be used, and what was to be kept is lost");
         }
     }
 
@@ -459,7 +480,7 @@ fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rus
 
 fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &mut RowId) -> rusqlite::Result<Done> {
     Ok(match job {
-        Job::Keep(entry) | Job::Commit(_, entry) => {
+        Job::Keep(entry) | Job::KeepFirst(_, entry) | Job::Commit(_, entry) => {
             keep(transaction, run, entry)?;
             Done::Nothing
         }

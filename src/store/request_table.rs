@@ -68,7 +68,8 @@ fn time(at_us: u64) -> String {
 
 /// Keeps what the relay has done with requests; nothing where the entry is about something else.
 pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<()> {
-    const DISPATCHED: &str = "UPDATE codex_pending_requests SET dispatched_at = ?2 WHERE request_id = ?1";
+    const DISPATCHED: &str =
+        "UPDATE codex_pending_requests SET dispatched_at = ?2 WHERE request_id = ?1 AND status = 'resolved'";
     const CONFIRMED: &str =
         "UPDATE codex_pending_requests SET confirmed_at = ?2 WHERE request_id = ?1 AND confirmed_at IS NULL";
     const UNCERTAIN: &str = "UPDATE codex_pending_requests SET error_code = 'outcome_unknown',

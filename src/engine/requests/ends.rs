@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::items::is_same_item;
 use super::open::{Commit, State};
 use super::{RequestPlace, Requests, resolved_note};
-use crate::engine::effect::{Effect, SideReply};
+use crate::engine::effect::Effect;
 use crate::engine::input::{Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use crate::wire::{Members, RpcId};
@@ -91,7 +91,7 @@ impl Requests {
             .collect();
         for (id, request_id) in expired {
             let entry = LedgerEntry::RequestExpired { request_id, at_us: now.unix_us };
-            self.commit(entry, Commit::Expires(id), effects);
+            self.keep_first(entry, Commit::Expires(id), effects);
         }
     }
 
@@ -102,7 +102,7 @@ impl Requests {
         let at_us = now.unix_us;
         match (&mut request.state, why) {
             // It is known once it is known whether the answer could be kept.
-            (State::Deciding(deciding), Why::Confirmed | Why::Withdrawn | Why::TurnOver) => {
+            (State::Deciding(deciding), _) => {
                 deciding.is_withdrawn = true;
                 return;
             }
@@ -125,7 +125,7 @@ impl Requests {
                 effects.push(resolved_note(&end));
                 effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
             }
-            (State::Pending | State::Expired | State::Deciding(_), Why::ServerExited) => {
+            (State::Pending | State::Expired, Why::ServerExited) => {
                 let end = RequestEnd::unanswered(
                     request_id,
                     at_us,
@@ -136,9 +136,6 @@ impl Requests {
                 effects.push(resolved_note(&end));
                 effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
             }
-        }
-        if let State::Deciding(deciding) = &request.state {
-            effects.push(Effect::Reply(deciding.asker, SideReply::NotKept));
         }
         self.forget(id);
     }

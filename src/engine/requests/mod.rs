@@ -14,6 +14,8 @@ mod ends;
 mod items;
 mod kind;
 mod open;
+#[cfg(test)]
+mod simulation;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -174,7 +176,7 @@ impl Requests {
         self.ended.forget(&id);
         self.open.insert(id, request);
         let entry = LedgerEntry::RequestOpened(Box::new(row));
-        let token = self.commit(entry.clone(), Commit::GoesOn { request_id: name, entry }, effects);
+        let token = self.keep_first(entry, Commit::GoesOn { request_id: name }, effects);
         self.hold(now, token, on_request)
     }
 
@@ -228,7 +230,7 @@ impl Requests {
         let end = RequestEnd { late: !self.is_trusted, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         effects.push(resolved_note(&end));
         let entry = LedgerEntry::RequestEnded(Box::new(end));
-        let token = self.commit(entry.clone(), Commit::GoesOn { request_id, entry }, effects);
+        let token = self.keep_first(entry, Commit::GoesOn { request_id }, effects);
         self.await_dispatch(token, &id);
         self.hold(now, token, OnRequest::Forward(Pass { hold: None, mark: Some(token) }))
     }
@@ -266,7 +268,8 @@ impl Requests {
         let deciding = Deciding { asker, source: who.0, answer, runner_up: None, is_withdrawn: false };
         request.state = State::Deciding(Box::new(deciding));
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
-        self.commit(LedgerEntry::RequestEnded(Box::new(end)), Commit::Decides(id), effects);
+        let token = self.token(Commit::Decides(id));
+        effects.push(Effect::Commit(token, LedgerEntry::RequestEnded(Box::new(end))));
     }
 
     /// A commit has worked, or not.
@@ -274,8 +277,7 @@ impl Requests {
         self.is_trusted = done;
         self.release(token, effects);
         match (self.commits.remove(&token), done) {
-            (Some(Commit::GoesOn { request_id, entry }), false) => {
-                effects.push(Effect::Keep(entry));
+            (Some(Commit::GoesOn { request_id }), false) => {
                 effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
             }
             (Some(Commit::Decides(id)), _) => self.decided(now, &id, done, effects),
@@ -407,10 +409,15 @@ impl Requests {
         free
     }
 
-    fn commit(&mut self, entry: LedgerEntry, commit: Commit, effects: &mut Vec<Effect>) -> Token {
+    fn keep_first(&mut self, entry: LedgerEntry, commit: Commit, effects: &mut Vec<Effect>) -> Token {
+        let token = self.token(commit);
+        effects.push(Effect::KeepFirst(token, entry));
+        token
+    }
+
+    fn token(&mut self, commit: Commit) -> Token {
         self.tokens += 1;
         self.commits.insert(self.tokens, commit);
-        effects.push(Effect::Commit(self.tokens, entry));
         self.tokens
     }
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{CheckedAnswer, RequestKind};
 use crate::engine::input::{AskerId, Token};
-use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestRow, RequestSource};
+use crate::engine::ledger::{RequestEnd, RequestRow, RequestSource};
 use crate::wire::RpcId;
 
 /// Requests that have ended and are remembered, so that a later answer is known for one.
@@ -54,7 +54,7 @@ pub(super) struct Deciding {
 #[derive(Debug)]
 pub(super) enum Commit {
     /// A row, or the client's answer to one, which goes on whatever becomes of the commit.
-    GoesOn { request_id: String, entry: LedgerEntry },
+    GoesOn { request_id: String },
     /// An answer at the side.
     Decides(RpcId),
     /// Its expiry.

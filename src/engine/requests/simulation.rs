@@ -1,0 +1,316 @@
+//! A seeded simulation: clients, callers, servers and a ledger that do whatever they may, with crashes between any two
+//! effects.
+//!
+//! What has to hold: a request ends once and never comes back, the server gets one answer at most, what is sent is what is
+//! kept, and after a crash no row of an earlier run is open.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::{GivenAnswer, OnRequest, Pass, RequestSettings, RequestType, Requests};
+use crate::engine::effect::Effect;
+use crate::engine::input::{Now, Token};
+use crate::engine::ledger::{LedgerEntry, RequestSource, RequestStatus};
+use crate::wire::{Body, Message};
+
+/// As many as take a second or so.
+const SEEDS: u64 = 1_000;
+const STEPS: usize = 120;
+
+/// A generator of numbers that look like chance: xorshift64*.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
+    }
+}
+
+/// A row as the ledger has it.
+#[derive(Debug, Clone)]
+struct Row {
+    generation: u64,
+    status: RequestStatus,
+    payload: Option<String>,
+    dispatched: bool,
+    source: Option<RequestSource>,
+}
+
+/// What is told of an entry once it is kept, or is not.
+#[derive(Debug, Clone, Copy)]
+enum Told {
+    Nothing,
+    First(Token),
+    Whether(Token),
+}
+
+/// A run, the ledger that outlives it, and what the server was sent.
+struct World {
+    dice: Dice,
+    generation: u64,
+    requests: Requests,
+    now: Now,
+    rows: BTreeMap<String, Row>,
+    /// What is on its way to the ledger.
+    queue: VecDeque<(Told, LedgerEntry)>,
+    /// Answers that the server of this run was sent, by the raw ids of requests.
+    sent: BTreeMap<u64, String>,
+    /// Lines to the server that are held, and their holds.
+    held: Vec<(Token, u64, String, Option<Token>)>,
+    asked: u64,
+    /// The ledger fails now and then, or hangs.
+    is_shaky: bool,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let is_shaky = dice.roll(2) == 0;
+        World {
+            dice,
+            generation: 0,
+            requests: fresh(0),
+            now: Now { unix_us: 1, elapsed: Duration::ZERO },
+            rows: BTreeMap::new(),
+            queue: VecDeque::new(),
+            sent: BTreeMap::new(),
+            held: Vec::new(),
+            asked: 0,
+            is_shaky,
+        }
+    }
+
+    fn step(&mut self) {
+        let mut effects = Vec::new();
+        let id = self.dice.roll(self.asked + 1);
+        match self.dice.roll(12) {
+            0..=2 => self.server_asks(&mut effects),
+            3 | 4 => self.client_answers(id, &mut effects),
+            5 | 6 => self.somebody_answers(id, &mut effects),
+            7 | 8 => self.ledger_works(&mut effects),
+            9 => {
+                let params = format!(r#"{{"threadId":"t","requestId":{id}}}"#);
+                let params = serde_json::from_str(&params).expect("BUG: it is JSON");
+                self.requests.server_resolved(self.now, params, &mut effects);
+            }
+            10 => {
+                // A ledger that works is in time.
+                while !self.is_shaky && !self.queue.is_empty() {
+                    let mut effects = Vec::new();
+                    self.ledger_works(&mut effects);
+                    self.carry_out(effects);
+                }
+                self.now.elapsed += Duration::from_millis(self.dice.roll(400));
+                self.now.unix_us += 1;
+                self.requests.tick(self.now, &mut effects);
+            }
+            _ => return self.crash(),
+        }
+        self.carry_out(effects);
+    }
+
+    fn server_asks(&mut self, effects: &mut Vec<Effect>) {
+        let id = self.asked;
+        self.asked += 1;
+        let line = format!(
+            r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u","itemId":"i{id}"}}}}"#
+        );
+        let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("no message") };
+        let _ = self.requests.asked(self.now, &message, None, effects);
+    }
+
+    fn client_answers(&mut self, id: u64, effects: &mut Vec<Effect>) {
+        let answer = format!(r#"{{"decision":"{}"}}"#, ["accept", "decline"][self.dice.roll(2) as usize]);
+        let line = format!(r#"{{"id":{id},"result":{answer}}}"#);
+        let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("no message") };
+        let asked = id < self.asked;
+        match self.requests.client_answers(self.now, line.as_bytes(), &message, false, "c", effects) {
+            OnRequest::Forward(Pass { hold: Some(hold), mark }) => self.held.push((hold, id, answer, mark)),
+            OnRequest::Forward(Pass { hold: None, mark }) if asked => self.arrives(id, answer, mark, effects),
+            OnRequest::Forward(_) | OnRequest::Withhold => {}
+        }
+    }
+
+    fn somebody_answers(&mut self, id: u64, effects: &mut Vec<Effect>) {
+        let name = format!("{}-{id}", self.generation);
+        let word = ["accept", "decline"][self.dice.roll(2) as usize];
+        let given: GivenAnswer =
+            serde_json::from_str(&format!(r#"{{"decision":"{word}"}}"#)).expect("BUG: it is an answer");
+        self.requests.side_answers(self.now, 1, &name, &given, (RequestSource::Api, "me".to_owned()), effects);
+    }
+
+    /// The ledger takes the next that waits for it, or fails at it.
+    fn ledger_works(&mut self, effects: &mut Vec<Effect>) {
+        let fails = self.is_shaky && self.dice.roll(3) == 0;
+        let Some((token, entry)) = self.queue.pop_front() else { return };
+        match (token, fails) {
+            (Told::Nothing, true) => self.queue.push_front((Told::Nothing, entry)),
+            (Told::First(token), true) => {
+                self.queue.push_front((Told::Nothing, entry));
+                self.requests.committed(self.now, token, false, effects);
+            }
+            (Told::Whether(token), true) => self.requests.committed(self.now, token, false, effects),
+            (Told::Nothing, false) => self.keep(entry),
+            (Told::First(token) | Told::Whether(token), false) => {
+                self.keep(entry);
+                self.requests.committed(self.now, token, true, effects);
+            }
+        }
+    }
+
+    fn keep(&mut self, entry: LedgerEntry) {
+        match entry {
+            LedgerEntry::RequestOpened(row) => {
+                let (generation, status) = (self.generation, RequestStatus::Pending);
+                let fresh = Row { generation, status, payload: None, dispatched: false, source: None };
+                self.rows.entry(row.request_id).or_insert(fresh);
+            }
+            LedgerEntry::RequestEnded(end) => {
+                if let Some(row) = self.rows.get_mut(&end.request_id)
+                    && matches!(row.status, RequestStatus::Pending | RequestStatus::Expired)
+                {
+                    (row.status, row.payload, row.source) = (end.status, end.payload, Some(end.source));
+                }
+            }
+            LedgerEntry::RequestExpired { request_id, .. } => {
+                if let Some(row) = self.rows.get_mut(&request_id)
+                    && row.status == RequestStatus::Pending
+                {
+                    row.status = RequestStatus::Expired;
+                }
+            }
+            LedgerEntry::RequestDispatched { request_id, .. } => {
+                if let Some(row) = self.rows.get_mut(&request_id)
+                    && row.status == RequestStatus::Resolved
+                {
+                    row.dispatched = true;
+                }
+            }
+            LedgerEntry::AnswerLost(_)
+            | LedgerEntry::RequestConfirmed { .. }
+            | LedgerEntry::RequestUncertain { .. }
+            | LedgerEntry::RequestLate { .. }
+            | LedgerEntry::RequestShown { .. } => {}
+            LedgerEntry::Sent(_)
+            | LedgerEntry::Settled { .. }
+            | LedgerEntry::TurnNamed { .. }
+            | LedgerEntry::ThreadSeen { .. }
+            | LedgerEntry::ThreadBegan { .. } => panic!("requests have nothing to do with context"),
+        }
+    }
+
+    /// Carries effects out in their order, and perhaps not all of them.
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        let mut further = Vec::new();
+        for effect in effects {
+            if self.dice.roll(200) == 0 {
+                return self.crash();
+            }
+            if let Effect::Commit(token, entry) = effect {
+                self.queue.push_back((Told::Whether(token), entry));
+            } else if let Effect::KeepFirst(token, entry) = effect {
+                self.queue.push_back((Told::First(token), entry));
+            } else if let Effect::Keep(entry) = effect {
+                self.queue.push_back((Told::Nothing, entry));
+            } else if let Effect::Release(token) = effect {
+                let (free, held) = std::mem::take(&mut self.held).into_iter().partition(|(hold, ..)| *hold == token);
+                self.held = held;
+                let free: Vec<(Token, u64, String, Option<Token>)> = free;
+                for (_, id, answer, mark) in free {
+                    self.arrives(id, answer, mark, &mut further);
+                }
+            } else if let Effect::Inject(injection) = effect {
+                let bytes = &injection.lines[0].bytes;
+                let Body::Message(message) = Body::parse(bytes) else { panic!("no message") };
+                let (id, answer) = answer_in(&message);
+                self.arrives(id, answer, injection.mark, &mut further);
+            }
+        }
+        if !further.is_empty() {
+            self.carry_out(further);
+        }
+    }
+
+    /// An answer reaches the server.
+    fn arrives(&mut self, id: u64, answer: String, mark: Option<Token>, effects: &mut Vec<Effect>) {
+        let first = self.sent.insert(id, answer.clone());
+        assert_eq!(first, None, "{id}: the server is answered twice");
+        let row = self.rows.get(&format!("{}-{id}", self.generation));
+        if !self.is_shaky
+            && let Some(row) = row
+        {
+            // Policy's answer is kept after it was sent: what it answers was kept before.
+            let by_policy = row.status == RequestStatus::Expired;
+            assert!(by_policy || row.payload.as_ref() == Some(&answer), "{id}: {answer} is sent, {row:?} is kept");
+        }
+        if let Some(mark) = mark {
+            self.requests.written(self.now, mark, effects);
+        }
+    }
+
+    /// The process is gone, and another one starts.
+    fn crash(&mut self) {
+        let before = self.rows.clone();
+        self.queue.clear();
+        self.held.clear();
+        self.sent.clear();
+        self.asked = 0;
+        self.generation += 1;
+        self.requests = fresh(self.generation);
+        for row in self.rows.values_mut().filter(|row| row.generation < self.generation) {
+            if matches!(row.status, RequestStatus::Pending | RequestStatus::Expired) {
+                row.status = RequestStatus::Orphaned;
+            }
+        }
+        for (name, row) in &self.rows {
+            let was = &before[name];
+            let had_ended = matches!(was.status, RequestStatus::Resolved | RequestStatus::Orphaned);
+            assert!(!had_ended || (was.status == row.status && was.payload == row.payload), "{name}: {was:?} {row:?}");
+            assert!(row.generation == self.generation || row.status != RequestStatus::Pending, "{name}: {row:?}");
+            assert!(!row.dispatched || row.status == RequestStatus::Resolved, "{name}: {row:?}");
+        }
+    }
+
+    /// The server ends, and the ledger has all the time it needs.
+    fn end(mut self) {
+        let mut effects = Vec::new();
+        // What is held for a server that is gone reaches nobody.
+        self.held.clear();
+        self.requests.server_ended(self.now, &mut effects);
+        self.carry_out(effects);
+        self.is_shaky = false;
+        while !self.queue.is_empty() {
+            let mut effects = Vec::new();
+            self.ledger_works(&mut effects);
+            self.carry_out(effects);
+        }
+        for (name, row) in self.rows.iter().filter(|(_, row)| row.generation == self.generation) {
+            let has_ended = matches!(row.status, RequestStatus::Resolved | RequestStatus::Orphaned);
+            assert!(has_ended, "{name}: {row:?}");
+        }
+    }
+}
+
+fn fresh(generation: u64) -> Requests {
+    let expiry = vec![(RequestType::Approval, Duration::from_secs(3))];
+    let mut requests = Requests::new(RequestSettings { hold: false, expiry });
+    requests.session_opened(generation.to_string());
+    requests
+}
+
+fn answer_in(message: &Message<'_>) -> (u64, String) {
+    let id = message.id.and_then(|id| id.get().parse().ok()).expect("BUG: requests have numbers here");
+    (id, message.result.expect("BUG: an answer of ours has a result").get().to_owned())
+}
+
+#[test]
+fn a_thousand_seeds() {
+    for seed in 1..=SEEDS {
+        let mut world = World::new(seed);
+        (0..STEPS).for_each(|_| world.step());
+        world.end();
+    }
+}
