@@ -23,7 +23,7 @@ pub use sources::{is_path, parse_bool, parse_duration};
 use sources::{Sources, parse_bytes, parse_count, parse_names, read_file};
 
 /// The variables that settings come from; a process that is to have none of the user's removes them.
-pub const SETTING_VARIABLES: [&str; 17] = [
+pub const SETTING_VARIABLES: [&str; 20] = [
     "CODEX_SHIM_OFF",
     "CODEX_SHIM_CODEX",
     "CODEX_SHIM_SESSION",
@@ -41,6 +41,9 @@ pub const SETTING_VARIABLES: [&str; 17] = [
     "CODEX_SHIM_MCP",
     "CODEX_SHIM_HOLD",
     "CODEX_SHIM_EXPIRY",
+    "CODEX_SHIM_ON_PENDING",
+    "CODEX_SHIM_ON_PENDING_AFTER",
+    "CODEX_SHIM_ON_IDLE",
 ];
 
 /// Longest name of a session, in bytes.
@@ -49,6 +52,8 @@ const SESSION_NAME_BYTES_MAX: usize = 64;
 const DEFAULT_EXIT_GRACE: Duration = Duration::from_secs(10);
 const DEFAULT_JOURNAL_BYTES_MAX: ByteSize = ByteSize::mib(256);
 const DEFAULT_JOURNAL_AGE_MAX: Duration = Duration::from_secs(7 * 86_400);
+
+const DEFAULT_ON_PENDING_AFTER: Duration = Duration::from_millis(500);
 
 /// What a setting is called in each of its sources.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +85,9 @@ const CONTEXT_BYTES_MAX: Name = name("context_bytes_max", SETTING_VARIABLES[13],
 const MCP: Name = name("mcp", SETTING_VARIABLES[14], "");
 const HOLD: Name = name("hold", SETTING_VARIABLES[15], "");
 const EXPIRY: Name = name("expiry", SETTING_VARIABLES[16], "");
+const ON_PENDING: Name = name("on_pending", SETTING_VARIABLES[17], "");
+const ON_PENDING_AFTER: Name = name("on_pending_after", SETTING_VARIABLES[18], "");
+const ON_IDLE: Name = name("on_idle", SETTING_VARIABLES[19], "");
 
 /// The name of a session: `[A-Za-z0-9._-]{1,64}`, and not only dots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -201,6 +209,12 @@ pub struct Settings {
     pub hold: Setting<bool>,
     /// After how long policy answers a request, for those types for which it does.
     pub expiry: Setting<Vec<(RequestType, Duration)>>,
+    /// What is run for a request that waits: a program and its arguments.
+    pub on_pending: Setting<Vec<String>>,
+    /// After how long it is.
+    pub on_pending_after: Setting<Duration>,
+    /// What is run when no turn runs any more.
+    pub on_idle: Setting<Vec<String>>,
 }
 
 /// One setting as a person reads it.
@@ -242,6 +256,9 @@ impl Settings {
             mcp: sources.resolve(MCP, None, parse_names, Vec::new()),
             hold: sources.resolve(HOLD, None, parse_bool, false),
             expiry: sources.resolve_expiry(EXPIRY),
+            on_pending: sources.resolve_command(ON_PENDING),
+            on_pending_after: sources.resolve(ON_PENDING_AFTER, None, parse_duration, DEFAULT_ON_PENDING_AFTER),
+            on_idle: sources.resolve_command(ON_IDLE),
             home,
         };
         let unknown = sources.file.keys().map(|name| {
@@ -277,7 +294,8 @@ impl Settings {
     /// How requests are treated.
     #[must_use]
     pub fn requests(&self) -> RequestSettings {
-        RequestSettings { hold: self.hold.value, expiry: self.expiry.value.clone() }
+        let notify_after = (!self.on_pending.value.is_empty()).then_some(self.on_pending_after.value);
+        RequestSettings { hold: self.hold.value, expiry: self.expiry.value.clone(), notify_after }
     }
 
     /// Every setting with its source, in the order of the documentation.
@@ -306,6 +324,9 @@ impl Settings {
             row(MCP, Some(self.mcp.value.join(",")), &self.mcp.source),
             row(HOLD, Some(self.hold.value.to_string()), &self.hold.source),
             row(EXPIRY, Some(expiry(&self.expiry.value)), &self.expiry.source),
+            row(ON_PENDING, Some(self.on_pending.value.join(" ")), &self.on_pending.source),
+            row(ON_PENDING_AFTER, duration(self.on_pending_after.value), &self.on_pending_after.source),
+            row(ON_IDLE, Some(self.on_idle.value.join(" ")), &self.on_idle.source),
         ]
     }
 }

@@ -91,6 +91,42 @@ impl Sources<'_> {
         Setting { value: pairs.flatten().collect(), source: Source::File }
     }
 
+    /// A program and its arguments: an array in the file, and the same in a variable, where a text alone is a program.
+    pub(super) fn resolve_command(&mut self, name: Name) -> Setting<Vec<String>> {
+        let words = |value: &toml::Value| -> Option<Vec<String>> {
+            match value {
+                toml::Value::String(program) => Some(vec![program.clone()]),
+                toml::Value::Array(words) => words.iter().map(|word| word.as_str().map(str::to_owned)).collect(),
+                toml::Value::Integer(_)
+                | toml::Value::Float(_)
+                | toml::Value::Boolean(_)
+                | toml::Value::Datetime(_)
+                | toml::Value::Table(_) => None,
+            }
+        };
+        let wrong = || "a program and its arguments go here, such as [\"notify-send\", \"codex\"]".to_owned();
+        let in_file = self.file.remove(name.file);
+        if let Some(text) = self.environment.get(name.variable) {
+            let text = text.to_string_lossy().into_owned();
+            let parsed = match text.trim_start().starts_with('[') {
+                true => {
+                    let table: Result<toml::Table, _> = format!("x = {text}").parse();
+                    table.ok().and_then(|table| words(table.get("x")?)).ok_or_else(wrong)
+                }
+                false => Ok(vec![text]),
+            };
+            if let Some(value) = self.accept(name.variable, parsed) {
+                return Setting { value, source: Source::Variable(name.variable) };
+            }
+        }
+        if let Some(value) = in_file
+            && let Some(value) = self.accept(&format!("config.toml: {}", name.file), words(&value).ok_or_else(wrong))
+        {
+            return Setting { value, source: Source::File };
+        }
+        Setting { value: Vec::new(), source: Source::Default }
+    }
+
     fn accept<T>(&mut self, what: &str, parsed: Result<T, String>) -> Option<T> {
         parsed.map_err(|why| self.complaints.push(Complaint(format!("{what}: {why}; it is ignored")))).ok()
     }

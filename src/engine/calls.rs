@@ -150,6 +150,11 @@ impl Calls {
         self.turns.get(thread_id).map(String::as_str)
     }
 
+    /// No turn runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.turns.is_empty()
+    }
+
     /// There is a thread.
     pub(super) fn thread_seen(&mut self, thread_id: &str) {
         if self.threads.len() < THREADS_MAX {
@@ -222,6 +227,15 @@ impl Calls {
             }
         }
     }
+}
+
+/// How the turn ended that a notification is about, as JSON.
+pub(super) fn outcome(message: &Message<'_>) -> Option<String> {
+    let (thread_id, turn_id) = turn_of(message)?;
+    let turn = Members::of(Members::of(message.params?)?.get("turn")?)?;
+    let read = |name: &str| turn.get(name).and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
+    let (status, error) = (read("status"), read("error"));
+    Some(json!({ "thread_id": thread_id, "turn_id": turn_id, "status": status, "error": error }).to_string())
 }
 
 /// The thread and the turn that a notification is about.

@@ -42,6 +42,10 @@ pub enum Effect {
     Inject(Injection),
     /// Tell somebody at the side.
     Reply(AskerId, SideReply),
+    /// Run what the user has set for a request that waits.
+    NotifyPending(String),
+    /// Run what the user has set for when no turn runs any more, with the outcome of the last one, as JSON.
+    NotifyIdle(String),
     /// Tell the user something.
     Warn(Warning),
     /// Tell whoever asks who the client is. The record has its `initialize` anyway.

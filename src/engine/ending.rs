@@ -198,6 +198,8 @@ mod tests {
                 | Effect::Keep(_)
                 | Effect::Warn(_)
                 | Effect::KeepFirst(..)
+                | Effect::NotifyPending(_)
+                | Effect::NotifyIdle(_)
                 | Effect::Commit(..)
                 | Effect::Hold(_)
                 | Effect::Release(_)

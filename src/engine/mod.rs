@@ -234,6 +234,9 @@ impl Engine {
                 if let Some((thread_id, turn_id)) = self.calls.turn_completed(message) {
                     let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
                     self.requests.turn_completed(now, &place, effects);
+                    if self.calls.is_idle() {
+                        effects.extend(calls::outcome(message).map(Effect::NotifyIdle));
+                    }
                 }
             }
             ("item/started", Some(params)) => {
@@ -428,6 +431,8 @@ mod tests {
             | Effect::Keep(_)
             | Effect::Warn(_)
             | Effect::KeepFirst(..)
+            | Effect::NotifyPending(_)
+            | Effect::NotifyIdle(_)
             | Effect::Commit(..)
             | Effect::Hold(_)
             | Effect::Release(_)

@@ -1,5 +1,6 @@
 //! The loop: one thread that waits for the two directions and the signals, and carries out what the engine decides.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::child::Server;
 use super::direction::{Direction, Waiting};
+use super::hooks::Hooks;
 use super::inbox::{Askers, Inbox, Letter};
 use super::notices::Notices;
 use super::pipes::Feeder;
@@ -15,7 +17,7 @@ use super::recorder::Recorder;
 use super::signals::Signals;
 use crate::control::{Passed, Published};
 use crate::engine::{Effect, Engine, Exit, Form, Injection, Input, Note, Now, Token};
-use crate::wire::{Frame, Line, LineEnd, Side};
+use crate::wire::{Frame, Framer, Line, LineEnd, Side};
 
 /// Tells the time, for the engine.
 #[derive(Debug)]
@@ -46,6 +48,7 @@ pub(super) struct Relay {
     pub(super) inbox: Inbox,
     /// Who of them waits for a reply.
     pub(super) askers: Askers,
+    pub(super) hooks: Hooks,
     /// What was to be committed while there was no ledger.
     pub(super) uncommitted: Vec<Token>,
     pub(super) server: Server,
@@ -263,18 +266,8 @@ impl Relay {
         let mut passed = Passed::default();
         let waiting = self.engine.context_waiting();
         for frame in &frames {
-            let (range, line, input) = match frame {
-                Frame::Line { range, end } => {
-                    passed.lines += 1;
-                    let line = direction.framer.line(range.clone(), *end);
-                    (range, line, Input::Line { from, line })
-                }
-                Frame::Piece { range } => (range, Line::unseen(LineEnd::EndOfStream), Input::Piece { from }),
-                Frame::LastPiece { range, line_bytes, end } => {
-                    passed.lines += 1;
-                    (range, Line::unseen(*end), Input::LongLine { from, line_bytes: *line_bytes })
-                }
-            };
+            let (range, line, input) = seen(&direction.framer, from, frame);
+            passed.lines += u64::from(!matches!(frame, Frame::Piece { .. }));
             self.engine.handle(now, input, &mut self.scratch.line_effects);
             for effect in self.scratch.line_effects.drain(..) {
                 match (effect, &mut batch) {
@@ -390,6 +383,15 @@ impl Relay {
                     }
                 }
                 Effect::Inject(injection) => self.inject(injection, effects),
+                Effect::NotifyPending(request_id) => {
+                    if let Some((ledger, session_id)) = self.recorder.session() {
+                        self.hooks.pending(request_id, ledger, session_id);
+                    }
+                }
+                Effect::NotifyIdle(outcome) => {
+                    let session_id = self.recorder.session().map_or("", |(_, session_id)| session_id);
+                    self.hooks.idle(outcome, session_id);
+                }
                 Effect::Reply(asker, reply) => self.askers.reply(asker, reply),
                 Effect::Warn(warning) => self.notices.say(&warning.to_string()),
                 Effect::Finish(exit) => return Some(exit),
@@ -430,6 +432,20 @@ impl Relay {
 
 fn poll_fd<'a>((fd, flags): (BorrowedFd<'a>, PollFlags)) -> PollFd<'a> {
     PollFd::from_borrowed_fd(fd, flags)
+}
+
+/// Where a frame stands, the line that it is, and what that is to the engine.
+fn seen<'a>(framer: &'a Framer, from: Side, frame: &Frame) -> (Range<usize>, Line<'a>, Input<'a>) {
+    match frame {
+        Frame::Line { range, end } => {
+            let line = framer.line(range.clone(), *end);
+            (range.clone(), line, Input::Line { from, line })
+        }
+        Frame::Piece { range } => (range.clone(), Line::unseen(LineEnd::EndOfStream), Input::Piece { from }),
+        Frame::LastPiece { range, line_bytes, end } => {
+            (range.clone(), Line::unseen(*end), Input::LongLine { from, line_bytes: *line_bytes })
+        }
+    }
 }
 
 /// A line of ours with its end.

@@ -9,6 +9,7 @@ mod child;
 mod command;
 mod direction;
 mod event_loop;
+mod hooks;
 mod inbox;
 pub mod locate;
 mod notices;

@@ -63,6 +63,7 @@ struct Opened {
 /// What stands beside the journal of a session.
 #[derive(Debug, Default)]
 struct Sides {
+    session_id: String,
     ledger: Option<Ledger>,
     /// Where others ask, to be removed at the end.
     socket_files: Option<SocketFiles>,
@@ -93,8 +94,9 @@ impl Opening {
             RecordKept::Yes => Some(Box::new(self.writer(&session, generation))),
             RecordKept::No => None,
         };
+        let session_id = session.id.clone();
         std::mem::forget(session);
-        Ok(Opened { writer, sides: Sides { ledger, socket_files } })
+        Ok(Opened { writer, sides: Sides { session_id, ledger, socket_files } })
     }
 
     /// Has a thread open the ledger, and waits for nothing of it.
@@ -312,6 +314,11 @@ impl Recorder {
         {
             tracing::warn!("too much waits for the ledger: something is not kept");
         }
+    }
+
+    /// The ledger and the id of the session, where there is one.
+    pub(super) fn session(&self) -> Option<(&Ledger, &str)> {
+        Some((self.sides.ledger.as_ref()?, &self.sides.session_id))
     }
 
     /// Has something kept in the ledger ahead of all that comes later, of which the relay is told; false where there is no

@@ -12,6 +12,7 @@ use super::child::{Server, Spawned};
 use super::command::ServerCommand;
 use super::direction::Direction;
 use super::event_loop::{Clock, Relay, Scratch};
+use super::hooks::Hooks;
 use super::inbox::{self, Askers};
 use super::notices::Notices;
 use super::pipes::{Sink, Source};
@@ -123,6 +124,7 @@ pub fn run(
         signals,
         inbox,
         askers: Askers::default(),
+        hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
         uncommitted: Vec::new(),
         server,
         from_client,

@@ -170,6 +170,14 @@ impl Ledger {
         self.ask(|reply| Job::Request(request_id, reply)).await
     }
 
+    /// As [`Ledger::request`], for a thread that may wait; `None` where it cannot be told.
+    #[must_use]
+    pub fn request_blocking(&self, request_id: String) -> Option<KeptRequest> {
+        let (reply, answer) = oneshot::channel();
+        self.0.try_send(Job::Request(request_id, reply)).ok()?;
+        answer.blocking_recv().ok()?.ok()?
+    }
+
     /// Keeps an answer that was not the first, and gives the row that it was for.
     ///
     /// # Errors

@@ -80,6 +80,12 @@ impl Requests {
                 effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id: request_id.clone() }));
             }
         }
+        for request in self.open.values_mut().filter(|request| matches!(request.state, State::Pending)) {
+            if request.notify_at.is_some_and(|at| at <= now.elapsed) {
+                request.notify_at = None;
+                effects.push(Effect::NotifyPending(request.row.request_id.clone()));
+            }
+        }
         let expired = self.open.iter_mut().filter(|(_, request)| {
             matches!(request.state, State::Pending) && request.expires_at.is_some_and(|at| at <= now.elapsed)
         });

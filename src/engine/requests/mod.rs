@@ -49,6 +49,8 @@ pub struct RequestSettings {
     pub hold: bool,
     /// After how long policy answers, for those types for which it does.
     pub expiry: Vec<(RequestType, Duration)>,
+    /// After how long the user's command is run for a request that waits, where there is one.
+    pub notify_after: Option<Duration>,
 }
 
 /// All requests of one run.
@@ -108,7 +110,9 @@ impl Requests {
     pub(super) fn due(&self) -> Option<Duration> {
         let expiry = self.open.values().filter(|request| matches!(request.state, State::Pending));
         let expiry = expiry.filter_map(|request| request.expires_at);
-        self.holds.iter().map(|(_, until)| *until).chain(expiry).min()
+        let notify = self.open.values().filter(|request| matches!(request.state, State::Pending));
+        let notify = notify.filter_map(|request| request.notify_at);
+        self.holds.iter().map(|(_, until)| *until).chain(expiry).chain(notify).min()
     }
 
     /// How many wait for a human.
@@ -171,6 +175,7 @@ impl Requests {
             params: message.params.map(ToOwned::to_owned),
             is_secret: asks_secret(&params),
             expires_at: expiry.map(|after| now.elapsed + after),
+            notify_at: self.settings.notify_after.filter(|_| is_for_human).map(|after| now.elapsed + after),
             state: State::Pending,
         };
         self.ended.forget(&id);

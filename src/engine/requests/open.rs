@@ -22,6 +22,8 @@ pub(super) struct Request {
     /// What is answered is a secret.
     pub(super) is_secret: bool,
     pub(super) expires_at: Option<Duration>,
+    /// When the user's command is run for it, unless it was.
+    pub(super) notify_at: Option<Duration>,
     pub(super) state: State,
 }
 

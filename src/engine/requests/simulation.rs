@@ -296,7 +296,7 @@ impl World {
 
 fn fresh(generation: u64) -> Requests {
     let expiry = vec![(RequestType::Approval, Duration::from_secs(3))];
-    let mut requests = Requests::new(RequestSettings { hold: false, expiry });
+    let mut requests = Requests::new(RequestSettings { hold: false, expiry, notify_after: None });
     requests.session_opened(generation.to_string());
     requests
 }
