@@ -508,4 +508,178 @@ mod tests {
             ]
         );
     }
+
+    /// A relay with a session, and what it was told so far: what is done comes out as words.
+    struct Play(Engine);
+
+    impl Play {
+        fn start(requests: RequestSettings) -> Play {
+            let mut engine = Engine::new(EngineSettings { requests, ..settings() });
+            let opened = Input::SessionOpened { generation: "g".to_owned() };
+            engine.handle(Now { unix_us: 1, elapsed: Duration::ZERO }, opened, &mut Vec::new());
+            Play(engine)
+        }
+
+        fn at(&mut self, elapsed_ms: u64, input: Input<'_>) -> String {
+            let mut effects = Vec::new();
+            let now = Now { unix_us: 1, elapsed: Duration::from_millis(elapsed_ms) };
+            self.0.handle(now, input, &mut effects);
+            effects.iter().map(in_a_word).collect::<Vec<_>>().join(" ")
+        }
+
+        fn line(&mut self, from: Side, line: &str) -> String {
+            let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            self.at(0, Input::Line { from, line })
+        }
+
+        fn respond(&mut self, request_id: &str, body: &str) -> String {
+            let question = Question::Respond {
+                request_id: request_id.to_owned(),
+                given: serde_json::from_str(body).expect("BUG: a test gives an answer"),
+                source: RequestSource::Api,
+                by: "me".to_owned(),
+            };
+            self.at(0, Input::Asked { asker: 9, question, server_listens: true })
+        }
+    }
+
+    fn in_a_word(effect: &Effect) -> String {
+        match effect {
+            Effect::Record(_) => "record".to_owned(),
+            Effect::Keep(entry) => format!("keep({})", entry_in_a_word(entry)),
+            Effect::KeepFirst(token, entry) => format!("first{token}({})", entry_in_a_word(entry)),
+            Effect::Commit(token, entry) => format!("commit{token}({})", entry_in_a_word(entry)),
+            Effect::Hold(token) => format!("hold{token}"),
+            Effect::Release(token) => format!("release{token}"),
+            Effect::Mark(token) => format!("mark{token}"),
+            Effect::Inject(injection) => {
+                let lines: Vec<String> =
+                    injection.lines.iter().map(|line| String::from_utf8_lossy(&line.bytes).into_owned()).collect();
+                format!("inject({})", lines.join("+"))
+            }
+            Effect::Reply(asker, reply) => {
+                let told = format!("{reply:?}");
+                let name = told.split(['(', ' ']).next().unwrap_or_default();
+                format!("reply{asker}({name})")
+            }
+            Effect::Note(_) => "note".to_owned(),
+            Effect::Send(line) => format!("send({})", String::from_utf8_lossy(&line.bytes)),
+            other @ (Effect::Forward
+            | Effect::Replace(_)
+            | Effect::Warn(_)
+            | Effect::NotifyPending(_)
+            | Effect::NotifyIdle(_)
+            | Effect::Introduce(_)
+            | Effect::CloseServerInput
+            | Effect::CloseClientOutput
+            | Effect::SignalServer(_)
+            | Effect::KillServer
+            | Effect::DrainServer { .. }
+            | Effect::Finish(_)) => format!("{other:?}").to_lowercase(),
+        }
+    }
+
+    fn entry_in_a_word(entry: &LedgerEntry) -> String {
+        match entry {
+            LedgerEntry::RequestOpened(row) => format!("opened {}", row.request_id),
+            LedgerEntry::RequestEnded(end) => format!("{} {}", end.status.name(), end.source.name()),
+            LedgerEntry::AnswerLost(given) => format!("lost {}", given.source.name()),
+            other @ (LedgerEntry::Sent(_)
+            | LedgerEntry::Settled { .. }
+            | LedgerEntry::TurnNamed { .. }
+            | LedgerEntry::ThreadSeen { .. }
+            | LedgerEntry::ThreadBegan { .. }
+            | LedgerEntry::RequestExpired { .. }
+            | LedgerEntry::RequestDispatched { .. }
+            | LedgerEntry::RequestConfirmed { .. }
+            | LedgerEntry::RequestUncertain { .. }
+            | LedgerEntry::RequestLate { .. }
+            | LedgerEntry::RequestShown { .. }) => {
+                format!("{other:?}").split(' ').next().unwrap_or_default().to_lowercase()
+            }
+        }
+    }
+
+    const ASK: &str =
+        r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u"}}"#;
+    const ANSWER: &str = r#"{"id":0,"result":{"decision":"accept"}}"#;
+    const RESOLVED: &str = r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":0}}"#;
+
+    #[test]
+    fn a_request_is_kept_before_it_goes_on_and_an_answer_too() {
+        let mut play = Play::start(RequestSettings::default());
+        assert_eq!(play.line(Side::Server, ASK), "first1(opened g-0) record hold1 forward");
+        assert_eq!(play.at(1, Input::Committed { token: 1, done: true }), "release1");
+        assert_eq!(play.line(Side::Client, ANSWER), "note first2(resolved client) record hold2 forward mark2");
+        assert_eq!(play.at(1, Input::Committed { token: 2, done: true }), "release2");
+        assert_eq!(play.at(1, Input::Written(2)), "keep(requestdispatched)");
+        assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
+        assert_eq!(play.line(Side::Server, RESOLVED), "keep(requestconfirmed) record forward");
+        assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
+    }
+
+    #[test]
+    fn nothing_is_held_for_longer_than_it_may_be_and_then_not_at_all() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        assert_eq!(play.0.tick_due(), Some(Duration::from_millis(250)));
+        assert_eq!(play.at(250, Input::Tick), "release1 keep(requestlate)");
+        assert_eq!(play.line(Side::Client, ANSWER), "note first2(resolved client) record forward mark2");
+        assert_eq!(play.at(251, Input::Committed { token: 1, done: true }), "");
+        let next = ASK.replace("\"id\":0", "\"id\":1");
+        assert_eq!(play.line(Side::Server, &next), "first3(opened g-1) record hold3 forward");
+        assert_eq!(play.at(252, Input::Committed { token: 3, done: false }), "release3 keep(requestlate)");
+    }
+
+    #[test]
+    fn an_answer_at_the_side_is_sent_once_it_is_kept() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        assert_eq!(play.respond("g-0", r#"{"decision":"maybe"}"#), "reply9(Invalid)");
+        assert_eq!(play.respond("g-7", r#"{"decision":"accept"}"#), "reply9(NotOpen)");
+        assert_eq!(play.respond("g-0", r#"{"decision":"accept"}"#), "commit2(resolved api)");
+        assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
+        assert_eq!(
+            play.at(1, Input::Committed { token: 2, done: true }),
+            r#"note inject({"id":0,"result":{"decision":"accept"}}) reply9(Kept)"#
+        );
+        assert_eq!(play.respond("g-0", r#"{"decision":"decline"}"#), "reply9(NotOpen)");
+    }
+
+    #[test]
+    fn an_answer_at_the_side_that_cannot_be_kept_gives_way_to_the_clients() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.respond("g-0", r#"{"decision":"decline"}"#);
+        play.line(Side::Client, ANSWER);
+        let inject = format!("inject({ANSWER})");
+        assert_eq!(
+            play.at(1, Input::Committed { token: 2, done: false }),
+            format!("reply9(NotKept) note keep(resolved client) {inject}")
+        );
+    }
+
+    #[test]
+    fn a_reason_goes_with_the_decline_or_ahead_of_the_next_turn() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.respond("g-0", r#"{"decision":"decline","reason":"no"}"#);
+        let told = play.at(1, Input::Committed { token: 2, done: true });
+        assert!(told.contains(r#"{"decision":"decline"}}+{"id":"codex-shim:c1","method":"turn/steer""#), "{told}");
+        assert_eq!(play.line(Side::Server, r#"{"id":"codex-shim:c1","error":{"code":-32600}}"#), "record");
+        let turn = r#"{"id":5,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
+        let told = play.line(Side::Client, turn);
+        assert!(told.starts_with("send(") && told.contains("thread/inject_items"), "{told}");
+        assert_eq!(play.line(Side::Client, turn), "record forward");
+    }
+
+    #[test]
+    fn what_waits_when_the_server_ends_is_told() {
+        let mut play = Play::start(RequestSettings { hold: true, ..RequestSettings::default() });
+        assert_eq!(play.line(Side::Server, ASK), "first1(opened g-0) record");
+        assert_eq!(play.0.requests_pending(), 1);
+        let told = play.at(1, Input::Closed { from: Side::Server });
+        assert!(told.starts_with("note keep(orphaned policy)"), "{told}");
+        assert_eq!(play.0.requests_pending(), 0);
+    }
 }

@@ -61,6 +61,15 @@ impl Outbox {
         }
     }
 
+    /// As [`Outbox::tell`], from the relay's own thread, which cannot wait for itself.
+    pub(super) fn tell_self(&self, input: Input<'static>) {
+        if self.letters.try_send(Letter::Input(input)).is_ok() {
+            self.wake();
+        } else {
+            tracing::warn!("the inbox is full: a request may be without a row");
+        }
+    }
+
     /// Asks the relay something, and wakes it; where it does not take any more, the reply is dropped.
     pub(super) fn ask(&self, question: Question, reply: Reply) {
         if self.letters.try_send(Letter::Asked { question, reply }).is_ok() {

@@ -88,7 +88,7 @@ impl Opening {
         let ledger = self.start_ledger(&session, &generation, published, notices);
         let socket_files = self.start_control(&session, &generation, ledger.clone(), published, notices);
         if ledger.is_some() {
-            self.outbox.tell(Input::SessionOpened { generation: generation.to_string() });
+            self.outbox.tell_self(Input::SessionOpened { generation: generation.to_string() });
         }
         let writer = match self.record {
             RecordKept::Yes => Some(Box::new(self.writer(&session, generation))),
