@@ -25,7 +25,9 @@
 //!    reads and writes of pipes and sockets never block; a direction whose reader is slow stops alone, as a pipe would.
 //!    Other threads tell it something through a bounded inbox, and wake its poll.
 //! 5. **The ledger is a truth of its own** ([`store::Ledger`]): what must outlive a crash and is no line, committed by one
-//!    thread with `synchronous=FULL`. The engine holds a copy of what it decides by, and is told of every change.
+//!    thread with `synchronous=FULL`. The engine holds a copy of what it decides by, and is told of every change. A request
+//!    for a human goes on once its row is committed, an answer once it is too: the one thing that a direction waits for, at
+//!    most 250 ms.
 //! 6. **Fail open, out loud.** A fault of ours (a folder that cannot be written, a full disk) is a state in which the
 //!    relay goes on; it is said once on stderr, and the journal marks the gap as soon as it can.
 //!
@@ -37,7 +39,7 @@
 //! | room | the rules that live there |
 //! |---|---|
 //! | [`wire`] (pure) | what a line is, how a message is read, when two ids are the same, which methods are secret |
-//! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends; `engine::context`: what the model is shown of a terminal, and what is taken out of every echo |
+//! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends; `engine::context`: what the model is shown of a terminal, and what is taken out of every echo; `engine::requests`: the state machine of approvals and questions |
 //! | [`journal`] | what a record looks like, segments, append and cut back, sync and bounds, following a live journal |
 //! | [`config`] | every setting, its sources and its default |
 //! | [`store`] | the folder of a session, its lock, its ledger, which session a start or a tool belongs to, the log |
