@@ -100,7 +100,7 @@ pub(super) fn question(row: &Value, now: SystemTime, to: Screen) -> String {
     for member in ["command", "cwd", "reason", "message"] {
         sight.some(member, &payload[member]);
     }
-    changes(&mut sight, &row["changes"]);
+    changes(&mut sight, if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] });
     payload["questions"].as_array().into_iter().flatten().for_each(|one| a_question(&mut sight, one));
     sight.some("schema", &payload["requestedSchema"]);
     match payload.as_object() {
