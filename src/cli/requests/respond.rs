@@ -61,7 +61,7 @@ fn asked(row: &Value, environment: &Environment) -> Result<Value, Stop> {
     screen::print(&sight::question(row, SystemTime::now(), screen));
     if row["status"] != "pending" {
         let id = text(row, "request_id");
-        return Err(Stop::Failed(format!("request {id} waits for no answer any more: {}", sight::winner(row))));
+        return Err(Stop::Failed(format!("request {id} waits for no answer any more; it was {}", sight::ending(row))));
     }
     terminal::ask(row).map_err(Stop::Failed)
 }
@@ -94,11 +94,11 @@ fn verdict(document: &Value, body: &Value) -> (String, bool) {
     let row = &document["request"];
     let id = text(row, "request_id");
     if document["idempotent"] == json!(false) {
-        return (format!("request {id} {}", sight::winner(row)), true);
+        return (format!("request {id} {}", sight::ending(row)), true);
     }
     let is_ours = body::is_stored(row, body);
     let so = if is_ours { "which is what you said" } else { "so your answer was not sent" };
-    (format!("request {id} was {} at {}, {so}", sight::winner(row), text(row, "resolved_at")), is_ours)
+    (format!("request {id} was {} at {}, {so}", sight::ending(row), text(row, "resolved_at")), is_ours)
 }
 
 #[cfg(test)]
@@ -109,7 +109,7 @@ mod tests {
     fn who_was_first() {
         let check = |idempotent: bool, code: Value, expect: &str, is_ours: bool| {
             let document = json!({ "idempotent": idempotent, "request": {
-                "request_id": "g-0", "request_method": "item/commandExecution/requestApproval", "request_payload": {},
+                "request_id": "g-0", "status": "resolved", "request_method": "item/commandExecution/requestApproval", "request_payload": {},
                 "resolved_payload": if code.is_null() { json!({ "decision": "accept" }) } else { Value::Null },
                 "resolution_source": "client", "resolved_by": "ide", "resolved_at": "T", "error_code": code,
             }});

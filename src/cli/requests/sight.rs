@@ -197,11 +197,12 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     sight.text
 }
 
-/// What was answered, in a line: who was first, and with what.
-pub(super) fn winner(row: &Value) -> String {
-    match text(row, "error_code") {
-        "withdrawn_by_server" => "withdrawn by the server before there was an answer".to_owned(),
-        _ => format!("answered by {}: {}", who(row), body::in_words(&row["resolved_payload"])),
+/// What ended it, in a line: who was first, and with what.
+pub(super) fn ending(row: &Value) -> String {
+    match (text(row, "status"), text(row, "error_code")) {
+        ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),
+        ("resolved", _) => format!("answered by {}: {}", who(row), body::in_words(&row["resolved_payload"])),
+        (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("nobody knows why")),
     }
 }
 
@@ -293,7 +294,7 @@ mod tests {
             "came later  U api (uid 0): {\"decision\":\"decline\"}",
         ];
         check(&outcome(&document, Screen::None), &expect);
-        assert_eq!(winner(&document["request"]), "answered by client (ide): accept");
+        assert_eq!(ending(&document["request"]), "answered by client (ide): accept");
         assert_eq!(next(&document["request"], Screen::None), "");
     }
 }
