@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use super::requests::args::{
+use super::requests::{
     InterruptArguments, RequestsArguments, RespondArguments, SendArguments, ShowRequestArguments, WaitArguments,
 };
 use crate::config::{SessionName, parse_bool, parse_duration};

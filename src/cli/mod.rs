@@ -59,14 +59,12 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Sessions(sessions) }) => sessions_tool::run(&sessions, &environment),
             Ok(Arguments { tool: Tool::Status(status) }) => status_tool::run(&status, &environment),
             Ok(Arguments { tool: Tool::Context(context) }) => context_tool::run(context, &environment),
-            Ok(Arguments { tool: Tool::Requests(list) }) => requests::list::run(&list, &environment),
-            Ok(Arguments { tool: Tool::Show(show) }) => requests::show::run(&show, &environment),
-            Ok(Arguments { tool: Tool::Respond(respond) }) => requests::respond::run(&respond, &environment),
-            Ok(Arguments { tool: Tool::Send(send) }) => requests::send::run_send(send, &environment),
-            Ok(Arguments { tool: Tool::Interrupt(interrupt) }) => {
-                requests::send::run_interrupt(interrupt, &environment)
-            }
-            Ok(Arguments { tool: Tool::Wait(wait) }) => requests::wait::run(&wait, &environment),
+            Ok(Arguments { tool: Tool::Requests(list) }) => requests::run_requests(&list, &environment),
+            Ok(Arguments { tool: Tool::Show(show) }) => requests::run_show(&show, &environment),
+            Ok(Arguments { tool: Tool::Respond(respond) }) => requests::run_respond(&respond, &environment),
+            Ok(Arguments { tool: Tool::Send(send) }) => requests::run_send(send, &environment),
+            Ok(Arguments { tool: Tool::Interrupt(interrupt) }) => requests::run_interrupt(interrupt, &environment),
+            Ok(Arguments { tool: Tool::Wait(wait) }) => requests::run_wait(&wait, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
             Ok(Arguments { tool: Tool::Demo }) => demo::run(&environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),

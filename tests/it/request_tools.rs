@@ -1,5 +1,6 @@
 //! The tools of the ledger through the real binary: what waits is listed, shown and answered from a second terminal.
 
+use std::io::Write as _;
 use std::process::{Child, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -223,6 +224,14 @@ fn something_can_be_said_and_stopped_from_the_side() {
     live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": "u2" } } }).to_string());
     assert_eq!(told(&finish(saying)), json!({ "turn_id": "u2", "thread_id": "t", "steered": false }));
     failed(&live.tool(&["send", " "]), 2, "empty");
+
+    let mut command = live.home.shim(&["send", "-"]);
+    let mut saying = command.current_dir(live.home.beside()).spawn().expect("the tool runs");
+    saying.stdin.take().expect("stdin is piped").write_all(b"two\nlines\n").expect("the tool reads");
+    let call = sent(&live);
+    assert_eq!(call["params"]["input"][0]["text"], "two\nlines");
+    live.say_unseen(&json!({ "id": call["id"], "error": { "code": -32600, "message": "not now" } }).to_string());
+    failed(&finish(saying), 1, "not now");
     live.end_quietly();
 }
 

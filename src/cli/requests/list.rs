@@ -11,7 +11,7 @@ use crate::config::Environment;
 use crate::store::WhichRequests;
 
 /// Lists requests.
-pub(in crate::cli) fn run(arguments: &RequestsArguments, environment: &Environment) -> i32 {
+pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> i32 {
     status(list(arguments, environment))
 }
 

@@ -2,16 +2,16 @@
 //!
 //! Where a relay runs it is asked, and it alone decides; where none does, what was can still be read from the ledger's file.
 
-pub(super) mod args;
+mod args;
 mod body;
-pub(super) mod list;
+mod list;
 mod name;
-pub(super) mod respond;
-pub(super) mod send;
-pub(super) mod show;
+mod respond;
+mod send;
+mod show;
 mod sight;
 mod terminal;
-pub(super) mod wait;
+mod wait;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -24,6 +24,15 @@ use crate::control::with_choices;
 use crate::engine::RequestKind;
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
 use name::NotNamed;
+
+pub(super) use args::{
+    InterruptArguments, RequestsArguments, RespondArguments, SendArguments, ShowRequestArguments, WaitArguments,
+};
+pub(super) use list::run_requests;
+pub(super) use respond::run_respond;
+pub(super) use send::{run_interrupt, run_send};
+pub(super) use show::run_show;
+pub(super) use wait::run_wait;
 
 /// Why one of these tools cannot do what it was asked for.
 #[derive(Debug)]

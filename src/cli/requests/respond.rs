@@ -16,7 +16,7 @@ use crate::store::Found;
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Answers a request.
-pub(in crate::cli) fn run(arguments: &RespondArguments, environment: &Environment) -> i32 {
+pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> i32 {
     status(respond(arguments, environment))
 }
 

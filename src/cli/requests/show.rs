@@ -8,7 +8,7 @@ use super::{Stop, named, print_json, readable, sight, status};
 use crate::config::Environment;
 
 /// Shows a request.
-pub(in crate::cli) fn run(arguments: &ShowRequestArguments, environment: &Environment) -> i32 {
+pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> i32 {
     status(show(arguments, environment))
 }
 

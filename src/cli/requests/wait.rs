@@ -21,7 +21,7 @@ const LOOK_WAIT: Duration = Duration::from_millis(200);
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Waits.
-pub(in crate::cli) fn run(arguments: &WaitArguments, environment: &Environment) -> i32 {
+pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environment) -> i32 {
     status(wait(arguments, environment))
 }
 
