@@ -77,17 +77,12 @@ Examples:
     /// Show the model what you did in a terminal, with your next message
     #[command(subcommand)]
     Context(ContextTool),
-    /// List what waits for an answer of yours
+    // What these are for stands with their arguments.
     Requests(RequestsArguments),
-    /// Show a request whole, and what became of it
     Show(ShowRequestArguments),
-    /// Answer a request
     Respond(RespondArguments),
-    /// Say something to the model
     Send(SendArguments),
-    /// Stop the turn that runs
     Interrupt(InterruptArguments),
-    /// Wait until something is to be answered, or nothing is to be done
     Wait(WaitArguments),
     /// Print every setting with its source
     #[command(after_long_help = "\
