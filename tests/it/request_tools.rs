@@ -258,6 +258,7 @@ fn one_can_wait_for_either() {
     sent(&live);
     assert_eq!(shown(&finish(waiting)), "idle\n");
     let waiting = begin(&live, &["wait", "--for", "pending"]);
-    live.end_quietly();
+    let home = live.end_quietly();
     failed(&finish(waiting), 4, "not running");
+    drop(home);
 }
