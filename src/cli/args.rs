@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+use super::requests::{
+    InterruptArguments, RequestsArguments, RespondArguments, SendArguments, ShowRequestArguments, WaitArguments,
+};
 use crate::config::{SessionName, parse_bool, parse_duration};
 use crate::replay::Pace;
 
@@ -34,6 +37,7 @@ Examples:
   CODEX_SHIM_OFF=1 codex-shim app-server     no relay at all: becomes codex at once
   codex-shim context push --cmd 'make' --output-file out.txt     the model will know of it
   codex-shim status                          is all well with the relay that runs here?
+  codex-shim requests                        what waits for an answer; `respond` gives it
 
 What was relayed is in $CODEX_SHIM_HOME (default: $XDG_STATE_HOME/codex-shim, else ~/.local/state/codex-shim),
 in sessions/<session>/journal, one line of JSON a record.";
@@ -73,6 +77,13 @@ Examples:
     /// Show the model what you did in a terminal, with your next message
     #[command(subcommand)]
     Context(ContextTool),
+    // What these are for stands with their arguments.
+    Requests(RequestsArguments),
+    Show(ShowRequestArguments),
+    Respond(RespondArguments),
+    Send(SendArguments),
+    Interrupt(InterruptArguments),
+    Wait(WaitArguments),
     /// Print every setting with its source
     #[command(after_long_help = "\
 Settings come from flags, then CODEX_SHIM_* variables, then config.toml in our home, then defaults.

@@ -10,6 +10,7 @@ mod context_tool;
 mod demo;
 mod dispatch;
 mod replay_tool;
+mod requests;
 mod screen;
 mod sessions_tool;
 mod status_tool;
@@ -33,6 +34,10 @@ const FAILED: i32 = 1;
 const USAGE: i32 = 2;
 /// Exit status where there is no such session, or it cannot be told which is meant.
 const NO_SUCH_SESSION: i32 = 3;
+/// The same of a request.
+const NO_SUCH_REQUEST: i32 = 3;
+/// Exit status where a relay is needed and none runs.
+const NOT_RUNNING: i32 = 4;
 /// Exit status of a shell for a command that cannot be run.
 const CANNOT_RUN: i32 = 126;
 /// Exit status of a shell for a command that is not there.
@@ -54,6 +59,12 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Sessions(sessions) }) => sessions_tool::run(&sessions, &environment),
             Ok(Arguments { tool: Tool::Status(status) }) => status_tool::run(&status, &environment),
             Ok(Arguments { tool: Tool::Context(context) }) => context_tool::run(context, &environment),
+            Ok(Arguments { tool: Tool::Requests(list) }) => requests::run_requests(&list, &environment),
+            Ok(Arguments { tool: Tool::Show(show) }) => requests::run_show(&show, &environment),
+            Ok(Arguments { tool: Tool::Respond(respond) }) => requests::run_respond(&respond, &environment),
+            Ok(Arguments { tool: Tool::Send(send) }) => requests::run_send(send, &environment),
+            Ok(Arguments { tool: Tool::Interrupt(interrupt) }) => requests::run_interrupt(interrupt, &environment),
+            Ok(Arguments { tool: Tool::Wait(wait) }) => requests::run_wait(&wait, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
             Ok(Arguments { tool: Tool::Demo }) => demo::run(&environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),

@@ -1,4 +1,5 @@
-//! Asks a relay through its control socket. For tools: each call blocks, at most for [`ANSWER_WAIT_MAX`].
+//! Asks a relay through its control socket. For tools: each call blocks, at most for [`ANSWER_WAIT_MAX`] or as long as it
+//! is told to.
 
 use std::fmt;
 use std::io;
@@ -71,7 +72,8 @@ enum Cause {
     /// The socket is another user's.
     Stranger(u32),
     Talk(Box<dyn std::error::Error + Send + Sync>),
-    TooSlow,
+    /// There was no answer in this time.
+    TooSlow(Duration),
 }
 
 impl fmt::Display for ClientError {
@@ -81,7 +83,7 @@ impl fmt::Display for ClientError {
             Cause::Connect(error) => write!(f, "connect to {socket}: {error}"),
             Cause::Stranger(uid) => write!(f, "connect to {socket}: it is served by another user (uid {uid})"),
             Cause::Talk(error) => write!(f, "ask at {socket}: {error}"),
-            Cause::TooSlow => write!(f, "ask at {socket}: no answer in {} s", ANSWER_WAIT_MAX.as_secs()),
+            Cause::TooSlow(wait_max) => write!(f, "ask at {socket}: no answer in {} s", wait_max.as_secs()),
         }
     }
 }
@@ -91,7 +93,7 @@ impl std::error::Error for ClientError {
         match &self.cause {
             Cause::Connect(error) => Some(error),
             Cause::Talk(error) => Some(&**error),
-            Cause::Stranger(_) | Cause::TooSlow => None,
+            Cause::Stranger(_) | Cause::TooSlow(_) => None,
         }
     }
 }
@@ -102,7 +104,7 @@ impl std::error::Error for ClientError {
 ///
 /// [`ClientError`] where there is no whole answer; an answer that refuses is one.
 pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::GET, path, Bytes::new())
+    ask_at(dir, Method::GET, path, Bytes::new(), ANSWER_WAIT_MAX)
 }
 
 /// `POST`s a JSON text likewise.
@@ -111,7 +113,16 @@ pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
 ///
 /// [`ClientError`], as of [`get`].
 pub fn post(dir: &Path, path: &str, json: String) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::POST, path, json.into())
+    ask_at(dir, Method::POST, path, json.into(), ANSWER_WAIT_MAX)
+}
+
+/// `POST`s what the relay itself may have to wait for, such as an answer of the server.
+///
+/// # Errors
+///
+/// [`ClientError`], as of [`get`].
+pub fn post_within(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
+    ask_at(dir, Method::POST, path, json.into(), wait_max)
 }
 
 /// `DELETE`s likewise.
@@ -120,19 +131,19 @@ pub fn post(dir: &Path, path: &str, json: String) -> Result<Answer, ClientError>
 ///
 /// [`ClientError`], as of [`get`].
 pub fn delete(dir: &Path, path: &str) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::DELETE, path, Bytes::new())
+    ask_at(dir, Method::DELETE, path, Bytes::new(), ANSWER_WAIT_MAX)
 }
 
-fn ask_at(dir: &Path, method: Method, path: &str, body: Bytes) -> Result<Answer, ClientError> {
+fn ask_at(dir: &Path, method: Method, path: &str, body: Bytes, wait_max: Duration) -> Result<Answer, ClientError> {
     let socket = socket::resolve(dir)
         .map_err(|error| ClientError { socket: dir.join(socket::SOCKET_FILE), cause: Cause::Connect(error) })?;
     let failed = |cause| ClientError { socket: socket.clone(), cause };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;
     runtime.block_on(async {
-        match timeout(ANSWER_WAIT_MAX, ask(&socket, method, path, body)).await {
+        match timeout(wait_max, ask(&socket, method, path, body)).await {
             Ok(answer) => answer.map_err(failed),
-            Err(_) => Err(failed(Cause::TooSlow)),
+            Err(_) => Err(failed(Cause::TooSlow(wait_max))),
         }
     })
 }

@@ -11,6 +11,7 @@ mod e2e;
 mod endings;
 mod faults;
 mod kills;
+mod request_tools;
 mod start;
 mod support;
 mod tapes;

@@ -1,0 +1,241 @@
+//! The answer to a request, in the form in which the control socket takes it.
+//!
+//! Pure. Whether an answer may be given is for the relay to say; here is only what the words mean for each kind.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::args::Word;
+use super::{kind_name, kind_of};
+use crate::engine::{GivenAnswer, RequestKind};
+
+/// The body that says `word` to a request.
+///
+/// # Errors
+///
+/// What would be an answer to it.
+pub(super) fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, String> {
+    let kind = kind_of(row);
+    let takes = |what: &str| Err(format!("this is a request of the kind `{}`: {what}", kind_name(kind)));
+    match kind {
+        RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
+            let mut body = json!({ "decision": decision(word) });
+            if let Some(reason) = reason {
+                body["reason"] = json!(reason);
+            }
+            Ok(body)
+        }
+        RequestKind::Permissions | RequestKind::Elicitation if reason.is_some() => {
+            takes("the server takes no reason for it; leave it out, and `codex-shim send` it")
+        }
+        RequestKind::Permissions => match word {
+            Word::Accept => Ok(json!({ "permissions": asked_for(row), "scope": "turn" })),
+            Word::AcceptForSession => Ok(json!({ "permissions": asked_for(row), "scope": "session" })),
+            Word::Decline => Ok(json!({ "permissions": {} })),
+            Word::Cancel => {
+                takes("it takes accept, accept-for-session or decline; `codex-shim interrupt` ends the turn")
+            }
+        },
+        RequestKind::Elicitation => match word {
+            Word::Accept => Ok(json!({ "action": "accept" })),
+            Word::Decline => Ok(json!({ "action": "decline" })),
+            Word::Cancel => Ok(json!({ "action": "cancel" })),
+            Word::AcceptForSession => takes("it takes accept, decline or cancel"),
+        },
+        RequestKind::UserInput => takes("it is answered with --answer ID=TEXT, for each question"),
+        RequestKind::Other => takes("it is answered with --json '{\"result\":…}'"),
+    }
+}
+
+fn decision(word: Word) -> &'static str {
+    match word {
+        Word::Accept => "accept",
+        Word::AcceptForSession => "acceptForSession",
+        Word::Decline => "decline",
+        Word::Cancel => "cancel",
+    }
+}
+
+/// The permissions that a request wants, without those that it leaves open.
+fn asked_for(row: &Value) -> Value {
+    let asked = row["request_payload"]["permissions"].as_object().into_iter().flatten();
+    Value::Object(
+        asked.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.clone(), value.clone())).collect(),
+    )
+}
+
+/// The body that answers questions, or fills in what an elicitation asks for. A question that is answered twice has both.
+///
+/// # Errors
+///
+/// What would be an answer to it.
+pub(super) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, String> {
+    let kind = kind_of(row);
+    match kind {
+        RequestKind::UserInput => {
+            let mut given: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+            for (id, answer) in answers {
+                given.entry(id).or_default().push(answer);
+            }
+            Ok(json!({ "answers": given }))
+        }
+        RequestKind::Elicitation => {
+            let properties = &row["request_payload"]["requestedSchema"]["properties"];
+            let mut content = Map::new();
+            for (name, answer) in answers {
+                content.insert(name.clone(), field(&properties[name], answer)?);
+            }
+            Ok(json!({ "action": "accept", "content": content }))
+        }
+        RequestKind::Command
+        | RequestKind::FileChange
+        | RequestKind::OldCommand
+        | RequestKind::OldPatch
+        | RequestKind::Permissions => Err(format!(
+            "this is a request of the kind `{}`: it takes accept, accept-for-session, decline or cancel",
+            kind_name(kind)
+        )),
+        RequestKind::Other => {
+            Err("this is a request that we do not know: answer with --json '{\"result\":…}'".to_owned())
+        }
+    }
+}
+
+/// A field of an elicitation, as its schema wants it.
+fn field(schema: &Value, answer: &str) -> Result<Value, String> {
+    let wanted = schema["type"].as_str().unwrap_or("string");
+    let read: Option<Value> = match wanted {
+        "boolean" => match answer {
+            "true" | "yes" | "y" => Some(json!(true)),
+            "false" | "no" | "n" => Some(json!(false)),
+            _ => None,
+        },
+        "number" | "integer" => serde_json::from_str(answer).ok().filter(Value::is_number),
+        "array" | "object" => serde_json::from_str(answer).ok(),
+        _ => Some(json!(answer)),
+    };
+    read.ok_or_else(|| format!("`{answer}` is no {wanted}, which is asked for"))
+}
+
+/// Whether the answer that is stored is what `body` would have come to. One that is kept nowhere counts as another.
+pub(super) fn is_stored(row: &Value, body: &Value) -> bool {
+    let Ok(given) = serde_json::from_value::<GivenAnswer>(body.clone()) else { return false };
+    let Ok(payload) = serde_json::from_str::<Box<RawValue>>(&row["request_payload"].to_string()) else { return false };
+    given
+        .check(kind_of(row), Some(&payload))
+        .is_ok_and(|checked| told(&checked.result) == told(&row["resolved_payload"]))
+}
+
+/// A result without what says nothing: clients leave out what is null, or the scope that is meant anyway.
+fn told(result: &Value) -> Value {
+    let Some(members) = result.as_object() else { return result.clone() };
+    let says = |(name, value): &(&String, &Value)| {
+        let is_usual_scope = *name == "scope" && *value == "turn";
+        !value.is_null() && !is_usual_scope
+    };
+    Value::Object(members.iter().filter(says).map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// An answer in a few words, as it is stored.
+pub(super) fn in_words(payload: &Value) -> String {
+    let first = ["decision", "action"].iter().find_map(|name| payload[*name].as_str());
+    match (first, payload) {
+        (Some(word), _) => word.to_owned(),
+        (None, Value::Null) => "no answer".to_owned(),
+        (None, _) => match (payload["permissions"].as_object(), payload["omitted"].as_str()) {
+            (Some(granted), _) if granted.is_empty() => "nothing granted".to_owned(),
+            (Some(_), _) => format!("granted for the {}", payload["scope"].as_str().unwrap_or("turn")),
+            (None, Some(_)) => "an answer that is kept nowhere".to_owned(),
+            (None, None) => payload.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(method: &str, payload: &Value) -> Value {
+        json!({ "request_method": method, "request_payload": payload })
+    }
+
+    const COMMAND: &str = "item/commandExecution/requestApproval";
+    const PERMISSIONS: &str = "item/permissions/requestApproval";
+    const QUESTIONS: &str = "item/tool/requestUserInput";
+    const ELICITATION: &str = "mcpServer/elicitation/request";
+
+    #[test]
+    fn a_word_means_what_the_kind_takes() {
+        let check = |method: &str, word: Word, expect: Option<Value>| {
+            let payload = json!({ "permissions": { "network": { "enabled": true }, "fileSystem": null } });
+            assert_eq!(of_word(&row(method, &payload), word, None).ok(), expect, "{method} {word:?}");
+        };
+        let network = json!({ "network": { "enabled": true } });
+        check(COMMAND, Word::Accept, Some(json!({ "decision": "accept" })));
+        check("applyPatchApproval", Word::AcceptForSession, Some(json!({ "decision": "acceptForSession" })));
+        check(COMMAND, Word::Cancel, Some(json!({ "decision": "cancel" })));
+        check(PERMISSIONS, Word::Accept, Some(json!({ "permissions": network, "scope": "turn" })));
+        check(PERMISSIONS, Word::AcceptForSession, Some(json!({ "permissions": network, "scope": "session" })));
+        check(PERMISSIONS, Word::Decline, Some(json!({ "permissions": {} })));
+        check(PERMISSIONS, Word::Cancel, None);
+        check(ELICITATION, Word::Decline, Some(json!({ "action": "decline" })));
+        check(ELICITATION, Word::AcceptForSession, None);
+        check(QUESTIONS, Word::Accept, None);
+        check("new/method", Word::Accept, None);
+    }
+
+    #[test]
+    fn reasons_go_where_they_are_taken() {
+        let with = |method: &str| of_word(&row(method, &json!({})), Word::Decline, Some("no"));
+        assert_eq!(with(COMMAND), Ok(json!({ "decision": "decline", "reason": "no" })));
+        assert!(with(PERMISSIONS).is_err() && with(ELICITATION).is_err());
+    }
+
+    #[test]
+    fn answers_are_to_questions_or_fields() {
+        let given = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(id, answer)| ((*id).to_owned(), (*answer).to_owned())).collect()
+        };
+        let questions = of_answers(&row(QUESTIONS, &json!({})), &given(&[("a", "x"), ("b", "y"), ("a", "z")]));
+        assert_eq!(questions, Ok(json!({ "answers": { "a": ["x", "z"], "b": ["y"] } })));
+        let schema = json!({ "requestedSchema": { "properties": { "n": { "type": "integer" }, "yes": { "type": "boolean" } } } });
+        let elicit = |pairs| of_answers(&row(ELICITATION, &schema), &given(pairs));
+        assert_eq!(
+            elicit(&[("n", "3"), ("yes", "no"), ("s", "3")]),
+            Ok(json!({ "action": "accept", "content": { "n": 3, "yes": false, "s": "3" } }))
+        );
+        assert!(elicit(&[("n", "three")]).is_err());
+        assert!(of_answers(&row(COMMAND, &json!({})), &given(&[("a", "x")])).is_err());
+    }
+
+    #[test]
+    fn the_same_answer_is_the_same() {
+        let check = |method: &str, stored: Value, body: Value, expect: bool| {
+            let mut row = row(method, &json!({ "questions": [{ "id": "a" }] }));
+            row["resolved_payload"] = stored.clone();
+            assert_eq!(is_stored(&row, &body), expect, "{stored} {body}");
+        };
+        check(COMMAND, json!({ "decision": "accept" }), json!({ "decision": "accept" }), true);
+        check(COMMAND, json!({ "decision": "decline" }), json!({ "decision": "accept" }), false);
+        check("applyPatchApproval", json!({ "decision": "denied" }), json!({ "decision": "decline" }), true);
+        check(PERMISSIONS, json!({ "permissions": {} }), json!({ "permissions": {} }), true);
+        check(ELICITATION, json!({ "action": "decline" }), json!({ "action": "decline" }), true);
+        check(QUESTIONS, json!({ "answers": { "a": { "answers": ["x"] } } }), json!({ "answers": { "a": "x" } }), true);
+        check(QUESTIONS, json!({ "omitted": "secret" }), json!({ "answers": { "a": "x" } }), false);
+        check(COMMAND, Value::Null, json!({ "decision": "accept" }), false);
+    }
+
+    #[test]
+    fn answers_in_words() {
+        let check = |payload: Value, expect: &str| assert_eq!(in_words(&payload), expect);
+        check(json!({ "decision": "accept" }), "accept");
+        check(json!({ "action": "cancel", "content": null }), "cancel");
+        check(json!({ "permissions": {} }), "nothing granted");
+        check(json!({ "permissions": { "network": {} }, "scope": "session" }), "granted for the session");
+        check(json!({ "omitted": "secret" }), "an answer that is kept nowhere");
+        check(json!({ "decision": { "x": 1 } }), "{\"decision\":{\"x\":1}}");
+        check(Value::Null, "no answer");
+    }
+}

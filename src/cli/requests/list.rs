@@ -1,0 +1,175 @@
+//! `codex-shim requests`: what waits for an answer, as a list of things to do.
+
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use super::super::screen::{self, Screen, Tone};
+use super::args::RequestsArguments;
+use super::{Stop, body, kind_name, kind_of, name, print_json, readable, rows, status, text};
+use crate::config::Environment;
+use crate::store::WhichRequests;
+
+/// Lists requests.
+pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> i32 {
+    status(list(arguments, environment))
+}
+
+fn list(arguments: &RequestsArguments, environment: &Environment) -> Result<i32, Stop> {
+    let session = readable(arguments.common.session.as_deref(), environment)?;
+    let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
+    let rows = rows(&session, which)?;
+    if arguments.common.as_json {
+        return Ok(print_json(&json!({ "requests": rows })));
+    }
+    let (now, screen) = (SystemTime::now(), Screen::of_stdout(environment));
+    Ok(screen::print(&match which {
+        WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() => {
+            format!("nothing waits for an answer in session {}\n", session.id)
+        }
+        WhichRequests::All if rows.is_empty() => format!("session {} has had no requests\n", session.id),
+        WhichRequests::Pending | WhichRequests::PendingAndOrphaned => to_do(&rows, now, screen),
+        WhichRequests::All => history(&rows, now, screen),
+    }))
+}
+
+/// How long ago a row was written.
+fn age(row: &Value, now: SystemTime) -> String {
+    match humantime::parse_rfc3339(text(row, "requested_at")) {
+        Ok(at) => screen::age(at, now),
+        Err(_) => "-".to_owned(),
+    }
+}
+
+/// What waits: age, name, kind, summary.
+fn to_do(rows: &[Value], now: SystemTime, to: Screen) -> String {
+    let cells = rows.iter().map(|row| {
+        let kind = kind_name(kind_of(row)).to_owned();
+        vec![
+            (Tone::Faint, age(row, now)),
+            (Tone::Warning, name::short(row, rows).to_owned()),
+            (Tone::Faint, kind),
+            (Tone::Strong, text(row, "summary").to_owned()),
+        ]
+    });
+    aligned(&cells.collect::<Vec<_>>(), to)
+}
+
+/// All there were: also what became of each, by whom and when.
+fn history(rows: &[Value], now: SystemTime, to: Screen) -> String {
+    let cells = rows.iter().map(|row| {
+        let (outcome, tone) = outcome(row);
+        vec![
+            (Tone::Faint, age(row, now)),
+            (Tone::Warning, name::short(row, rows).to_owned()),
+            (Tone::Faint, kind_name(kind_of(row)).to_owned()),
+            (tone, outcome),
+            (Tone::Faint, who(row)),
+            (Tone::Faint, row["resolved_at"].as_str().unwrap_or("-").to_owned()),
+            (Tone::Strong, text(row, "summary").to_owned()),
+        ]
+    });
+    aligned(&cells.collect::<Vec<_>>(), to)
+}
+
+/// The status of a row, with what it was answered.
+pub(super) fn outcome(row: &Value) -> (String, Tone) {
+    let code = text(row, "error_code");
+    match (text(row, "status"), code) {
+        ("pending", _) => ("pending".to_owned(), Tone::Warning),
+        ("resolved", "withdrawn_by_server") => ("resolved: withdrawn".to_owned(), Tone::Faint),
+        ("resolved", _) => {
+            let mut words = body::in_words(&row["resolved_payload"]);
+            // The whole answer is for `show`; here it would push everything else away.
+            if words.starts_with('{') {
+                words = "answered".to_owned();
+            }
+            (format!("resolved: {words}"), Tone::Good)
+        }
+        (status, "") => (status.to_owned(), Tone::Bad),
+        (status, code) => (format!("{status}: {code}"), Tone::Bad),
+    }
+}
+
+/// Who has ended a row.
+pub(super) fn who(row: &Value) -> String {
+    match (row["resolution_source"].as_str(), row["resolved_by"].as_str()) {
+        (Some(source), Some(by)) => format!("{source} ({by})"),
+        (Some(source), None) => source.to_owned(),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// Lines whose cells stand below one another; the last cell is as long as it is.
+fn aligned(lines: &[Vec<(Tone, String)>], to: Screen) -> String {
+    let plain: Vec<Vec<(Tone, String)>> =
+        lines.iter().map(|line| line.iter().map(|(tone, cell)| (*tone, screen::plain(cell))).collect()).collect();
+    let columns = plain.iter().map(Vec::len).max().unwrap_or_default();
+    let width =
+        |column: usize| plain.iter().filter_map(|line| line.get(column)).map(|(_, cell)| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
+    let mut text = String::new();
+    for line in &plain {
+        for (column, (tone, cell)) in line.iter().enumerate() {
+            let is_last = column + 1 == line.len();
+            let padded = if is_last { cell.clone() } else { format!("{cell:width$}", width = widths[column]) };
+            text.push_str(&to.paint(*tone, &padded));
+            text.push_str(if is_last { "\n" } else { "  " });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn rows() -> Vec<Value> {
+        let row = |id: &str, at: &str, method: &str, summary: &str| {
+            json!({
+                "request_id": format!("6b02d1a90c4e-{id}"), "process_generation": "6b02d1a90c4e", "status": "pending",
+                "requested_at": at, "request_method": method, "summary": summary,
+            })
+        };
+        let mut done = row("1", "2026-01-02T03:04:05.000Z", "item/fileChange/requestApproval", "change a");
+        for (name, value) in [
+            ("status", json!("resolved")),
+            ("resolved_payload", json!({ "decision": "decline" })),
+            ("resolution_source", json!("api")),
+            ("resolved_by", json!("uid 0")),
+            ("resolved_at", json!("2026-01-02T03:04:06.000Z")),
+        ] {
+            done[name] = value;
+        }
+        vec![row("0", "2026-01-02T03:03:05.000Z", "item/commandExecution/requestApproval", "run x\u{1b}[31m"), done]
+    }
+
+    fn now() -> SystemTime {
+        humantime::parse_rfc3339("2026-01-02T03:04:07Z").expect("a time") + Duration::ZERO
+    }
+
+    #[test]
+    fn a_list_of_things_to_do() {
+        let expect = "1m 2s  0  command      run x\u{fffd}[31m\n2s     1  file change  change a\n";
+        assert_eq!(to_do(&rows(), now(), Screen::None), expect);
+    }
+
+    #[test]
+    fn what_became_of_all() {
+        let expect = "\
+1m 2s  0  command      pending            -            -                         run x\u{fffd}[31m
+2s     1  file change  resolved: decline  api (uid 0)  2026-01-02T03:04:06.000Z  change a
+";
+        assert_eq!(history(&rows(), now(), Screen::None), expect);
+    }
+
+    #[test]
+    fn outcomes() {
+        let check = |row: Value, expect: &str| assert_eq!(outcome(&row).0, expect);
+        check(json!({ "status": "orphaned", "error_code": "server_exited" }), "orphaned: server_exited");
+        check(json!({ "status": "resolved", "error_code": "withdrawn_by_server" }), "resolved: withdrawn");
+        check(json!({ "status": "resolved", "resolved_payload": { "answers": {} } }), "resolved: answered");
+    }
+}

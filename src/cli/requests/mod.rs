@@ -1,0 +1,215 @@
+//! The tools of the ledger: what waits for an answer, giving one, and speaking to the model from the side.
+//!
+//! Where a relay runs it is asked, and it alone decides; where none does, what was can still be read from the ledger's file.
+
+mod args;
+mod body;
+mod list;
+mod name;
+mod respond;
+mod send;
+mod show;
+mod sight;
+mod terminal;
+mod wait;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::chosen::{self, NotChosen};
+use super::{FAILED, NO_SUCH_REQUEST, NOT_RUNNING, USAGE, say, screen};
+use crate::config::Environment;
+use crate::control::client::{self, Answer, ClientError};
+use crate::control::with_choices;
+use crate::engine::RequestKind;
+use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
+use name::NotNamed;
+
+pub(super) use args::{
+    InterruptArguments, RequestsArguments, RespondArguments, SendArguments, ShowRequestArguments, WaitArguments,
+};
+pub(super) use list::run_requests;
+pub(super) use respond::run_respond;
+pub(super) use send::{run_interrupt, run_send};
+pub(super) use show::run_show;
+pub(super) use wait::run_wait;
+
+/// Why one of these tools cannot do what it was asked for.
+#[derive(Debug)]
+enum Stop {
+    NotChosen(NotChosen),
+    /// No relay runs in the session of this id.
+    NotRunning(String),
+    NotNamed(NotNamed),
+    /// The arguments do not fit the request.
+    Usage(String),
+    Failed(String),
+}
+
+impl Stop {
+    /// Tells the user, and gives the status to exit with.
+    fn told(&self) -> i32 {
+        match self {
+            Stop::NotChosen(error) => error.told(),
+            Stop::NotRunning(id) => {
+                say(&format!(
+                    "session {id} is not running; start a client that goes through codex-shim, and try again"
+                ));
+                NOT_RUNNING
+            }
+            Stop::NotNamed(error) => {
+                say(&screen::plain(&error.to_string()));
+                NO_SUCH_REQUEST
+            }
+            Stop::Usage(why) => {
+                say(&screen::plain(why));
+                USAGE
+            }
+            Stop::Failed(why) => {
+                say(&screen::plain(why));
+                FAILED
+            }
+        }
+    }
+}
+
+/// What a tool has come to, as the status to exit with.
+fn status(done: Result<i32, Stop>) -> i32 {
+    done.unwrap_or_else(|stop| stop.told())
+}
+
+/// The session that a tool reads, live or not.
+fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
+    chosen::one(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
+}
+
+/// The session whose relay a tool needs.
+fn running(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
+    let session = chosen::one(flag, Otherwise::None, environment).map_err(Stop::NotChosen)?;
+    if session.live { Ok(session) } else { Err(Stop::NotRunning(session.id)) }
+}
+
+/// The answer of a relay that is needed.
+fn needed(session: &Found, asked: Result<Answer, ClientError>) -> Result<Answer, Stop> {
+    answered(session, asked)?.ok_or_else(|| Stop::NotRunning(session.id.clone()))
+}
+
+/// The answer of a relay; `None` where it has ended since it was found.
+fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, Stop> {
+    match asked {
+        Ok(answer) => Ok(Some(answer)),
+        Err(_) if !session.is_still_live() => Ok(None),
+        Err(error) => Err(Stop::Failed(format!(
+            "session {} runs, but does not answer: {error}; `codex-shim status` may tell why",
+            session.id
+        ))),
+    }
+}
+
+/// What a relay said against something.
+struct Refused {
+    code: String,
+    message: String,
+    /// All of it.
+    detail: Value,
+}
+
+impl Refused {
+    fn of(answer: &Answer) -> Refused {
+        let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let detail = document["detail"].clone();
+        let code = detail["error_code"].as_str().unwrap_or_default().to_owned();
+        let message = match detail["message"].as_str() {
+            Some(message) => message.to_owned(),
+            None => format!("it answered {}: {}", answer.status, String::from_utf8_lossy(&answer.body).trim_end()),
+        };
+        Refused { code, message, detail }
+    }
+}
+
+/// What a relay says of the requests that there are.
+#[derive(Deserialize)]
+struct RowsDocument {
+    requests: Vec<Value>,
+}
+
+/// Rows of requests, oldest first.
+fn rows(session: &Found, which: WhichRequests) -> Result<Vec<Value>, Stop> {
+    let path = match which {
+        WhichRequests::Pending => "/sessions/self/codex-pending-requests",
+        WhichRequests::PendingAndOrphaned => "/sessions/self/codex-pending-requests?include_orphaned=true",
+        WhichRequests::All => "/sessions/self/codex-pending-requests?all=true",
+    };
+    if session.live
+        && let Some(answer) = answered(session, client::get(&session.dir, path))?
+    {
+        return answer.document().map(|RowsDocument { requests }| requests).map_err(Stop::Failed);
+    }
+    let Some(mut ledger) = ledger(session)? else { return Ok(Vec::new()) };
+    let rows = ledger.requests(which).map_err(|error| Stop::Failed(error.to_string()))?;
+    Ok(rows.into_iter().map(with_choices).collect())
+}
+
+/// The ledger's file, where there is one.
+fn ledger(session: &Found) -> Result<Option<OfflineLedger>, Stop> {
+    if !session.dir.join(LEDGER_FILE).exists() {
+        return Ok(None);
+    }
+    OfflineLedger::open(&session.dir).map(Some).map_err(|error| Stop::Failed(error.to_string()))
+}
+
+/// The document of the request that is meant.
+fn named(session: &Found, name: &str) -> Result<Value, Stop> {
+    // A whole id is asked for at once: it may be older than what a list has.
+    if name::looks_whole(name)
+        && let Some(document) = one(session, name)?
+    {
+        return Ok(document);
+    }
+    let request_id = name::find(name, &rows(session, WhichRequests::All)?).map_err(Stop::NotNamed)?;
+    let unknown = NotNamed::Unknown { name: request_id.clone(), there_are: Vec::new() };
+    one(session, &request_id)?.ok_or(Stop::NotNamed(unknown))
+}
+
+/// The document of one request; `None` where there is none of that id.
+fn one(session: &Found, request_id: &str) -> Result<Option<Value>, Stop> {
+    if session.live {
+        let path = format!("/sessions/self/codex-requests/{request_id}");
+        if let Some(answer) = answered(session, client::get(&session.dir, &path))? {
+            return match answer.status.as_u16() {
+                404 => Ok(None),
+                _ => answer.document().map(Some).map_err(Stop::Failed),
+            };
+        }
+    }
+    let Some(mut ledger) = ledger(session)? else { return Ok(None) };
+    let kept = ledger.request(request_id).map_err(|error| Stop::Failed(error.to_string()))?;
+    Ok(kept.map(|kept| json!({ "request": with_choices(kept.row), "answers": kept.answers })))
+}
+
+/// What the answer to a row looks like.
+fn kind_of(row: &Value) -> RequestKind {
+    row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other)
+}
+
+/// A kind of request in words.
+fn kind_name(kind: RequestKind) -> &'static str {
+    match kind {
+        RequestKind::Command | RequestKind::OldCommand => "command",
+        RequestKind::FileChange | RequestKind::OldPatch => "file change",
+        RequestKind::Permissions => "permissions",
+        RequestKind::UserInput => "question",
+        RequestKind::Elicitation => "elicitation",
+        RequestKind::Other => "other",
+    }
+}
+
+/// The text of a member, nothing where it is none.
+fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+    value[member].as_str().unwrap_or_default()
+}
+
+fn print_json(document: &impl Serialize) -> i32 {
+    let text = serde_json::to_string(document).expect("BUG: plain data is JSON");
+    screen::print(&format!("{text}\n"))
+}

@@ -1,0 +1,182 @@
+//! Which request is meant.
+//!
+//! Pure. Nothing is guessed: a request that nobody has looked at is never taken for the one that was named, so an answered
+//! one still counts where a beginning has to be unique.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// The newest that waits.
+const LATEST: &str = "latest";
+
+/// Ids that are told where none or several match.
+const TOLD_MAX: usize = 8;
+
+/// Why no request is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NotNamed {
+    /// `latest`, and nothing waits.
+    NothingWaits,
+    /// None matches; there are these, the ones that wait first.
+    Unknown { name: String, there_are: Vec<String> },
+    /// These match.
+    Ambiguous { name: String, matching: Vec<String> },
+}
+
+impl fmt::Display for NotNamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotNamed::NothingWaits => {
+                write!(f, "nothing waits, so there is no latest; `codex-shim requests --all` lists what was answered")
+            }
+            NotNamed::Unknown { name, there_are } if there_are.is_empty() => {
+                write!(f, "there is no request `{name}`: this session has had none")
+            }
+            NotNamed::Unknown { name, there_are } => {
+                write!(f, "there is no request `{name}`; there is {}", listed(there_are))
+            }
+            NotNamed::Ambiguous { name, matching } => {
+                write!(f, "`{name}` could be {}; say more of it", listed(matching))
+            }
+        }
+    }
+}
+
+fn listed(ids: &[String]) -> String {
+    let told = ids.iter().take(TOLD_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match ids.len().saturating_sub(TOLD_MAX) {
+        0 => told,
+        more => format!("{told} and {more} more"),
+    }
+}
+
+/// The id of the request that is meant by `name` among all rows, oldest first.
+pub(super) fn find(name: &str, rows: &[Value]) -> Result<String, NotNamed> {
+    if name == LATEST {
+        let latest = rows.iter().rev().find(|row| waits(row)).ok_or(NotNamed::NothingWaits)?;
+        return Ok(id_of(latest).to_owned());
+    }
+    if let Some(row) = rows.iter().find(|row| id_of(row) == name) {
+        return Ok(id_of(row).to_owned());
+    }
+    // What stands behind the generation names one of the last run first: ids begin anew with each server.
+    let in_last_run = rows.iter().find(|row| is_of_last_run(row, rows) && behind_generation(row) == name);
+    if let Some(row) = in_last_run {
+        return Ok(id_of(row).to_owned());
+    }
+    let ids = |rows: Vec<&Value>| rows.into_iter().map(|row| id_of(row).to_owned()).collect::<Vec<_>>();
+    let behind = ids(rows.iter().filter(|row| behind_generation(row) == name).collect());
+    let begin = ids(rows.iter().filter(|row| !name.is_empty() && id_of(row).starts_with(name)).collect());
+    let matching = if behind.is_empty() { begin } else { behind };
+    match &matching[..] {
+        [one] => Ok(one.clone()),
+        [] => {
+            let (waiting, rest): (Vec<&Value>, Vec<&Value>) = rows.iter().rev().partition(|row| waits(row));
+            let there_are = [ids(waiting), ids(rest)].concat();
+            Err(NotNamed::Unknown { name: name.to_owned(), there_are })
+        }
+        _ => Err(NotNamed::Ambiguous { name: name.to_owned(), matching }),
+    }
+}
+
+/// What a row is called in a list: enough of its id for [`find`] to find it.
+pub(super) fn short<'a>(row: &'a Value, rows: &[Value]) -> &'a str {
+    if is_of_last_run(row, rows) { behind_generation(row) } else { id_of(row) }
+}
+
+/// Whether an id is whole, so that it can be asked for without looking at any other.
+pub(super) fn looks_whole(name: &str) -> bool {
+    const GENERATION_CHARS: usize = 12;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    name.bytes().all(is_plain) && name.find('-') == Some(GENERATION_CHARS)
+}
+
+/// The id of a row.
+pub(super) fn id_of(row: &Value) -> &str {
+    row["request_id"].as_str().unwrap_or_default()
+}
+
+fn behind_generation(row: &Value) -> &str {
+    let generation = row["process_generation"].as_str().unwrap_or_default();
+    id_of(row).strip_prefix(generation).and_then(|rest| rest.strip_prefix('-')).unwrap_or(id_of(row))
+}
+
+fn is_of_last_run(row: &Value, rows: &[Value]) -> bool {
+    rows.last().is_some_and(|last| last["process_generation"] == row["process_generation"])
+}
+
+fn waits(row: &Value) -> bool {
+    row["status"] == "pending"
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rows() -> Vec<Value> {
+        let row = |generation: &str, id: &str, status: &str| json!({"request_id": format!("{generation}-{id}"), "process_generation": generation, "status": status});
+        vec![
+            row("1a00aaaaaaaa", "0", "orphaned"),
+            row("1a00aaaaaaaa", "7", "resolved"),
+            row("bb00bbbbbbbb", "7", "resolved"),
+            row("c000cccccccc", "0", "pending"),
+            row("c000cccccccc", "1", "pending"),
+            row("c000cccccccc", "s.x", "resolved"),
+        ]
+    }
+
+    #[test]
+    fn a_request_goes_by_several_names() {
+        let check = |name: &str, expect: &str| assert_eq!(find(name, &rows()).as_deref(), Ok(expect), "{name}");
+        check("latest", "c000cccccccc-1");
+        check("c000cccccccc-0", "c000cccccccc-0");
+        check("0", "c000cccccccc-0");
+        check("1", "c000cccccccc-1");
+        check("s.x", "c000cccccccc-s.x");
+        check("bb", "bb00bbbbbbbb-7");
+        check("1a00aaaaaaaa-7", "1a00aaaaaaaa-7");
+        check("c000cccccccc-s", "c000cccccccc-s.x");
+    }
+
+    #[test]
+    fn what_could_be_several_is_none() {
+        let check = |name: &str, expect: &[&str]| match find(name, &rows()) {
+            Err(NotNamed::Ambiguous { matching, .. }) => assert_eq!(matching, expect, "{name}"),
+            other => panic!("{name}: {other:?}"),
+        };
+        check("7", &["1a00aaaaaaaa-7", "bb00bbbbbbbb-7"]);
+        check("1a", &["1a00aaaaaaaa-0", "1a00aaaaaaaa-7"]);
+        check("c", &["c000cccccccc-0", "c000cccccccc-1", "c000cccccccc-s.x"]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_with_what_is() {
+        let told = |name: &str, rows: &[Value]| find(name, rows).expect_err("there is none").to_string();
+        assert_eq!(
+            told("9", &rows()),
+            "there is no request `9`; there is c000cccccccc-1, c000cccccccc-0, c000cccccccc-s.x, bb00bbbbbbbb-7, \
+             1a00aaaaaaaa-7, 1a00aaaaaaaa-0"
+        );
+        assert!(told("", &rows()).contains("no request ``"));
+        assert!(told("x", &[]).contains("has had none"));
+        assert!(told("latest", &rows()[..3]).contains("nothing waits"));
+    }
+
+    #[test]
+    fn short_names_lead_back() {
+        let rows = rows();
+        for row in &rows {
+            assert_eq!(find(short(row, &rows), &rows).as_deref(), Ok(id_of(row)));
+        }
+        assert_eq!(short(&rows[3], &rows), "0");
+    }
+
+    #[test]
+    fn whole_ids() {
+        assert!(looks_whole("c000cccccccc-0") && looks_whole("c000cccccccc-s.a_b-c"));
+        assert!(!looks_whole("0") && !looks_whole("c000cccccccc-/") && !looks_whole("-7"));
+    }
+}

@@ -1,0 +1,128 @@
+//! `codex-shim respond`: an answer from the side, and who was first.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::super::{FAILED, screen};
+use super::args::RespondArguments;
+use super::name::NotNamed;
+use super::{Refused, Stop, body, named, needed, print_json, running, sight, status, terminal, text};
+use crate::config::Environment;
+use crate::control::client;
+use crate::store::Found;
+
+/// How long the relay may take: it gives itself 10 s to decide and to keep it.
+const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
+
+/// Answers a request.
+pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> i32 {
+    status(respond(arguments, environment))
+}
+
+fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i32, Stop> {
+    let raw = raw(arguments)?;
+    let session = running(arguments.session.as_deref(), environment)?;
+    let row = named(&session, &arguments.request)?["request"].take();
+    let body = match (raw, arguments.word, &arguments.answers[..]) {
+        (Some(body), _, _) => body,
+        (None, Some(word), _) => body::of_word(&row, word, arguments.reason.as_deref()).map_err(Stop::Usage)?,
+        (None, None, [_, ..]) => body::of_answers(&row, &arguments.answers).map_err(Stop::Usage)?,
+        (None, None, []) => asked(&row, environment)?,
+    };
+    answer(&session, &row, &body, arguments.json.is_some())
+}
+
+/// The body that was given as it is.
+fn raw(arguments: &RespondArguments) -> Result<Option<Value>, Stop> {
+    let Some(text) = arguments.json.as_ref().and_then(Option::as_deref) else { return Ok(None) };
+    if arguments.word.is_some() || !arguments.answers.is_empty() {
+        return Err(Stop::Usage("--json JSON is a whole answer; nothing else goes with it".to_owned()));
+    }
+    match serde_json::from_str::<Value>(text) {
+        Ok(body @ Value::Object(_)) => Ok(Some(body)),
+        Ok(_) | Err(_) => {
+            Err(Stop::Usage("what follows --json is an object such as '{\"decision\":\"accept\"}'".to_owned()))
+        }
+    }
+}
+
+/// What the user answers at the terminal, with all of the request before their eyes.
+fn asked(row: &Value, environment: &Environment) -> Result<Value, Stop> {
+    if !terminal::is_there() {
+        let how = sight::next(row, screen::Screen::None);
+        let how = how.trim_start_matches("respond").split('\n').next().unwrap_or_default().trim();
+        return Err(Stop::Usage(match how {
+            "" => format!("no answer was given, and request {} waits for none", text(row, "request_id")),
+            how => format!("no answer was given, and there is no terminal to ask at: {how}"),
+        }));
+    }
+    let screen = screen::Screen::of_stdout(environment);
+    screen::print(&sight::question(row, SystemTime::now(), screen));
+    if row["status"] != "pending" {
+        let id = text(row, "request_id");
+        return Err(Stop::Failed(format!("request {id} waits for no answer any more; it was {}", sight::ending(row))));
+    }
+    terminal::ask(row).map_err(Stop::Failed)
+}
+
+/// Gives the answer, and tells who was first.
+fn answer(session: &Found, row: &Value, body: &Value, as_json: bool) -> Result<i32, Stop> {
+    let id = text(row, "request_id");
+    let path = format!("/sessions/self/codex-requests/{id}/respond");
+    let asked = client::post_within(&session.dir, &path, body.to_string(), DECISION_WAIT_MAX);
+    let answer = needed(session, asked)?;
+    if !answer.status.is_success() {
+        let refused = Refused::of(&answer);
+        return Err(match refused.code.as_str() {
+            "request_not_found" => Stop::NotNamed(NotNamed::Unknown { name: id.to_owned(), there_are: Vec::new() }),
+            "invalid_response" => Stop::Failed(format!("{}; valid is {}", refused.message, refused.detail["valid"])),
+            "request_unavailable" => {
+                Stop::Failed(format!("{}, so nothing was sent; `codex-shim show {id}` tells more", refused.message))
+            }
+            _ => Stop::Failed(refused.message),
+        });
+    }
+    let document: Value = answer.document().map_err(Stop::Failed)?;
+    let (line, is_ours) = verdict(&document, body);
+    let printed = if as_json { print_json(&document) } else { screen::print(&format!("{}\n", screen::plain(&line))) };
+    Ok(if is_ours { printed } else { FAILED })
+}
+
+/// Who was first, and whether what holds is what was said.
+fn verdict(document: &Value, body: &Value) -> (String, bool) {
+    let row = &document["request"];
+    let id = text(row, "request_id");
+    if document["idempotent"] == json!(false) {
+        return (format!("request {id} {}", sight::ending(row)), true);
+    }
+    let is_ours = body::is_stored(row, body);
+    let so = if is_ours { "which is what you said" } else { "so your answer was not sent" };
+    (format!("request {id} was {} at {}, {so}", sight::ending(row), text(row, "resolved_at")), is_ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_first() {
+        let check = |idempotent: bool, code: Value, expect: &str, is_ours: bool| {
+            let document = json!({ "idempotent": idempotent, "request": {
+                "request_id": "g-0", "status": "resolved", "request_method": "item/commandExecution/requestApproval", "request_payload": {},
+                "resolved_payload": if code.is_null() { json!({ "decision": "accept" }) } else { Value::Null },
+                "resolution_source": "client", "resolved_by": "ide", "resolved_at": "T", "error_code": code,
+            }});
+            let said = json!({ "decision": if is_ours { "accept" } else { "decline" } });
+            assert_eq!(verdict(&document, &said), (expect.to_owned(), is_ours));
+        };
+        check(false, Value::Null, "request g-0 answered by client (ide): accept", true);
+        let first = "request g-0 was answered by client (ide): accept at T, which is what you said";
+        check(true, Value::Null, first, true);
+        let other = "request g-0 was answered by client (ide): accept at T, so your answer was not sent";
+        check(true, Value::Null, other, false);
+        let gone =
+            "request g-0 was withdrawn by the server before there was an answer at T, so your answer was not sent";
+        check(true, json!("withdrawn_by_server"), gone, false);
+    }
+}

@@ -1,0 +1,124 @@
+//! `codex-shim send` and `codex-shim interrupt`: speaking to the model, and stopping it, beside the client.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::screen;
+use super::args::{InterruptArguments, SendArguments};
+use super::{Refused, Stop, needed, print_json, running, status, text};
+use crate::config::Environment;
+use crate::control::client;
+
+/// How long the relay may take: it gives the server 30 s.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
+
+/// Says something to the model.
+pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environment) -> i32 {
+    status(send(arguments, environment))
+}
+
+fn send(arguments: SendArguments, environment: &Environment) -> Result<i32, Stop> {
+    let session = running(arguments.common.session.as_deref(), environment)?;
+    let says = match arguments.text.as_str() {
+        "-" => from_stdin()?,
+        _ => arguments.text,
+    };
+    if says.trim().is_empty() {
+        return Err(Stop::Usage("there is nothing to say: the text is empty".to_owned()));
+    }
+    let body = with_thread(json!({ "text": says }), arguments.thread);
+    let asked = client::post_within(&session.dir, "/sessions/self/input", body, TURN_WAIT_MAX);
+    let answer = needed(&session, asked)?;
+    if !answer.status.is_success() {
+        return Err(Stop::Failed(refusal(&Refused::of(&answer), "send it again")));
+    }
+    let turn: Value = answer.document().map_err(Stop::Failed)?;
+    if arguments.common.as_json {
+        return Ok(print_json(&turn));
+    }
+    let (turn_id, thread_id) = (screen::plain(text(&turn, "turn_id")), screen::plain(text(&turn, "thread_id")));
+    Ok(screen::print(&match turn["steered"] == true {
+        true => format!("said in turn {turn_id}, which runs in thread {thread_id}\n"),
+        false => format!("turn {turn_id} has begun in thread {thread_id}\n"),
+    }))
+}
+
+/// All of stdin, without the line end that a shell or an editor puts last.
+fn from_stdin() -> Result<String, Stop> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().read_to_end(&mut bytes);
+    read.map_err(|error| Stop::Failed(format!("read stdin: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| Stop::Failed("what is on stdin is no UTF-8".to_owned()))?;
+    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+}
+
+fn with_thread(mut body: Value, thread: Option<String>) -> String {
+    if let Some(thread) = thread {
+        body["thread_id"] = json!(thread);
+    }
+    body.to_string()
+}
+
+/// What is said against a call, and what to do next.
+fn refusal(refused: &Refused, again: &str) -> String {
+    let Refused { code, message, detail } = refused;
+    match code.as_str() {
+        "pending_structured_request" => {
+            let pending = &detail["pending_request"];
+            let id = text(pending, "request_id");
+            format!(
+                "request {id} waits in this thread since {}; `codex-shim show {id}` shows it, `codex-shim respond {id}` \
+                 answers it, then {again}",
+                text(pending, "requested_at")
+            )
+        }
+        "thread_not_found" => format!("{message}; say which with --thread, once the client has opened one"),
+        "no_active_turn" => format!("{message}, so there is nothing to stop"),
+        _ => message.clone(),
+    }
+}
+
+/// Stops the turn that runs.
+pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: &Environment) -> i32 {
+    status(interrupt(arguments, environment))
+}
+
+fn interrupt(arguments: InterruptArguments, environment: &Environment) -> Result<i32, Stop> {
+    let session = running(arguments.common.session.as_deref(), environment)?;
+    let body = with_thread(json!({}), arguments.thread);
+    let asked = client::post_within(&session.dir, "/sessions/self/interrupt", body, TURN_WAIT_MAX);
+    let answer = needed(&session, asked)?;
+    if !answer.status.is_success() {
+        return Err(Stop::Failed(refusal(&Refused::of(&answer), "try again")));
+    }
+    if arguments.common.as_json {
+        let document: Value = answer.document().map_err(Stop::Failed)?;
+        return Ok(print_json(&document));
+    }
+    Ok(screen::print("interrupted\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        let refused = |code: &str, detail: Value| {
+            refusal(&Refused { code: code.to_owned(), message: "m".to_owned(), detail }, "send it again")
+        };
+        let pending = json!({ "pending_request": { "request_id": "g-0", "requested_at": "2026" } });
+        let told = refused("pending_structured_request", pending);
+        assert!(told.starts_with("request g-0 waits") && told.contains("codex-shim respond g-0"), "{told}");
+        assert!(refused("thread_not_found", Value::Null).contains("--thread"));
+        assert_eq!(refused("timeout", Value::Null), "m");
+    }
+
+    #[test]
+    fn a_thread_is_named_where_there_is_one() {
+        assert_eq!(with_thread(json!({}), None), "{}");
+        assert_eq!(with_thread(json!({}), Some("t".to_owned())), r#"{"thread_id":"t"}"#);
+    }
+}

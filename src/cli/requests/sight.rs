@@ -1,0 +1,300 @@
+//! A request as a person sees it: all that there is to decide on, and what became of it.
+//!
+//! Pure. Whatever is not known here by name is shown as JSON: nobody is asked to approve what cannot be seen.
+
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::super::screen::{self, Screen, Tone};
+use super::list::{outcome as outcome_of, who};
+use super::{body, kind_name, kind_of, text};
+use crate::engine::RequestKind;
+
+/// Columns that a label takes.
+const LABEL_COLUMNS: usize = 11;
+
+/// What a blank is put in place of in a text of others: a tab would be shown as a sign.
+const TAB: &str = "    ";
+
+/// Members of a payload that are shown under labels of their own, or say nothing to a person.
+const KNOWN: [&str; 14] = [
+    "threadId",
+    "turnId",
+    "itemId",
+    "conversationId",
+    "callId",
+    "startedAtMs",
+    "availableDecisions",
+    "command",
+    "cwd",
+    "reason",
+    "questions",
+    "requestedSchema",
+    "message",
+    "fileChanges",
+];
+
+/// Rows of a label and a text.
+struct Sight {
+    text: String,
+    to: Screen,
+}
+
+impl Sight {
+    fn new(to: Screen) -> Sight {
+        Sight { text: String::new(), to }
+    }
+
+    /// A label and a text of others, whose lines stand below one another.
+    fn row(&mut self, label: &str, value: &str) {
+        self.toned(label, value, |_| None);
+    }
+
+    fn toned(&mut self, label: &str, value: &str, tone: impl Fn(&str) -> Option<Tone>) {
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        for (number, line) in value.split('\n').enumerate() {
+            let label = screen::plain(if number == 0 { label } else { "" });
+            let label = self.to.paint(Tone::Faint, &format!("{label:LABEL_COLUMNS$}"));
+            let shown = screen::plain(&line.trim_end_matches('\r').replace('\t', TAB));
+            let shown = tone(line).map_or(shown.clone(), |tone| self.to.paint(tone, &shown));
+            self.text.push_str(&format!("{label} {shown}\n"));
+        }
+    }
+
+    /// The same, where there is something to show.
+    fn some(&mut self, label: &str, value: &Value) {
+        match value {
+            Value::Null => {}
+            Value::String(text) => self.row(label, text),
+            Value::Array(words) if words.iter().all(Value::is_string) => {
+                let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+                self.row(label, &words.join(" "));
+            }
+            Value::Bool(_) | Value::Number(_) => self.row(label, &value.to_string()),
+            Value::Array(_) | Value::Object(_) => self.row(label, &pretty(value)),
+        }
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).expect("BUG: JSON can be written")
+}
+
+/// What is asked.
+pub(super) fn question(row: &Value, now: SystemTime, to: Screen) -> String {
+    let mut sight = Sight::new(to);
+    let kind = kind_of(row);
+    let payload = &row["request_payload"];
+    let age = humantime::parse_rfc3339(text(row, "requested_at")).map(|at| format!(" ({} ago)", screen::age(at, now)));
+    sight.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(kind)));
+    if kind == RequestKind::Other {
+        sight.some("method", &row["request_method"]);
+    }
+    sight.row("asked", &format!("{}{}", text(row, "requested_at"), age.unwrap_or_default()));
+    for (label, member) in
+        [("expires", "expires_at"), ("thread", "thread_id"), ("turn", "turn_id"), ("item", "item_id")]
+    {
+        sight.some(label, &row[member]);
+    }
+    for member in ["command", "cwd", "reason", "message"] {
+        sight.some(member, &payload[member]);
+    }
+    changes(&mut sight, if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] });
+    payload["questions"].as_array().into_iter().flatten().for_each(|one| a_question(&mut sight, one));
+    sight.some("schema", &payload["requestedSchema"]);
+    match payload.as_object() {
+        Some(members) => {
+            members
+                .iter()
+                .filter(|(name, _)| !KNOWN.contains(&name.as_str()))
+                .for_each(|(name, value)| sight.some(name, value));
+        }
+        None => sight.some("payload", payload),
+    }
+    format!("{}\n\n{}", to.paint(Tone::Strong, &screen::plain(text(row, "summary"))), sight.text)
+}
+
+/// The files that are changed: a list, or by their paths, as until early 2026.
+fn changes(sight: &mut Sight, changes: &Value) {
+    match changes {
+        Value::Array(all) => all.iter().for_each(|change| one_change(sight, text(change, "path"), change)),
+        Value::Object(all) => all.iter().for_each(|(path, change)| one_change(sight, path, change)),
+        Value::Null => {}
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => sight.some("changes", changes),
+    }
+}
+
+fn one_change(sight: &mut Sight, path: &str, change: &Value) {
+    let kind = [&change["kind"]["type"], &change["kind"], &change["type"]].into_iter().find_map(Value::as_str);
+    let moved = [&change["kind"]["move_path"], &change["move_path"]].into_iter().find_map(Value::as_str);
+    let moved = moved.map(|to| format!(" → {to}")).unwrap_or_default();
+    sight.row("file", &format!("{} {path}{moved}", kind.unwrap_or("change")));
+    match ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str()) {
+        Some(diff) => sight.toned("", diff, |line| match line.as_bytes().first() {
+            Some(b'+') => Some(Tone::Good),
+            Some(b'-') => Some(Tone::Bad),
+            Some(b'@') => Some(Tone::Faint),
+            Some(_) | None => None,
+        }),
+        None => sight.some("", change),
+    }
+}
+
+fn a_question(sight: &mut Sight, question: &Value) {
+    let secret = if question["isSecret"] == true { " (the answer is kept nowhere)" } else { "" };
+    sight.row("question", &format!("{}: {}{secret}", text(question, "id"), text(question, "question")));
+    for (number, option) in question["options"].as_array().into_iter().flatten().enumerate() {
+        let about = option["description"].as_str().map(|about| format!("  {about}")).unwrap_or_default();
+        sight.row("", &format!("  {}. {}{about}", number + 1, text(option, "label")));
+    }
+}
+
+/// What became of it, with every answer that was given.
+pub(super) fn outcome(document: &Value, to: Screen) -> String {
+    let (row, mut sight) = (&document["request"], Sight::new(to));
+    let (outcome, tone) = outcome_of(row);
+    sight.text.push('\n');
+    sight.toned("status", &outcome, |_| Some(tone));
+    if !row["resolved_at"].is_null() {
+        sight.row("ended", &format!("{} by {}", text(row, "resolved_at"), who(row)));
+    }
+    sight.some("sent", &row["dispatched_at"]);
+    sight.some("confirmed", &row["confirmed_at"]);
+    sight.some("because", &row["error_message"]);
+    if row["late"] == true {
+        sight.row("late", "it went on before it was kept");
+    }
+    for answer in document["answers"].as_array().into_iter().flatten() {
+        let label = if answer["won"] == true { "answer" } else { "came later" };
+        let by = format!("{} {} ({})", text(answer, "at"), text(answer, "source"), text(answer, "by"));
+        sight.row(label, &format!("{by}: {}", answer["payload"]));
+    }
+    sight.text
+}
+
+/// How it can be answered, while it waits.
+pub(super) fn next(row: &Value, to: Screen) -> String {
+    if row["status"] != "pending" {
+        return String::new();
+    }
+    let mut sight = Sight::new(to);
+    let id = text(row, "request_id");
+    let how = match kind_of(row) {
+        RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
+            "accept|accept-for-session|decline|cancel"
+        }
+        RequestKind::Permissions => "accept|accept-for-session|decline",
+        RequestKind::Elicitation => "accept|decline|cancel, or --answer FIELD=TEXT …",
+        RequestKind::UserInput => "--answer ID=TEXT …",
+        RequestKind::Other => "--json '{\"result\":…}'",
+    };
+    sight.row("respond", &format!("codex-shim respond {id} {how}"));
+    let words = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
+    for decision in words {
+        sight.row("", &format!("codex-shim respond {id} --json '{}'", serde_json::json!({ "decision": decision })));
+    }
+    sight.text
+}
+
+/// What ended it, in a line: who was first, and with what.
+pub(super) fn ending(row: &Value) -> String {
+    match (text(row, "status"), text(row, "error_code")) {
+        ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),
+        ("resolved", _) => format!("answered by {}: {}", who(row), body::in_words(&row["resolved_payload"])),
+        (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("nobody knows why")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(method: &str, payload: &Value, changes: &Value) -> String {
+        let row = json!({
+            "request_id": "g-0", "request_method": method, "summary": "s", "status": "pending", "changes": changes,
+            "requested_at": "2026-01-02T03:04:05.000Z", "thread_id": "t", "request_payload": payload,
+        });
+        let now = humantime::parse_rfc3339("2026-01-02T03:04:08Z").expect("a time");
+        question(&row, now, Screen::None)
+    }
+
+    fn check(shown: &str, expect: &[&str]) {
+        for line in expect {
+            assert!(shown.lines().any(|shown| shown == *line), "{line} is not in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn a_command_with_all_there_is_to_it() {
+        let payload =
+            json!({"command": "a\n\tb\u{1b}[1m", "cwd": "/w", "reason": null, "threadId": "t", "new": {"x": 1}});
+        let shown = shown("item/commandExecution/requestApproval", &payload, &Value::Null);
+        let expect = [
+            "s",
+            "request     g-0, command",
+            "asked       2026-01-02T03:04:05.000Z (3s ago)",
+            "thread      t",
+            "command     a",
+            "                b\u{fffd}[1m",
+            "cwd         /w",
+            "new         {",
+        ];
+        check(&shown, &expect);
+        assert!(!shown.contains("reason"), "{shown}");
+    }
+
+    #[test]
+    fn changes_have_their_diffs() {
+        let now =
+            json!([{"path": "/a", "kind": {"type": "update", "move_path": "/b"}, "diff": "@@ -1 +1 @@\n-x\n+y\n"}]);
+        let shown_now = shown("item/fileChange/requestApproval", &json!({}), &now);
+        check(&shown_now, &["file        update /a → /b", "            -x", "            +y"]);
+        let old = json!({"/a": {"type": "add", "content": "x\n"}, "/c": {"odd": 1}});
+        let shown_old = shown("applyPatchApproval", &json!({"fileChanges": old}), &old);
+        check(
+            &shown_old,
+            &["file        add /a", "            x", "file        change /c", "              \"odd\": 1"],
+        );
+    }
+
+    #[test]
+    fn questions_have_their_options() {
+        let payload = json!({"questions": [
+            {"id": "color", "question": "Which?", "options": [{"label": "Red", "description": "warm"}]},
+            {"id": "key", "question": "Key?", "isSecret": true, "options": null},
+        ]});
+        let expect = [
+            "question    color: Which?",
+            "              1. Red  warm",
+            "question    key: Key? (the answer is kept nowhere)",
+        ];
+        check(&shown("item/tool/requestUserInput", &payload, &Value::Null), &expect);
+    }
+
+    #[test]
+    fn what_became_of_it() {
+        let document = json!({
+            "request": {
+                "status": "resolved", "resolved_payload": {"decision": "accept"}, "resolved_at": "T", "late": true,
+                "resolution_source": "client", "resolved_by": "ide",
+            },
+            "answers": [
+                {"at": "T", "source": "client", "by": "ide", "payload": {"decision": "accept"}, "won": true},
+                {"at": "U", "source": "api", "by": "uid 0", "payload": {"decision": "decline"}, "won": false},
+            ],
+        });
+        let expect = [
+            "status      resolved: accept",
+            "ended       T by client (ide)",
+            "late        it went on before it was kept",
+            "answer      T client (ide): {\"decision\":\"accept\"}",
+            "came later  U api (uid 0): {\"decision\":\"decline\"}",
+        ];
+        check(&outcome(&document, Screen::None), &expect);
+        assert_eq!(ending(&document["request"]), "answered by client (ide): accept");
+        assert_eq!(next(&document["request"], Screen::None), "");
+    }
+}

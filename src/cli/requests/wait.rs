@@ -1,0 +1,114 @@
+//! `codex-shim wait`: until a request waits, or nothing is to be done.
+//!
+//! It polls: what it waits for is two members of a document that the relay has ready and gives in well under a millisecond,
+//! and there is no stream to listen to. A fifth of a second is little for a person, and for the relay nothing.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::super::{FAILED, say, screen};
+use super::args::{Goal, WaitArguments};
+use super::{Stop, print_json, readable, status, text};
+use crate::config::Environment;
+use crate::control::client;
+use crate::store::Found;
+
+/// How long is left between two looks.
+const LOOK_WAIT: Duration = Duration::from_millis(200);
+
+/// How long a relay may leave us without an answer, as one does that has only just started.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Waits.
+pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environment) -> i32 {
+    status(wait(arguments, environment))
+}
+
+fn wait(arguments: &WaitArguments, environment: &Environment) -> Result<i32, Stop> {
+    let session = readable(arguments.common.session.as_deref(), environment)?;
+    let began = Instant::now();
+    let (document, has_come) = loop {
+        let document = look(&session)?;
+        if holds(arguments.goal, &document) {
+            break (document, true);
+        }
+        let left = arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            break (document, false);
+        }
+        std::thread::park_timeout(left.map_or(LOOK_WAIT, |left| left.min(LOOK_WAIT)));
+    };
+    let printed = match (arguments.common.as_json, has_come) {
+        (true, _) => print_json(&document),
+        (false, true) => screen::print(&told(arguments.goal, &document)),
+        (false, false) => 0,
+    };
+    if has_come {
+        return Ok(printed);
+    }
+    let pending = pending(&document);
+    say(&format!(
+        "the time is over: the session is {}, with {pending} waiting to be answered",
+        text(&document, "state")
+    ));
+    Ok(FAILED)
+}
+
+/// The document of the session, as soon as its relay gives it.
+fn look(session: &Found) -> Result<Value, Stop> {
+    let asked = Instant::now();
+    loop {
+        let why = match client::get(&session.dir, "/sessions/self") {
+            Ok(answer) => return answer.document().map_err(Stop::Failed),
+            Err(_) if !session.is_still_live() => return Err(Stop::NotRunning(session.id.clone())),
+            Err(why) => why,
+        };
+        if asked.elapsed() >= SILENCE_MAX {
+            let id = &session.id;
+            return Err(Stop::Failed(format!(
+                "session {id} runs, but does not answer: {why}; see `codex-shim status`"
+            )));
+        }
+        std::thread::park_timeout(LOOK_WAIT);
+    }
+}
+
+fn pending(document: &Value) -> u64 {
+    document["pending_requests"].as_u64().unwrap_or_default()
+}
+
+fn holds(goal: Goal, document: &Value) -> bool {
+    match goal {
+        Goal::Pending => pending(document) > 0,
+        Goal::Idle => document["state"] == "idle" && pending(document) == 0,
+    }
+}
+
+fn told(goal: Goal, document: &Value) -> String {
+    match (goal, pending(document)) {
+        (Goal::Idle, _) => "idle\n".to_owned(),
+        (Goal::Pending, 1) => "1 request waits; `codex-shim show latest` shows it\n".to_owned(),
+        (Goal::Pending, many) => format!("{many} requests wait; `codex-shim requests` lists them\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for() {
+        let check = |state: &str, pending: u64, expect: (bool, bool)| {
+            let document = json!({ "state": state, "pending_requests": pending });
+            assert_eq!((holds(Goal::Idle, &document), holds(Goal::Pending, &document)), expect, "{document}");
+        };
+        check("idle", 0, (true, false));
+        check("idle", 1, (false, true));
+        check("working", 0, (false, false));
+        check("waiting_permission", 2, (false, true));
+        check("stopped", 0, (false, false));
+    }
+}

@@ -1,0 +1,264 @@
+//! The tools of the ledger through the real binary: what waits is listed, shown and answered from a second terminal.
+
+use std::io::Write as _;
+use std::process::{Child, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::both_ends::{Live, failed, text, told, tool};
+use crate::support::shim::Home;
+
+/// A request of the server for a command.
+fn command(id: u32, command: &str) -> String {
+    format!(
+        r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u1","itemId":"i{id}","command":"{command}","cwd":"/work","reason":"to see","availableDecisions":["accept",{{"x":["y"]}}]}}}}"#
+    )
+}
+
+const QUESTION: &str = r#"{"id":7,"method":"item/tool/requestUserInput","params":{"threadId":"t","turnId":"u1","itemId":"i7","questions":[{"id":"color","header":"Color","question":"Which?","isSecret":false,"options":[{"label":"Red","description":"warm"}]}]}}"#;
+
+const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
+
+/// A relay whose server is initialized and runs turn `u1` in thread `t`.
+fn in_turn() -> Live {
+    let mut live = Live::start();
+    assert_eq!(live.send(INITIALIZE), format!("{INITIALIZE}\n"));
+    live.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}"#);
+    assert!(live.turn(1, "t").is_empty());
+    live.take_turn(1);
+    live.say_plainly(r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u1","items":[]}}}"#);
+    live
+}
+
+fn end_turn(live: &mut Live) {
+    live.say_plainly(
+        r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u1","items":[],"status":"completed"}}}"#,
+    );
+}
+
+/// What a tool prints for a person.
+fn shown(output: &Output) -> String {
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).expect("it is text")
+}
+
+/// A tool that waits for something.
+fn begin(live: &Live, args: &[&str]) -> Child {
+    let mut command = live.home.shim(args);
+    command.current_dir(live.home.beside()).stdin(Stdio::null()).spawn().expect("the tool runs")
+}
+
+fn finish(tool: Child) -> Output {
+    tool.wait_with_output().expect("the tool ends")
+}
+
+/// The ids that wait, or all of them.
+fn ids(document: &Value) -> Vec<String> {
+    document["requests"].as_array().expect("an array").iter().map(|row| text(&row["request_id"])).collect()
+}
+
+fn sent(live: &Live) -> Value {
+    serde_json::from_str(&live.at_server()).expect("it is JSON")
+}
+
+#[test]
+fn what_waits_is_listed_and_shown() {
+    let mut live = in_turn();
+    assert_eq!(shown(&live.tool(&["requests"])), "nothing waits for an answer in session s\n");
+    live.say_plainly(&command(0, "make"));
+    live.say_plainly(QUESTION);
+    let list = shown(&live.tool(&["requests"]));
+    let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
+    assert_eq!(lines, [vec!["0", "command", "run", "make", "(to", "see)"], vec!["7", "question", "Which?"]]);
+    let document = told(&live.tool(&["requests", "--json"]));
+    assert_eq!(document, live.get("/sessions/self/codex-pending-requests"));
+    let id = ids(&document)[0].clone();
+
+    let whole = shown(&live.tool(&["show", "0"]));
+    for words in
+        ["run make", "cwd         /work", "reason      to see", "status      pending", &format!("respond {id} accept")]
+    {
+        assert!(whole.contains(words), "{words} is not in\n{whole}");
+    }
+    let question = shown(&live.tool(&["show", "latest"]));
+    assert!(question.contains("color: Which?") && question.contains("1. Red  warm"), "{question}");
+    let as_json = told(&live.tool(&["show", &id, "--json"]));
+    assert_eq!(as_json, live.get(&format!("/sessions/self/codex-requests/{id}")));
+    live.kill();
+}
+
+#[test]
+fn a_request_is_answered_by_any_of_its_names() {
+    let mut live = in_turn();
+    live.say_plainly(&command(0, "a"));
+    let all = ids(&told(&live.tool(&["requests", "--json"])));
+    let done = shown(&live.tool(&["respond", &all[0][..5], "accept"]));
+    assert!(
+        done.starts_with(&format!("request {} answered by api (uid ", all[0])) && done.ends_with("accept\n"),
+        "{done}"
+    );
+    assert_eq!(sent(&live), json!({ "id": 0, "result": { "decision": "accept" } }));
+
+    live.say_plainly(&command(1, "b"));
+    live.say_plainly(&command(2, "c"));
+    shown(&live.tool(&["respond", "latest", "accept-for-session"]));
+    assert_eq!(sent(&live), json!({ "id": 2, "result": { "decision": "acceptForSession" } }));
+    shown(&live.tool(&["respond", "1", "cancel"]));
+    assert_eq!(sent(&live), json!({ "id": 1, "result": { "decision": "cancel" } }));
+
+    live.say_plainly(&command(3, "d"));
+    let document = told(&live.tool(&["respond", "3", "--json", r#"{"decision":{"x":["y"]}}"#]));
+    assert_eq!((&document["ok"], &document["request"]["status"]), (&json!(true), &json!("resolved")));
+    assert_eq!(sent(&live), json!({ "id": 3, "result": { "decision": { "x": ["y"] } } }));
+
+    live.say_plainly(QUESTION);
+    shown(&live.tool(&["respond", "7", "--answer", "color=Red"]));
+    assert_eq!(sent(&live), json!({ "id": 7, "result": { "answers": { "color": { "answers": ["Red"] } } } }));
+    let history = shown(&live.tool(&["requests", "--all"]));
+    assert_eq!(history.lines().count(), 5, "{history}");
+    assert!(history.contains("resolved: acceptForSession  api (uid "), "{history}");
+    live.kill();
+}
+
+#[test]
+fn permissions_and_elicitations_take_the_same_words() {
+    let mut live = in_turn();
+    live.say_plainly(r#"{"id":0,"method":"item/permissions/requestApproval","params":{"threadId":"t","turnId":"u1","itemId":"i","cwd":"/w","permissions":{"network":{"enabled":true},"fileSystem":null}}}"#);
+    shown(&live.tool(&["respond", "latest", "accept-for-session"]));
+    let granted = json!({ "permissions": { "network": { "enabled": true } }, "scope": "session" });
+    assert_eq!(sent(&live), json!({ "id": 0, "result": granted }));
+    live.say_plainly(r#"{"id":1,"method":"mcpServer/elicitation/request","params":{"threadId":"t","turnId":"u1","serverName":"lab","mode":"form","message":"Sure?","requestedSchema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}}}"#);
+    failed(&live.tool(&["respond", "latest", "accept"]), 1, "`content` lacks n");
+    failed(&live.tool(&["respond", "latest", "accept-for-session"]), 2, "accept, decline or cancel");
+    shown(&live.tool(&["respond", "latest", "--answer", "n=3"]));
+    let accepted = json!({ "action": "accept", "content": { "n": 3 }, "_meta": null });
+    assert_eq!(sent(&live), json!({ "id": 1, "result": accepted }));
+    live.kill();
+}
+
+#[test]
+fn who_comes_second_is_told_who_was_first() {
+    let mut live = in_turn();
+    live.say_plainly(&command(0, "a"));
+    live.send(r#"{"id":0,"result":{"decision":"decline"}}"#);
+    let same = shown(&live.tool(&["respond", "0", "decline"]));
+    assert!(same.contains("was answered by client (ide): decline") && same.contains("what you said"), "{same}");
+    let other = live.tool(&["respond", "0", "accept"]);
+    let line = String::from_utf8_lossy(&other.stdout);
+    assert_eq!(other.status.code(), Some(1), "{other:?}");
+    assert!(line.contains("by client (ide): decline") && line.contains("not sent"), "{line}");
+    let whole = shown(&live.tool(&["show", "0"]));
+    assert_eq!(whole.lines().filter(|line| line.starts_with("came later")).count(), 2, "{whole}");
+    // Nothing of that has reached the server.
+    live.end_quietly();
+}
+
+#[test]
+fn what_cannot_be_is_told_with_what_can() {
+    let mut live = in_turn();
+    failed(&live.tool(&["respond", "latest", "accept"]), 3, "nothing waits");
+    live.say_plainly(&command(0, "a"));
+    live.say_plainly(&command(1, "b"));
+    let all = ids(&told(&live.tool(&["requests", "--json"])));
+    failed(&live.tool(&["show", "nope"]), 3, &all[1]);
+    failed(&live.tool(&["respond", &all[0][..4], "accept"]), 3, "say more");
+    failed(&live.tool(&["respond", "0"]), 2, "accept|accept-for-session|decline|cancel");
+    failed(&live.tool(&["respond", "0", "--answer", "a=b"]), 2, "accept-for-session");
+    failed(&live.tool(&["respond", "0", "--json", "[]"]), 2, "an object");
+    failed(&live.tool(&["respond", "0", "--json", r#"{"decision":"maybe"}"#]), 1, "valid is");
+    failed(&live.tool(&["respond", "0", "accept", "--reason", "x"]), 1, "a reason goes with");
+    assert_eq!(live.tool(&["respond", "0", "maybe"]).status.code(), Some(2));
+    let home = live.kill();
+    failed(&tool(&home, &["respond", "0", "accept", "--session", "s"]), 4, "not running");
+    failed(&tool(&home, &["send", "hi", "--session", "s"]), 4, "not running");
+    failed(&tool(&home, &["interrupt", "--session", "s"]), 4, "not running");
+    failed(&tool(&home, &["wait", "--for", "idle"]), 4, "not running");
+    failed(&tool(&home, &["requests", "--session", "other"]), 3, "other");
+}
+
+#[test]
+fn a_stopped_session_can_be_read() {
+    let mut live = in_turn();
+    live.say_plainly(&command(0, "a"));
+    let (home, stderr) = live.server_ends();
+    assert_eq!(stderr, "");
+    assert!(shown(&tool(&home, &["requests"])).contains("nothing waits"));
+    let document = told(&tool(&home, &["requests", "--all", "--json"]));
+    assert_eq!(document["requests"][0]["status"], "orphaned");
+    assert!(shown(&tool(&home, &["requests", "--all"])).contains("orphaned: server_exited"));
+    assert!(shown(&tool(&home, &["show", "0"])).contains("command     a"));
+    assert_eq!(told(&tool(&home, &["show", "0", "--json"]))["answers"], json!([]));
+    failed(&tool(&home, &["show", "latest"]), 3, "nothing waits");
+}
+
+#[test]
+fn a_session_without_a_ledger_has_no_requests() {
+    let home = Home::new();
+    assert!(home.shell("exit 0").output().expect("the shim runs").status.success());
+    let _ = std::fs::remove_file(home.path().join("sessions/s/ledger.db"));
+    assert_eq!(told(&tool(&home, &["requests", "--json"])), json!({ "requests": [] }));
+    assert!(!home.path().join("sessions/s/ledger.db").exists());
+    failed(&tool(&home, &["show", "0"]), 3, "has had none");
+}
+
+#[test]
+fn something_can_be_said_and_stopped_from_the_side() {
+    let mut live = in_turn();
+    let saying = begin(&live, &["send", "and the tests"]);
+    let call = sent(&live);
+    assert_eq!((&call["method"], &call["params"]["threadId"]), (&json!("turn/start"), &json!("t")));
+    assert_eq!(call["params"]["input"][0]["text"], "and the tests");
+    live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": "u1" } } }).to_string());
+    assert_eq!(shown(&finish(saying)), "said in turn u1, which runs in thread t\n");
+
+    let stopping = begin(&live, &["interrupt", "--thread", "t"]);
+    let call = sent(&live);
+    assert_eq!((&call["method"], &call["params"]["turnId"]), (&json!("turn/interrupt"), &json!("u1")));
+    live.say_unseen(&json!({ "id": call["id"], "result": {} }).to_string());
+    assert_eq!(shown(&finish(stopping)), "interrupted\n");
+
+    end_turn(&mut live);
+    failed(&live.tool(&["interrupt"]), 1, "no turn runs");
+    let saying = begin(&live, &["send", "again", "--thread", "t", "--json"]);
+    let call = sent(&live);
+    live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": "u2" } } }).to_string());
+    assert_eq!(told(&finish(saying)), json!({ "turn_id": "u2", "thread_id": "t", "steered": false }));
+    failed(&live.tool(&["send", " "]), 2, "empty");
+
+    let mut command = live.home.shim(&["send", "-"]);
+    let mut saying = command.current_dir(live.home.beside()).spawn().expect("the tool runs");
+    saying.stdin.take().expect("stdin is piped").write_all(b"two\nlines\n").expect("the tool reads");
+    let call = sent(&live);
+    assert_eq!(call["params"]["input"][0]["text"], "two\nlines");
+    live.say_unseen(&json!({ "id": call["id"], "error": { "code": -32600, "message": "not now" } }).to_string());
+    failed(&finish(saying), 1, "not now");
+    live.end_quietly();
+}
+
+#[test]
+fn nothing_is_said_while_a_request_waits() {
+    let mut live = in_turn();
+    live.say_plainly(&command(0, "a"));
+    let id = ids(&told(&live.tool(&["requests", "--json"])))[0].clone();
+    failed(&live.tool(&["send", "hi"]), 1, &format!("codex-shim respond {id}"));
+    live.kill();
+}
+
+#[test]
+fn one_can_wait_for_either() {
+    let mut live = in_turn();
+    assert_eq!(shown(&live.tool(&["wait", "--for", "idle"])), "idle\n");
+    failed(&live.tool(&["wait", "--for", "pending", "--timeout", "10ms"]), 1, "the time is over");
+    let waiting = begin(&live, &["wait", "--for", "pending", "--json"]);
+    live.say_plainly(&command(0, "a"));
+    assert_eq!(told(&finish(waiting))["pending_requests"], 1);
+    failed(&live.tool(&["wait", "--for", "idle", "--timeout", "1ms"]), 1, "1 waiting");
+    let waiting = begin(&live, &["wait", "--for", "idle"]);
+    shown(&live.tool(&["respond", "0", "decline"]));
+    sent(&live);
+    assert_eq!(shown(&finish(waiting)), "idle\n");
+    let waiting = begin(&live, &["wait", "--for", "pending"]);
+    let home = live.end_quietly();
+    failed(&finish(waiting), 4, "not running");
+    drop(home);
+}
