@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use codex_shim::engine::{ContextSettings, Effect, Engine, EngineSettings, Input, Now};
+use codex_shim::engine::{ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings};
 use codex_shim::wire::{Line, LineEnd, Side};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
@@ -234,8 +234,8 @@ pub fn serve(role: &[String]) {
 /// An engine as a relay has it.
 pub fn engine() -> Engine {
     let exit_grace = Duration::from_secs(10);
-    let context = ContextSettings::default();
-    Engine::new(EngineSettings { exit_grace, context, own_ids: "codex-shim:0:".to_owned() })
+    let (context, requests) = (ContextSettings::default(), RequestSettings::default());
+    Engine::new(EngineSettings { exit_grace, context, requests, own_ids: "codex-shim:0:".to_owned() })
 }
 
 /// Has the engine decide on a line of the server.

@@ -23,7 +23,7 @@ pub struct SessionDocument {
     pub client: ClientDocument,
     /// Its threads. Empty until turns are followed.
     pub threads: Vec<serde_json::Value>,
-    /// Requests that wait for a human. 0 until there is a ledger.
+    /// Requests that wait for an answer.
     pub pending_requests: u64,
     /// Commands of the user that wait to be shown to the model, or are on their way to it.
     pub context_waiting: u64,

@@ -223,8 +223,17 @@ impl Engine {
         let Some(method) = message.method.as_deref() else { return OnRequest::AT_ONCE };
         if message.id.is_some() {
             let changes = match RequestKind::of(method) {
-                Some(kind) if kind == RequestKind::FileChange => self.items.of(&RequestPlace::of(message.params)),
-                Some(_) | None => None,
+                Some(RequestKind::FileChange) => self.items.of(&RequestPlace::of(message.params)),
+                Some(
+                    RequestKind::Command
+                    | RequestKind::OldCommand
+                    | RequestKind::OldPatch
+                    | RequestKind::Permissions
+                    | RequestKind::UserInput
+                    | RequestKind::Elicitation
+                    | RequestKind::Other,
+                )
+                | None => None,
             };
             return self.requests.asked(now, message, changes, effects);
         }

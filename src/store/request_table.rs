@@ -245,7 +245,7 @@ pub(super) fn answer_late(transaction: &Transaction<'_>, given: &GivenRow) -> ru
 fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
     let mut members = Map::new();
     let statement = row.as_ref();
-    for (index, name) in statement.column_names().into_iter().enumerate() {
+    for (index, name) in statement.column_names().enumerate() {
         let value = match row.get_ref(index)? {
             rusqlite::types::ValueRef::Null => Value::Null,
             rusqlite::types::ValueRef::Integer(number) if name == "late" => json!(number != 0),
