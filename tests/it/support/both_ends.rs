@@ -90,10 +90,14 @@ impl Live {
         next(&self.server, "a line at the server")
     }
 
+    pub fn at_client(&self) -> String {
+        next(&self.client, "a line at the client")
+    }
+
     /// Sends a line of the server; returns the next one that the client got.
     pub fn say(&mut self, line: &str) -> String {
         self.say_unseen(line);
-        next(&self.client, "a line at the client")
+        self.at_client()
     }
 
     pub fn say_unseen(&mut self, line: &str) {
