@@ -219,6 +219,18 @@ fn requests_are_refused_a_reason_with_anything_but_a_refusal() {
     refused(live.respond(&request_id, &given), (422, "invalid_response"));
 }
 
+#[test]
+fn requests_answered_by_another_tell_no_reason_of_who_came_later() {
+    let mut live = Live::initialized("");
+    live.say_plainly(&turn_started("t", "u"));
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    live.answer_plainly(&answer("0", &decision("accept")));
+    let (status, document) = live.respond(&request_id, &json!({"decision": "decline", "reason": "not on a friday"}));
+    assert_eq!((status, &document["idempotent"]), (200, &json!(true)), "{document}");
+    live.nothing_at_server();
+    live.answer_plainly(&turn(9, "t", "hi"));
+}
+
 // Calls of our own.
 
 /// Answers a call of ours; the client gets none of it.

@@ -1,17 +1,19 @@
 //! Requests where something goes wrong or much happens at once: ends, kills, a ledger that cannot be used, storms, races.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, http_answer, http_asked};
-use crate::support::eventually;
 use crate::support::requests::{
     PENDING, answer, command_asked, decision, parsed, question_asked, refused, resolved, respond_path,
 };
 use crate::support::shim::Home;
+use crate::support::{PATIENCE, eventually};
 
 /// Columns of the one row of a ledger that nobody has open.
 fn columns<const N: usize>(session: &Path, names: [&str; N]) -> [Option<String>; N] {
@@ -265,4 +267,75 @@ fn requests_answered_by_both_at_once_have_one_answer_and_all_agree_which() {
         assert_eq!((*status, &document["idempotent"]), (200, &json!(is_client)), "{document}");
         assert_eq!(&document["request"]["resolved_payload"], sent, "{document}");
     }
+}
+
+#[test]
+fn requests_all_have_rows_in_a_storm() {
+    let mut live = Live::initialized("");
+    let asked: Vec<String> = (0..5_000).map(|id| command_asked(&id.to_string(), "t")).collect();
+    let mut down = live.down.as_ref().expect("the server runs").try_clone().expect("a second end");
+    let lines = asked.join("\n") + "\n";
+    let server = std::thread::spawn(move || down.write_all(lines.as_bytes()).expect("the relay reads"));
+    for line in &asked {
+        assert_eq!(live.at_client(), format!("{line}\n"));
+    }
+    server.join().expect("it has written");
+    let ledger = Connection::open(live.session.join("ledger.db")).expect("it is there");
+    let count = || -> i64 {
+        ledger.query_row("SELECT count(*) FROM codex_pending_requests", [], |row| row.get(0)).expect("it can be read")
+    };
+    eventually("every row", || (count() == 5_000).then_some(()));
+    live.nothing_at_server();
+}
+
+#[test]
+fn requests_answered_right_before_the_client_ends_are_answered() {
+    let mut live = Live::initialized("");
+    live.asked(&command_asked("0", "t"), "0");
+    live.write(&format!("{}\n", answer("0", &decision("accept"))));
+    drop(live.stdin.take());
+    assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("accept"))));
+    let session = live.session.clone();
+    let _home = live.end_quietly();
+    let [status, source, dispatched] = columns(&session, ["status", "resolution_source", "dispatched_at"]);
+    assert_eq!((status.as_deref(), source.as_deref(), dispatched.is_some()), (Some("resolved"), Some("client"), true));
+}
+
+#[test]
+fn requests_that_no_answer_can_reach_any_more_are_not_answered() {
+    let mut live = Live::initialized("");
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    drop(live.stdin.take());
+    let closed = live.server.recv_timeout(PATIENCE);
+    assert_eq!(closed, Err(RecvTimeoutError::Disconnected));
+    let (status, document) = live.respond(&request_id, &decision("accept"));
+    assert_ne!(status, 200, "{document}");
+    let session = live.session.clone();
+    let (_home, _) = live.server_ends();
+    let told = columns(&session, ["status", "error_code"]);
+    assert_eq!(told, ["orphaned", "server_exited"].map(|text| Some(text.to_owned())));
+}
+
+#[test]
+fn requests_and_their_answers_are_kept_when_the_other_side_has_them_and_the_shim_is_killed() {
+    let mut live = Live::initialized("");
+    live.say_plainly(&command_asked("0", "t"));
+    let session = live.session.clone();
+    let home = live.kill();
+    assert_eq!(columns(&session, ["status"]), [Some("pending".to_owned())]);
+    fs::remove_file(session.join("ledger.db")).expect("it is there");
+    let mut live = Live::start_in(home).initialize();
+    live.say_plainly(&command_asked("0", "t"));
+    live.answer_plainly(&answer("0", &decision("accept")));
+    let _home = live.kill();
+    let [status, payload] = columns(&session, ["status", "resolved_payload_json"]);
+    assert_eq!((status.as_deref(), payload.as_deref()), (Some("resolved"), Some(r#"{"decision":"accept"}"#)));
+}
+
+#[test]
+fn requests_have_rows_where_nothing_else_is_recorded() {
+    let mut live = Live::initialized("record = false\n");
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    live.responded(&request_id, &decision("accept"));
+    assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("accept"))));
 }
