@@ -13,6 +13,7 @@ mod faults;
 mod kills;
 mod requests;
 mod requests_calls;
+mod requests_e2e;
 mod requests_faults;
 mod start;
 mod support;
