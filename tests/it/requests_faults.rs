@@ -339,3 +339,32 @@ fn requests_have_rows_where_nothing_else_is_recorded() {
     live.responded(&request_id, &decision("accept"));
     assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("accept"))));
 }
+
+#[test]
+fn requests_that_expire_where_policy_cannot_be_written_are_orphaned() {
+    let mut live = Live::initialized("[expiry]\nrequest_approval = \"50ms\"\n");
+    let generation = live.generation();
+    drop(live.stdin.take());
+    assert_eq!(live.server.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+    // Asked when the server cannot be told anything any more.
+    live.say_plainly(&command_asked("0", "t"));
+    let row = live.row_with(&format!("{generation}-0"), "error_code");
+    assert_eq!((&row["status"], &row["error_code"]), (&json!("expired"), &json!("request_expired")), "{row:#}");
+    refused(live.respond(&format!("{generation}-0"), &decision("accept")), (404, "request_unavailable"));
+    let session = live.session.clone();
+    let (_home, _) = live.server_ends();
+    let told = columns(&session, ["status", "resolved_payload_json"]);
+    assert_eq!(told, [Some("orphaned".to_owned()), None]);
+}
+
+#[test]
+fn requests_that_wait_are_all_listed() {
+    let mut live = Live::initialized("");
+    let asked: Vec<String> = (0..1_100).map(|id| command_asked(&id.to_string(), "t")).collect();
+    for some in asked.chunks(100) {
+        live.say_unseen(&some.join("\n"));
+        some.iter().for_each(|line| assert_eq!(live.at_client(), format!("{line}\n")));
+    }
+    let rows = live.pending();
+    assert_eq!((rows.len(), &rows[0]["rpc_request_id"]), (1_100, &json!(0)));
+}
