@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Output};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
@@ -90,10 +90,14 @@ impl Live {
         next(&self.server, "a line at the server")
     }
 
+    pub fn at_client(&self) -> String {
+        next(&self.client, "a line at the client")
+    }
+
     /// Sends a line of the server; returns the next one that the client got.
     pub fn say(&mut self, line: &str) -> String {
         self.say_unseen(line);
-        next(&self.client, "a line at the client")
+        self.at_client()
     }
 
     pub fn say_unseen(&mut self, line: &str) {
@@ -124,16 +128,7 @@ impl Live {
     }
 
     pub fn http(&self, line: &str, body: &[u8]) -> (u16, Value) {
-        let mut stream = UnixStream::connect(control::resolve(&self.session).expect("a socket")).expect("it answers");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        let length = body.len();
-        let head = format!("{line} HTTP/1.1\r\nHost: shim\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-        stream.write_all(&[head.as_bytes(), body].concat()).expect("it is read");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it is answered");
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {body}")))
+        http(&self.session, line, body)
     }
 
     pub fn get(&self, path: &str) -> Value {
@@ -205,6 +200,33 @@ impl Live {
         self.relay.wait().expect("it was killed");
         self.home
     }
+}
+
+/// A request to the control socket of a session. `line` may have headers behind it.
+pub fn http(session: &Path, line: &str, body: &[u8]) -> (u16, Value) {
+    http_answer(http_asked(session, line, body))
+}
+
+/// The same, up to where it has been written.
+pub fn http_asked(session: &Path, line: &str, body: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(control::resolve(session).expect("a socket")).expect("it answers");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let (line, headers) =
+        line.split_once("\r\n").map_or((line, String::new()), |(line, rest)| (line, format!("{rest}\r\n")));
+    let length = body.len();
+    let head =
+        format!("{line} HTTP/1.1\r\nHost: shim\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n");
+    stream.write_all(&[head.as_bytes(), body].concat()).expect("it is read");
+    stream
+}
+
+/// And the rest of it.
+pub fn http_answer(mut stream: UnixStream) -> (u16, Value) {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it is answered");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {body}")))
 }
 
 fn lines_of(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {

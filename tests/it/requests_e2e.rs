@@ -1,0 +1,317 @@
+//! Requests of the real codex, answered by the client, at the side, by policy, by nobody: codex does what the row says.
+
+use serde_json::{Value, json};
+
+use crate::support::both_ends::{http, text};
+use crate::support::codex::{Lab, installed_or_skip};
+use crate::support::conversations::{start_thread, start_turn, turn_completed};
+use crate::support::eventually;
+use crate::support::model::{Item, Model, Script};
+use crate::support::peer::Peer;
+use crate::support::requests::{PENDING, refused, respond_path};
+use crate::support::shim::{Home, SHIM};
+
+const COMMAND: &str = "item/commandExecution/requestApproval";
+const CHANGE: &str = "item/fileChange/requestApproval";
+const QUESTION: &str = "item/tool/requestUserInput";
+
+/// The model runs this, which leaves a file, once it may.
+fn run() -> Vec<Item> {
+    let arguments =
+        json!({"cmd": "echo ran >> ran.txt", "sandbox_permissions": "require_escalated", "justification": "ok?"});
+    vec![Item::Call { name: "exec_command", arguments }]
+}
+
+fn says() -> Vec<Item> {
+    vec![Item::Text(vec!["Well."])]
+}
+
+/// A relayed codex, its client, and a thread.
+struct Real {
+    lab: Lab,
+    model: Model,
+    home: Home,
+    peer: Peer,
+    thread: String,
+}
+
+impl Real {
+    fn start(test: &str, config: &str, script: Script) -> Option<Real> {
+        let codex = installed_or_skip(test)?;
+        let model = Model::start(script);
+        let (lab, home) = (Lab::new(&model), Home::new());
+        std::fs::create_dir_all(home.path()).expect("a folder");
+        std::fs::write(home.path().join("config.toml"), config).expect("a file");
+        let mut command = lab.command(SHIM);
+        home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_SESSION", "s").arg("app-server");
+        let mut peer = Peer::start(&mut command);
+        peer.initialize();
+        let thread = start_thread(&mut peer, &lab, "read-only");
+        Some(Real { lab, model, home, peer, thread })
+    }
+
+    fn http(&self, line: &str, body: &Value) -> (u16, Value) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        http(&self.home.path().join("sessions/s"), line, body.as_bytes())
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (status, document) = self.http(&format!("GET {path}"), &Value::Null);
+        assert_eq!(status, 200, "{document}");
+        document
+    }
+
+    fn pending(&self) -> Vec<Value> {
+        self.get(PENDING)["requests"].as_array().expect("an array").clone()
+    }
+
+    /// Has the model ask; returns the client's line, and the row.
+    fn asked(&mut self, method: &str) -> (Value, Value) {
+        start_turn(&mut self.peer, &self.thread, "go on");
+        let asked = self.peer.wait_for_method(method);
+        let rows = self.pending();
+        assert_eq!(rows.len(), 1, "{rows:#?}");
+        assert_eq!((&rows[0]["rpc_request_id"], &rows[0]["request_payload"]), (&asked["id"], &asked["params"]));
+        (asked, rows[0].clone())
+    }
+
+    fn respond(&self, row: &Value, given: &Value) -> (u16, Value) {
+        self.http(&format!("POST {}", respond_path(&text(&row["request_id"]))), given)
+    }
+
+    fn responded(&self, row: &Value, given: &Value) {
+        let (status, document) = self.respond(row, given);
+        assert_eq!(
+            (status, &document["ok"], &document["idempotent"]),
+            (200, &json!(true), &json!(false)),
+            "{document}"
+        );
+    }
+
+    fn row(&self, row: &Value) -> Value {
+        self.get(&format!("/sessions/self/codex-requests/{}", text(&row["request_id"])))["request"].clone()
+    }
+
+    /// The row, once the server has confirmed it.
+    fn confirmed(&self, row: &Value) -> Value {
+        eventually("its confirmation", || Some(self.row(row)).filter(|row| !row["confirmed_at"].is_null()))
+    }
+
+    fn ran(&self) -> usize {
+        let told = std::fs::read_to_string(self.lab.cwd().join("ran.txt")).unwrap_or_default();
+        told.lines().count()
+    }
+
+    fn completed(&mut self, status: &str) {
+        turn_completed(&mut self.peer, status);
+    }
+
+    /// Nothing of ours has reached the client.
+    fn end(self) {
+        let (seen, _) = self.peer.finish();
+        let ours: Vec<&Value> = seen.iter().filter(|message| message.to_string().contains("codex-shim:")).collect();
+        assert!(ours.is_empty(), "{ours:#?}");
+    }
+}
+
+/// What codex has run, and how its turn ends, after a decision of either.
+fn check_decision(test: &str, word: &str, (ran, status): (usize, &str)) {
+    for by_client in [true, false] {
+        let Some(mut real) = Real::start(test, "", vec![run(), says()]) else { return };
+        let (asked, row) = real.asked(COMMAND);
+        match by_client {
+            true => real.peer.answer(&asked, json!({"decision": word})),
+            false => real.responded(&row, &json!({"decision": word})),
+        }
+        real.completed(status);
+        assert_eq!(real.ran(), ran, "{word}");
+        let row = real.confirmed(&row);
+        let source = if by_client { "client" } else { "api" };
+        let told = ["status", "resolution_source", "error_code"].map(|name| row[name].clone());
+        assert_eq!(told, [json!("resolved"), json!(source), Value::Null], "{row:#}");
+        assert_eq!(row["resolved_payload"], json!({"decision": word}));
+        assert!(row["dispatched_at"].is_string(), "{row:#}");
+        real.end();
+    }
+}
+
+#[test]
+fn e2e_requests_accepted() {
+    check_decision("e2e_requests_accepted", "accept", (1, "completed"));
+}
+
+#[test]
+fn e2e_requests_declined() {
+    check_decision("e2e_requests_declined", "decline", (0, "completed"));
+}
+
+#[test]
+fn e2e_requests_cancelled() {
+    check_decision("e2e_requests_cancelled", "cancel", (0, "interrupted"));
+}
+
+#[test]
+fn e2e_requests_accepted_for_the_session_are_not_made_again() {
+    let script = vec![run(), says(), run(), says()];
+    let Some(mut real) = Real::start("e2e_requests_accepted_for_the_session", "", script) else { return };
+    let (_, row) = real.asked(COMMAND);
+    real.responded(&row, &json!({"decision": "acceptForSession"}));
+    real.completed("completed");
+    start_turn(&mut real.peer, &real.thread, "again");
+    real.completed("completed");
+    assert_eq!(
+        (real.ran(), real.get(&format!("{PENDING}?all=true"))["requests"].as_array().map(Vec::len)),
+        (2, Some(1))
+    );
+    real.end();
+}
+
+#[test]
+fn e2e_requests_declined_with_a_reason_that_the_model_then_sees() {
+    let Some(mut real) = Real::start("e2e_requests_declined_with_a_reason", "", vec![run(), says()]) else { return };
+    let (_, row) = real.asked(COMMAND);
+    real.responded(&row, &json!({"decision": "decline", "reason": "not on a friday"}));
+    real.completed("completed");
+    assert_eq!(real.ran(), 0);
+    let asked = real.model.requests();
+    assert!(asked.last().is_some_and(|last| last.to_string().contains("not on a friday")), "{asked:#?}");
+    real.end();
+}
+
+#[test]
+fn e2e_requests_cancelled_with_a_reason_that_the_model_sees_in_the_next_turn() {
+    let Some(mut real) = Real::start("e2e_requests_cancelled_with_a_reason", "", vec![run(), says()]) else { return };
+    let (_, row) = real.asked(COMMAND);
+    real.responded(&row, &json!({"decision": "cancel", "reason": "not on a friday"}));
+    real.completed("interrupted");
+    start_turn(&mut real.peer, &real.thread, "what now");
+    real.completed("completed");
+    let asked = real.model.requests();
+    assert!(asked.last().is_some_and(|last| last.to_string().contains("not on a friday")), "{asked:#?}");
+    real.end();
+}
+
+#[test]
+fn e2e_requests_to_change_a_file_show_the_change() {
+    let patch = Item::Patch("*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch");
+    let Some(mut real) = Real::start("e2e_requests_to_change_a_file", "", vec![vec![patch], says()]) else { return };
+    let (_, row) = real.asked(CHANGE);
+    assert!(row["changes"][0]["path"].as_str().is_some_and(|path| path.ends_with("new.txt")), "{row:#}");
+    assert!(row["changes"][0]["diff"].as_str().is_some_and(|diff| diff.contains("hello")), "{row:#}");
+    real.responded(&row, &json!({"decision": "accept"}));
+    real.completed("completed");
+    assert!(real.lab.cwd().join("new.txt").exists());
+    real.confirmed(&row);
+    real.end();
+}
+
+fn question() -> Vec<Item> {
+    let arguments = json!({"questions": [{"id": "color", "header": "Color", "question": "Which?",
+        "options": [{"label": "Red", "description": "red"}, {"label": "Blue", "description": "blue"}]}]});
+    vec![Item::Call { name: "request_user_input", arguments }]
+}
+
+#[test]
+fn e2e_requests_that_ask_a_question_are_answered_at_the_side() {
+    let Some(mut real) = Real::start("e2e_requests_that_ask_a_question", "", vec![question(), says()]) else { return };
+    let (_, row) = real.asked(QUESTION);
+    refused(real.respond(&row, &json!({"answers": {"size": "Red"}})), (422, "invalid_response"));
+    real.responded(&row, &json!({"answers": {"color": "Vermilion"}}));
+    real.completed("completed");
+    let asked = real.model.requests();
+    assert!(asked.last().is_some_and(|last| last.to_string().contains("Vermilion")), "{asked:#?}");
+    real.end();
+}
+
+#[test]
+fn e2e_requests_are_withdrawn_by_an_interruption() {
+    let Some(mut real) = Real::start("e2e_requests_are_withdrawn", "", vec![run(), says()]) else { return };
+    let (asked, row) = real.asked(COMMAND);
+    let gated = real.http("POST /sessions/self/input", &json!({"text": "hi"}));
+    refused(gated, (409, "pending_structured_request"));
+    let (status, document) = real.http("POST /sessions/self/interrupt", &Value::Null);
+    assert_eq!(status, 200, "{document}");
+    real.completed("interrupted");
+    let row = eventually("its end", || Some(real.row(&row)).filter(|row| row["status"] != "pending"));
+    let told = ["status", "resolution_source", "error_code"].map(|name| row[name].clone());
+    assert_eq!(told, ["resolved", "server", "withdrawn_by_server"].map(Value::from), "{row:#}");
+    // A client that has not heard of it is not heard any more.
+    real.peer.answer(&asked, json!({"decision": "accept"}));
+    start_turn(&mut real.peer, &real.thread, "go on");
+    real.completed("completed");
+    assert_eq!(real.ran(), 0);
+    real.end();
+}
+
+#[test]
+fn e2e_requests_of_two_threads_wait_apart() {
+    let script = vec![run(), run(), says(), says()];
+    let Some(mut real) = Real::start("e2e_requests_of_two_threads", "", script) else { return };
+    let (_, first) = real.asked(COMMAND);
+    let other = start_thread(&mut real.peer, &real.lab, "read-only");
+    start_turn(&mut real.peer, &other, "go on");
+    real.peer.wait_for_method(COMMAND);
+    let rows = real.pending();
+    let threads: Vec<String> = rows.iter().map(|row| text(&row["thread_id"])).collect();
+    assert_eq!(threads, [real.thread.clone(), other]);
+    real.responded(&rows[1], &json!({"decision": "decline"}));
+    real.completed("completed");
+    assert_eq!((real.row(&first)["status"].clone(), real.ran()), (json!("pending"), 0));
+    real.responded(&first, &json!({"decision": "accept"}));
+    real.completed("completed");
+    assert_eq!(real.ran(), 1);
+    real.end();
+}
+
+#[test]
+fn e2e_requests_expire() {
+    let config = "[expiry]\nrequest_approval = \"50ms\"\nrequest_user_input = \"50ms\"\n";
+    let script = vec![run(), says(), question(), says()];
+    let Some(mut real) = Real::start("e2e_requests_expire", config, script) else { return };
+    for method in [COMMAND, QUESTION] {
+        start_turn(&mut real.peer, &real.thread, "go on");
+        real.peer.wait_for_method(method);
+        real.completed("completed");
+    }
+    assert_eq!(real.ran(), 0);
+    for row in real.get(&format!("{PENDING}?all=true"))["requests"].as_array().expect("an array") {
+        let row = real.confirmed(row);
+        let told = ["status", "resolution_source", "error_code"].map(|name| row[name].clone());
+        assert_eq!(told, ["resolved", "policy", "request_expired"].map(Value::from), "{row:#}");
+    }
+    real.end();
+}
+
+#[test]
+fn e2e_requests_that_are_held_are_not_seen_by_the_client() {
+    let Some(mut real) = Real::start("e2e_requests_that_are_held", "hold = true\n", vec![run(), says()]) else {
+        return;
+    };
+    start_turn(&mut real.peer, &real.thread, "go on");
+    let rows = eventually("the row", || Some(real.pending()).filter(|rows| !rows.is_empty()));
+    real.responded(&rows[0], &json!({"decision": "accept"}));
+    real.completed("completed");
+    assert_eq!(real.ran(), 1);
+    assert!(real.peer.seen.iter().all(|message| message["method"] != COMMAND));
+    real.end();
+}
+
+#[test]
+fn e2e_requests_beside_calls_at_the_side() {
+    let Some(mut real) = Real::start("e2e_requests_beside_calls", "", vec![says(), says()]) else { return };
+    start_turn(&mut real.peer, &real.thread, "hi");
+    real.completed("completed");
+    let (status, told) = real.http("POST /sessions/self/input", &json!({"text": "from the side"}));
+    assert_eq!((status, &told["thread_id"], &told["steered"]), (200, &json!(real.thread), &json!(false)), "{told}");
+    real.completed("completed");
+    let asked = real.model.requests();
+    assert!(asked.last().is_some_and(|last| last.to_string().contains("from the side")), "{asked:#?}");
+    let (status, told) = real.http("POST /sessions/self/rpc", &json!({"method": "thread/loaded/list", "params": {}}));
+    assert_eq!((status, &told["result"]["data"]), (200, &json!([real.thread])), "{told}");
+    let (status, told) = real.http("POST /sessions/self/rpc", &json!({"method": "nope"}));
+    assert!(status == 200 && told["error"]["code"].is_number(), "{told}");
+    refused(real.http("POST /sessions/self/interrupt", &Value::Null), (409, "no_active_turn"));
+    let gone = json!({"text": "hi", "thread_id": "01997af4-0000-7000-8000-000000000000"});
+    refused(real.http("POST /sessions/self/input", &gone), (404, "thread_not_found"));
+    real.end();
+}

@@ -1,0 +1,370 @@
+//! Requests where something goes wrong or much happens at once: ends, kills, a ledger that cannot be used, storms, races.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::support::both_ends::{Live, http_answer, http_asked};
+use crate::support::requests::{
+    PENDING, answer, command_asked, decision, parsed, question_asked, refused, resolved, respond_path,
+};
+use crate::support::shim::Home;
+use crate::support::{PATIENCE, eventually};
+
+/// Columns of the one row of a ledger that nobody has open.
+fn columns<const N: usize>(session: &Path, names: [&str; N]) -> [Option<String>; N] {
+    let ledger = Connection::open(session.join("ledger.db")).expect("it is there");
+    let sql = format!("SELECT {} FROM codex_pending_requests", names.join(", "));
+    let row = |row: &rusqlite::Row<'_>| Ok(std::array::from_fn(|index| row.get(index).expect("a text")));
+    ledger.query_row(&sql, [], row).expect("there is one row")
+}
+
+// Ends.
+
+#[test]
+fn requests_open_when_the_server_exits_are_orphaned() {
+    let mut live = Live::initialized("");
+    live.asked(&command_asked("0", "t"), "0");
+    let session = live.session.clone();
+    let (_home, stderr) = live.server_ends();
+    assert_eq!(stderr, "");
+    let told = columns(&session, ["status", "error_code", "resolved_payload_json", "dispatched_at"]);
+    assert_eq!(told, [Some("orphaned".to_owned()), Some("server_exited".to_owned()), None, None]);
+}
+
+#[test]
+fn requests_answered_before_the_server_exits_keep_their_answer() {
+    let mut live = Live::initialized("");
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    live.answer_plainly(&answer("0", &decision("accept")));
+    live.row_with(&request_id, "dispatched_at");
+    let session = live.session.clone();
+    let (_home, _) = live.server_ends();
+    let [status, payload, confirmed] = columns(&session, ["status", "resolved_payload_json", "confirmed_at"]);
+    assert_eq!(
+        (status.as_deref(), payload.as_deref(), confirmed),
+        (Some("resolved"), Some(r#"{"decision":"accept"}"#), None)
+    );
+}
+
+#[test]
+fn requests_open_when_the_shim_is_killed_are_orphaned_at_the_next_start() {
+    let mut live = Live::initialized("");
+    let open = live.asked(&command_asked("0", "t"), "0");
+    let asked = live.row(&open);
+    let answered = live.asked(&command_asked("1", "t"), "1");
+    live.answer_plainly(&answer("1", &decision("accept")));
+    live.row_with(&answered, "dispatched_at");
+    let mut live = Live::start_in(live.kill()).initialize();
+    assert_eq!(live.pending(), [Value::Null; 0]);
+    let orphans = live.get(&format!("{PENDING}?include_orphaned=true"));
+    assert_eq!(orphans["requests"].as_array().map(Vec::len), Some(1), "{orphans:#}");
+    let row = &orphans["requests"][0];
+    let told = ["request_id", "status", "error_code"].map(|name| row[name].clone());
+    assert_eq!(told, [json!(open), json!("orphaned"), json!("server_restarted")]);
+    for same in ["request_payload", "requested_at", "process_generation", "summary"] {
+        assert_eq!(row[same], asked[same], "{same}");
+    }
+    refused(live.respond(&open, &decision("accept")), (404, "request_unavailable"));
+    let row = live.row(&answered);
+    assert_eq!((&row["status"], &row["resolved_payload"]), (&json!("resolved"), &decision("accept")));
+    // The same id in another generation is another request.
+    let anew = live.asked(&command_asked("0", "t"), "0");
+    assert_ne!(anew, open);
+    let orphans = live.get(&format!("{PENDING}?include_orphaned=true"));
+    assert_eq!(orphans["requests"].as_array().map(Vec::len), Some(2), "{orphans:#}");
+    live.nothing_at_server();
+}
+
+// A ledger that cannot be used.
+
+/// A home in whose session something stands where the ledger would.
+fn home_where_the_ledger_is(make: impl Fn(&Path)) -> Home {
+    let home = Home::new();
+    let session = home.path().join("sessions/s");
+    fs::create_dir_all(&session).expect("a folder");
+    make(&session.join("ledger.db"));
+    home
+}
+
+fn check_unusable(make: impl Fn(&Path)) {
+    let mut live = Live::start_in(home_where_the_ledger_is(make)).initialize();
+    let request_id = format!("{}-0", live.generation());
+    live.say_plainly(&command_asked("0", "t"));
+    refused(live.http(&format!("GET {PENDING}"), b""), (503, "ledger_unavailable"));
+    refused(live.http(&format!("GET /sessions/self/codex-requests/{request_id}"), b""), (503, "ledger_unavailable"));
+    refused(live.respond(&request_id, &decision("decline")), (503, "ledger_unavailable"));
+    // It was not sent, and the request is as open as before.
+    live.answer_plainly(&answer("0", &decision("accept")));
+    live.say_plainly(&resolved("0"));
+    live.say_plainly(&command_asked("1", "t"));
+    live.answer_plainly(&answer("1", &decision("cancel")));
+    let (_home, stderr) = live.end();
+    assert_eq!((stderr.lines().count(), stderr.starts_with("codex-shim: ")), (1, true), "{stderr}");
+    assert!(stderr.contains("ledger.db"), "{stderr}");
+}
+
+#[test]
+fn requests_pass_where_the_ledger_is_a_folder() {
+    check_unusable(|ledger| fs::create_dir(ledger).expect("a folder"));
+}
+
+#[test]
+fn requests_pass_where_the_ledger_is_newer() {
+    check_unusable(|ledger| {
+        let connection = Connection::open(ledger).expect("it can be made");
+        connection.pragma_update(None, "user_version", 1_000).expect("it can be written");
+    });
+}
+
+#[test]
+fn requests_are_late_where_the_ledger_is_locked_and_are_kept_once_it_is_not() {
+    let mut live = Live::initialized("");
+    // The ledger is there, and has had a row in time.
+    let in_time = live.asked(&command_asked("8", "t"), "8");
+    let other = Connection::open(live.session.join("ledger.db")).expect("it is there");
+    other.execute_batch("BEGIN EXCLUSIVE").expect("nobody else writes");
+    let generation = live.generation();
+    live.say_plainly(&command_asked("0", "t"));
+    live.say_plainly(&command_asked("1", "t"));
+    refused(live.respond(&format!("{generation}-1"), &decision("accept")), (503, "ledger_unavailable"));
+    live.answer_plainly(&answer("0", &decision("decline")));
+    other.execute_batch("ROLLBACK").expect("it is ours");
+    let row = |id: &str| {
+        let path = format!("GET /sessions/self/codex-requests/{generation}-{id}");
+        eventually("the row", || {
+            let (status, document) = live.http(&path, b"");
+            (status == 200).then(|| document["request"].clone())
+        })
+    };
+    let answered = eventually("the answer", || Some(row("0")).filter(|row| row["status"] == "resolved"));
+    assert_eq!((&answered["late"], &answered["resolved_payload"]), (&json!(true), &decision("decline")));
+    assert_eq!(answered["resolution_source"], "client");
+    let open = row("1");
+    assert_eq!((&open["late"], &open["status"]), (&json!(true), &json!("pending")));
+    assert_eq!(row("8")["late"], false);
+    assert_eq!(in_time, format!("{generation}-8"));
+    // And it can be answered at the side.
+    live.responded(&format!("{generation}-1"), &decision("accept"));
+    assert_eq!(live.at_server(), format!("{}\n", answer("1", &decision("accept"))));
+    // What comes after a commit has worked is in time again.
+    let after = live.asked(&command_asked("2", "t"), "2");
+    assert_eq!(live.row(&after)["late"], false);
+}
+
+// Much at once.
+
+#[test]
+fn requests_come_to_the_client_in_order_three_hundred_at_once() {
+    let mut live = Live::initialized("");
+    let asked: Vec<String> = (0..300).map(|id| command_asked(&id.to_string(), "t")).collect();
+    live.say_unseen(&asked.join("\n"));
+    for line in &asked {
+        assert_eq!(live.at_client(), format!("{line}\n"));
+    }
+    let rows = live.pending();
+    let ids: Vec<&Value> = rows.iter().map(|row| &row["rpc_request_id"]).collect();
+    let expect: Vec<Value> = (0..300).map(Value::from).collect();
+    assert_eq!(ids, expect.iter().collect::<Vec<_>>());
+    assert_eq!(live.get("/sessions/self")["pending_requests"], 300);
+    let answers: Vec<String> = (0..300).map(|id| answer(&id.to_string(), &decision("accept")) + "\n").collect();
+    live.write(&answers.concat());
+    for line in &answers {
+        assert_eq!(&live.at_server(), line);
+    }
+    eventually("every answer", || live.pending().is_empty().then_some(()));
+}
+
+#[test]
+fn requests_keep_their_place_among_other_lines_and_the_other_direction_flows() {
+    let mut live = Live::initialized("");
+    let delta = |number: u32| format!(r#"{{"method":"item/agentMessage/delta","params":{{"delta":"{number}"}}}}"#);
+    let mut lines = Vec::new();
+    for number in 0..60 {
+        lines.push(delta(number));
+        lines.push(match number % 3 {
+            0 => command_asked(&number.to_string(), "t"),
+            1 => question_asked(&number.to_string(), false),
+            _ => format!("no JSON {number}"),
+        });
+    }
+    live.say_unseen(&lines.join("\n"));
+    for number in 0..60 {
+        live.answer_plainly(&format!(r#"{{"method":"client/says","params":{{"number":{number}}}}}"#));
+    }
+    for line in &lines {
+        assert_eq!(live.at_client(), format!("{line}\n"));
+    }
+    assert_eq!(live.pending().len(), 40);
+    live.end_quietly();
+}
+
+#[test]
+fn requests_that_wait_for_a_locked_ledger_keep_what_follows_behind_them() {
+    let mut live = Live::initialized("");
+    live.asked(&command_asked("8", "t"), "8");
+    let other = Connection::open(live.session.join("ledger.db")).expect("it is there");
+    other.execute_batch("BEGIN EXCLUSIVE").expect("nobody else writes");
+    let lines =
+        [command_asked("0", "t"), r#"{"method":"after"}"#.to_owned(), command_asked("1", "t"), "last".to_owned()];
+    live.say_unseen(&lines.join("\n"));
+    // What the client says is not held by it.
+    live.answer_plainly(r#"{"method":"client/says"}"#);
+    for line in &lines {
+        assert_eq!(live.at_client(), format!("{line}\n"));
+    }
+    other.execute_batch("ROLLBACK").expect("it is ours");
+}
+
+const RACES: usize = 100;
+
+#[test]
+fn requests_answered_by_both_at_once_have_one_answer_and_all_agree_which() {
+    let mut live = Live::initialized("");
+    let generation = live.generation();
+    let asked: Vec<String> = (0..RACES).map(|id| command_asked(&id.to_string(), "t")).collect();
+    live.say_unseen(&asked.join("\n"));
+    asked.iter().for_each(|line| assert_eq!(live.at_client(), format!("{line}\n")));
+    let mut told = Vec::new();
+    for id in 0..RACES {
+        let given = decision("decline").to_string();
+        let line = format!("POST {}", respond_path(&format!("{generation}-{id}")));
+        let of_client = format!("{}\n", answer(&id.to_string(), &decision("accept")));
+        // Each is first in half of them; neither waits for what becomes of the other.
+        if id % 2 == 0 {
+            live.write(&of_client);
+        }
+        let stream = http_asked(&live.session, &line, given.as_bytes());
+        if id % 2 == 1 {
+            live.write(&of_client);
+        }
+        told.push(std::thread::spawn(move || http_answer(stream)));
+    }
+    let told: Vec<(u16, Value)> = told.into_iter().map(|told| told.join().expect("it is answered")).collect();
+    let mut sent = vec![Value::Null; RACES];
+    for _ in 0..RACES {
+        let got = parsed(&live.at_server());
+        let id = got["id"].as_u64().expect("a number") as usize;
+        assert!(sent[id].is_null(), "two answers to {id}");
+        sent[id] = got["result"].clone();
+    }
+    live.nothing_at_server();
+    for (id, sent) in sent.iter().enumerate() {
+        let request_id = format!("{generation}-{id}");
+        let is_client = *sent == decision("accept");
+        let answers = live.answers(&request_id, 2);
+        let row = live.row(&request_id);
+        assert_eq!((&row["status"], &row["resolved_payload"]), (&json!("resolved"), sent), "{row:#}");
+        assert_eq!(row["resolution_source"], if is_client { "client" } else { "api" });
+        let won: Vec<&Value> =
+            answers.iter().filter(|answer| answer["won"] == true).map(|answer| &answer["payload"]).collect();
+        assert_eq!(won, [sent], "{answers:#?}");
+        let (status, document) = &told[id];
+        assert_eq!((*status, &document["idempotent"]), (200, &json!(is_client)), "{document}");
+        assert_eq!(&document["request"]["resolved_payload"], sent, "{document}");
+    }
+}
+
+#[test]
+fn requests_all_have_rows_in_a_storm() {
+    let mut live = Live::initialized("");
+    let asked: Vec<String> = (0..5_000).map(|id| command_asked(&id.to_string(), "t")).collect();
+    let mut down = live.down.as_ref().expect("the server runs").try_clone().expect("a second end");
+    let lines = asked.join("\n") + "\n";
+    let server = std::thread::spawn(move || down.write_all(lines.as_bytes()).expect("the relay reads"));
+    for line in &asked {
+        assert_eq!(live.at_client(), format!("{line}\n"));
+    }
+    server.join().expect("it has written");
+    let ledger = Connection::open(live.session.join("ledger.db")).expect("it is there");
+    let count = || -> i64 {
+        ledger.query_row("SELECT count(*) FROM codex_pending_requests", [], |row| row.get(0)).expect("it can be read")
+    };
+    eventually("every row", || (count() == 5_000).then_some(()));
+    live.nothing_at_server();
+}
+
+#[test]
+fn requests_answered_right_before_the_client_ends_are_answered() {
+    let mut live = Live::initialized("");
+    live.asked(&command_asked("0", "t"), "0");
+    live.write(&format!("{}\n", answer("0", &decision("accept"))));
+    drop(live.stdin.take());
+    assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("accept"))));
+    let session = live.session.clone();
+    let _home = live.end_quietly();
+    let [status, source, dispatched] = columns(&session, ["status", "resolution_source", "dispatched_at"]);
+    assert_eq!((status.as_deref(), source.as_deref(), dispatched.is_some()), (Some("resolved"), Some("client"), true));
+}
+
+#[test]
+fn requests_that_no_answer_can_reach_any_more_are_not_answered() {
+    let mut live = Live::initialized("");
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    drop(live.stdin.take());
+    let closed = live.server.recv_timeout(PATIENCE);
+    assert_eq!(closed, Err(RecvTimeoutError::Disconnected));
+    let (status, document) = live.respond(&request_id, &decision("accept"));
+    assert_ne!(status, 200, "{document}");
+    let session = live.session.clone();
+    let (_home, _) = live.server_ends();
+    let told = columns(&session, ["status", "error_code"]);
+    assert_eq!(told, ["orphaned", "server_exited"].map(|text| Some(text.to_owned())));
+}
+
+#[test]
+fn requests_and_their_answers_are_kept_when_the_other_side_has_them_and_the_shim_is_killed() {
+    let mut live = Live::initialized("");
+    live.say_plainly(&command_asked("0", "t"));
+    let session = live.session.clone();
+    let home = live.kill();
+    assert_eq!(columns(&session, ["status"]), [Some("pending".to_owned())]);
+    fs::remove_file(session.join("ledger.db")).expect("it is there");
+    let mut live = Live::start_in(home).initialize();
+    live.say_plainly(&command_asked("0", "t"));
+    live.answer_plainly(&answer("0", &decision("accept")));
+    let _home = live.kill();
+    let [status, payload] = columns(&session, ["status", "resolved_payload_json"]);
+    assert_eq!((status.as_deref(), payload.as_deref()), (Some("resolved"), Some(r#"{"decision":"accept"}"#)));
+}
+
+#[test]
+fn requests_have_rows_where_nothing_else_is_recorded() {
+    let mut live = Live::initialized("record = false\n");
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    live.responded(&request_id, &decision("accept"));
+    assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("accept"))));
+}
+
+#[test]
+fn requests_that_expire_where_policy_cannot_be_written_are_orphaned() {
+    let mut live = Live::initialized("[expiry]\nrequest_approval = \"50ms\"\n");
+    let generation = live.generation();
+    drop(live.stdin.take());
+    assert_eq!(live.server.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+    // Asked when the server cannot be told anything any more.
+    live.say_plainly(&command_asked("0", "t"));
+    let row = live.row_with(&format!("{generation}-0"), "error_code");
+    assert_eq!((&row["status"], &row["error_code"]), (&json!("expired"), &json!("request_expired")), "{row:#}");
+    refused(live.respond(&format!("{generation}-0"), &decision("accept")), (404, "request_unavailable"));
+    let session = live.session.clone();
+    let (_home, _) = live.server_ends();
+    let told = columns(&session, ["status", "resolved_payload_json"]);
+    assert_eq!(told, [Some("orphaned".to_owned()), None]);
+}
+
+#[test]
+fn requests_that_wait_are_all_listed() {
+    let mut live = Live::initialized("");
+    let asked: Vec<String> = (0..1_100).map(|id| command_asked(&id.to_string(), "t")).collect();
+    for some in asked.chunks(100) {
+        live.say_unseen(&some.join("\n"));
+        some.iter().for_each(|line| assert_eq!(live.at_client(), format!("{line}\n")));
+    }
+    let rows = live.pending();
+    assert_eq!((rows.len(), &rows[0]["rpc_request_id"]), (1_100, &json!(0)));
+}
