@@ -51,6 +51,10 @@ struct RpcBody {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    // An array would be taken for the members in their order.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Refusal::Unreadable("the body is no JSON object".to_owned()));
+    }
     serde_json::from_slice(body)
         .map_err(|error| Refusal::Unreadable(format!("the body is not what goes here: {error}")))
 }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::context::ledger;
 use super::routes::{Known, Refusal, ThisSession, json};
 use super::server::Peer;
-use crate::engine::{GivenAnswer, GivenRow, Question, RequestKind, RequestSource, SideReply, decisions};
+use crate::engine::{GivenAnswer, GivenRow, Question, RequestKind, RequestSource, SideReply, decisions, valid};
 use crate::store::{LedgerError, WhichRequests};
 
 /// How long the relay may take to decide on an answer and to keep it.
@@ -91,10 +91,15 @@ pub(super) async fn respond(
         Some(_) | None => RequestSource::Api,
     };
     let by = peer.to_string();
-    let given: GivenAnswer = serde_json::from_value(value.clone()).map_err(|error| {
-        let message = format!("the body is no answer: {error}");
-        Refusal::plain(StatusCode::UNPROCESSABLE_ENTITY, "invalid_response", message)
-    })?;
+    let given: Result<GivenAnswer, _> = match value.is_object() {
+        true => serde_json::from_value(value.clone()).map_err(|error| error.to_string()),
+        // An array would be taken for the members in their order.
+        false => Err("it is an object".to_owned()),
+    };
+    let given = match given {
+        Ok(given) => given,
+        Err(why) => return Err(unreadable(&known, request_id, &why).await?),
+    };
     let question = Question::Respond { request_id: request_id.clone(), given: Box::new(given), source, by: by.clone() };
     match ask(&known, question, DECISION_WAIT_MAX).await {
         Some(SideReply::Kept) => {
@@ -108,11 +113,31 @@ pub(super) async fn respond(
             message: invalid.message,
             more: Map::from_iter([("valid".to_owned(), invalid.valid)]),
         }),
-        Some(_) | None => {
+        Some(SideReply::NotReady) => {
+            let message = "the server has ended, or does not read: no answer can reach it any more";
+            Err(Refusal::plain(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message))
+        }
+        None => {
+            let message = "it is not known yet whether the answer could be kept; look at the request again";
+            Err(Refusal::plain(StatusCode::GATEWAY_TIMEOUT, "timeout", message))
+        }
+        Some(_) => {
             let why = "the answer could not be kept, so it was not sent; the request is still open";
             Err(Refusal::Ledger(LedgerError::Unavailable(why.to_owned())))
         }
     }
+}
+
+/// What is none of the bodies that there are, whatever it answers; the refusal says what would be valid.
+async fn unreadable(known: &Known, request_id: String, why: &str) -> Result<Refusal, Refusal> {
+    let kept = ledger(known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+    let kind = kept.row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other);
+    Ok(Refusal::Other {
+        status: StatusCode::UNPROCESSABLE_ENTITY,
+        error_code: "invalid_response",
+        message: format!("the body is no answer: {why}"),
+        more: Map::from_iter([("valid".to_owned(), valid(kind, &kept.row["request_payload"]))]),
+    })
 }
 
 /// The request is not open: what it came to, if it is one at all.

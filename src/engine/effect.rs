@@ -40,6 +40,8 @@ pub enum Effect {
     Mark(Token),
     /// Send the server a line of ours between two lines, and put it on record.
     Inject(Injection),
+    /// Pass a line of the server's on that was withheld, as it was written; it is on record already.
+    PassLate(Vec<u8>),
     /// Tell somebody at the side.
     Reply(AskerId, SideReply),
     /// Run what the user has set for a request that waits.

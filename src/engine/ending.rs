@@ -199,6 +199,7 @@ mod tests {
                 | Effect::Warn(_)
                 | Effect::KeepFirst(..)
                 | Effect::NotifyPending(_)
+                | Effect::PassLate(_)
                 | Effect::NotifyIdle(_)
                 | Effect::Commit(..)
                 | Effect::Hold(_)

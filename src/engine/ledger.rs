@@ -143,6 +143,8 @@ pub struct RequestRow {
     pub payload: Option<String>,
     /// The changes that it is about, as JSON.
     pub changes: Option<String>,
+    /// The command that it is about, as its item has it, as JSON.
+    pub item: Option<String>,
     /// One line that says what it wants.
     pub summary: String,
     /// It went on before it was kept.

@@ -174,7 +174,7 @@ impl Engine {
             let is_secret = seen.verdict == Verdict::Secret;
             let client = self.client.clone();
             let on_request = self.requests.client_answers(seen.now, seen.line, message, is_secret, &client, effects);
-            go_on(seen, on_request, effects);
+            go_on(seen, Effect::Forward, on_request, effects);
             return;
         }
         if self.calls.has_reasons()
@@ -208,34 +208,22 @@ impl Engine {
             }
             return;
         }
-        let on_request = self.server_tells(seen.now, message, effects);
+        let on_request = self.server_tells(seen.now, seen.line, message, effects);
         match stripped {
             Some(bytes) => {
                 let replace = Effect::Replace(own_line(Side::Client, seen.verdict, seen.body, bytes));
-                effects.extend([seen.record(), replace]);
+                go_on(seen, replace, on_request, effects);
             }
-            None => go_on(seen, on_request, effects),
+            None => go_on(seen, Effect::Forward, on_request, effects),
         }
     }
 
     /// Follows what the server tells of threads, turns and items, and what it asks.
-    fn server_tells(&mut self, now: Now, message: &Message<'_>, effects: &mut Vec<Effect>) -> OnRequest {
+    fn server_tells(&mut self, now: Now, line: &[u8], message: &Message<'_>, effects: &mut Vec<Effect>) -> OnRequest {
         let Some(method) = message.method.as_deref() else { return OnRequest::AT_ONCE };
         if message.id.is_some() {
-            let changes = match RequestKind::of(method) {
-                Some(RequestKind::FileChange) => self.items.of(&RequestPlace::of(message.params)),
-                Some(
-                    RequestKind::Command
-                    | RequestKind::OldCommand
-                    | RequestKind::OldPatch
-                    | RequestKind::Permissions
-                    | RequestKind::UserInput
-                    | RequestKind::Elicitation
-                    | RequestKind::Other,
-                )
-                | None => None,
-            };
-            return self.requests.asked(now, message, changes, effects);
+            let place = RequestPlace::of(message.params);
+            return self.requests.asked(now, line, message, self.items.of(&place), effects);
         }
         match (method, message.params) {
             ("turn/started", _) => self.calls.turn_started(message),
@@ -285,7 +273,7 @@ impl Engine {
     fn asked(&mut self, now: Now, asker: AskerId, question: Question, server_listens: bool, effects: &mut Vec<Effect>) {
         let call = match question {
             Question::Respond { request_id, given, source, by } => {
-                self.requests.side_answers(now, asker, &request_id, &given, (source, by), effects);
+                self.requests.side_answers(now, asker, &request_id, &given, (source, by), server_listens, effects);
                 return;
             }
             Question::Rpc { .. } | Question::Interrupt { .. } | Question::Input { .. }
@@ -294,7 +282,15 @@ impl Engine {
                 effects.push(Effect::Reply(asker, SideReply::NotReady));
                 return;
             }
-            Question::Rpc { method, params } => self.calls.line(&method, params.as_deref(), Call::Rpc(asker)),
+            Question::Rpc { method, params } => {
+                let line = self.calls.line(&method, params.as_deref(), Call::Rpc(asker));
+                // As secret as the client's own, and so is its answer.
+                let body = Body::parse(&line);
+                let verdict = self.secrets.judge(Side::Client, &body, &line);
+                let line = own_line(Side::Server, verdict, &body, line.clone());
+                effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
+                return;
+            }
             Question::Interrupt { thread_id } => match self.interrupted(asker, thread_id) {
                 Ok(line) => line,
                 Err(reply) => {
@@ -365,12 +361,12 @@ impl Seen<'_> {
     }
 }
 
-/// Puts a line on record, and lets it go on as it may.
-fn go_on(seen: &Seen<'_>, on_request: OnRequest, effects: &mut Vec<Effect>) {
+/// Puts a line on record, and lets it, or what replaces it, go on as it may.
+fn go_on(seen: &Seen<'_>, forward: Effect, on_request: OnRequest, effects: &mut Vec<Effect>) {
     effects.push(seen.record());
     if let OnRequest::Forward(Pass { hold, mark }) = on_request {
         effects.extend(hold.map(Effect::Hold));
-        effects.push(Effect::Forward);
+        effects.push(forward);
         effects.extend(mark.map(Effect::Mark));
     }
 }
@@ -441,6 +437,7 @@ mod tests {
             | Effect::Warn(_)
             | Effect::KeepFirst(..)
             | Effect::NotifyPending(_)
+            | Effect::PassLate(_)
             | Effect::NotifyIdle(_)
             | Effect::Commit(..)
             | Effect::Hold(_)
@@ -577,6 +574,7 @@ mod tests {
             | Effect::Replace(_)
             | Effect::Warn(_)
             | Effect::NotifyPending(_)
+            | Effect::PassLate(_)
             | Effect::NotifyIdle(_)
             | Effect::Introduce(_)
             | Effect::CloseServerInput
@@ -647,10 +645,10 @@ mod tests {
         assert_eq!(play.respond("g-0", r#"{"decision":"maybe"}"#), "reply9(Invalid)");
         assert_eq!(play.respond("g-7", r#"{"decision":"accept"}"#), "reply9(NotOpen)");
         assert_eq!(play.respond("g-0", r#"{"decision":"accept"}"#), "commit2(resolved api)");
-        assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
+        assert_eq!(play.line(Side::Client, ANSWER), "record");
         assert_eq!(
             play.at(1, Input::Committed { token: 2, done: true }),
-            r#"note inject({"id":0,"result":{"decision":"accept"}}) reply9(Kept)"#
+            r#"keep(lost client) note inject({"id":0,"result":{"decision":"accept"}}) reply9(Kept)"#
         );
         assert_eq!(play.respond("g-0", r#"{"decision":"decline"}"#), "reply9(NotOpen)");
     }

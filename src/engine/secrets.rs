@@ -149,7 +149,7 @@ fn unread(line: &[u8], asked_here: &mut Asked, asked_there: &Asked) -> Verdict {
 }
 
 /// Whether a question to the user has `isSecret`.
-fn asks_secret(params: &str) -> bool {
+pub(super) fn asks_secret(params: &str) -> bool {
     #[derive(Deserialize)]
     struct Params {
         questions: Vec<Question>,

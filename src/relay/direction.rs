@@ -12,7 +12,7 @@ use rustix::event::PollFlags;
 
 use super::pipes::{Broken, Feeder, Sink, Source, Taken};
 use crate::engine::Token;
-use crate::wire::{Frame, Framer, Side};
+use crate::wire::{Frame, Framer, LineEnd, Side};
 
 #[derive(Debug)]
 pub(super) struct Direction {
@@ -29,6 +29,8 @@ pub(super) struct Direction {
     given_up: bool,
     /// What was let go last is the middle of a line.
     in_long_line: bool,
+    /// What was let go last is the last line of its side, and has no end.
+    lacks_line_end: bool,
     /// Lines of ours that wait for its end.
     injected_late: Vec<(Vec<u8>, Option<Token>)>,
     last_read: Duration,
@@ -167,6 +169,7 @@ impl Direction {
             told_closed: false,
             given_up: false,
             in_long_line: false,
+            lacks_line_end: false,
             injected_late: Vec::new(),
             last_read: Duration::ZERO,
             last_taken: Duration::ZERO,
@@ -251,7 +254,10 @@ impl Direction {
     }
 
     /// Lets bytes of ours go out between two lines: at once, or once the long line is over that passes in pieces.
-    pub(super) fn inject(&mut self, bytes: Vec<u8>, mark: Option<Token>) {
+    pub(super) fn inject(&mut self, mut bytes: Vec<u8>, mark: Option<Token>) {
+        if std::mem::take(&mut self.lacks_line_end) {
+            bytes.insert(0, b'\n');
+        }
         if self.in_long_line {
             self.injected_late.push((bytes, mark));
             return;
@@ -262,10 +268,15 @@ impl Direction {
         }
     }
 
-    /// A piece of a line was let go that is not its last one, or the last one.
-    pub(super) fn in_long_line(&mut self, in_long_line: bool) {
-        self.in_long_line = in_long_line;
-        if !in_long_line {
+    /// These frames were let go: lines of ours go in only between lines.
+    pub(super) fn let_go(&mut self, frames: &[Frame]) {
+        let Some(last) = frames.last() else { return };
+        self.in_long_line = matches!(last, Frame::Piece { .. });
+        self.lacks_line_end = match last {
+            Frame::Line { end, .. } | Frame::LastPiece { end, .. } => *end == LineEnd::EndOfStream,
+            Frame::Piece { .. } => false,
+        };
+        if !self.in_long_line {
             for (bytes, mark) in std::mem::take(&mut self.injected_late) {
                 self.inject(bytes, mark);
             }

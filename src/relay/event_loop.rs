@@ -17,7 +17,11 @@ use super::recorder::Recorder;
 use super::signals::Signals;
 use crate::control::{Passed, Published};
 use crate::engine::{Effect, Engine, Exit, Form, Injection, Input, Note, Now, Token};
+use crate::store::Order;
 use crate::wire::{Frame, Framer, Line, LineEnd, Side};
+
+/// How soon what the ledger had no room for is handed to it again, where nothing else happens.
+const OVERFLOW_LOOK_AFTER: Duration = Duration::from_millis(10);
 
 /// Tells the time, for the engine.
 #[derive(Debug)]
@@ -158,7 +162,8 @@ impl Relay {
     }
 
     fn next_deadline(&self) -> Option<Duration> {
-        [self.engine.tick_due(), self.drained_at()].into_iter().flatten().min()
+        let overflow = self.recorder.overflows().then(|| self.clock.0.elapsed() + OVERFLOW_LOOK_AFTER);
+        [self.engine.tick_due(), self.drained_at(), overflow].into_iter().flatten().min()
     }
 
     fn drained_at(&self) -> Option<Duration> {
@@ -167,6 +172,7 @@ impl Relay {
 
     /// Takes what other threads have put into the inbox.
     fn take_letters(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.recorder.hand_over();
         let waiting = self.engine.context_waiting();
         while let Some(letter) = self.inbox.take() {
             let input = match letter {
@@ -260,8 +266,6 @@ impl Relay {
             Side::Client => &mut self.from_client,
             Side::Server => &mut self.from_server,
         };
-        let in_long_line = matches!(frames.last(), Some(Frame::Piece { .. }));
-        let ends_long_line = matches!(frames.first(), Some(Frame::LastPiece { .. }));
         let mut batch = self.recorder.batch(now, &self.notices);
         let mut passed = Passed::default();
         let waiting = self.engine.context_waiting();
@@ -304,14 +308,14 @@ impl Relay {
                         }
                         direction.outgoing.add_own(ended(own.bytes, LineEnd::Newline));
                     }
-                    (Effect::Keep(entry), _) => self.recorder.keep(entry),
+                    (Effect::Keep(entry), _) => drop(self.recorder.order(Order::Keep(entry))),
                     (Effect::KeepFirst(token, entry), _) => {
-                        if !self.recorder.keep_first(token, entry) {
+                        if self.recorder.order(Order::KeepFirst(token, entry)).is_err() {
                             self.uncommitted.push(token);
                         }
                     }
                     (Effect::Commit(token, entry), _) => {
-                        if !self.recorder.commit_entry(token, entry) {
+                        if self.recorder.order(Order::Commit(token, entry)).is_err() {
                             self.uncommitted.push(token);
                         }
                     }
@@ -325,9 +329,7 @@ impl Relay {
         if let Some(batch) = batch {
             self.recorder.commit(batch, &mut self.notices);
         }
-        if in_long_line || ends_long_line {
-            direction.in_long_line(in_long_line);
-        }
+        direction.let_go(&frames);
         self.published.count(from, passed);
         frames.clear();
         self.scratch.frames = frames;
@@ -363,18 +365,14 @@ impl Relay {
                 Effect::DrainServer { quiet_max, stall_max } => {
                     self.drain = Some(Drain { since: self.clock.now().elapsed, quiet_max, stall_max });
                 }
-                Effect::Keep(entry) => self.recorder.keep(entry),
+                Effect::Keep(entry) => drop(self.recorder.order(Order::Keep(entry))),
                 Effect::KeepFirst(token, entry) => {
-                    if !self.recorder.keep_first(token, entry) {
-                        let input = Input::Committed { token, done: false };
-                        self.engine.handle(self.clock.now(), input, effects);
-                    }
+                    let ordered = self.recorder.order(Order::KeepFirst(token, entry));
+                    self.refuse_commit(ordered, token, effects);
                 }
                 Effect::Commit(token, entry) => {
-                    if !self.recorder.commit_entry(token, entry) {
-                        let input = Input::Committed { token, done: false };
-                        self.engine.handle(self.clock.now(), input, effects);
-                    }
+                    let ordered = self.recorder.order(Order::Commit(token, entry));
+                    self.refuse_commit(ordered, token, effects);
                 }
                 Effect::Release(token) => {
                     for from in [Side::Client, Side::Server] {
@@ -383,6 +381,10 @@ impl Relay {
                     }
                 }
                 Effect::Inject(injection) => self.inject(injection, effects),
+                Effect::PassLate(line) => {
+                    self.from_server.inject(ended(line, LineEnd::Newline), None);
+                    self.flush(Side::Server, self.clock.now(), effects);
+                }
                 Effect::NotifyPending(request_id) => {
                     if let Some((ledger, session_id)) = self.recorder.session() {
                         self.hooks.pending(request_id, ledger, session_id);
@@ -405,6 +407,13 @@ impl Relay {
         }
         self.published.requests_pending(self.engine.requests_pending() as u64);
         None
+    }
+
+    /// Tells the engine of what the ledger could not be given.
+    fn refuse_commit(&mut self, ordered: Result<(), Order>, token: Token, effects: &mut Vec<Effect>) {
+        if ordered.is_err() {
+            self.engine.handle(self.clock.now(), Input::Committed { token, done: false }, effects);
+        }
     }
 
     /// Puts lines of ours to the server on record, and sends them in one write.

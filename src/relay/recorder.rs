@@ -3,6 +3,7 @@
 //! A session that cannot be opened at the start (a full disk, a folder that is not there) is tried again while the relay
 //! goes on; what passed before it could be opened is the gap that its journal begins with.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,15 +15,18 @@ use super::inbox::Outbox;
 use super::notices::Notices;
 use crate::config::SessionName;
 use crate::control::{self, Published, SocketFiles, Subject};
-use crate::engine::{ContextBounds, Input, LedgerEntry, Note, Now, Token};
+use crate::engine::{ContextBounds, Input, Note, Now};
 use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, ServerOrigin, Writer};
-use crate::store::{Ledger, Place, Session, StoreError, open_log};
+use crate::store::{Ledger, Order, Place, Session, StoreError, open_log};
 
 /// How long a session that could not be opened is left alone.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
 
 /// How long the end of a relay waits for the ledger. The contract gives 200 ms for everything after the last byte.
 const LEDGER_END_WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// What may wait for room at the ledger; the engine has fewer requests open than a few of these for each.
+const OVERFLOW_MAX: usize = 100_000;
 
 /// Notes that are kept for a journal that is not open yet; what one run of the child gives rise to by itself.
 const NOTES_KEPT_MAX: usize = 8;
@@ -179,6 +183,8 @@ pub(super) struct Recorder {
     published: Arc<Published>,
     state: State,
     sides: Sides,
+    /// What the ledger had no room for, in its order.
+    overflow: VecDeque<Order>,
 }
 
 #[derive(Debug)]
@@ -212,7 +218,7 @@ impl Recorder {
             Ok(Opened { writer: None, sides }) => (State::Off, sides),
             Err(closed) => (State::Closed(closed), Sides::default()),
         };
-        Recorder { opening, published, state, sides }
+        Recorder { opening, published, state, sides, overflow: VecDeque::new() }
     }
 
     /// A batch for what happened `now`; `None` where there is no journal to put it into.
@@ -307,33 +313,43 @@ impl Recorder {
         }
     }
 
-    /// Has something kept in the ledger, where there is one; never waits.
-    pub(super) fn keep(&self, entry: LedgerEntry) {
-        if let Some(ledger) = &self.sides.ledger
-            && !ledger.keep(entry)
-        {
-            tracing::warn!("too much waits for the ledger: something is not kept");
-        }
-    }
-
     /// The ledger and the id of the session, where there is one.
     pub(super) fn session(&self) -> Option<(&Ledger, &str)> {
         Some((self.sides.ledger.as_ref()?, &self.sides.session_id))
     }
 
-    /// Has something kept in the ledger ahead of all that comes later, of which the relay is told; false where there is no
-    /// ledger to take it.
-    pub(super) fn keep_first(&self, token: Token, entry: LedgerEntry) -> bool {
-        self.sides.ledger.as_ref().is_some_and(|ledger| ledger.keep_first(token, entry))
+    /// Has something kept in the ledger, after all that was before it; never waits. Gives it back where there is no ledger,
+    /// or too much waits for it.
+    pub(super) fn order(&mut self, order: Order) -> Result<(), Order> {
+        let Some(ledger) = &self.sides.ledger else { return Err(order) };
+        if self.overflow.len() >= OVERFLOW_MAX {
+            tracing::warn!("too much waits for the ledger: something is not kept");
+            return Err(order);
+        }
+        let given_back = if self.overflow.is_empty() { ledger.hand(order).err() } else { Some(order) };
+        self.overflow.extend(given_back);
+        Ok(())
     }
 
-    /// Has something kept in the ledger or not at all, of which the relay is told; false where there is no ledger to take it.
-    pub(super) fn commit_entry(&self, token: Token, entry: LedgerEntry) -> bool {
-        self.sides.ledger.as_ref().is_some_and(|ledger| ledger.commit(token, entry))
+    /// Hands over what the ledger had no room for.
+    pub(super) fn hand_over(&mut self) {
+        let Some(ledger) = &self.sides.ledger else { return };
+        while let Some(order) = self.overflow.pop_front() {
+            if let Err(order) = ledger.hand(order) {
+                self.overflow.push_front(order);
+                return;
+            }
+        }
+    }
+
+    /// Something waits for room at the ledger.
+    pub(super) fn overflows(&self) -> bool {
+        !self.overflow.is_empty()
     }
 
     /// Nobody can ask any more, and what is not kept by then is the next start's.
-    pub(super) fn close(self) {
+    pub(super) fn close(mut self) {
+        self.hand_over();
         if let Some(ledger) = &self.sides.ledger {
             ledger.finish(LEDGER_END_WAIT_MAX);
         }

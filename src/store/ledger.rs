@@ -49,6 +49,17 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Stack of the thread, in bytes. SQLite wants little.
 const STACK_BYTES: usize = 512 << 10;
 
+/// Something to be kept.
+#[derive(Debug)]
+pub enum Order {
+    /// Soon.
+    Keep(LedgerEntry),
+    /// Soon, and the engine is told whether it is; where it is not, it is tried again ahead of what comes later.
+    KeepFirst(Token, LedgerEntry),
+    /// Or not at all, and the engine is told which.
+    Commit(Token, LedgerEntry),
+}
+
 /// A request as it is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeptRequest {
@@ -133,23 +144,33 @@ impl Ledger {
         Ok(Ledger(sender))
     }
 
-    /// Has something kept, soon, and never waits. False where too much waits already.
-    #[must_use]
-    pub fn keep(&self, entry: LedgerEntry) -> bool {
-        self.0.try_send(Job::Keep(entry)).is_ok()
-    }
-
-    /// Has something kept, and tells the engine whether it is; where it is not, it is tried again ahead of what comes later.
-    /// False where too much waits already.
-    #[must_use]
-    pub fn keep_first(&self, token: Token, entry: LedgerEntry) -> bool {
-        self.0.try_send(Job::KeepFirst(token, entry)).is_ok()
-    }
-
-    /// Has something kept or not at all, and tells the engine which. False where too much waits already.
-    #[must_use]
-    pub fn commit(&self, token: Token, entry: LedgerEntry) -> bool {
-        self.0.try_send(Job::Commit(token, entry)).is_ok()
+    /// Hands something over to be kept, and never waits; gives it back where too much waits already.
+    ///
+    /// # Errors
+    ///
+    /// What was to be kept.
+    pub fn hand(&self, order: Order) -> Result<(), Order> {
+        let job = match order {
+            Order::Keep(entry) => Job::Keep(entry),
+            Order::KeepFirst(token, entry) => Job::KeepFirst(token, entry),
+            Order::Commit(token, entry) => Job::Commit(token, entry),
+        };
+        match self.0.try_send(job) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => match job {
+                Job::Keep(entry) => Err(Order::Keep(entry)),
+                Job::KeepFirst(token, entry) => Err(Order::KeepFirst(token, entry)),
+                Job::Commit(token, entry) => Err(Order::Commit(token, entry)),
+                Job::Push(..)
+                | Job::Waiting(_)
+                | Job::Clear(_)
+                | Job::Deliveries(_)
+                | Job::Requests(..)
+                | Job::Request(..)
+                | Job::AnswerLate(..)
+                | Job::Finish(_) => unreachable!("BUG: an order is given back as it came"),
+            },
+        }
     }
 
     /// Rows of requests as JSON, oldest first.
@@ -270,6 +291,7 @@ enum Done {
     Requests(Vec<Value>),
     Request(Option<KeptRequest>),
     Answered(Option<Value>),
+    Committed(bool),
     Nothing,
 }
 
@@ -403,6 +425,7 @@ impl Keeper {
             (Job::AnswerLate(_, reply), Done::Answered(row)) => {
                 let _ = reply.send(Ok(row));
             }
+            (Job::Commit(token, _), Done::Committed(done)) => (self.tell)(Input::Committed { token, done }),
             (Job::KeepFirst(token, _) | Job::Commit(token, _), _) => {
                 (self.tell)(Input::Committed { token, done: true })
             }
@@ -480,18 +503,20 @@ pub(super) fn form(busy_wait_max: Duration) -> Form {
     Form { migrations: MIGRATIONS, synchronous: "FULL", busy_wait_max }
 }
 
-/// Keeps what the relay has done.
-fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<()> {
+/// Keeps what the relay has done; gives how many rows of requests that has changed.
+fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     context_table::keep(transaction, &run.generation, entry)?;
     request_table::keep(transaction, run, entry)
 }
 
 fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &mut RowId) -> rusqlite::Result<Done> {
     Ok(match job {
-        Job::Keep(entry) | Job::KeepFirst(_, entry) | Job::Commit(_, entry) => {
+        Job::Keep(entry) | Job::KeepFirst(_, entry) => {
             keep(transaction, run, entry)?;
             Done::Nothing
         }
+        // What has no row that it could change is not kept.
+        Job::Commit(_, entry) => Done::Committed(keep(transaction, run, entry)? > 0),
         Job::Push(pushed, _) => {
             if let Some(thread_id) = context_table::unknown_thread(transaction, pushed)? {
                 return Ok(Done::ThreadNotFound(thread_id));
@@ -552,6 +577,10 @@ mod tests {
             Run { ledger, changes, faults, runtime }
         }
 
+        fn keep(&self, entry: LedgerEntry) -> bool {
+            self.ledger.hand(Order::Keep(entry)).is_ok()
+        }
+
         fn push(&self, cmds: &[&str]) -> Result<usize, LedgerError> {
             self.runtime.block_on(self.ledger.push_context(cmds.iter().map(|cmd| command(cmd)).collect()))
         }
@@ -588,7 +617,7 @@ mod tests {
         assert_eq!(cmds(&told), ["a", "b", "c"]);
         let entry =
             LedgerEntry::Settled { delivery: 1, outcome: Outcome::Delivered, delete: vec![told[0].0, told[2].0] };
-        assert!(run.ledger.keep(entry));
+        assert!(run.keep(entry));
         assert_eq!(run.waiting(), ["b"]);
     }
 
@@ -615,7 +644,7 @@ mod tests {
         };
         assert_eq!(push("t"), Err(LedgerError::ThreadNotFound("t".to_owned())));
         assert_eq!(run.waiting(), [""; 0]);
-        assert!(run.ledger.keep(LedgerEntry::ThreadSeen { thread_id: "t".to_owned() }));
+        assert!(run.keep(LedgerEntry::ThreadSeen { thread_id: "t".to_owned() }));
         assert_eq!(push("t"), Ok(2));
     }
 
@@ -635,14 +664,14 @@ mod tests {
         let send = |run: &Run, number| {
             let (thread_id, text) = ("t".to_owned(), format!("text {number}"));
             let delivery = Delivery { number, at_us: 1_000, thread_id, carrier: Carrier::Envelope, text };
-            assert!(run.ledger.keep(LedgerEntry::Sent(Box::new(delivery))));
+            assert!(run.keep(LedgerEntry::Sent(Box::new(delivery))));
         };
         let told = |run: &Run| run.runtime.block_on(run.ledger.deliveries()).expect("they can be read");
         let run = Run::start(dir.path(), "g1");
         (1..=22).for_each(|number| send(&run, number));
         let settled = LedgerEntry::Settled { delivery: 22, outcome: Outcome::Refused, delete: Vec::new() };
-        assert!(run.ledger.keep(settled));
-        assert!(run.ledger.keep(LedgerEntry::TurnNamed { delivery: 21, turn_id: "u".to_owned() }));
+        assert!(run.keep(settled));
+        assert!(run.keep(LedgerEntry::TurnNamed { delivery: 21, turn_id: "u".to_owned() }));
         let kept = told(&run);
         assert_eq!((kept.len(), &*kept[0].text), (20, "text 3"));
         assert_eq!((&*kept[19].outcome, kept[18].turn_id.as_deref()), ("refused", Some("u")));
@@ -658,7 +687,7 @@ mod tests {
         let path = dir.path().join(LEDGER_FILE);
         std::fs::create_dir(&path).expect("a folder in its place");
         let run = Run::start(dir.path(), "g1");
-        assert!(run.ledger.keep(LedgerEntry::ThreadSeen { thread_id: "t".to_owned() }));
+        assert!(run.keep(LedgerEntry::ThreadSeen { thread_id: "t".to_owned() }));
         let error = run.push(&["a"]).expect_err("it cannot be").to_string();
         assert!(error.contains("ledger.db: Is a directory"), "{error}");
         assert_eq!(run.faults.try_iter().count(), 1);

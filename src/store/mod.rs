@@ -19,7 +19,7 @@ mod session;
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
 pub use context_table::{KeptDelivery, NewCommand};
 pub use found::{Found, repository_of};
-pub use ledger::{KeptRequest, LEDGER_FILE, Ledger, LedgerError};
+pub use ledger::{KeptRequest, LEDGER_FILE, Ledger, LedgerError, Order};
 pub use log::open_log;
 pub use offline::OfflineLedger;
 pub use request_table::WhichRequests;

@@ -36,6 +36,7 @@ CREATE TABLE codex_pending_requests (
     error_message TEXT,
     late INTEGER NOT NULL DEFAULT 0,
     changes_json TEXT,
+    item_json TEXT,
     summary TEXT NOT NULL
 ) STRICT;
 CREATE INDEX codex_pending_requests_by_status ON codex_pending_requests (status, requested_at);
@@ -58,16 +59,20 @@ pub(super) struct RunIds {
     pub(super) generation: String,
 }
 
-/// Most rows that are told at once.
+/// Most rows that are told at once where every one is asked for.
 const ROWS_MAX: i64 = 1_000;
+
+/// Most rows that are told at once of those that wait; the engine has no more than that open.
+const WAITING_ROWS_MAX: i64 = 10_000;
 
 /// A time as rows have it: RFC 3339, UTC, milliseconds.
 fn time(at_us: u64) -> String {
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us)).to_string()
 }
 
-/// Keeps what the relay has done with requests; nothing where the entry is about something else.
-pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<()> {
+/// Keeps what the relay has done with requests, and gives how many rows that has changed: none where the entry is about
+/// something else.
+pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     const DISPATCHED: &str =
         "UPDATE codex_pending_requests SET dispatched_at = ?2 WHERE request_id = ?1 AND status = 'resolved'";
     const CONFIRMED: &str =
@@ -101,20 +106,20 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
         | LedgerEntry::Settled { .. }
         | LedgerEntry::TurnNamed { .. }
         | LedgerEntry::ThreadSeen { .. }
-        | LedgerEntry::ThreadBegan { .. } => Ok(()),
+        | LedgerEntry::ThreadBegan { .. } => Ok(0),
     }
 }
 
-fn set(transaction: &Transaction<'_>, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<()> {
-    transaction.prepare_cached(sql)?.execute(values).map(|_| ())
+fn set(transaction: &Transaction<'_>, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<usize> {
+    transaction.prepare_cached(sql)?.execute(values)
 }
 
-fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqlite::Result<()> {
+fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqlite::Result<usize> {
     // The same row again is one whose commit was not heard of.
     const SQL: &str = "INSERT INTO codex_pending_requests (request_id, session_id, process_generation, rpc_request_id,
         thread_id, turn_id, item_id, request_type, request_method, requested_at, expires_at, status,
-        request_payload_json, late, changes_json, summary)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'pending', ?12, ?13, ?14, ?15)
+        request_payload_json, late, changes_json, item_json, summary)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'pending', ?12, ?13, ?14, ?15, ?16)
         ON CONFLICT DO NOTHING";
     let values = params![
         row.request_id,
@@ -131,12 +136,13 @@ fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqli
         row.payload,
         row.late,
         row.changes,
+        row.item,
         row.summary,
     ];
     set(transaction, SQL, values)
 }
 
-fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<()> {
+fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = ?2, resolved_at = ?3, resolution_source = ?4,
         resolved_by = ?5, resolved_payload_json = ?6, error_code = ?7, error_message = ?8, late = late OR ?9
         WHERE request_id = ?1 AND status IN ('pending', 'expired')";
@@ -157,13 +163,14 @@ fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<()
         (Some(payload), Some(by)) if moved > 0 => {
             let (request_id, payload, by) = (ended.request_id.clone(), payload.clone(), by.clone());
             let given = GivenRow { request_id, at_us: ended.at_us, source: ended.source, by, payload };
-            add_answer(transaction, &given, true)
+            add_answer(transaction, &given, true)?;
         }
-        _ => Ok(()),
+        (Some(_), Some(_)) | (Some(_), None) | (None, _) => {}
     }
+    Ok(moved)
 }
 
-fn add_answer(transaction: &Transaction<'_>, given: &GivenRow, won: bool) -> rusqlite::Result<()> {
+fn add_answer(transaction: &Transaction<'_>, given: &GivenRow, won: bool) -> rusqlite::Result<usize> {
     const SQL: &str = "INSERT INTO codex_request_answers (request_id, at, source, by, payload_json, won)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     set(
@@ -174,7 +181,7 @@ fn add_answer(transaction: &Transaction<'_>, given: &GivenRow, won: bool) -> rus
 }
 
 /// What earlier runs have left open is nobody's any more. Only the holder of the session says so.
-pub(super) fn orphan_earlier(transaction: &Transaction<'_>, run: &RunIds, at_us: u64) -> rusqlite::Result<()> {
+pub(super) fn orphan_earlier(transaction: &Transaction<'_>, run: &RunIds, at_us: u64) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',
         error_message = 'the server was started anew before there was an answer', resolution_source = 'policy',
         resolved_at = ?2 WHERE status IN ('pending', 'expired') AND process_generation <> ?1";
@@ -194,14 +201,14 @@ pub enum WhichRequests {
 
 /// Rows as JSON, oldest first.
 pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusqlite::Result<Vec<Value>> {
-    let wanted = match which {
-        WhichRequests::Pending => "WHERE status = 'pending'",
-        WhichRequests::PendingAndOrphaned => "WHERE status IN ('pending', 'orphaned')",
-        WhichRequests::All => "",
+    let (wanted, rows_max) = match which {
+        WhichRequests::Pending => ("WHERE status = 'pending'", WAITING_ROWS_MAX),
+        WhichRequests::PendingAndOrphaned => ("WHERE status IN ('pending', 'orphaned')", WAITING_ROWS_MAX),
+        WhichRequests::All => ("", ROWS_MAX),
     };
     let sql = format!("SELECT * FROM codex_pending_requests {wanted} ORDER BY requested_at DESC, rowid DESC LIMIT ?1");
     let mut statement = transaction.prepare_cached(&sql)?;
-    let mut rows: Vec<Value> = statement.query_map([ROWS_MAX], document)?.collect::<Result<_, _>>()?;
+    let mut rows: Vec<Value> = statement.query_map([rows_max], document)?.collect::<Result<_, _>>()?;
     rows.reverse();
     Ok(rows)
 }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::items::is_same_item;
 use super::open::{Commit, State};
-use super::{RequestPlace, Requests, resolved_note};
+use super::{HOLD_MAX, RequestPlace, Requests, resolved_note};
 use crate::engine::effect::Effect;
 use crate::engine::input::{Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
@@ -17,8 +17,6 @@ use crate::wire::{Members, RpcId};
 pub(super) enum Why {
     /// The server says that it is done with.
     Confirmed,
-    /// The server does not want an answer any more.
-    Withdrawn,
     /// Its turn is over.
     TurnOver,
     /// The server has ended.
@@ -76,8 +74,17 @@ impl Requests {
         for token in self.holds.iter().filter_map(is_over).collect::<Vec<_>>() {
             self.is_trusted = false;
             self.release(token, effects);
-            if let Some(Commit::GoesOn { request_id, .. }) = self.commits.get(&token) {
-                effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id: request_id.clone() }));
+            match self.commits.get(&token) {
+                Some(Commit::GoesOn { request_id }) => {
+                    let request_id = request_id.clone();
+                    self.pass_late(&request_id, effects);
+                    effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
+                }
+                Some(Commit::Expires(id)) => {
+                    let id = id.clone();
+                    self.answer_by_policy(now, &id, effects);
+                }
+                Some(Commit::Decides(_)) | None => {}
             }
         }
         for request in self.open.values_mut().filter(|request| matches!(request.state, State::Pending)) {
@@ -97,7 +104,8 @@ impl Requests {
             .collect();
         for (id, request_id) in expired {
             let entry = LedgerEntry::RequestExpired { request_id, at_us: now.unix_us };
-            self.keep_first(entry, Commit::Expires(id), effects);
+            let token = self.keep_first(entry, Commit::Expires(id), effects);
+            self.holds.push((token, now.elapsed + HOLD_MAX));
         }
     }
 
@@ -109,7 +117,7 @@ impl Requests {
         match (&mut request.state, why) {
             // It is known once it is known whether the answer could be kept.
             (State::Deciding(deciding), _) => {
-                deciding.is_withdrawn = true;
+                deciding.over = Some(*why);
                 return;
             }
             (State::Answered, Why::Confirmed) => {
@@ -119,8 +127,8 @@ impl Requests {
                 effects.push(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us }));
             }
             // The row says how far it came.
-            (State::Answered, Why::Withdrawn | Why::ServerExited) => {}
-            (State::Pending | State::Expired, Why::Confirmed | Why::Withdrawn | Why::TurnOver) => {
+            (State::Answered, Why::ServerExited) => {}
+            (State::Pending | State::Expired, Why::Confirmed | Why::TurnOver) => {
                 let end = RequestEnd::unanswered(
                     request_id,
                     at_us,

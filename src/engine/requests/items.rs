@@ -1,11 +1,11 @@
-//! What the items that are under way change, so that nobody is asked to approve what cannot be seen: the request for a
-//! file change names only its item.
+//! What the items that are under way do, so that nobody is asked to approve what cannot be seen: the request for a file
+//! change names only its item, and so does that for a command of early 2026.
 
 use std::collections::VecDeque;
 
 use serde_json::value::RawValue;
 
-use super::RequestPlace;
+use super::{About, RequestPlace};
 use crate::wire::Members;
 
 /// Items that are remembered at once.
@@ -14,20 +14,41 @@ const ITEMS_MAX: usize = 64;
 /// Bytes of changes that are remembered in all.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Changes by item, oldest first.
+/// What items do, oldest first.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Items {
-    changes: VecDeque<(RequestPlace, Box<RawValue>)>,
+    known: VecDeque<(RequestPlace, Does)>,
     bytes: usize,
+}
+
+/// What an item does.
+#[derive(Debug)]
+enum Does {
+    Changes(Box<RawValue>),
+    Command(Box<RawValue>),
+}
+
+impl Does {
+    fn raw(&self) -> &RawValue {
+        match self {
+            Does::Changes(raw) | Does::Command(raw) => raw,
+        }
+    }
 }
 
 impl Items {
     /// An item was begun; gives what it changes, where it changes files.
     pub(in crate::engine) fn started(&mut self, params: &RawValue) -> Option<(RequestPlace, &RawValue)> {
         let params = Members::of(params)?;
-        let item = Members::of(params.get("item")?)?;
-        let changes = item.get("changes")?;
-        if item.text("type").as_deref() != Some("fileChange") || changes.get().len() > BYTES_MAX {
+        let raw_item = params.get("item")?;
+        let item = Members::of(raw_item)?;
+        let does = match item.text("type").as_deref() {
+            Some("fileChange") => Does::Changes(item.get("changes")?.to_owned()),
+            Some("commandExecution") => Does::Command(raw_item.to_owned()),
+            Some(_) | None => return None,
+        };
+        let bytes = does.raw().get().len();
+        if bytes > BYTES_MAX {
             return None;
         }
         let place = RequestPlace {
@@ -35,14 +56,17 @@ impl Items {
             turn_id: params.text("turnId"),
             item_id: Some(item.text("id")?),
         };
-        self.bytes += changes.get().len();
-        self.changes.push_back((place, changes.to_owned()));
-        while (self.changes.len() > ITEMS_MAX || self.bytes > BYTES_MAX)
-            && let Some((_, oldest)) = self.changes.pop_front()
+        self.bytes += bytes;
+        self.known.push_back((place, does));
+        while (self.known.len() > ITEMS_MAX || self.bytes > BYTES_MAX)
+            && let Some((_, oldest)) = self.known.pop_front()
         {
-            self.bytes -= oldest.get().len();
+            self.bytes -= oldest.raw().get().len();
         }
-        self.changes.back().map(|(place, changes)| (place.clone(), &**changes))
+        match self.known.back() {
+            Some((place, Does::Changes(changes))) => Some((place.clone(), changes)),
+            Some((_, Does::Command(_))) | None => None,
+        }
     }
 
     /// An item is done with; gives its place.
@@ -51,22 +75,27 @@ impl Items {
         let item_id = Members::of(params.get("item")?)?.text("id")?;
         let place =
             RequestPlace { thread_id: params.text("threadId"), turn_id: params.text("turnId"), item_id: Some(item_id) };
-        if let Some(index) = self.changes.iter().position(|(of, _)| is_same_item(of, &place))
-            && let Some((_, gone)) = self.changes.remove(index)
+        if let Some(index) = self.known.iter().position(|(of, _)| is_same_item(of, &place))
+            && let Some((_, gone)) = self.known.remove(index)
         {
-            self.bytes -= gone.get().len();
+            self.bytes -= gone.raw().get().len();
         }
         Some(place)
     }
 
     /// Nothing is remembered.
     pub(in crate::engine) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.known.is_empty()
     }
 
-    /// What the item changes that a request names.
-    pub(in crate::engine) fn of(&self, place: &RequestPlace) -> Option<&RawValue> {
-        self.changes.iter().rev().find(|(of, _)| is_same_item(of, place)).map(|(_, changes)| &**changes)
+    /// What the item does that a request names.
+    pub(in crate::engine) fn of(&self, place: &RequestPlace) -> About<'_> {
+        let known = self.known.iter().rev().find(|(of, _)| is_same_item(of, place)).map(|(_, does)| does);
+        match known {
+            Some(Does::Changes(changes)) => About { changes: Some(changes), item: None },
+            Some(Does::Command(item)) => About { changes: None, item: Some(item) },
+            None => About::default(),
+        }
     }
 }
 
@@ -89,14 +118,14 @@ mod tests {
         let started =
             raw(r#"{"threadId":"t","turnId":"u","item":{"id":"i","type":"fileChange","changes":[{"path":"/a"}]}}"#);
         let (place, _) = items.started(started).expect("it changes files");
-        assert_eq!(items.of(&place).map(RawValue::get), Some(r#"[{"path":"/a"}]"#));
+        assert_eq!(items.of(&place).changes.map(RawValue::get), Some(r#"[{"path":"/a"}]"#));
         let elsewhere = RequestPlace { thread_id: Some("x".to_owned()), ..place.clone() };
-        assert!(items.of(&elsewhere).is_none());
+        assert!(items.of(&elsewhere).changes.is_none());
         assert!(
             items.started(raw(r#"{"threadId":"t","item":{"id":"j","type":"agentMessage","changes":[]}}"#)).is_none()
         );
         items.completed(started);
-        assert!(items.of(&place).is_none() && items.bytes == 0);
+        assert!(items.of(&place).changes.is_none() && items.bytes == 0);
     }
 
     #[test]
@@ -106,6 +135,6 @@ mod tests {
             let started = format!(r#"{{"threadId":"t","item":{{"id":"{number}","type":"fileChange","changes":[]}}}}"#);
             assert!(items.started(raw(&started)).is_some());
         }
-        assert_eq!((items.changes.len(), items.bytes), (ITEMS_MAX, 2 * ITEMS_MAX));
+        assert_eq!((items.known.len(), items.bytes), (ITEMS_MAX, 2 * ITEMS_MAX));
     }
 }

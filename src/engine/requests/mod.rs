@@ -17,7 +17,7 @@ mod open;
 #[cfg(test)]
 mod simulation;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -26,18 +26,25 @@ use serde_json::value::RawValue;
 use super::effect::{Effect, Form, Injection, Note, Omitted, OmittedReason, OwnLine, SideReply};
 use super::input::{AskerId, Now, Token};
 use super::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
+use super::secrets::asks_secret;
 use crate::wire::{Message, RpcId, Side, stands_verbatim};
 
 pub use answer::{CheckedAnswer, GivenAnswer, InvalidAnswer, decisions, valid};
 use describe::summary;
-use ends::{EXPIRED, Why};
+use ends::EXPIRED;
 pub(super) use items::Items;
 pub use kind::{RequestKind, RequestPlace, RequestType};
-use open::{Commit, Deciding, Ended, Request, State};
+use open::{Commit, Deciding, Ended, Request, State, Withheld};
 pub(super) use open::{OnRequest, Pass};
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
+
+/// Requests that are open at once; what is asked beyond that goes to the client without a row.
+const OPEN_MAX: usize = 10_000;
+
+/// Names that are remembered; with more than these all are forgotten.
+const NAMES_MAX: usize = 100_000;
 
 /// What stands for an answer that is a secret.
 const OMITTED: &str = r#"{"omitted":"secret"}"#;
@@ -61,12 +68,14 @@ pub(super) struct Requests {
     generation: Option<String>,
     open: HashMap<RpcId, Request>,
     ended: Ended,
-    /// Names that were given.
-    names: HashSet<String>,
+    /// Names that were given, and how often.
+    names: HashMap<String, u64>,
     /// Commits whose outcome is awaited.
     commits: HashMap<Token, Commit>,
     /// Answers whose way out is awaited: names of requests by marks.
     dispatches: HashMap<Token, String>,
+    /// What policy has answered and is not written yet.
+    by_policy: HashMap<Token, (RpcId, RequestEnd)>,
     /// Directions that are held, and until when.
     holds: Vec<(Token, Duration)>,
     /// The last commit has worked, so the next one is waited for.
@@ -91,9 +100,10 @@ impl Requests {
             generation: None,
             open: HashMap::new(),
             ended: Ended::default(),
-            names: HashSet::new(),
+            names: HashMap::new(),
             commits: HashMap::new(),
             dispatches: HashMap::new(),
+            by_policy: HashMap::new(),
             holds: Vec::new(),
             is_trusted: true,
             tokens: 0,
@@ -130,12 +140,13 @@ impl Requests {
         of_thread.map(|request| &request.row).min_by_key(|row| (row.requested_at_us, row.request_id.clone()))
     }
 
-    /// The server asks something. `changes` are those of the item that it names, where they are known.
+    /// The server asks something, in this line.
     pub(super) fn asked(
         &mut self,
         now: Now,
+        line: &[u8],
         message: &Message<'_>,
-        changes: Option<&RawValue>,
+        about: About<'_>,
         effects: &mut Vec<Effect>,
     ) -> OnRequest {
         let (Some(raw_id), Some(method), Some(generation)) =
@@ -143,19 +154,31 @@ impl Requests {
         else {
             return OnRequest::AT_ONCE;
         };
-        let Some(kind) = RequestKind::of(method) else { return OnRequest::AT_ONCE };
-        let is_for_human = kind.request_type().is_for_human();
-        let on_request = if self.settings.hold && is_for_human { OnRequest::Withhold } else { OnRequest::AT_ONCE };
         let id = RpcId::from_raw(raw_id);
-        if self.open.get(&id).is_some_and(Request::is_pending) {
+        if let Some(request) = self.open.get(&id)
+            && (request.is_pending() || request.is_repeated_by(message))
+        {
             // The same one again, for a client that has resumed.
-            return on_request;
+            return if request.withheld.is_some() { OnRequest::Withhold } else { OnRequest::AT_ONCE };
         }
-        let name = self.free_name(kind::request_name(generation, &id, raw_id.get()));
+        // Whatever had this id before has it no more: an answer is to this one.
+        self.open.remove(&id);
+        self.ended.forget(&id);
+        let Some(kind) = RequestKind::of(method) else { return OnRequest::AT_ONCE };
+        if self.open.len() >= OPEN_MAX {
+            return OnRequest::AT_ONCE;
+        }
+        let is_for_human = kind.request_type().is_for_human();
+        // What cannot be kept could be answered by nobody but the client.
+        let is_held = self.settings.hold && is_for_human && self.is_trusted;
+        let generation = generation.clone();
+        let name = self.free_name(kind::request_name(&generation, &id, raw_id.get()));
         let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && is_for_human);
         let expiry = expiry.map(|(_, after)| *after);
         let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
         let params = message.params.map(read).unwrap_or_default();
+        let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
+        let shown = with_item(params, item.as_ref());
         let row = RequestRow {
             request_id: name.clone(),
             rpc_request_id: raw_id.get().to_owned(),
@@ -165,24 +188,39 @@ impl Requests {
             requested_at_us: now.unix_us,
             expires_at_us: expiry.map(|after| now.unix_us + after.as_micros() as u64),
             payload: message.params.map(|params| params.get().to_owned()),
-            changes: changes.map(|changes| changes.get().to_owned()),
-            summary: summary(kind, method, &params, changes.map(read).as_ref()),
+            changes: about.changes.map(|changes| changes.get().to_owned()),
+            item: item.map(|item| item.to_string()),
+            summary: summary(kind, method, &shown, about.changes.map(read).as_ref()),
             late: !self.is_trusted,
         };
         let request = Request {
             row: row.clone(),
             kind,
             params: message.params.map(ToOwned::to_owned),
-            is_secret: asks_secret(&params),
+            is_secret: kind == RequestKind::UserInput && message.params.is_some_and(|params| asks_secret(params.get())),
             expires_at: expiry.map(|after| now.elapsed + after),
             notify_at: self.settings.notify_after.filter(|_| is_for_human).map(|after| now.elapsed + after),
+            withheld: is_held.then(|| Withheld::Until(line.to_vec())),
             state: State::Pending,
         };
-        self.ended.forget(&id);
         self.open.insert(id, request);
         let entry = LedgerEntry::RequestOpened(Box::new(row));
         let token = self.keep_first(entry, Commit::GoesOn { request_id: name }, effects);
-        self.hold(now, token, on_request)
+        if is_held {
+            self.holds.push((token, now.elapsed + HOLD_MAX));
+            return OnRequest::Withhold;
+        }
+        self.hold(now, token, Pass::default())
+    }
+
+    /// A request that could not be kept in time is shown to the client after all.
+    pub(super) fn pass_late(&mut self, request_id: &str, effects: &mut Vec<Effect>) {
+        let withheld = self.open.values_mut().filter(|request| request.withheld.is_some());
+        for request in withheld.filter(|request| request.row.request_id == request_id) {
+            if let Some(Withheld::Until(line)) = request.withheld.take() {
+                effects.push(Effect::PassLate(line));
+            }
+        }
     }
 
     /// The client answers. `is_secret` tells that the answer may not be kept.
@@ -198,7 +236,11 @@ impl Requests {
         if self.open.is_empty() && self.ended.names.is_empty() {
             return OnRequest::AT_ONCE;
         }
-        let Some(id) = message.id.map(RpcId::from_raw) else { return OnRequest::AT_ONCE };
+        // What says neither or both, or says it twice, is no answer: the server may make of it what it will.
+        let answers = message.result.is_some() != message.refusal().is_some();
+        let Some(id) = message.id.filter(|_| answers && !message.repeated_member).map(RpcId::from_raw) else {
+            return OnRequest::AT_ONCE;
+        };
         let payload = if is_secret { OMITTED.to_owned() } else { answered(message) };
         let given = |request_id: &str| GivenRow {
             request_id: request_id.to_owned(),
@@ -218,14 +260,13 @@ impl Requests {
         };
         let given = given(&request.row.request_id);
         match &mut request.state {
-            State::Pending => {}
-            State::Deciding(deciding) if deciding.runner_up.is_none() => {
-                let end = RequestEnd::answered(given.clone(), RequestStatus::Resolved);
-                deciding.runner_up = Some((line.to_vec(), RequestEnd { late: true, ..end }));
-                effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given))));
+            // A client answers what it was shown.
+            State::Pending if request.withheld.is_none() => {}
+            State::Deciding(deciding) if deciding.runner_up.is_none() && request.withheld.is_none() => {
+                deciding.runner_up = Some((line.to_vec(), given));
                 return OnRequest::Withhold;
             }
-            State::Deciding(_) | State::Answered | State::Expired => {
+            State::Pending | State::Deciding(_) | State::Answered | State::Expired => {
                 effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given))));
                 return OnRequest::Withhold;
             }
@@ -237,7 +278,7 @@ impl Requests {
         let entry = LedgerEntry::RequestEnded(Box::new(end));
         let token = self.keep_first(entry, Commit::GoesOn { request_id }, effects);
         self.await_dispatch(token, &id);
-        self.hold(now, token, OnRequest::Forward(Pass { hold: None, mark: Some(token) }))
+        self.hold(now, token, Pass { hold: None, mark: Some(token) })
     }
 
     /// Somebody answers at the side.
@@ -247,7 +288,8 @@ impl Requests {
         asker: AskerId,
         request_id: &str,
         given: &GivenAnswer,
-        who: (RequestSource, String),
+        (source, by): (RequestSource, String),
+        server_listens: bool,
         effects: &mut Vec<Effect>,
     ) {
         let found = self.open.iter_mut().find(|(_, request)| request.row.request_id == request_id);
@@ -264,13 +306,17 @@ impl Requests {
                 effects.push(Effect::Reply(asker, SideReply::Invalid(invalid)));
                 return;
             }
+            // What cannot be sent is not taken.
+            (Ok(_), State::Pending) if !server_listens => {
+                effects.push(Effect::Reply(asker, SideReply::NotReady));
+                return;
+            }
             (Ok(answer), State::Pending) => answer,
         };
         let id = id.clone();
         let payload = if request.is_secret { OMITTED.to_owned() } else { answer.result.to_string() };
-        let given =
-            GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source: who.0, by: who.1, payload };
-        let deciding = Deciding { asker, source: who.0, answer, runner_up: None, is_withdrawn: false };
+        let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
+        let deciding = Deciding { asker, source, answer, runner_up: None, over: None };
         request.state = State::Deciding(Box::new(deciding));
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
         let token = self.token(Commit::Decides(id));
@@ -282,12 +328,20 @@ impl Requests {
         self.is_trusted = done;
         self.release(token, effects);
         match (self.commits.remove(&token), done) {
+            (Some(Commit::GoesOn { request_id }), true) => {
+                if self.settings.hold {
+                    let kept = self.open.values_mut().filter(|request| request.row.request_id == request_id);
+                    kept.filter(|request| request.withheld.is_some())
+                        .for_each(|request| request.withheld = Some(Withheld::Kept));
+                }
+            }
             (Some(Commit::GoesOn { request_id }), false) => {
+                self.pass_late(&request_id, effects);
                 effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
             }
             (Some(Commit::Decides(id)), _) => self.decided(now, &id, done, effects),
             (Some(Commit::Expires(id)), _) => self.answer_by_policy(now, &id, effects),
-            (Some(Commit::GoesOn { .. }) | None, _) => {}
+            (None, _) => {}
         }
     }
 
@@ -295,14 +349,15 @@ impl Requests {
     fn decided(&mut self, now: Now, id: &RpcId, done: bool, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
-        let Deciding { asker, source, answer, runner_up, is_withdrawn } = *deciding;
+        let Deciding { asker, source, answer, runner_up, over } = *deciding;
         let row = &request.row;
         if !done {
             effects.push(Effect::Reply(asker, SideReply::NotKept));
-            if is_withdrawn {
-                self.end(now, id, &Why::Withdrawn, effects);
-            } else if let Some((bytes, end)) = runner_up {
+            if let Some(why) = over {
+                self.end(now, id, &why, effects);
+            } else if let Some((bytes, given)) = runner_up {
                 request.state = State::Answered;
+                let end = RequestEnd { late: true, ..RequestEnd::answered(given, RequestStatus::Resolved) };
                 effects.push(resolved_note(&end));
                 effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
                 self.tokens += 1;
@@ -310,6 +365,9 @@ impl Requests {
                 self.await_dispatch(self.tokens, id);
             }
             return;
+        }
+        if let Some((_, given)) = runner_up {
+            effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given))));
         }
         request.state = State::Answered;
         effects.push(Effect::Note(Note::RequestResolved {
@@ -320,7 +378,7 @@ impl Requests {
         let is_secret = request.is_secret;
         let (thread_id, turn_id) = (row.place.thread_id.clone(), row.place.turn_id.clone());
         let bytes = response_line(&row.rpc_request_id, &answer.result);
-        if is_withdrawn {
+        if over.is_some() {
             let request_id = row.request_id.clone();
             effects.push(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us: now.unix_us }));
             self.forget(id);
@@ -330,7 +388,7 @@ impl Requests {
             self.await_dispatch(self.tokens, id);
         }
         if let (Some(reason), Some(thread_id)) = (answer.reason, thread_id) {
-            let turn_id = turn_id.filter(|_| !answer.is_cancel && !is_withdrawn);
+            let turn_id = turn_id.filter(|_| !answer.is_cancel && over.is_none());
             self.explanations.push(Explanation { thread_id, turn_id, reason });
         }
         effects.push(Effect::Reply(asker, SideReply::Kept));
@@ -343,7 +401,6 @@ impl Requests {
             return;
         }
         let Some(result) = answer::by_policy(request.kind) else { return };
-        request.state = State::Answered;
         let bytes = response_line(&request.row.rpc_request_id, &result);
         let given = GivenRow {
             request_id: request.row.request_id.clone(),
@@ -352,17 +409,25 @@ impl Requests {
             by: "expiry".to_owned(),
             payload: result.to_string(),
         };
-        let end = RequestEnd { error: Some(EXPIRED), ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        let late = !self.is_trusted;
+        let end = RequestEnd { error: Some(EXPIRED), late, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         self.tokens += 1;
-        let token = self.tokens;
-        effects.push(inject(bytes, false, token));
-        effects.push(resolved_note(&end));
-        effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
-        self.await_dispatch(token, id);
+        self.by_policy.insert(self.tokens, (id.clone(), end));
+        effects.push(inject(bytes, false, self.tokens));
     }
 
     /// All up to the mark `token` has been written.
     pub(super) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
+        // Until it is written, what has expired may still be orphaned.
+        if let Some((id, end)) = self.by_policy.remove(&token)
+            && let Some(request) = self.open.get_mut(&id)
+            && request.row.request_id == end.request_id
+        {
+            request.state = State::Answered;
+            self.dispatches.insert(token, end.request_id.clone());
+            effects.push(resolved_note(&end));
+            effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+        }
         if let Some(request_id) = self.dispatches.remove(&token) {
             effects.push(Effect::Keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
         }
@@ -374,8 +439,9 @@ impl Requests {
             request.kind == RequestKind::FileChange && items::is_same_item(&request.row.place, place)
         });
         for request in asked {
-            let read: Value = serde_json::from_str(changes.get()).unwrap_or_default();
-            request.row.summary = summary(request.kind, &request.row.method, &Value::Null, Some(&read));
+            let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
+            let params = request.params.as_deref().map(read).unwrap_or_default();
+            request.row.summary = summary(request.kind, &request.row.method, &params, Some(&read(changes)));
             effects.push(Effect::Keep(LedgerEntry::RequestShown {
                 request_id: request.row.request_id.clone(),
                 changes: changes.get().to_owned(),
@@ -408,10 +474,12 @@ impl Requests {
     }
 
     fn free_name(&mut self, name: String) -> String {
-        let free = (1..).map(|number| if number == 1 { name.clone() } else { format!("{name}.{number}") });
-        let free = free.into_iter().find(|name| !self.names.contains(name)).unwrap_or(name);
-        self.names.insert(free.clone());
-        free
+        if self.names.len() >= NAMES_MAX {
+            self.names.clear();
+        }
+        let used = self.names.entry(name.clone()).or_insert(0);
+        *used += 1;
+        if *used == 1 { name } else { format!("{name}.{used}") }
     }
 
     fn keep_first(&mut self, entry: LedgerEntry, commit: Commit, effects: &mut Vec<Effect>) -> Token {
@@ -427,14 +495,12 @@ impl Requests {
     }
 
     /// Has what goes on wait for its commit, if commits can be trusted.
-    fn hold(&mut self, now: Now, token: Token, on_request: OnRequest) -> OnRequest {
-        match on_request {
-            OnRequest::Forward(pass) if self.is_trusted => {
-                self.holds.push((token, now.elapsed + HOLD_MAX));
-                OnRequest::Forward(Pass { hold: Some(token), ..pass })
-            }
-            OnRequest::Forward(_) | OnRequest::Withhold => on_request,
+    fn hold(&mut self, now: Now, token: Token, pass: Pass) -> OnRequest {
+        if !self.is_trusted {
+            return OnRequest::Forward(pass);
         }
+        self.holds.push((token, now.elapsed + HOLD_MAX));
+        OnRequest::Forward(Pass { hold: Some(token), ..pass })
     }
 
     fn release(&mut self, token: Token, effects: &mut Vec<Effect>) {
@@ -461,9 +527,25 @@ fn answered(message: &Message<'_>) -> String {
     }
 }
 
-/// Whether a question to the user asks for a secret.
-fn asks_secret(params: &Value) -> bool {
-    params["questions"].as_array().into_iter().flatten().any(|question| question["isSecret"] == true)
+/// What is known of the item that a request names.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct About<'a> {
+    /// The changes to files.
+    pub(super) changes: Option<&'a RawValue>,
+    /// The command.
+    pub(super) item: Option<&'a RawValue>,
+}
+
+/// Parameters with what they leave to their item.
+fn with_item(mut params: Value, item: Option<&Value>) -> Value {
+    for name in ["command", "cwd"] {
+        if let (Some(members), Some(value)) = (params.as_object_mut(), item.and_then(|item| item.get(name)))
+            && members.get(name).is_none_or(Value::is_null)
+        {
+            members.insert(name.to_owned(), value.clone());
+        }
+    }
+    params
 }
 
 /// An answer of ours on its way.

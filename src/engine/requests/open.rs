@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use super::ends::Why;
 use super::{CheckedAnswer, RequestKind};
 use crate::engine::input::{AskerId, Token};
-use crate::engine::ledger::{RequestEnd, RequestRow, RequestSource};
-use crate::wire::RpcId;
+use crate::engine::ledger::{GivenRow, RequestRow, RequestSource};
+use crate::wire::{Message, RpcId};
 
 /// Requests that have ended and are remembered, so that a later answer is known for one.
 const ENDED_MAX: usize = 4_096;
@@ -22,9 +23,20 @@ pub(super) struct Request {
     /// What is answered is a secret.
     pub(super) is_secret: bool,
     pub(super) expires_at: Option<Duration>,
+    /// It is not shown to the client; its line, until it is kept.
+    pub(super) withheld: Option<Withheld>,
     /// When the user's command is run for it, unless it was.
     pub(super) notify_at: Option<Duration>,
     pub(super) state: State,
+}
+
+/// A request that the client is not shown.
+#[derive(Debug)]
+pub(super) enum Withheld {
+    /// Unless it cannot be kept: then nobody else could answer it.
+    Until(Vec<u8>),
+    /// For good.
+    Kept,
 }
 
 /// How far one has come.
@@ -47,9 +59,9 @@ pub(super) struct Deciding {
     pub(super) source: RequestSource,
     pub(super) answer: CheckedAnswer,
     /// The client has answered meanwhile; it is sent if the other one cannot be kept.
-    pub(super) runner_up: Option<(Vec<u8>, RequestEnd)>,
-    /// The server has withdrawn the request meanwhile.
-    pub(super) is_withdrawn: bool,
+    pub(super) runner_up: Option<(Vec<u8>, GivenRow)>,
+    /// The server does not want an answer any more, and why.
+    pub(super) over: Option<Why>,
 }
 
 /// What a commit is about.
@@ -113,6 +125,12 @@ impl Ended {
 }
 
 impl Request {
+    /// Whether the server asks the very same once more; it cannot know yet that it was answered.
+    pub(super) fn is_repeated_by(&self, message: &Message<'_>) -> bool {
+        message.method.as_deref() == Some(&*self.row.method)
+            && message.params.map(RawValue::get) == self.row.payload.as_deref()
+    }
+
     /// Whether it waits for an answer that nobody has given yet, or that is not kept yet.
     pub(super) fn is_pending(&self) -> bool {
         matches!(self.state, State::Pending | State::Deciding(_) | State::Expired)

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{GivenAnswer, OnRequest, Pass, RequestSettings, RequestType, Requests};
+use super::{About, GivenAnswer, OnRequest, Pass, RequestSettings, RequestType, Requests};
 use crate::engine::effect::Effect;
 use crate::engine::input::{Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestSource, RequestStatus};
@@ -119,7 +119,7 @@ impl World {
             r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u","itemId":"i{id}"}}}}"#
         );
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("no message") };
-        let _ = self.requests.asked(self.now, &message, None, effects);
+        let _ = self.requests.asked(self.now, line.as_bytes(), &message, About::default(), effects);
     }
 
     fn client_answers(&mut self, id: u64, effects: &mut Vec<Effect>) {
@@ -139,7 +139,7 @@ impl World {
         let word = ["accept", "decline"][self.dice.roll(2) as usize];
         let given: GivenAnswer =
             serde_json::from_str(&format!(r#"{{"decision":"{word}"}}"#)).expect("BUG: it is an answer");
-        self.requests.side_answers(self.now, 1, &name, &given, (RequestSource::Api, "me".to_owned()), effects);
+        self.requests.side_answers(self.now, 1, &name, &given, (RequestSource::Api, "me".to_owned()), true, effects);
     }
 
     /// The ledger takes the next that waits for it, or fails at it.
