@@ -7,44 +7,27 @@
 //! *Failure.* A ledger that cannot be used is a fault like any other: the relay goes on, whoever asks is told why, and what
 //! the relay wanted kept is tried again, up to a bound.
 //!
-//! *Locking.* SQLite's. The thread waits at most [`BUSY_WAIT_MAX`] for a tool that writes.
+//! *Locking.* SQLite's. The thread waits a bounded time for a tool that writes.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::path::Path;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::context_table::{self, KeptDelivery, NewCommand};
-use super::database::{self, DatabaseError, Form, Opened};
-use super::request_table::{self, RunIds, WhichRequests};
-use crate::engine::{ContextChange, GivenRow, Input, LedgerEntry, RowId, Token, WaitingCommand};
+use super::context_table::{KeptDelivery, NewCommand};
+use super::ledger_keeper::Keeper;
+use super::request_table::{RunIds, WhichRequests};
+use crate::engine::{GivenRow, Input, LedgerEntry, Token, WaitingCommand};
 
 /// The ledger's name in the session's folder.
 pub const LEDGER_FILE: &str = "ledger.db";
 
-/// What brings a ledger from one version to the next. Only ever appended to.
-const MIGRATIONS: &[&str] = &[context_table::TABLES, request_table::TABLES];
-
-/// How long the thread waits for somebody else's lock.
-const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
-
 /// Jobs that may wait for the thread.
 const JOBS_MAX: usize = 1_024;
-
-/// Jobs that one transaction takes.
-const JOBS_TOGETHER_MAX: usize = 256;
-
-/// What the relay wanted kept and could not be, yet.
-const BACKLOG_MAX: usize = 1_024;
-
-/// How long a ledger is left alone that could not be used.
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Stack of the thread, in bytes. SQLite wants little.
 const STACK_BYTES: usize = 512 << 10;
@@ -97,10 +80,11 @@ impl std::error::Error for LedgerError {}
 #[derive(Debug, Clone)]
 pub struct Ledger(SyncSender<Job>);
 
-type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 
+/// What the thread is told to do.
 #[derive(Debug)]
-enum Job {
+pub(super) enum Job {
     Keep(LedgerEntry),
     KeepFirst(Token, LedgerEntry),
     Commit(Token, LedgerEntry),
@@ -128,17 +112,9 @@ impl Ledger {
         say_fault: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Ledger> {
         let (sender, jobs) = sync_channel(JOBS_MAX);
-        let keeper = Keeper {
-            path: session_dir.join(LEDGER_FILE),
-            run: RunIds { session_id, generation },
-            tell: Box::new(tell),
-            say_fault: Box::new(say_fault),
-            connection: None,
-            told_row: 0,
-            backlog: VecDeque::new(),
-            try_again_at: None,
-            fault_said: false,
-        };
+        let path = session_dir.join(LEDGER_FILE);
+        let run = RunIds { session_id, generation };
+        let keeper = Keeper::new(path, run, Box::new(tell), Box::new(say_fault));
         let thread = std::thread::Builder::new().name("ledger".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || keeper.run(&jobs))?;
         Ok(Ledger(sender))
@@ -267,284 +243,10 @@ fn ended() -> LedgerError {
     LedgerError::Unavailable("its thread has ended".to_owned())
 }
 
-/// The thread.
-struct Keeper {
-    path: PathBuf,
-    run: RunIds,
-    tell: Box<dyn Fn(Input<'static>) + Send>,
-    say_fault: Box<dyn Fn(&str) + Send>,
-    connection: Option<Connection>,
-    /// Commands up to this row were told of.
-    told_row: RowId,
-    backlog: VecDeque<LedgerEntry>,
-    try_again_at: Option<Instant>,
-    fault_said: bool,
-}
-
-/// What a job has come to, if its transaction is committed.
-enum Done {
-    Pushed { waiting: usize, added: Vec<WaitingCommand>, forgotten: Vec<ContextChange> },
-    ThreadNotFound(String),
-    Waiting(Vec<WaitingCommand>),
-    Cleared(Vec<RowId>),
-    Deliveries(Vec<KeptDelivery>),
-    Requests(Vec<Value>),
-    Request(Option<KeptRequest>),
-    Answered(Option<Value>),
-    Committed(bool),
-    Nothing,
-}
-
-impl Keeper {
-    fn run(mut self, jobs: &Receiver<Job>) {
-        // One that is not there has nothing to tell, and is made when there is something to keep.
-        if self.path.exists()
-            && let Err(error) = self.connected()
-        {
-            self.failed(&error);
-        }
-        loop {
-            let first = match self.try_again_at {
-                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(at) => jobs.recv_timeout(at.saturating_duration_since(Instant::now())),
-            };
-            let mut together = match first {
-                Ok(job) => vec![job],
-                Err(RecvTimeoutError::Timeout) => Vec::new(),
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
-            together.extend(jobs.try_iter().take(JOBS_TOGETHER_MAX));
-            self.carry_out(together);
-        }
-    }
-
-    /// Carries jobs out in one transaction, in their order, behind what could not be kept before.
-    fn carry_out(&mut self, jobs: Vec<Job>) {
-        match self.together(&jobs) {
-            Ok(outcomes) => {
-                self.backlog.clear();
-                self.works_again();
-                jobs.into_iter().zip(outcomes).for_each(|(job, outcome)| self.answer(job, outcome));
-            }
-            Err(error) => {
-                self.failed(&error);
-                let unavailable = LedgerError::Unavailable(error.to_string());
-                jobs.into_iter().for_each(|job| self.refuse(job, &unavailable));
-            }
-        }
-    }
-
-    /// Does all of it, or nothing where that fails.
-    fn together(&mut self, jobs: &[Job]) -> Result<Vec<Done>, DatabaseError> {
-        if self.backlog.is_empty() && jobs.iter().all(|job| matches!(job, Job::Finish(_))) {
-            return Ok(jobs.iter().map(|_| Done::Nothing).collect());
-        }
-        let mut told_row = self.connected()?;
-        let Keeper { connection: Some(connection), backlog, run, path, .. } = self else {
-            unreachable!("BUG: it is connected");
-        };
-        let mut work = || -> rusqlite::Result<Vec<Done>> {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for entry in &*backlog {
-                keep(&transaction, run, entry)?;
-            }
-            let done: Vec<Done> =
-                jobs.iter().map(|job| carry_out(&transaction, run, job, &mut told_row)).collect::<Result<_, _>>()?;
-            transaction.commit()?;
-            Ok(done)
-        };
-        let done = work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })?;
-        self.told_row = told_row;
-        Ok(done)
-    }
-
-    /// Opens the ledger, unless it is open, and tells what waits in it. Gives the row up to which all was told.
-    fn connected(&mut self) -> Result<RowId, DatabaseError> {
-        if self.connection.is_some() {
-            return Ok(self.told_row);
-        }
-        let Opened { mut connection, set_aside } = database::open(&self.path, form(BUSY_WAIT_MAX))?;
-        let failed = |source| DatabaseError::Sqlite { path: self.path.clone(), source };
-        if let Some(kept) = set_aside {
-            (self.say_fault)(&format!(
-                "{} was no database any more; it is kept as {}, and a new one was begun",
-                self.path.display(),
-                kept.display()
-            ));
-            // The relay still knows rows of the old one by their numbers.
-            connection.execute(SKIP_ROWS, [self.told_row]).map_err(failed)?;
-        }
-        let (added, beginnings) = self.load(&mut connection).map_err(failed)?;
-        self.connection = Some(connection);
-        self.told_row = added.last().map_or(self.told_row, |last| last.row);
-        (self.tell)(Input::Context(ContextChange::Beginnings(beginnings)));
-        (self.tell)(Input::Context(ContextChange::Added(added)));
-        Ok(self.told_row)
-    }
-
-    #[expect(clippy::type_complexity, reason = "what is read at a start, taken apart at once")]
-    fn load(&self, connection: &mut Connection) -> rusqlite::Result<(Vec<WaitingCommand>, Vec<(String, String)>)> {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        context_table::end_earlier_deliveries(&transaction, &self.run.generation)?;
-        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        request_table::orphan_earlier(&transaction, &self.run, since_epoch.as_micros() as u64)?;
-        let added = context_table::waiting_after(&transaction, self.told_row)?;
-        let beginnings = context_table::beginnings(&transaction)?;
-        transaction.commit()?;
-        Ok((added, beginnings))
-    }
-
-    /// Answers who has asked, once it is committed. The relay hears first.
-    fn answer(&mut self, job: Job, done: Done) {
-        // Nobody may wait for the answer any more.
-        match (job, done) {
-            (Job::Push(_, reply), Done::Pushed { waiting, added, forgotten }) => {
-                (self.tell)(Input::Context(ContextChange::Added(added)));
-                forgotten.into_iter().for_each(|change| (self.tell)(Input::Context(change)));
-                let _ = reply.send(Ok(waiting));
-            }
-            (Job::Push(_, reply), Done::ThreadNotFound(thread_id)) => {
-                let _ = reply.send(Err(LedgerError::ThreadNotFound(thread_id)));
-            }
-            (Job::Waiting(reply), Done::Waiting(waiting)) => {
-                let _ = reply.send(Ok(waiting));
-            }
-            (Job::Clear(reply), Done::Cleared(rows)) => {
-                (self.tell)(Input::Context(ContextChange::Cleared(rows)));
-                let _ = reply.send(Ok(()));
-            }
-            (Job::Deliveries(reply), Done::Deliveries(deliveries)) => {
-                let _ = reply.send(Ok(deliveries));
-            }
-            (Job::Requests(_, reply), Done::Requests(rows)) => {
-                let _ = reply.send(Ok(rows));
-            }
-            (Job::Request(_, reply), Done::Request(request)) => {
-                let _ = reply.send(Ok(request));
-            }
-            (Job::AnswerLate(_, reply), Done::Answered(row)) => {
-                let _ = reply.send(Ok(row));
-            }
-            (Job::Commit(token, _), Done::Committed(done)) => (self.tell)(Input::Committed { token, done }),
-            (Job::KeepFirst(token, _) | Job::Commit(token, _), _) => {
-                (self.tell)(Input::Committed { token, done: true })
-            }
-            (Job::Keep(_), _) => {}
-            (Job::Finish(done), _) => {
-                // Closed, so that the file is whole without the ones beside it.
-                self.connection = None;
-                let _ = done.try_send(());
-            }
-            (
-                Job::Push(..)
-                | Job::Waiting(_)
-                | Job::Clear(_)
-                | Job::Deliveries(_)
-                | Job::Requests(..)
-                | Job::Request(..)
-                | Job::AnswerLate(..),
-                _,
-            ) => unreachable!("BUG: a job comes to what it asks for"),
-        }
-    }
-
-    /// Tells who has asked that it could not be; what was only to be kept is tried again.
-    fn refuse(&mut self, job: Job, why: &LedgerError) {
-        match job {
-            Job::Keep(entry) => self.keep_later(entry),
-            Job::KeepFirst(token, entry) => {
-                self.keep_later(entry);
-                (self.tell)(Input::Committed { token, done: false });
-            }
-            Job::Commit(token, _) => (self.tell)(Input::Committed { token, done: false }),
-            Job::Push(_, reply) => drop(reply.send(Err(why.clone()))),
-            Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
-            Job::Clear(reply) => drop(reply.send(Err(why.clone()))),
-            Job::Deliveries(reply) => drop(reply.send(Err(why.clone()))),
-            Job::Requests(_, reply) => drop(reply.send(Err(why.clone()))),
-            Job::Request(_, reply) => drop(reply.send(Err(why.clone()))),
-            Job::AnswerLate(_, reply) => drop(reply.send(Err(why.clone()))),
-            // Whoever waits for the end need not wait for what cannot be.
-            Job::Finish(done) => drop(done.try_send(())),
-        }
-    }
-
-    fn keep_later(&mut self, entry: LedgerEntry) {
-        if self.backlog.len() < BACKLOG_MAX {
-            self.backlog.push_back(entry);
-        } else {
-            tracing::warn!("the ledger cannot be used, and what was to be kept is lost");
-        }
-    }
-
-    fn failed(&mut self, error: &DatabaseError) {
-        let busy = matches!(error, DatabaseError::Sqlite { source, .. }
-            if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy));
-        if !busy {
-            self.connection = None;
-        }
-        self.try_again_at = Some(Instant::now() + TRY_AGAIN_AFTER);
-        if !std::mem::replace(&mut self.fault_said, true) {
-            (self.say_fault)(&format!("{error}; relaying goes on, and what was to be kept there waits for it"));
-        }
-    }
-
-    fn works_again(&mut self) {
-        if self.try_again_at.take().is_some() {
-            tracing::info!("the ledger can be used again");
-        }
-    }
-}
-
-/// Numbers of rows that are not to be given again.
-const SKIP_ROWS: &str = "INSERT INTO sqlite_sequence (name, seq) VALUES ('codex_context_commands', ?1)";
-
-pub(super) fn form(busy_wait_max: Duration) -> Form {
-    Form { migrations: MIGRATIONS, synchronous: "FULL", busy_wait_max }
-}
-
-/// Keeps what the relay has done; gives how many rows of requests that has changed.
-fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
-    context_table::keep(transaction, &run.generation, entry)?;
-    request_table::keep(transaction, run, entry)
-}
-
-fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &mut RowId) -> rusqlite::Result<Done> {
-    Ok(match job {
-        Job::Keep(entry) | Job::KeepFirst(_, entry) => {
-            keep(transaction, run, entry)?;
-            Done::Nothing
-        }
-        // What has no row that it could change is not kept.
-        Job::Commit(_, entry) => Done::Committed(keep(transaction, run, entry)? > 0),
-        Job::Push(pushed, _) => {
-            if let Some(thread_id) = context_table::unknown_thread(transaction, pushed)? {
-                return Ok(Done::ThreadNotFound(thread_id));
-            }
-            let forgotten = context_table::push(transaction, pushed)?;
-            let added = context_table::waiting_after(transaction, *told_row)?;
-            *told_row = added.last().map_or(*told_row, |last| last.row);
-            Done::Pushed { waiting: context_table::waiting_after(transaction, 0)?.len(), added, forgotten }
-        }
-        Job::Waiting(_) => Done::Waiting(context_table::waiting_after(transaction, 0)?),
-        Job::Clear(_) => Done::Cleared(context_table::clear(transaction)?),
-        Job::Deliveries(_) => Done::Deliveries(context_table::deliveries(transaction)?),
-        Job::Requests(which, _) => Done::Requests(request_table::rows(transaction, *which)?),
-        Job::Request(request_id, _) => Done::Request(kept_request(transaction, request_id)?),
-        Job::AnswerLate(given, _) => Done::Answered(request_table::answer_late(transaction, given)?),
-        Job::Finish(_) => Done::Nothing,
-    })
-}
-
-pub(super) fn kept_request(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Option<KeptRequest>> {
-    let Some(row) = request_table::row(transaction, request_id)? else { return Ok(None) };
-    Ok(Some(KeptRequest { row, answers: request_table::answers(transaction, request_id)? }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Carrier, Command, Delivery, Outcome, Preview};
+    use crate::engine::{Carrier, Command, ContextChange, Delivery, Outcome, Preview, RowId};
     use crate::store::OfflineLedger;
     use std::sync::mpsc::Receiver;
 

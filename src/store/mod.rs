@@ -11,6 +11,7 @@ mod context_table;
 mod database;
 mod found;
 mod ledger;
+mod ledger_keeper;
 mod log;
 mod offline;
 mod request_table;
