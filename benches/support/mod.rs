@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use codex_shim::engine::{ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings};
+use codex_shim::engine::{Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings};
 use codex_shim::wire::{Line, LineEnd, Side};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
@@ -235,7 +235,13 @@ pub fn serve(role: &[String]) {
 pub fn engine() -> Engine {
     let exit_grace = Duration::from_secs(10);
     let (context, requests) = (ContextSettings::default(), RequestSettings::default());
-    Engine::new(EngineSettings { exit_grace, context, requests, own_ids: "codex-shim:0:".to_owned() })
+    Engine::new(EngineSettings {
+        exit_grace,
+        context,
+        requests,
+        attendance: Attendance::Client,
+        own_ids: "codex-shim:0:".to_owned(),
+    })
 }
 
 /// Has the engine decide on a line of the server.

@@ -51,6 +51,16 @@ Examples:
   codex-shim run --codex ~/bin/codex-0.169.0       in front of that one
   codex-shim run --session work -- my-server --x   in front of any server")]
     Run(RunArguments),
+    /// Run a server with no client, driven through the control socket
+    ///
+    /// The server is initialized, and started again where it ends by itself. Threads are started with `rpc` at the control
+    /// socket; then `send`, `interrupt`, `requests` and `respond` work as beside any client.
+    #[command(after_long_help = "\
+Examples:
+  codex-shim serve --session bot &
+  curl --unix-socket \"$S/control.sock\" http://shim/sessions/self/rpc -d '{\"method\":\"thread/start\",\"params\":{}}'
+  codex-shim send --session bot 'say hello'")]
+    Serve(RunArguments),
     /// List the sessions, live ones first
     ///
     /// One line each: id, live or stopped, what it does, since when, the relay's pid, the working directory.

@@ -23,6 +23,7 @@ use std::io::{IsTerminal as _, Write as _};
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::config::{Complaint, Environment, Flags, Settings};
+use crate::engine::Exit;
 use crate::relay::locate::{self, LocateError};
 use crate::relay::{self, RelayError, ServerCommand};
 use args::{Arguments, RunArguments, Tool};
@@ -52,10 +53,11 @@ pub fn main() -> i32 {
     let environment = Environment::of_process();
     match dispatch::decide(&name, &args, std::io::stdin().is_terminal()) {
         Invocation::Help => print_help(),
-        Invocation::Relay { codex_args } => relay_codex(codex_args, Flags::default(), &environment),
+        Invocation::Relay { codex_args } => relay_codex(codex_args, Flags::default(), relay::run, &environment),
         Invocation::BecomeCodex { codex_args } => become_codex(codex_args, &environment),
         Invocation::Tool => match Arguments::try_parse() {
-            Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, &environment),
+            Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, relay::run, &environment),
+            Ok(Arguments { tool: Tool::Serve(run) }) => run_server(run, relay::serve, &environment),
             Ok(Arguments { tool: Tool::Sessions(sessions) }) => sessions_tool::run(&sessions, &environment),
             Ok(Arguments { tool: Tool::Status(status) }) => status_tool::run(&status, &environment),
             Ok(Arguments { tool: Tool::Context(context) }) => context_tool::run(context, &environment),
@@ -86,29 +88,33 @@ fn print_help() -> i32 {
     }
 }
 
-fn run_server(run: RunArguments, environment: &Environment) -> i32 {
+/// How a server is run: in front of it, or in its stead a client.
+type RunRelay = fn(&ServerCommand, &Settings, &Environment, &[Complaint]) -> Result<Exit, RelayError>;
+
+fn run_server(run: RunArguments, how: RunRelay, environment: &Environment) -> i32 {
     let RunArguments { codex, session, record, exit_grace, server } = run;
     let flags = Flags { codex, session, record, exit_grace };
     let Some((program, args)) = server.split_first() else {
-        return relay_codex(vec!["app-server".into()], flags, environment);
+        return relay_codex(vec!["app-server".into()], flags, how, environment);
     };
     let (settings, complaints) = Settings::load(flags, environment);
     let command = locate::check_depth(environment).and_then(|()| {
         let path = locate::server(program, environment)?;
         Ok(server_command(path, program, args.to_vec(), environment))
     });
-    relay(command, &settings, &complaints, environment)
+    relay(command, &settings, &complaints, how, environment)
 }
 
-fn relay_codex(codex_args: Vec<OsString>, flags: Flags, environment: &Environment) -> i32 {
+fn relay_codex(codex_args: Vec<OsString>, flags: Flags, how: RunRelay, environment: &Environment) -> i32 {
     let (settings, complaints) = Settings::load(flags, environment);
-    relay(codex_command(codex_args, &settings, environment), &settings, &complaints, environment)
+    relay(codex_command(codex_args, &settings, environment), &settings, &complaints, how, environment)
 }
 
 fn relay(
     command: Result<ServerCommand, LocateError>,
     settings: &Settings,
     complaints: &[Complaint],
+    how: RunRelay,
     environment: &Environment,
 ) -> i32 {
     let command = match command {
@@ -118,7 +124,7 @@ fn relay(
     if settings.off.value {
         return cannot_start(&relay::become_server(&command));
     }
-    match relay::run(&command, settings, environment, complaints) {
+    match how(&command, settings, environment, complaints) {
         Ok(exit) => exit.status(),
         Err(error) => cannot_start(&error),
     }

@@ -100,6 +100,21 @@ pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: B
     }
 }
 
+pub(super) async fn stop(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
+    done(&known, Question::Stop).await
+}
+
+pub(super) async fn start(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
+    done(&known, Question::Start).await
+}
+
+async fn done(known: &Known, question: Question) -> Result<Response, Refusal> {
+    match ask(known, question, TURN_WAIT_MAX).await {
+        Some(SideReply::Done) => Ok(json(StatusCode::OK, &json!({ "ok": true }))),
+        reply => Err(refused(reply)),
+    }
+}
+
 /// JSON without the line ends between its tokens; those in its strings are escaped.
 fn one_line(json: &str) -> String {
     json.replace(['\n', '\r'], " ")
@@ -113,6 +128,10 @@ fn refused(reply: Option<SideReply>) -> Refusal {
             let message =
                 "there is no such thread; without `thread_id` it is that of the last turn, and there was none";
             plain(StatusCode::NOT_FOUND, "thread_not_found", message)
+        }
+        Some(SideReply::NotServed) => {
+            let message = "the client has started this server, and ends it; only `codex-shim serve` does so itself";
+            plain(StatusCode::CONFLICT, "not_served", message)
         }
         Some(SideReply::NoActiveTurn) => plain(StatusCode::CONFLICT, "no_active_turn", "no turn runs in this thread"),
         Some(SideReply::Gated { request_id, request_type, requested_at_us }) => {
@@ -140,6 +159,7 @@ fn refused(reply: Option<SideReply>) -> Refusal {
         }
         Some(
             SideReply::NotReady
+            | SideReply::Done
             | SideReply::Kept
             | SideReply::NotKept
             | SideReply::NotOpen

@@ -42,6 +42,8 @@ struct Traffic {
 /// What changes rarely.
 #[derive(Debug, Default)]
 struct Rare {
+    generation: Option<String>,
+    child_pid: Option<u32>,
     codex_version: Option<String>,
     client: ClientName,
     faults: Vec<Fault>,
@@ -109,6 +111,15 @@ impl Published {
         self.requests_pending.set(requests);
     }
 
+    /// A child runs, in this run.
+    pub fn child_started(&self, generation: &str, pid: u32) {
+        let mut rare = self.rare();
+        rare.generation = Some(generation.to_owned());
+        rare.child_pid = Some(pid);
+        rare.codex_version = None;
+        self.child_ended.store(false, Ordering::Relaxed);
+    }
+
     /// The child has ended.
     pub fn child_ended(&self) {
         self.child_ended.store(true, Ordering::Relaxed);
@@ -151,8 +162,13 @@ impl Published {
         self.context_waiting.get()
     }
 
-    pub(super) fn child(&self, pid: u32) -> ChildDocument {
-        ChildDocument { pid: Some(pid), codex_version: self.rare().codex_version.clone() }
+    pub(super) fn child(&self) -> ChildDocument {
+        let rare = self.rare();
+        ChildDocument { pid: rare.child_pid, codex_version: rare.codex_version.clone() }
+    }
+
+    pub(super) fn generation(&self) -> Option<String> {
+        self.rare().generation.clone()
     }
 
     pub(super) fn client(&self) -> ClientDocument {

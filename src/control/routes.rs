@@ -46,6 +46,8 @@ pub(super) fn router(known: Known) -> Router {
         .route("/sessions/{id}/input", post(calls::input))
         .route("/sessions/{id}/interrupt", post(calls::interrupt))
         .route("/sessions/{id}/rpc", post(calls::rpc))
+        .route("/sessions/{id}/stop", post(calls::stop))
+        .route("/sessions/{id}/start", post(calls::start))
         .fallback(|| async { Refusal::NotFound })
         .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
         .layer(middleware::from_fn(admit))
@@ -210,9 +212,9 @@ impl Known {
             session_id: subject.session_id.clone(),
             state,
             activity_state: state,
-            generation: Some(subject.generation.clone()),
+            generation: published.generation(),
             socket: Some(socket.to_string_lossy().into_owned()),
-            child: published.child(subject.child_pid),
+            child: published.child(),
             client: published.client(),
             threads: Vec::new(),
             pending_requests: published.pending(),

@@ -14,10 +14,8 @@ pub struct Subject {
     pub session_dir: PathBuf,
     /// Its journal's folder.
     pub journal_dir: PathBuf,
-    /// The run of the child.
+    /// The first run of the child.
     pub generation: String,
-    /// The child's process id.
-    pub child_pid: u32,
     /// When the relay started.
     pub started_at: SystemTime,
     /// Where the user's sockets belong, as far as that is known.

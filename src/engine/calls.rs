@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Value, json};
 
-use super::{AskerId, Effect, SideReply};
-use crate::wire::{Members, Message, text};
+use super::{AskerId, Effect, Form, Injection, OwnLine, SideReply};
+use crate::wire::{Members, Message, Side, text};
 
 /// Calls that may be unanswered; of more than these the oldest is forgotten.
 const OPEN_MAX: usize = 1_024;
@@ -51,6 +51,8 @@ pub(super) enum Call {
     Reason { thread_id: String, reason: String },
     /// A reason was put ahead of a turn.
     Unasked,
+    /// The server is initialized by us.
+    Initialize,
 }
 
 impl Calls {
@@ -190,7 +192,13 @@ impl Calls {
         let Some(call) = self.open.remove(&id) else { return };
         self.oldest_first.retain(|open| *open != id);
         let reply = match (call, message.refusal(), message.result) {
-            (Call::Unasked, ..) => return,
+            (Call::Unasked, ..) | (Call::Initialize, Some(_), _) => return,
+            (Call::Initialize, None, _) => {
+                let bytes = br#"{"method":"initialized"}"#.to_vec();
+                let line = OwnLine { to: Side::Server, form: Form::Verbatim, bytes };
+                effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
+                return;
+            }
             (Call::Reason { thread_id, reason }, Some(_), _) => return self.keep_reason(thread_id, reason),
             (Call::Reason { .. }, None, _) => return,
             (Call::Rpc(asker), Some(error), _) => {
@@ -223,10 +231,16 @@ impl Calls {
         for (_, call) in self.open.drain() {
             match call {
                 Call::Rpc(asker) | Call::Turn { asker, .. } => effects.push(Effect::Reply(asker, SideReply::NotReady)),
-                Call::Reason { .. } | Call::Unasked => {}
+                Call::Reason { .. } | Call::Unasked | Call::Initialize => {}
             }
         }
     }
+}
+
+/// What we call ourselves where nobody else speaks to the server.
+pub(super) fn initialize_params() -> String {
+    let client = json!({ "name": "codex-shim", "title": null, "version": env!("CARGO_PKG_VERSION") });
+    json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } }).to_string()
 }
 
 /// How the turn ended that a notification is about, as JSON.

@@ -99,6 +99,10 @@ pub enum SideReply {
     Kept,
     /// The answer could not be kept, so it was not sent.
     NotKept,
+    /// It is done.
+    Done,
+    /// The server is the client's to start and to end.
+    NotServed,
     /// The request is not open, or was answered by somebody else a moment ago.
     NotOpen,
     /// The answer is none.

@@ -115,6 +115,10 @@ pub enum Question {
         /// In which thread, likewise.
         thread_id: Option<String>,
     },
+    /// To have the server end, and not be started again.
+    Stop,
+    /// To have the server started.
+    Start,
     /// To call the server.
     Rpc {
         /// The method.

@@ -43,7 +43,7 @@ pub use version::ClientName;
 use calls::{Call, Calls};
 use context::{Answer, Context, OnTurn};
 use ending::Ending;
-use requests::{Explanation, Items, OnRequest, Pass, Requests};
+use requests::{Caller, Explanation, Items, OnRequest, Pass, Requests};
 use secrets::{Secrets, Verdict};
 use version::VersionWatch;
 
@@ -56,9 +56,21 @@ pub struct EngineSettings {
     pub context: ContextSettings,
     /// How requests are treated.
     pub requests: RequestSettings,
+    /// Who speaks to the server.
+    pub attendance: Attendance,
     /// What the ids of our own calls begin with: `codex-shim:`, and something that no other shim has, since one may
     /// stand behind another.
     pub own_ids: String,
+}
+
+/// Who speaks to the server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Attendance {
+    /// A client.
+    #[default]
+    Client,
+    /// Only ourselves: the server is initialized by us.
+    Nobody,
 }
 
 /// The decisions of one relay, over one run of the child.
@@ -71,6 +83,7 @@ pub struct Engine {
     items: Items,
     calls: Calls,
     ending: Ending,
+    attendance: Attendance,
     /// What the client calls itself.
     client: String,
 }
@@ -87,6 +100,7 @@ impl Engine {
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
             ending: Ending::new(settings.exit_grace),
+            attendance: settings.attendance,
             client: "client".to_owned(),
         }
     }
@@ -94,7 +108,13 @@ impl Engine {
     /// Decides what `input` leads to, and appends it to `effects`.
     pub fn handle(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
         match input {
-            Input::ServerStarted { pid } => effects.push(Effect::Note(Note::GenerationStarted { pid })),
+            Input::ServerStarted { pid } => {
+                effects.push(Effect::Note(Note::GenerationStarted { pid }));
+                match self.attendance {
+                    Attendance::Client => {}
+                    Attendance::Nobody => self.initialize(effects),
+                }
+            }
             Input::SessionOpened { generation } => self.requests.session_opened(generation),
             Input::Line { from, line } => self.line(now, from, line, effects),
             Input::Piece { from: _ } => effects.push(Effect::Forward),
@@ -269,11 +289,25 @@ impl Engine {
         }
     }
 
+    /// Initializes the server, as a client would.
+    fn initialize(&mut self, effects: &mut Vec<Effect>) {
+        let line = self.calls.line("initialize", Some(&calls::initialize_params()), Call::Initialize);
+        if let Body::Message(message) = Body::parse(&line) {
+            effects.extend(self.version.learn(Side::Client, &message));
+        }
+        effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
+    }
+
     /// Somebody at the side wants something.
     fn asked(&mut self, now: Now, asker: AskerId, question: Question, server_listens: bool, effects: &mut Vec<Effect>) {
         let call = match question {
             Question::Respond { request_id, given, source, by } => {
-                self.requests.side_answers(now, asker, &request_id, &given, (source, by), server_listens, effects);
+                let caller = Caller { asker, source, by, server_listens };
+                self.requests.side_answers(now, caller, &request_id, &given, effects);
+                return;
+            }
+            Question::Stop | Question::Start => {
+                effects.push(Effect::Reply(asker, SideReply::NotServed));
                 return;
             }
             Question::Rpc { .. } | Question::Interrupt { .. } | Question::Input { .. }
@@ -403,6 +437,7 @@ mod tests {
             exit_grace,
             context: ContextSettings::default(),
             requests: RequestSettings::default(),
+            attendance: Attendance::Client,
             own_ids: "codex-shim:".to_owned(),
         }
     }

@@ -27,6 +27,8 @@ pub(super) struct Direction {
     /// The end has been told to the engine.
     told_closed: bool,
     given_up: bool,
+    /// Its source has not ended, or it never had one.
+    is_open: bool,
     /// What was let go last is the middle of a line.
     in_long_line: bool,
     /// What was let go last is the last line of its side, and has no end.
@@ -160,20 +162,30 @@ pub(super) enum Waiting {
 
 impl Direction {
     pub(super) fn new(from: Side, source: Source, sink: Sink) -> Direction {
+        Direction::between(from, Some(source), sink)
+    }
+
+    fn between(from: Side, source: Option<Source>, sink: Sink) -> Direction {
         Direction {
             from,
-            source: Some(source),
+            source,
             sink: Some(sink),
             framer: Framer::default(),
             outgoing: Outgoing::default(),
             told_closed: false,
             given_up: false,
+            is_open: true,
             in_long_line: false,
             lacks_line_end: false,
             injected_late: Vec::new(),
             last_read: Duration::ZERO,
             last_taken: Duration::ZERO,
         }
+    }
+
+    /// A direction that nobody writes into but ourselves.
+    pub(super) fn unattended(from: Side, sink: Sink) -> Direction {
+        Direction { told_closed: true, ..Direction::between(from, None, sink) }
     }
 
     pub(super) fn waiting(&self) -> Waiting {
@@ -213,6 +225,7 @@ impl Direction {
     /// Takes the stream as ended, and gives what is left of it.
     pub(super) fn end(&mut self, frames: &mut Vec<Frame>) {
         self.source = None;
+        self.is_open = false;
         frames.extend(self.framer.last_frame());
     }
 
@@ -286,7 +299,7 @@ impl Direction {
     /// Whether a line of ours can still reach the other side, and the other side takes what it is sent.
     pub(super) fn takes_injections(&self) -> bool {
         let late_bytes: usize = self.injected_late.iter().map(|(bytes, _)| bytes.len()).sum();
-        self.sink.is_some() && self.source.is_some() && self.outgoing.own_bytes() + late_bytes < INJECTED_BYTES_MAX
+        self.sink.is_some() && self.is_open && self.outgoing.own_bytes() + late_bytes < INJECTED_BYTES_MAX
     }
 
     /// Drops what waits and closes both ends: whoever writes into them learns it as from a pipe.
@@ -296,6 +309,7 @@ impl Direction {
         self.source = None;
         self.sink = None;
         self.given_up = true;
+        self.is_open = false;
         if self.from == Side::Client {
             // The server no longer reads. That is no word of the client's end.
             self.told_closed = true;

@@ -11,12 +11,13 @@ use super::child::Server;
 use super::direction::{Direction, Waiting};
 use super::hooks::Hooks;
 use super::inbox::{Askers, Inbox, Letter};
+use super::lifecycle::{Lifecycle, Wanted};
 use super::notices::Notices;
 use super::pipes::Feeder;
 use super::recorder::Recorder;
 use super::signals::Signals;
 use crate::control::{Passed, Published};
-use crate::engine::{Effect, Engine, Exit, Form, Injection, Input, Note, Now, Token};
+use crate::engine::{Effect, Engine, Exit, Form, Injection, Input, Note, Now, Question, Token};
 use crate::store::Order;
 use crate::wire::{Frame, Framer, Line, LineEnd, Side};
 
@@ -50,6 +51,8 @@ pub(super) struct Relay {
     pub(super) signals: Signals,
     /// What other threads tell and ask.
     pub(super) inbox: Inbox,
+    /// Whose the server is.
+    pub(super) lifecycle: Lifecycle,
     /// Who of them waits for a reply.
     pub(super) askers: Askers,
     pub(super) hooks: Hooks,
@@ -83,14 +86,14 @@ pub(super) struct Scratch {
 
 impl Relay {
     /// Relays until the child is gone and its output handed over; returns how it ended.
-    pub(super) fn run(mut self) -> Exit {
+    pub(super) fn run(&mut self) -> Exit {
         let mut effects = Vec::new();
         let now = self.clock.now();
         self.engine.handle(now, Input::ServerStarted { pid: self.server.pid() }, &mut effects);
-        let exit = 'relaying: loop {
+        loop {
             while !effects.is_empty() {
                 if let Some(exit) = self.carry_out(&mut effects) {
-                    break 'relaying exit;
+                    return exit;
                 }
             }
             let ready = self.wait();
@@ -111,12 +114,15 @@ impl Relay {
             }
             self.take_deadlines(now, &mut effects);
             self.take_ends(now, &mut effects);
-        };
+        }
+    }
+
+    /// Hands over what is left, and ends what stands beside the relay.
+    pub(super) fn finish(self) {
         if let Some(feeder) = self.feeder {
             feeder.finish(|| !self.signals.take().signals.is_empty());
         }
         self.recorder.close();
-        exit
     }
 
     /// Waits until something can be done or is due.
@@ -171,12 +177,22 @@ impl Relay {
     }
 
     /// Takes what other threads have put into the inbox.
-    fn take_letters(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn take_letters(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.recorder.hand_over();
         let waiting = self.engine.context_waiting();
         while let Some(letter) = self.inbox.take() {
             let input = match letter {
                 Letter::Input(input) => input,
+                Letter::Asked { question: Question::Stop, reply } => {
+                    let asker = self.askers.add(reply);
+                    self.want(Wanted::Stopped, asker, now, effects);
+                    continue;
+                }
+                Letter::Asked { question: Question::Start, reply } => {
+                    let asker = self.askers.add(reply);
+                    self.want(Wanted::Started, asker, now, effects);
+                    continue;
+                }
                 Letter::Asked { question, reply } => {
                     let asker = self.askers.add(reply);
                     let server_listens = self.from_client.takes_injections();
@@ -204,6 +220,9 @@ impl Relay {
         let arrived = self.signals.take();
         for signal in arrived.signals {
             tracing::info!(?signal, "signal received");
+            if let Lifecycle::Served { signalled, .. } = &mut self.lifecycle {
+                *signalled = true;
+            }
             self.engine.handle(now, Input::Signalled(signal), effects);
         }
         if arrived.child
@@ -347,7 +366,7 @@ impl Relay {
     }
 
     /// Carries out what is not about a line; returns the end once it has come.
-    fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
+    pub(super) fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
         for effect in std::mem::take(effects) {
             match effect {
                 Effect::Note(note @ Note::GenerationEnded { .. }) => {

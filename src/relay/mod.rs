@@ -11,6 +11,7 @@ mod direction;
 mod event_loop;
 mod hooks;
 mod inbox;
+mod lifecycle;
 pub mod locate;
 mod notices;
 mod pipes;
@@ -19,4 +20,4 @@ mod signals;
 mod start;
 
 pub use command::ServerCommand;
-pub use start::{RelayError, become_server, run};
+pub use start::{RelayError, become_server, run, serve};

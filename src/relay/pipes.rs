@@ -112,6 +112,11 @@ impl Sink {
         }
     }
 
+    /// Takes everything, for nobody.
+    pub(super) fn null() -> io::Result<Sink> {
+        Ok(Sink { fd: dev_null(OFlags::WRONLY)?, kind: Kind::Plain, feeder: None })
+    }
+
     /// Our stderr, shared with the child and left in place.
     pub(super) fn stderr() -> io::Result<Sink> {
         let (fd, kind) = own_description(rustix::stdio::stderr(), OFlags::WRONLY)?;

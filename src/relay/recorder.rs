@@ -68,6 +68,8 @@ struct Opened {
 #[derive(Debug, Default)]
 struct Sides {
     session_id: String,
+    /// Held to the end of the process.
+    session: Option<&'static Session>,
     ledger: Option<Ledger>,
     /// Where others ask, to be removed at the end.
     socket_files: Option<SocketFiles>,
@@ -95,12 +97,13 @@ impl Opening {
             self.outbox.tell_self(Input::SessionOpened { generation: generation.to_string() });
         }
         let writer = match self.record {
-            RecordKept::Yes => Some(Box::new(self.writer(&session, generation))),
+            RecordKept::Yes => Some(Box::new(self.writer(&session, generation.clone()))),
             RecordKept::No => None,
         };
+        published.child_started(&generation.to_string(), self.child_pid);
         let session_id = session.id.clone();
-        std::mem::forget(session);
-        Ok(Opened { writer, sides: Sides { session_id, ledger, socket_files } })
+        let session = Some(&*Box::leak(Box::new(session)));
+        Ok(Opened { writer, sides: Sides { session_id, session, ledger, socket_files } })
     }
 
     /// Has a thread open the ledger, and waits for nothing of it.
@@ -154,7 +157,6 @@ impl Opening {
             session_dir: session.dir.clone(),
             journal_dir: session.journal_dir.clone(),
             generation: generation.to_string(),
-            child_pid: self.child_pid,
             started_at: SystemTime::now(),
             runtime_dir: self.runtime_dir.clone(),
             context_bounds: self.context_bounds,
@@ -219,6 +221,28 @@ impl Recorder {
             Err(closed) => (State::Closed(closed), Sides::default()),
         };
         Recorder { opening, published, state, sides, overflow: VecDeque::new() }
+    }
+
+    /// The child was started anew: another run of the session, with a journal of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] where the journal's folder cannot be read; what passes goes on being recorded in the run before.
+    pub(super) fn next_run(&mut self, child_pid: u32) -> Result<(), StoreError> {
+        self.opening.child_pid = child_pid;
+        let Some(session) = self.sides.session else { return Ok(()) };
+        let generation = session.next_generation()?;
+        if let State::Open(_) = &self.state {
+            self.state = State::Open(Box::new(self.opening.writer(session, generation.clone())));
+        }
+        self.hand_over();
+        if let Some(ledger) = &self.sides.ledger
+            && ledger.begin_run(generation.to_string())
+        {
+            self.opening.outbox.tell_self(Input::SessionOpened { generation: generation.to_string() });
+        }
+        self.published.child_started(&generation.to_string(), child_pid);
+        Ok(())
     }
 
     /// A batch for what happened `now`; `None` where there is no journal to put it into.

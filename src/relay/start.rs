@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -14,13 +15,14 @@ use super::direction::Direction;
 use super::event_loop::{Clock, Relay, Scratch};
 use super::hooks::Hooks;
 use super::inbox::{self, Askers};
+use super::lifecycle::{Lifecycle, Rested, Wanted};
 use super::notices::Notices;
 use super::pipes::{Sink, Source};
 use super::recorder::{Opening, RecordKept, Recorder};
 use super::signals::{self, Signals};
 use crate::config::{Complaint, Environment, Settings};
 use crate::control::Published;
-use crate::engine::{Engine, EngineSettings, Exit};
+use crate::engine::{Attendance, Engine, EngineSettings, Exit};
 use crate::store::Place;
 use crate::wire::Side;
 
@@ -80,19 +82,134 @@ pub fn run(
     environment: &Environment,
     complaints: &[Complaint],
 ) -> Result<Exit, RelayError> {
-    let set_up = |what| move |source| RelayError::SetUp { what, source };
+    let stdio = || -> Result<(Source, Sink), RelayError> {
+        Ok((Source::stdin().map_err(set_up("stdin"))?, Sink::stdout().map_err(set_up("stdout"))?))
+    };
+    let ends = |input, output| {
+        let (source, sink) = stdio()?;
+        Ok((Direction::new(Side::Client, source, input), Direction::new(Side::Server, output, sink)))
+    };
+    let mut relay = prepare(command, settings, environment, complaints, Attendance::Client, ends)?;
+    let exit = relay.run();
+    relay.finish();
+    Ok(exit)
+}
+
+/// Runs `command` with nobody at its stdin and stdout: it is initialized by us, driven through the control socket, and
+/// started again where it ends by itself. Returns once a signal has ended us.
+///
+/// Call this from the thread that lives as long as the process.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn serve(
+    command: &ServerCommand,
+    settings: &Settings,
+    environment: &Environment,
+    complaints: &[Complaint],
+) -> Result<Exit, RelayError> {
+    let ends = |input, output| {
+        let nobody = Sink::null().map_err(set_up("/dev/null"))?;
+        Ok((Direction::unattended(Side::Client, input), Direction::new(Side::Server, output, nobody)))
+    };
+    let mut relay = prepare(command, settings, environment, complaints, Attendance::Nobody, ends)?;
+    relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, signalled: false, waiting: Vec::new() };
+    let mut back_off = BACK_OFF_MIN;
+    loop {
+        let began = relay.clock.now().elapsed;
+        let exit = relay.run();
+        let Lifecycle::Served { wanted, signalled, .. } = relay.lifecycle else {
+            unreachable!("BUG: it was set above, and nothing changes the kind");
+        };
+        if wanted == Wanted::Stopped {
+            relay.is_as_wanted();
+        }
+        if signalled {
+            relay.finish();
+            return Ok(exit);
+        }
+        let rested = match wanted {
+            Wanted::Stopped => relay.rest(None),
+            Wanted::Started => {
+                if relay.clock.now().elapsed - began >= BACK_OFF_FORGOTTEN_AFTER {
+                    back_off = BACK_OFF_MIN;
+                }
+                relay.notices.say(&format!("the server has ended ({exit:?}); it is started again in {back_off:?}"));
+                let rested = relay.rest(Some(back_off));
+                back_off = (back_off * 2).min(BACK_OFF_MAX);
+                rested
+            }
+        };
+        if rested == Rested::Signalled {
+            relay.finish();
+            return Ok(exit);
+        }
+        if matches!(relay.lifecycle, Lifecycle::Served { wanted: Wanted::Stopped, .. }) {
+            // It was told to stay stopped while it waited to be started.
+            relay.is_as_wanted();
+            if relay.rest(None) == Rested::Signalled {
+                relay.finish();
+                return Ok(exit);
+            }
+        }
+        let Spawned { server, input, output } = spawn(command)?;
+        let engine = engine(settings, Attendance::Nobody, Uuid::now_v7());
+        let (from_client, from_server) = ends(input, output)?;
+        if let Err(error) = relay.recorder.next_run(server.pid()) {
+            relay.notices.say(&error.to_string());
+        }
+        (relay.server, relay.engine, relay.from_client, relay.from_server) = (server, engine, from_client, from_server);
+        (relay.client_left, relay.drain) = (false, None);
+        relay.is_as_wanted();
+    }
+}
+
+/// The shortest time that a server is left alone that has ended by itself.
+const BACK_OFF_MIN: Duration = Duration::from_secs(1);
+
+/// The longest one.
+const BACK_OFF_MAX: Duration = Duration::from_secs(60);
+
+/// How long it has to have run for the next time to be the shortest again.
+const BACK_OFF_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+fn set_up(what: &'static str) -> impl FnOnce(io::Error) -> RelayError {
+    move |source| RelayError::SetUp { what, source }
+}
+
+fn spawn(command: &ServerCommand) -> Result<Spawned, RelayError> {
+    Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })
+}
+
+fn engine(settings: &Settings, attendance: Attendance, fresh_id: Uuid) -> Engine {
+    Engine::new(EngineSettings {
+        exit_grace: settings.exit_grace.value,
+        context: settings.context(),
+        requests: settings.requests(),
+        attendance,
+        own_ids: own_ids(fresh_id),
+    })
+}
+
+/// Starts the child, and opens the session beside it. `ends` makes the two directions of its stdin and stdout.
+fn prepare(
+    command: &ServerCommand,
+    settings: &Settings,
+    environment: &Environment,
+    complaints: &[Complaint],
+    attendance: Attendance,
+    ends: impl FnOnce(Sink, Source) -> Result<(Direction, Direction), RelayError>,
+) -> Result<Relay, RelayError> {
     signals::ignore_file_size_signal();
     let clock = Clock::start();
     let signals = Signals::listen().map_err(set_up("signal handlers"))?;
-    let Spawned { server, input, output } =
-        Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })?;
-    let from_client = Direction::new(Side::Client, Source::stdin().map_err(set_up("stdin"))?, input);
-    let from_server = Direction::new(Side::Server, output, Sink::stdout().map_err(set_up("stdout"))?);
+    let Spawned { server, input, output } = spawn(command)?;
+    let (from_client, from_server) = ends(input, output)?;
     let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
     let published = Arc::new(Published::default());
     let notices = Notices::new(Arc::clone(&published));
     let fresh_id = Uuid::now_v7();
-    let context = settings.context();
     let opening = Opening {
         home: settings.home.value.clone(),
         wanted: settings.session.value.clone(),
@@ -103,26 +220,22 @@ pub fn run(
         codex_path: command.program.to_string_lossy().into_owned(),
         child_pid: server.pid(),
         runtime_dir: environment.runtime_dir(),
-        context_bounds: context.bounds,
+        context_bounds: settings.context().bounds,
         outbox,
     };
     let recorder = Recorder::open(opening, Arc::clone(&published), &notices);
     for complaint in complaints {
         notices.say(&complaint.to_string());
     }
-    let relay = Relay {
+    Ok(Relay {
         clock,
-        engine: Engine::new(EngineSettings {
-            exit_grace: settings.exit_grace.value,
-            context,
-            requests: settings.requests(),
-            own_ids: own_ids(fresh_id),
-        }),
+        engine: engine(settings, attendance, fresh_id),
         recorder,
         notices,
         published,
         signals,
         inbox,
+        lifecycle: Lifecycle::Client,
         askers: Askers::default(),
         hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
         uncommitted: Vec::new(),
@@ -133,8 +246,7 @@ pub fn run(
         drain: None,
         feeder: None,
         scratch: Scratch::default(),
-    };
-    Ok(relay.run())
+    })
 }
 
 /// What the ids of this run's own calls begin with; the low 32 bits of a UUIDv7 are random.

@@ -95,6 +95,7 @@ pub(super) enum Job {
     Waiting(Reply<Vec<WaitingCommand>>),
     Clear(Reply<()>),
     Deliveries(Reply<Vec<KeptDelivery>>),
+    BeginRun(String),
     Finish(SyncSender<()>),
 }
 
@@ -144,6 +145,7 @@ impl Ledger {
                 | Job::Requests(..)
                 | Job::Request(..)
                 | Job::AnswerLate(..)
+                | Job::BeginRun(_)
                 | Job::Finish(_) => unreachable!("BUG: an order is given back as it came"),
             },
         }
@@ -228,6 +230,13 @@ impl Ledger {
             Err(TrySendError::Disconnected(_)) => return Err(ended()),
         }
         answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Another run of the server begins: what the one before has left open is nobody's any more, and what waits for the model
+    /// is told anew. False where too much waits already.
+    #[must_use]
+    pub fn begin_run(&self, generation: String) -> bool {
+        self.0.try_send(Job::BeginRun(generation)).is_ok()
     }
 
     /// Waits until all that was to be kept is, at most for `wait_max`. What is not by then is the next start's.

@@ -100,7 +100,35 @@ impl Keeper {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             together.extend(jobs.try_iter().take(JOBS_TOGETHER_MAX));
-            self.carry_out(together);
+            // A run begins between two transactions.
+            let mut rest = together.into_iter();
+            loop {
+                let mut begun = None;
+                let before: Vec<Job> = rest
+                    .by_ref()
+                    .map_while(|job| {
+                        if let Job::BeginRun(generation) = job {
+                            begun = Some(generation);
+                            return None;
+                        }
+                        Some(job)
+                    })
+                    .collect();
+                self.carry_out(before);
+                let Some(generation) = begun else { break };
+                self.begin_run(generation);
+            }
+        }
+    }
+
+    fn begin_run(&mut self, generation: String) {
+        self.run.generation = generation;
+        self.told_row = 0;
+        self.connection = None;
+        if self.path.exists()
+            && let Err(error) = self.connected()
+        {
+            self.failed(&error);
         }
     }
 
@@ -215,7 +243,7 @@ impl Keeper {
             (Job::KeepFirst(token, _) | Job::Commit(token, _), _) => {
                 (self.tell)(Input::Committed { token, done: true })
             }
-            (Job::Keep(_), _) => {}
+            (Job::Keep(_) | Job::BeginRun(_), _) => {}
             (Job::Finish(done), _) => {
                 // Closed, so that the file is whole without the ones beside it.
                 self.connection = None;
@@ -250,6 +278,7 @@ impl Keeper {
             Job::Requests(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::Request(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::AnswerLate(_, reply) => drop(reply.send(Err(why.clone()))),
+            Job::BeginRun(_) => {}
             // Whoever waits for the end need not wait for what cannot be.
             Job::Finish(done) => drop(done.try_send(())),
         }
@@ -318,7 +347,7 @@ fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &
         Job::Requests(which, _) => Done::Requests(request_table::rows(transaction, *which)?),
         Job::Request(request_id, _) => Done::Request(kept_request(transaction, request_id)?),
         Job::AnswerLate(given, _) => Done::Answered(request_table::answer_late(transaction, given)?),
-        Job::Finish(_) => Done::Nothing,
+        Job::BeginRun(_) | Job::Finish(_) => Done::Nothing,
     })
 }
 

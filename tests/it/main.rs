@@ -16,6 +16,7 @@ mod requests;
 mod requests_calls;
 mod requests_e2e;
 mod requests_faults;
+mod serve;
 mod start;
 mod support;
 mod tapes;

@@ -285,13 +285,12 @@ impl Requests {
     pub(super) fn side_answers(
         &mut self,
         now: Now,
-        asker: AskerId,
+        caller: Caller,
         request_id: &str,
         given: &GivenAnswer,
-        (source, by): (RequestSource, String),
-        server_listens: bool,
         effects: &mut Vec<Effect>,
     ) {
+        let Caller { asker, source, by, server_listens } = caller;
         let found = self.open.iter_mut().find(|(_, request)| request.row.request_id == request_id);
         let Some((id, request)) = found else {
             effects.push(Effect::Reply(asker, SideReply::NotOpen));
@@ -525,6 +524,16 @@ fn answered(message: &Message<'_>) -> String {
         (None, Some(result)) => result.get().to_owned(),
         (None, None) => "null".to_owned(),
     }
+}
+
+/// Who answers at the side.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) asker: AskerId,
+    pub(super) source: RequestSource,
+    pub(super) by: String,
+    /// Lines of ours can reach the server.
+    pub(super) server_listens: bool,
 }
 
 /// What is known of the item that a request names.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{About, GivenAnswer, OnRequest, Pass, RequestSettings, RequestType, Requests};
+use super::{About, Caller, GivenAnswer, OnRequest, Pass, RequestSettings, RequestType, Requests};
 use crate::engine::effect::Effect;
 use crate::engine::input::{Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestSource, RequestStatus};
@@ -139,7 +139,9 @@ impl World {
         let word = ["accept", "decline"][self.dice.roll(2) as usize];
         let given: GivenAnswer =
             serde_json::from_str(&format!(r#"{{"decision":"{word}"}}"#)).expect("BUG: it is an answer");
-        self.requests.side_answers(self.now, 1, &name, &given, (RequestSource::Api, "me".to_owned()), true, effects);
+        let (asker, source, by) = (1, RequestSource::Api, "me".to_owned());
+        let caller = Caller { asker, source, by, server_listens: true };
+        self.requests.side_answers(self.now, caller, &name, &given, effects);
     }
 
     /// The ledger takes the next that waits for it, or fails at it.

@@ -1,0 +1,151 @@
+//! A server with no client: initialized by the shim, driven through the control socket, stopped, started, and started again
+//! where it dies.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use codex_shim::control::client;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::codex::{Lab, installed_or_skip};
+use crate::support::eventually;
+use crate::support::journal::Journal;
+use crate::support::model::{Item, Model};
+use crate::support::shim::{Home, SHIM};
+
+/// Answers every request with the line that it was.
+const ECHO: &str = r#"while read -r line; do
+  id=$(printf %s "$line" | sed -n 's/.*"id":"\([^"]*\)".*/\1/p')
+  [ -n "$id" ] && printf '{"id":"%s","result":{"userAgent":"x/0.169.0 (x)","asked":%s}}\n' "$id" "$line"
+done"#;
+
+struct Served {
+    home: Home,
+    session: PathBuf,
+    shim: Child,
+}
+
+impl Served {
+    fn start() -> Served {
+        let home = Home::new();
+        let shim = home.shim(&["serve", "--session", "s", "--", "sh", "-c", ECHO]).spawn().expect("the shim starts");
+        let served = Served { session: home.path().join("sessions/s"), home, shim };
+        served.await_ready();
+        served
+    }
+
+    fn document(&self) -> Option<Value> {
+        serde_json::from_slice(&client::get(&self.session, "/sessions/self").ok()?.body).ok()
+    }
+
+    fn await_ready(&self) -> Value {
+        eventually("a server that is initialized", || {
+            self.document()
+                .filter(|document| document["child"]["codex_version"].is_string() && document["state"] == "idle")
+        })
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let answer = client::post(&self.session, &format!("/sessions/self/{path}"), body.to_string());
+        let answer = answer.expect("it answers");
+        (answer.status.as_u16(), serde_json::from_slice(&answer.body).expect("it is JSON"))
+    }
+
+    /// Ends it as a service manager does; nothing may have come out of it.
+    fn end(mut self) -> Journal {
+        let pid = i32::try_from(self.shim.id()).ok().and_then(Pid::from_raw).expect("a process id");
+        kill_process(pid, Signal::TERM).expect("it runs");
+        let mut out = String::new();
+        self.shim.stdout.take().expect("stdout is piped").read_to_string(&mut out).expect("it is text");
+        assert_eq!(out, "");
+        self.shim.wait().expect("it is ours");
+        Journal::read(&self.home.path().join("sessions/s"))
+    }
+}
+
+#[test]
+fn serve_initializes_the_server_and_takes_calls() {
+    let served = Served::start();
+    assert_eq!(served.await_ready()["client"]["name"], "codex-shim");
+    let (status, answer) = served.post("rpc", &json!({"method": "a/b", "params": {"x": [1]}}));
+    assert_eq!((status, &answer["result"]["asked"]["params"]), (200, &json!({"x": [1]})));
+    let journal = served.end();
+    let methods: Vec<Value> = journal
+        .own
+        .iter()
+        .filter_map(|(_, _, line)| serde_json::from_slice::<Value>(line.as_deref()?).ok())
+        .map(|line| line["method"].clone())
+        .collect();
+    assert_eq!(methods, ["initialize", "initialized", "a/b"]);
+}
+
+#[test]
+fn serve_stops_and_starts_the_server() {
+    let served = Served::start();
+    let before = served.await_ready();
+    assert_eq!(served.post("start", &json!({})).0, 200);
+    assert_eq!(served.document().expect("it answers")["generation"], before["generation"], "it ran already");
+    assert_eq!(served.post("stop", &json!({})), (200, json!({"ok": true})));
+    assert_eq!(served.document().expect("it answers")["state"], "stopped");
+    assert_eq!(served.post("rpc", &json!({"method": "x"})).1["detail"]["error_code"], "not_ready");
+    assert_eq!(served.post("context", &json!({"cmd": "make"})), (200, json!({"waiting": 1})));
+    assert_eq!(served.post("start", &json!({})), (200, json!({"ok": true})));
+    let after = served.await_ready();
+    assert_ne!(after["generation"], before["generation"]);
+    assert_eq!(after["context_waiting"], 1, "what was pushed meanwhile is not forgotten");
+    assert_eq!(served.post("rpc", &json!({"method": "x"})).0, 200);
+    let generations: Vec<String> = served.end().headers.into_iter().map(|header| header.generation).collect();
+    assert_eq!(generations, [before["generation"].clone(), after["generation"].clone()]);
+}
+
+#[test]
+fn serve_starts_a_server_again_that_died() {
+    let served = Served::start();
+    let before = served.await_ready();
+    let pid = before["child"]["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    kill_process(pid.expect("a process id"), Signal::KILL).expect("it runs");
+    eventually("another run", || served.document().filter(|document| document["generation"] != before["generation"]));
+    served.await_ready();
+    assert_eq!(served.post("rpc", &json!({"method": "x"})).0, 200);
+    let ends = served.end().events.into_iter().filter(|(name, _)| name == "generation_ended").count();
+    assert_eq!(ends, 2);
+}
+
+#[test]
+fn a_relay_does_not_stop_its_clients_server() {
+    let home = Home::new();
+    let mut relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
+    let session = home.path().join("sessions/s");
+    for path in ["/sessions/self/stop", "/sessions/self/start"] {
+        let answer = eventually("an answer", || client::post(&session, path, String::new()).ok());
+        let answer: Value = serde_json::from_slice(&answer.body).expect("it is JSON");
+        assert_eq!(answer["detail"]["error_code"], "not_served");
+    }
+    drop(relay.stdin.take());
+    assert!(relay.wait().expect("it is ours").success());
+}
+
+#[test]
+fn e2e_serve_talks_to_the_model() {
+    let Some(codex) = installed_or_skip("e2e_serve_talks_to_the_model") else { return };
+    let model = Model::start(vec![vec![Item::Text(vec!["Hello."])]]);
+    let lab = Lab::new(&model);
+    let home = Home::new();
+    let mut command = lab.command(SHIM);
+    home.adopt(&mut command).env("CODEX_SHIM_CODEX", &codex).args(["serve", "--session", "s"]);
+    let shim = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the shim starts");
+    let served = Served { session: home.path().join("sessions/s"), home, shim };
+    served.await_ready();
+    let params = json!({"cwd": lab.cwd()});
+    let (status, started) = served.post("rpc", &json!({"method": "thread/start", "params": params}));
+    assert_eq!(status, 200, "{started}");
+    let thread = &started["result"]["thread"]["id"];
+    assert_eq!(served.post("context", &json!({"cmd": "make", "exit_code": 2})).0, 200);
+    let (status, turn) = served.post("input", &json!({"text": "hi", "thread_id": thread}));
+    assert_eq!((status, &turn["steered"]), (200, &json!(false)), "{turn}");
+    let asked = eventually("the model is asked", || model.requests().first().cloned());
+    assert!(asked["input"].to_string().contains("CODEX_META"), "{asked}");
+    served.end();
+}
