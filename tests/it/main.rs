@@ -7,6 +7,7 @@ mod context;
 mod context_e2e;
 mod control;
 mod demo;
+mod docs;
 mod e2e;
 mod endings;
 mod faults;

@@ -1,0 +1,65 @@
+//! The examples in the documentation of the control socket, run as they stand.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use codex_shim::control::client;
+use serde_json::Value;
+
+use crate::support::eventually;
+use crate::support::shim::Home;
+
+const CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/control.md");
+
+/// The id of a request as the examples have it.
+const SOME_REQUEST: &str = "6b02d1a90c4e-0";
+
+/// Answers every call, and asks for an approval once it is initialized.
+const SERVER: &str = r#"while read -r line; do
+  id=$(printf %s "$line" | sed -n 's/.*"id":"\([^"]*\)".*/\1/p')
+  [ -n "$id" ] && printf '{"id":"%s","result":{"userAgent":"x/0.169.0 (x)","turn":{"id":"u"}}}\n' "$id"
+  case "$line" in *initialized*)
+    printf '{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}\n'
+    printf '{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","command":"ls"}}\n';;
+  esac
+done"#;
+
+/// The lines of the examples that ask, in their order, without what only shows the answer.
+fn examples(text: &str) -> Vec<String> {
+    let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let lines = blocks.flat_map(str::lines).filter(|line| line.starts_with("curl ") || line.starts_with("$ask "));
+    lines.map(|line| line.split(" | jq").next().unwrap_or(line).to_owned()).collect()
+}
+
+#[test]
+fn docs_examples_for_the_control_socket_work() {
+    if Command::new("curl").arg("--version").stdout(Stdio::null()).status().is_err() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: docs_examples_for_the_control_socket_work: there is no curl");
+        return;
+    }
+    let text = std::fs::read_to_string(CONTROL).expect("it is there");
+    let examples = examples(&text);
+    assert!(examples.len() >= 14, "{examples:?}");
+    let home = Home::new();
+    let mut shim = home.shim(&["serve", "--session", "s", "--", "sh", "-c", SERVER]).spawn().expect("the shim starts");
+    let session = home.path().join("sessions/s");
+    let request = eventually("a request", || {
+        let listed = client::get(&session, "/sessions/self/codex-pending-requests").ok()?;
+        let listed: Value = serde_json::from_slice(&listed.body).ok()?;
+        listed["requests"][0]["request_id"].as_str().map(str::to_owned)
+    });
+    for example in examples {
+        let script = format!(
+            "S={}; ask=\"curl -s --unix-socket $S/control.sock\"; self=http://shim/sessions/self; {}",
+            session.display(),
+            example.replace(SOME_REQUEST, &request)
+        );
+        let output = Command::new("sh").args(["-c", &script]).output().expect("sh runs");
+        let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{example}: {output:?}");
+        let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{example}: {answer}"));
+        assert!(answer.get("detail").is_none(), "{example}: {answer}");
+    }
+    shim.kill().expect("it runs");
+    shim.wait().expect("it is ours");
+}
