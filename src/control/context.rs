@@ -9,7 +9,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::routes::{Known, Refusal, ThisSession, json};
+use super::known::{Known, ThisSession};
+use super::refusal::{Refusal, json};
 use crate::engine::{Command, ContextBounds, PushedCommand, WaitingCommand};
 use crate::store::{KeptDelivery, Ledger, LedgerError, NewCommand};
 

@@ -9,12 +9,11 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
-use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use super::context::ledger;
-use super::routes::{Known, Refusal, ThisSession, json};
-use super::server::Peer;
+use super::known::{Known, ThisSession};
+use super::peer::Peer;
+use super::refusal::{Refusal, json};
 use crate::engine::{GivenAnswer, GivenRow, Question, RequestKind, RequestSource, SideReply, decisions, valid};
 use crate::store::{LedgerError, WhichRequests};
 
@@ -101,7 +100,7 @@ pub(super) async fn respond(
         Err(why) => return Err(unreadable(&known, request_id, &why).await?),
     };
     let question = Question::Respond { request_id: request_id.clone(), given: Box::new(given), source, by: by.clone() };
-    match ask(&known, question, DECISION_WAIT_MAX).await {
+    match known.ask(question, DECISION_WAIT_MAX).await {
         Some(SideReply::Kept) => {
             let kept = ledger(&known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
             Ok(json(StatusCode::OK, &json!({ "ok": true, "idempotent": false, "request": kept.row })))
@@ -159,11 +158,4 @@ async fn answered_before(
             Err(Refusal::plain(StatusCode::NOT_FOUND, "request_unavailable", message))
         }
     }
-}
-
-/// Asks the relay; `None` where it does not reply in time.
-pub(super) async fn ask(known: &Known, question: Question, wait_max: Duration) -> Option<SideReply> {
-    let (reply, replied) = oneshot::channel();
-    known.ask.as_ref()?(question, reply);
-    timeout(wait_max, replied).await.ok()?.ok()
 }

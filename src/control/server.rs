@@ -1,6 +1,5 @@
 //! The thread that listens: who is let in, how many at once, and how long each may take.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +12,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use super::ask::Ask;
+use super::known::Known;
+use super::peer::trusted;
 use super::published::Published;
-use super::routes::{self, Known};
+use super::routes;
 use super::socket::{self, Bound, SocketError, SocketFiles};
 use super::stall::Unstalled;
 use super::subject::Subject;
@@ -101,39 +102,6 @@ async fn accept(listener: UnixListener, routes: Router) {
                 tracing::warn!(%error, "accept a connection to the control socket");
                 tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
             }
-        }
-    }
-}
-
-/// Who is at the other end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Peer {
-    uid: u32,
-    pid: Option<i32>,
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.pid {
-            Some(pid) => write!(f, "uid {}, pid {pid}", self.uid),
-            None => write!(f, "uid {}", self.uid),
-        }
-    }
-}
-
-/// The other end, where that is us or root.
-fn trusted(stream: &UnixStream) -> Option<Peer> {
-    match stream.peer_cred() {
-        Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => {
-            Some(Peer { uid: peer.uid(), pid: peer.pid() })
-        }
-        Ok(peer) => {
-            tracing::warn!(uid = peer.uid(), "another user at the control socket: closed");
-            None
-        }
-        Err(error) => {
-            tracing::warn!(%error, "the control socket's peer is unknown: closed");
-            None
         }
     }
 }

@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::ending::{Exit, Signal};
 use super::input::{AskerId, Token};
 use super::ledger::LedgerEntry;
-use super::requests::{InvalidAnswer, RequestType};
+use super::requests::answer::InvalidAnswer;
+use super::requests::kind::RequestType;
 use super::version::ClientName;
 use crate::wire::Side;
 

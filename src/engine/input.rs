@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ending::{Exit, Signal};
 use super::ledger::{ContextChange, RequestSource};
-use super::requests::GivenAnswer;
+use super::requests::answer::GivenAnswer;
 use crate::wire::{Line, Side};
 
 /// Names something that is waited for.

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::context::{Carrier, Command};
-use super::requests::{RequestKind, RequestPlace};
+use super::context::carrier::Carrier;
+use super::context::command::Command;
+use super::requests::kind::{RequestKind, RequestPlace};
 
 /// The row of a command in the ledger; rows grow by age.
 pub type RowId = i64;

@@ -16,6 +16,7 @@ pub mod locate;
 mod notices;
 mod pipes;
 mod recorder;
+mod rest;
 mod signals;
 mod start;
 

@@ -9,7 +9,6 @@
 //!
 //! *Locking.* SQLite's. The thread waits a bounded time for a tool that writes.
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -19,9 +18,10 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::context_table::{KeptDelivery, NewCommand};
+use super::ledger_job::{Job, KeptRequest, LedgerError, Order, Reply};
 use super::ledger_keeper::Keeper;
 use super::request_table::{RunIds, WhichRequests};
-use crate::engine::{GivenRow, Input, LedgerEntry, Token, WaitingCommand};
+use crate::engine::{GivenRow, Input, WaitingCommand};
 
 /// The ledger's name in the session's folder.
 pub const LEDGER_FILE: &str = "ledger.db";
@@ -32,72 +32,9 @@ const JOBS_MAX: usize = 1_024;
 /// Stack of the thread, in bytes. SQLite wants little.
 const STACK_BYTES: usize = 512 << 10;
 
-/// Something to be kept.
-#[derive(Debug)]
-pub enum Order {
-    /// Soon.
-    Keep(LedgerEntry),
-    /// Soon, and the engine is told whether it is; where it is not, it is tried again ahead of what comes later.
-    KeepFirst(Token, LedgerEntry),
-    /// Or not at all, and the engine is told which.
-    Commit(Token, LedgerEntry),
-}
-
-/// A request as it is kept.
-#[derive(Debug, Clone, PartialEq)]
-pub struct KeptRequest {
-    /// Its row, as JSON.
-    pub row: Value,
-    /// The answers to it, as JSON, oldest first.
-    pub answers: Vec<Value>,
-}
-
-/// Why something could not be kept or told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LedgerError {
-    /// The ledger cannot be used now.
-    Unavailable(String),
-    /// There is no such thread, as far as this session has seen.
-    ThreadNotFound(String),
-}
-
-impl fmt::Display for LedgerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LedgerError::Unavailable(why) => write!(f, "the ledger cannot be used: {why}"),
-            LedgerError::ThreadNotFound(thread_id) => write!(
-                f,
-                "no thread {thread_id} was started or resumed in this session; without a thread, whichever has the next \
-                 turn is shown it"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LedgerError {}
-
 /// The way to the ledger's thread.
 #[derive(Debug, Clone)]
 pub struct Ledger(SyncSender<Job>);
-
-pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
-
-/// What the thread is told to do.
-#[derive(Debug)]
-pub(super) enum Job {
-    Keep(LedgerEntry),
-    KeepFirst(Token, LedgerEntry),
-    Commit(Token, LedgerEntry),
-    Requests(WhichRequests, Reply<Vec<Value>>),
-    Request(String, Reply<Option<KeptRequest>>),
-    AnswerLate(Box<GivenRow>, Reply<Option<Value>>),
-    Push(Vec<NewCommand>, Reply<usize>),
-    Waiting(Reply<Vec<WaitingCommand>>),
-    Clear(Reply<()>),
-    Deliveries(Reply<Vec<KeptDelivery>>),
-    BeginRun(String),
-    Finish(SyncSender<()>),
-}
 
 impl Ledger {
     /// Starts the thread for the ledger in `session_dir`, whose lock we hold, in a run with the ids of the session and of
@@ -255,7 +192,7 @@ fn ended() -> LedgerError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Carrier, Command, ContextChange, Delivery, Outcome, Preview, RowId};
+    use crate::engine::{Carrier, Command, ContextChange, Delivery, LedgerEntry, Outcome, Preview, RowId};
     use crate::store::OfflineLedger;
     use std::sync::mpsc::Receiver;
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::context_table::{self, KeptDelivery};
 use super::database::{self, DatabaseError, Form, Opened};
-use super::ledger::{Job, KeptRequest, LedgerError};
+use super::ledger_job::{Job, KeptRequest, LedgerError};
 use super::request_table::{self, RunIds};
 use crate::engine::{ContextChange, Input, LedgerEntry, RowId, WaitingCommand};
 

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::context_table::{self, KeptDelivery, NewCommand};
 use super::database::{self, DatabaseError};
-use super::ledger::{KeptRequest, LEDGER_FILE, LedgerError};
+use super::ledger::LEDGER_FILE;
+use super::ledger_job::{KeptRequest, LedgerError};
 use super::ledger_keeper::{form, kept_request};
 use super::request_table::{self, WhichRequests};
 use crate::engine::WaitingCommand;

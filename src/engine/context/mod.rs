@@ -6,14 +6,14 @@
 //!
 //! A `turn/start` is never held up, and never changed while nothing waits for its thread.
 
-mod command;
+pub(super) mod carrier;
+pub(super) mod command;
 mod envelope;
 mod inject;
 mod strip;
 mod threads;
 
 use std::collections::VecDeque;
-use std::fmt;
 
 use serde_json::value::RawValue;
 
@@ -21,6 +21,7 @@ use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingComman
 use super::{Effect, Note, Now, Warning};
 use crate::wire::{Members, Message, RpcId, text};
 
+pub use carrier::Carrier;
 pub use command::{Command, ContextBounds, Label, Preview, PushError, PushedCommand};
 pub use envelope::{Envelope, MARKER_END, MARKER_START};
 
@@ -34,50 +35,6 @@ const TURNS_AWAITED_MAX: usize = 64;
 /// The errors for a method that is not there. Source: JSON-RPC; the real server gives the second one.
 const METHOD_NOT_FOUND: i64 = -32_601;
 const INVALID_REQUEST: i64 = -32_600;
-
-/// How context gets to the model.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Carrier {
-    /// In front of the user's words.
-    #[default]
-    Envelope,
-    /// By a call of our own ahead of the turn.
-    InjectItems,
-    /// By a call of our own, and in front of the user's words once the server has refused that.
-    Auto,
-    /// Not at all; it waits.
-    Off,
-}
-
-impl Carrier {
-    /// The name that it has in settings.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Carrier::Envelope => "envelope",
-            Carrier::InjectItems => "inject_items",
-            Carrier::Auto => "auto",
-            Carrier::Off => "off",
-        }
-    }
-}
-
-impl std::str::FromStr for Carrier {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Carrier, String> {
-        let all = [Carrier::Envelope, Carrier::InjectItems, Carrier::Auto, Carrier::Off];
-        all.into_iter()
-            .find(|carrier| carrier.name() == text)
-            .ok_or_else(|| format!("`{text}` is none of envelope, inject_items, auto and off"))
-    }
-}
-
-impl fmt::Display for Carrier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// How context is carried, and how much of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

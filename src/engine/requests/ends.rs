@@ -5,28 +5,13 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::items::is_same_item;
-use super::open::{Commit, State};
+use super::open::{Commit, ErrorText, State, Why};
 use super::{HOLD_MAX, RequestPlace, Requests, resolved_note};
 use crate::engine::effect::Effect;
 use crate::engine::input::{Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use crate::wire::{Members, RpcId};
 
-/// Why a request is heard of again.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Why {
-    /// The server says that it is done with.
-    Confirmed,
-    /// Its turn is over.
-    TurnOver,
-    /// The server has ended.
-    ServerExited,
-}
-
-/// A code and what it means.
-pub(super) type ErrorText = (&'static str, &'static str);
-
-pub(super) const EXPIRED: ErrorText = ("request_expired", "nobody answered in time");
 const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
 const SERVER_EXITED: ErrorText = ("server_exited", "the server ended before there was an answer");
 

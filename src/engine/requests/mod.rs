@@ -8,11 +8,11 @@
 //! A request is kept before the client sees it, an answer before the server does; whoever waits for that is let go after
 //! [`HOLD_MAX`], and then nobody waits until something could be kept again.
 
-mod answer;
+pub(super) mod answer;
 mod describe;
 mod ends;
 mod items;
-mod kind;
+pub(super) mod kind;
 mod open;
 #[cfg(test)]
 mod simulation;
@@ -31,10 +31,9 @@ use crate::wire::{Message, RpcId, Side, stands_verbatim};
 
 pub use answer::{CheckedAnswer, GivenAnswer, InvalidAnswer, decisions, valid};
 use describe::summary;
-use ends::EXPIRED;
 pub(super) use items::Items;
 pub use kind::{RequestKind, RequestPlace, RequestType};
-use open::{Commit, Deciding, Ended, Request, State, Withheld};
+use open::{Commit, Deciding, EXPIRED, Ended, Request, State, Withheld};
 pub(super) use open::{OnRequest, Pass};
 
 /// How long a direction is held for the ledger. Source: the contract.

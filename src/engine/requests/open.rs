@@ -5,14 +5,31 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::ends::Why;
-use super::{CheckedAnswer, RequestKind};
+use super::answer::CheckedAnswer;
+use super::kind::RequestKind;
 use crate::engine::input::{AskerId, Token};
 use crate::engine::ledger::{GivenRow, RequestRow, RequestSource};
 use crate::wire::{Message, RpcId};
 
 /// Requests that have ended and are remembered, so that a later answer is known for one.
 const ENDED_MAX: usize = 4_096;
+
+/// Why a request is heard of again.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Why {
+    /// The server says that it is done with.
+    Confirmed,
+    /// Its turn is over.
+    TurnOver,
+    /// The server has ended.
+    ServerExited,
+}
+
+/// A code and what it means.
+pub(super) type ErrorText = (&'static str, &'static str);
+
+/// Nobody has answered in time.
+pub(super) const EXPIRED: ErrorText = ("request_expired", "nobody answered in time");
 
 /// A request that is open.
 #[derive(Debug)]

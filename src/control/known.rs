@@ -1,0 +1,79 @@
+//! What the routes answer from, and which session they are asked about.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::ask::Ask;
+use super::document::{IndexDocument, JournalDocument, SessionDocument};
+use super::published::Published;
+use super::refusal::Refusal;
+use super::subject::Subject;
+use crate::engine::{Question, SideReply};
+use crate::store::Ledger;
+
+/// What the routes answer from.
+pub(super) struct Known {
+    pub(super) subject: Subject,
+    pub(super) published: Arc<Published>,
+    pub(super) ledger: Option<Ledger>,
+    pub(super) ask: Option<Ask>,
+    /// Where the socket really is.
+    pub(super) socket: PathBuf,
+}
+
+/// Lets only those requests through to a route whose path names the session that runs here.
+pub(super) struct ThisSession;
+
+impl FromRequestParts<Arc<Known>> for ThisSession {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, known: &Arc<Known>) -> Result<ThisSession, Refusal> {
+        match Path::<HashMap<String, String>>::from_request_parts(parts, known).await {
+            Ok(Path(named)) if named.get("id").is_some_and(|id| known.answers_to(id)) => Ok(ThisSession),
+            Ok(_) | Err(_) => Err(Refusal::SessionNotFound),
+        }
+    }
+}
+
+impl Known {
+    /// Asks the relay; `None` where it does not reply in time.
+    pub(super) async fn ask(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
+        let (reply, replied) = oneshot::channel();
+        self.ask.as_ref()?(question, reply);
+        timeout(wait_max, replied).await.ok()?.ok()
+    }
+
+    fn answers_to(&self, id: &str) -> bool {
+        id == "self" || id == self.subject.session_id
+    }
+
+    pub(super) fn document(&self) -> SessionDocument {
+        let Known { subject, published, ledger: _, ask: _, socket } = self;
+        let state = published.activity();
+        let bytes = crate::journal::size_bytes(&subject.journal_dir).unwrap_or_default();
+        SessionDocument {
+            session_id: subject.session_id.clone(),
+            state,
+            activity_state: state,
+            generation: published.generation(),
+            socket: Some(socket.to_string_lossy().into_owned()),
+            child: published.child(),
+            client: published.client(),
+            threads: Vec::new(),
+            pending_requests: published.pending(),
+            context_waiting: published.waiting(),
+            journal: JournalDocument { bytes, gaps: Some(published.gaps()) },
+            index: IndexDocument::NONE,
+            faults: published.faults(),
+            counters: published.counters(),
+            started_at: Some(humantime::format_rfc3339_millis(subject.started_at).to_string()),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What the ledger's thread is told and asked, and what comes of it.
+
+use std::fmt;
+use std::sync::mpsc::SyncSender;
+
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::context_table::{KeptDelivery, NewCommand};
+use super::request_table::WhichRequests;
+use crate::engine::{GivenRow, LedgerEntry, Token, WaitingCommand};
+
+/// Something to be kept.
+#[derive(Debug)]
+pub enum Order {
+    /// Soon.
+    Keep(LedgerEntry),
+    /// Soon, and the engine is told whether it is; where it is not, it is tried again ahead of what comes later.
+    KeepFirst(Token, LedgerEntry),
+    /// Or not at all, and the engine is told which.
+    Commit(Token, LedgerEntry),
+}
+
+/// A request as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptRequest {
+    /// Its row, as JSON.
+    pub row: Value,
+    /// The answers to it, as JSON, oldest first.
+    pub answers: Vec<Value>,
+}
+
+/// Why something could not be kept or told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LedgerError {
+    /// The ledger cannot be used now.
+    Unavailable(String),
+    /// There is no such thread, as far as this session has seen.
+    ThreadNotFound(String),
+}
+
+impl fmt::Display for LedgerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LedgerError::Unavailable(why) => write!(f, "the ledger cannot be used: {why}"),
+            LedgerError::ThreadNotFound(thread_id) => write!(
+                f,
+                "no thread {thread_id} was started or resumed in this session; without a thread, whichever has the next \
+                 turn is shown it"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LedgerError {}
+
+/// Where an answer goes.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
+
+/// What the thread is told to do.
+#[derive(Debug)]
+pub(super) enum Job {
+    Keep(LedgerEntry),
+    KeepFirst(Token, LedgerEntry),
+    Commit(Token, LedgerEntry),
+    Requests(WhichRequests, Reply<Vec<Value>>),
+    Request(String, Reply<Option<KeptRequest>>),
+    AnswerLate(Box<GivenRow>, Reply<Option<Value>>),
+    Push(Vec<NewCommand>, Reply<usize>),
+    Waiting(Reply<Vec<WaitingCommand>>),
+    Clear(Reply<()>),
+    Deliveries(Reply<Vec<KeptDelivery>>),
+    BeginRun(String),
+    Finish(SyncSender<()>),
+}
