@@ -22,7 +22,12 @@ fn the_demo_shows_what_it_promises_and_leaves_nothing_behind() {
     assert!(output.status.success(), "{screen}{}", String::from_utf8_lossy(&output.stderr));
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     assert!(!screen.contains('\x1b'), "{screen}");
-    for shown in ["may I run  /bin/bash -lc 'echo relayed'", "turn completed", "missing on record         0\n"] {
+    for shown in [
+        "may I run  /bin/bash -lc 'echo relayed'",
+        "turn completed",
+        "shown to the model 1 time, to the client 0 times",
+        "missing on record         0\n",
+    ] {
         assert!(screen.contains(shown), "{shown}: {screen}");
     }
     assert_eq!(std::fs::read_dir(&temporary).expect("it can be read").count(), 0);

@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 use super::{FAILED, say};
 use crate::config::{Environment, SETTING_VARIABLES};
+use crate::control::client as side;
+use crate::engine::MARKER_START;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
 use crate::wire::Side;
@@ -108,8 +110,12 @@ impl Folder {
         command
     }
 
+    fn session(&self, name: &str) -> PathBuf {
+        self.dir.join(name).join("sessions/demo")
+    }
+
     fn journal(&self, name: &str) -> PathBuf {
-        self.dir.join(name).join("sessions/demo/journal")
+        self.session(name).join("journal")
     }
 }
 
@@ -130,11 +136,32 @@ fn a_turn(folder: &Folder, stage: &mut Stage) -> Outcome<Vec<String>> {
         folder.tape.as_os_str(),
     ];
     let mut client = Client::start(folder.relay("turn", &server))?;
-    converse(&mut client, stage)?;
+    converse(&mut client, &Beside::Terminal(folder.session("turn")), stage)?;
     client.finish()
 }
 
-fn converse(client: &mut Client, stage: &mut Stage) -> Outcome<()> {
+/// Asks the relay at its socket, as somebody in a second terminal does.
+fn at_the_side(asked: Result<side::Answer, side::ClientError>) -> Outcome<Value> {
+    asked.map_err(|error| error.to_string())?.document()
+}
+
+/// Accepts what waits.
+fn answer_at_the_side(session: &Path) -> Outcome<()> {
+    let listed = at_the_side(side::get(session, "/sessions/self/codex-pending-requests"))?;
+    let request_id = listed["requests"][0]["request_id"].as_str().unwrap_or_default();
+    let path = format!("/sessions/self/codex-requests/{request_id}/respond");
+    at_the_side(side::post(session, &path, json!({"decision": "accept"}).to_string()))?;
+    Ok(())
+}
+
+/// Who else is there.
+enum Beside {
+    /// Somebody in a second terminal, who finds the session here.
+    Terminal(PathBuf),
+    Nobody,
+}
+
+fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<()> {
     let began = Instant::now();
     let mut said = |who: &str, what: &str| stage.said(began.elapsed(), who, what);
     client.send(&json!({"id": 0, "method": "initialize", "params": {"clientInfo": {"name": "test-client",
@@ -147,13 +174,24 @@ fn converse(client: &mut Client, stage: &mut Stage) -> Outcome<()> {
         "approvalPolicy": "on-request", "sandbox": "read-only"}}))?;
     let answer = client.wait(|message| message["id"] == 1)?;
     let thread = answer["result"]["thread"]["id"].clone();
+    if let Beside::Terminal(session) = beside {
+        said("terminal", "$ cargo test   … FAILED, and pushed as context");
+        let pushed = json!({"cmd": "cargo test", "exit_code": 101, "output": "test a ... FAILED"}).to_string();
+        at_the_side(side::post(session, "/sessions/self/context", pushed))?;
+    }
     said("client", "run it");
     client.send(&json!({"id": 2, "method": "turn/start", "params": {"threadId": thread,
         "input": [{"type": "text", "text": "run it", "text_elements": []}]}}))?;
     let request = client.wait(|message| message["method"] == "item/commandExecution/requestApproval")?;
     said("codex", &format!("may I run  {}  ?", request["params"]["command"].as_str().unwrap_or_default()));
-    said("client", "accept");
-    client.send(&json!({"id": request["id"], "result": {"decision": "accept"}}))?;
+    match beside {
+        Beside::Terminal(session) => {
+            said("terminal", "$ codex-shim respond latest accept");
+            answer_at_the_side(session)?;
+        }
+        // A recording goes on as it did: its client was not the one who answered.
+        Beside::Nobody => {}
+    }
     let message = client
         .wait(|message| message["method"] == "item/completed" && message["params"]["item"]["type"] == "agentMessage")?;
     said("codex", message["params"]["item"]["text"].as_str().unwrap_or_default());
@@ -171,7 +209,13 @@ fn on_record(folder: &Folder, stage: &mut Stage, received: &[String]) -> Outcome
     stage.row("from the client", &format!("{} lines, {} bytes", recorded.client.len(), bytes(&recorded.client)));
     stage.row("from codex", &format!("{} lines, {} bytes", recorded.server.len(), bytes(&recorded.server)));
     stage.row("received by the client", &format!("{} lines, as on record: {same}", received.len()));
-    holds(same == received.len() && recorded.server.len() == same, "what was received is not what is on record")
+    let has_marker =
+        |line: &[u8]| memchr::memmem::find(line, MARKER_START.trim_start_matches('\u{1e}').as_bytes()).is_some();
+    let shown = recorded.to_server.iter().filter(|line| has_marker(line)).count();
+    let seen = received.iter().filter(|line| has_marker(line.as_bytes())).count();
+    stage.row("context", &format!("shown to the model {shown} time, to the client {seen} times"));
+    holds(same == received.len() && recorded.server.len() == same, "what was received is not what is on record")?;
+    holds(shown == 1 && seen == 0, "context did not go to the model alone")
 }
 
 /// Measures a line and its echo, with and without the relay, in turns.
@@ -224,7 +268,7 @@ fn a_server_again(folder: &Folder, stage: &mut Stage, received: &[String]) -> Ou
     replay.arg(&tape);
     let mut client = Client::start(replay)?;
     let began = Instant::now();
-    converse(&mut client, &mut Stage::dark())?;
+    converse(&mut client, &Beside::Nobody, &mut Stage::dark())?;
     let again = client.finish()?;
     stage.heading("The recording is a server");
     stage.row("played to the client", &format!("{} lines in {} ms", again.len(), began.elapsed().as_millis()));
@@ -240,6 +284,8 @@ fn holds(promise: bool, otherwise: &str) -> Outcome<()> {
 struct Recorded {
     client: Vec<Vec<u8>>,
     server: Vec<Vec<u8>>,
+    /// What went to the server in the place of the client's line.
+    to_server: Vec<Vec<u8>>,
 }
 
 impl Recorded {
@@ -248,12 +294,14 @@ impl Recorded {
         let mut recorded = Recorded::default();
         let failed = |error| format!("read {}: {error}", journal.display());
         while let Step::Record { bytes, .. } = reader.step().map_err(failed)? {
-            if let Ok(Record::Line { from: Origin::Side(side), content, .. }) = Record::parse(bytes)
+            if let Ok(Record::Line { from, to, content, .. }) = Record::parse(bytes)
                 && let Some(line) = content.bytes()
             {
-                match side {
-                    Side::Client => recorded.client.push(line.to_vec()),
-                    Side::Server => recorded.server.push(line.to_vec()),
+                match (from, to) {
+                    (Origin::Side(Side::Client), _) => recorded.client.push(line.to_vec()),
+                    (Origin::Side(Side::Server), _) => recorded.server.push(line.to_vec()),
+                    (Origin::Shim, Some(Side::Server)) => recorded.to_server.push(line.to_vec()),
+                    (Origin::Shim, Some(Side::Client) | None) => {}
                 }
             }
         }

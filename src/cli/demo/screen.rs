@@ -39,8 +39,8 @@ impl Stage {
 
     /// What one of the two said, and when.
     pub(super) fn said(&mut self, after: Duration, who: &str, what: &str) {
-        let tone = if who == "client" { Tone::Warning } else { Tone::Good };
-        self.line(tone, &cut(&format!("    {:>5} ms  {who:>6}  {what}", after.as_millis())));
+        let tone = if who == "codex" { Tone::Good } else { Tone::Warning };
+        self.line(tone, &cut(&format!("    {:>5} ms  {who:>8}  {what}", after.as_millis())));
     }
 
     pub(super) fn row(&mut self, name: &str, value: &str) {
