@@ -12,7 +12,7 @@ use super::requests::{
 use crate::config::{SessionName, parse_bool, parse_duration};
 use crate::replay::Pace;
 
-/// Stand between a client and `codex app-server`: change not one byte, have every line on record
+/// Stand between a client and `codex app-server`: every line on record, your terminal shown to the model, no approval lost
 ///
 /// Point any client of `codex app-server` at this program instead of codex. It starts the real one and passes every
 /// byte on in both directions, after it has put the line on record. The client notices nothing and the server notices
