@@ -6,6 +6,7 @@ use std::process::{Child, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, text, told, tool};
+use crate::support::eventually;
 use crate::support::shim::Home;
 
 /// A request of the server for a command.
@@ -242,6 +243,44 @@ fn nothing_is_said_while_a_request_waits() {
     let id = ids(&told(&live.tool(&["requests", "--json"])))[0].clone();
     failed(&live.tool(&["send", "hi"]), 1, &format!("codex-shim respond {id}"));
     live.kill();
+}
+
+/// `respond latest` at a terminal, which is returned with it.
+fn respond_at_a_terminal(live: &Live) -> (Child, std::fs::File) {
+    let ours =
+        rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).expect("a terminal");
+    rustix::pty::grantpt(&ours).and_then(|()| rustix::pty::unlockpt(&ours)).expect("it can be used");
+    let name = rustix::pty::ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("UTF-8");
+    let theirs = std::fs::File::options().read(true).write(true).open(name).expect("it opens");
+    let mut command = live.home.shim(&["respond", "latest"]);
+    command.stdin(theirs.try_clone().expect("it is open")).stdout(theirs.try_clone().expect("it is open"));
+    let child = command.current_dir(live.home.beside()).spawn().expect("the tool runs");
+    let echoes = || {
+        let mode = rustix::termios::tcgetattr(&theirs).expect("its mode");
+        mode.local_modes.contains(rustix::termios::LocalModes::ECHO)
+    };
+    assert!(echoes());
+    eventually("the terminal shows nothing", || (!echoes()).then_some(()));
+    drop(theirs);
+    (child, ours.into())
+}
+
+#[test]
+fn a_secret_is_typed_unseen_and_the_terminal_is_given_back() {
+    let mut live = in_turn();
+    live.say_plainly(&QUESTION.replace("\"isSecret\":false", "\"isSecret\":true"));
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let (tool, terminal) = respond_at_a_terminal(&live);
+        rustix::process::kill_process(rustix::process::Pid::from_child(&tool), signal).expect("it runs");
+        assert!(!finish(tool).status.success());
+        let mode = rustix::termios::tcgetattr(&terminal).expect("its mode");
+        assert!(mode.local_modes.contains(rustix::termios::LocalModes::ECHO));
+    }
+    assert_eq!(ids(&told(&live.tool(&["requests", "--json"]))).len(), 1);
+    let (tool, mut terminal) = respond_at_a_terminal(&live);
+    terminal.write_all(b"hunter2\n").expect("it is typed");
+    assert!(finish(tool).status.success());
+    assert_eq!(sent(&live)["result"]["answers"]["color"]["answers"][0], "hunter2");
 }
 
 #[test]

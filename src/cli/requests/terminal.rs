@@ -1,9 +1,15 @@
 //! Asks a person at the terminal for the answer to a request.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use super::super::screen;
 use super::args::Word;
@@ -140,13 +146,20 @@ fn fields(row: &Value) -> Result<Value, String> {
     body::of_answers(row, &answers)
 }
 
+fn unasked(error: std::io::Error) -> String {
+    format!("ask at the terminal: {error}")
+}
+
+fn show(prompt: &str) -> Result<(), String> {
+    let mut stdout = std::io::stdout();
+    stdout.write_all(prompt.as_bytes()).and_then(|()| stdout.flush()).map_err(unasked)
+}
+
 /// A line that is typed, without its end.
 fn read_line(prompt: &str) -> Result<String, String> {
-    let failed = |error: std::io::Error| format!("ask at the terminal: {error}");
-    let mut stdout = std::io::stdout();
-    stdout.write_all(prompt.as_bytes()).and_then(|()| stdout.flush()).map_err(failed)?;
+    show(prompt)?;
     let mut line = String::new();
-    match std::io::stdin().lock().read_line(&mut line).map_err(failed)? {
+    match std::io::stdin().lock().read_line(&mut line).map_err(unasked)? {
         0 => Err(NO_ANSWER.to_owned()),
         _ => Ok(line.trim_end_matches(['\n', '\r']).to_owned()),
     }
@@ -155,15 +168,67 @@ fn read_line(prompt: &str) -> Result<String, String> {
 /// The same, and nobody sees it.
 fn read_secret(prompt: &str) -> Result<String, String> {
     let stdin = std::io::stdin();
-    let failed = |error: rustix::io::Errno| format!("keep a secret from the terminal: {error}");
+    let failed = |error: Errno| format!("keep a secret from the terminal: {error}");
     let before: Termios = tcgetattr(&stdin).map_err(failed)?;
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
+    let end = End::kept_back().map_err(|error| format!("listen for signals: {error}"))?;
     tcsetattr(&stdin, OptionalActions::Now, &silent).map_err(failed)?;
-    let typed = read_line(prompt);
-    tcsetattr(&stdin, OptionalActions::Now, &before).map_err(failed)?;
+    let typed = show(prompt).and_then(|()| match end.or_typed() {
+        Ok(true) => read_line(""),
+        Ok(false) => Err(NO_ANSWER.to_owned()),
+        Err(error) => Err(failed(error)),
+    });
+    let again = tcsetattr(&stdin, OptionalActions::Now, &before).map_err(failed);
+    end.let_go();
+    again?;
     screen::print("\n");
     typed
+}
+
+/// Signals that would end us, kept back while the terminal shows nothing: it would stay so.
+#[derive(Default)]
+struct End {
+    told: Arc<AtomicBool>,
+    /// Nothing is kept back.
+    ends: Arc<AtomicBool>,
+}
+
+impl End {
+    /// Keeps them back until they are let go.
+    fn kept_back() -> std::io::Result<&'static End> {
+        static END: OnceLock<End> = OnceLock::new();
+        if END.get().is_none() {
+            let end = END.get_or_init(End::default);
+            for signal in [SIGINT, SIGTERM, SIGHUP] {
+                flag::register_conditional_default(signal, Arc::clone(&end.ends))?;
+                flag::register(signal, Arc::clone(&end.told))?;
+            }
+        }
+        let end = END.get_or_init(End::default);
+        end.ends.store(false, Ordering::Relaxed);
+        Ok(end)
+    }
+
+    /// Lets them end us again.
+    fn let_go(&self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until a line has been typed, or there will be none; false when we are to end instead.
+    fn or_typed(&self) -> rustix::io::Result<bool> {
+        let stdin = std::io::stdin();
+        let look_again = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        while !self.told.load(Ordering::Relaxed) {
+            let mut typed = [PollFd::new(&stdin, PollFlags::IN)];
+            match poll(&mut typed, Some(&look_again)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
 }
 
 #[cfg(test)]
