@@ -223,6 +223,18 @@ pub enum Note {
         /// The text that it stood in.
         user_agent: String,
     },
+    /// A human is asked, by the line of the server's that is on record behind this.
+    RequestOpened {
+        /// What the request is called.
+        request_id: String,
+        /// What it asks for.
+        request_type: &'static str,
+    },
+    /// A request is kept in the ledger.
+    RequestCommitted {
+        /// Which.
+        request_id: String,
+    },
     /// A request has come to an end.
     RequestResolved {
         /// Which.
@@ -231,6 +243,10 @@ pub enum Note {
         status: &'static str,
         /// Where its end came from.
         source: &'static str,
+        /// What was decided, in a word, where that can be said.
+        decision: Option<String>,
+        /// Why there was no answer.
+        error_code: Option<&'static str>,
     },
     /// The server has taken what the user did in a terminal.
     ContextDelivered {

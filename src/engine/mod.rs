@@ -632,8 +632,8 @@ mod tests {
     #[test]
     fn a_request_is_kept_before_it_goes_on_and_an_answer_too() {
         let mut play = Play::start(RequestSettings::default());
-        assert_eq!(play.line(Side::Server, ASK), "first1(opened g-0) record hold1 forward");
-        assert_eq!(play.at(1, Input::Committed { token: 1, done: true }), "release1");
+        assert_eq!(play.line(Side::Server, ASK), "note first1(opened g-0) record hold1 forward");
+        assert_eq!(play.at(1, Input::Committed { token: 1, done: true }), "release1 note");
         assert_eq!(play.line(Side::Client, ANSWER), "note first2(resolved client) record hold2 forward mark2");
         assert_eq!(play.at(1, Input::Committed { token: 2, done: true }), "release2");
         assert_eq!(play.at(1, Input::Written(2)), "keep(requestdispatched)");
@@ -649,9 +649,9 @@ mod tests {
         assert_eq!(play.0.tick_due(), Some(Duration::from_millis(250)));
         assert_eq!(play.at(250, Input::Tick), "release1 keep(requestlate)");
         assert_eq!(play.line(Side::Client, ANSWER), "note first2(resolved client) record forward mark2");
-        assert_eq!(play.at(251, Input::Committed { token: 1, done: true }), "");
+        assert_eq!(play.at(251, Input::Committed { token: 1, done: true }), "note");
         let next = ASK.replace("\"id\":0", "\"id\":1");
-        assert_eq!(play.line(Side::Server, &next), "first3(opened g-1) record hold3 forward");
+        assert_eq!(play.line(Side::Server, &next), "note first3(opened g-1) record hold3 forward");
         assert_eq!(play.at(252, Input::Committed { token: 3, done: false }), "release3 keep(requestlate)");
     }
 
@@ -700,7 +700,7 @@ mod tests {
     #[test]
     fn what_waits_when_the_server_ends_is_told() {
         let mut play = Play::start(RequestSettings { hold: true, ..RequestSettings::default() });
-        assert_eq!(play.line(Side::Server, ASK), "first1(opened g-0) record");
+        assert_eq!(play.line(Side::Server, ASK), "note first1(opened g-0) record");
         assert_eq!(play.0.requests_pending(), 1);
         let told = play.at(1, Input::Closed { from: Side::Server });
         assert!(told.starts_with("note keep(orphaned policy)"), "{told}");

@@ -500,6 +500,8 @@ fn publish(published: &Published, note: &Note) {
         | Note::GenerationStarted { .. }
         | Note::GenerationEnded { .. }
         | Note::ContextDelivered { .. }
+        | Note::RequestOpened { .. }
+        | Note::RequestCommitted { .. }
         | Note::RequestResolved { .. } => {}
     }
 }

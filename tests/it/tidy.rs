@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in the order in which they may import: each only those before it.
-const ROOMS: [&str; 9] = ["wire", "engine", "journal", "config", "store", "control", "replay", "relay", "cli"];
+const ROOMS: [&str; 11] =
+    ["wire", "engine", "journal", "config", "history", "store", "index", "control", "replay", "relay", "cli"];
 
 /// Rooms that touch nothing outside the program.
-const PURE: [&str; 2] = ["wire", "engine"];
+const PURE: [&str; 3] = ["wire", "engine", "history"];
 
 /// What no pure room names.
 const IMPURE: [&str; 9] = [

@@ -12,6 +12,18 @@ const DECISIONS: [&str; 4] = ["accept", "acceptForSession", "decline", "cancel"]
 /// The same in the words of early 2026.
 const OLD_DECISIONS: [&str; 4] = ["approved", "approved_for_session", "denied", "abort"];
 
+/// What an answer decides, in a word: that of an approval or an elicitation, the name of an offered object, or whether any
+/// permission was granted. `None` of what decides nothing, such as the answer to a question.
+pub(super) fn decided(answer: &str) -> Option<String> {
+    let answer: Value = serde_json::from_str(answer).ok()?;
+    match (&answer["decision"], &answer["action"], &answer["permissions"]) {
+        (Value::String(word), ..) | (Value::Null, Value::String(word), _) => Some(word.clone()),
+        (Value::Object(offered), ..) => offered.keys().next().cloned(),
+        (_, _, Value::Object(granted)) => Some(if granted.is_empty() { "decline" } else { "accept" }.to_owned()),
+        (_, _, _) => answer.get("error").map(|_| "error".to_owned()),
+    }
+}
+
 /// What somebody answers, as it comes: exactly one of these.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -266,6 +278,19 @@ pub(super) fn by_policy(kind: RequestKind) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_for_what_was_decided() {
+        let check = |answer: &str, expect: Option<&str>| assert_eq!(decided(answer).as_deref(), expect, "{answer}");
+        check(r#"{"decision":"accept"}"#, Some("accept"));
+        check(r#"{"decision":{"acceptWithX":{"y":1}}}"#, Some("acceptWithX"));
+        check(r#"{"action":"decline","content":null}"#, Some("decline"));
+        check(r#"{"permissions":{},"scope":"turn"}"#, Some("decline"));
+        check(r#"{"permissions":{"network":{}},"scope":"turn"}"#, Some("accept"));
+        check(r#"{"error":{"code":1}}"#, Some("error"));
+        check(r#"{"answers":{}}"#, None);
+        check(r#"{"omitted":"secret"}"#, None);
+    }
 
     fn check(kind: RequestKind, params: &str, given: &str) -> Result<String, String> {
         let given: GivenAnswer = serde_json::from_str(given).map_err(|error| error.to_string())?;

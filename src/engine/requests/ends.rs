@@ -60,7 +60,7 @@ impl Requests {
             self.is_trusted = false;
             self.release(token, effects);
             match self.commits.get(&token) {
-                Some(Commit::GoesOn { request_id }) => {
+                Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }) => {
                     let request_id = request_id.clone();
                     self.pass_late(&request_id, effects);
                     effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));

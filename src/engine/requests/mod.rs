@@ -203,8 +203,10 @@ impl Requests {
             state: State::Pending,
         };
         self.open.insert(id, request);
+        let request_type = kind.request_type().name();
+        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type }));
         let entry = LedgerEntry::RequestOpened(Box::new(row));
-        let token = self.keep_first(entry, Commit::GoesOn { request_id: name }, effects);
+        let token = self.keep_first(entry, Commit::Opens { request_id: name }, effects);
         if is_held {
             self.holds.push((token, now.elapsed + HOLD_MAX));
             return OnRequest::Withhold;
@@ -326,14 +328,16 @@ impl Requests {
         self.is_trusted = done;
         self.release(token, effects);
         match (self.commits.remove(&token), done) {
-            (Some(Commit::GoesOn { request_id }), true) => {
+            (Some(Commit::GoesOn { request_id: _ }), true) => {}
+            (Some(Commit::Opens { request_id }), true) => {
+                effects.push(Effect::Note(Note::RequestCommitted { request_id: request_id.clone() }));
                 if self.settings.hold {
                     let kept = self.open.values_mut().filter(|request| request.row.request_id == request_id);
                     kept.filter(|request| request.withheld.is_some())
                         .for_each(|request| request.withheld = Some(Withheld::Kept));
                 }
             }
-            (Some(Commit::GoesOn { request_id }), false) => {
+            (Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }), false) => {
                 self.pass_late(&request_id, effects);
                 effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
             }
@@ -372,6 +376,8 @@ impl Requests {
             request_id: row.request_id.clone(),
             status: RequestStatus::Resolved.name(),
             source: source.name(),
+            decision: if request.is_secret { None } else { answer::decided(&answer.result.to_string()) },
+            error_code: None,
         }));
         let is_secret = request.is_secret;
         let (thread_id, turn_id) = (row.place.thread_id.clone(), row.place.turn_id.clone());
@@ -578,5 +584,7 @@ fn resolved_note(end: &RequestEnd) -> Effect {
         request_id: end.request_id.clone(),
         status: end.status.name(),
         source: end.source.name(),
+        decision: end.payload.as_deref().and_then(answer::decided),
+        error_code: end.error.map(|(code, _)| code),
     })
 }

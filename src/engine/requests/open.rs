@@ -84,7 +84,9 @@ pub(super) struct Deciding {
 /// What a commit is about.
 #[derive(Debug)]
 pub(super) enum Commit {
-    /// A row, or the client's answer to one, which goes on whatever becomes of the commit.
+    /// A row, whose request goes on whatever becomes of the commit.
+    Opens { request_id: String },
+    /// The client's answer to one, likewise.
     GoesOn { request_id: String },
     /// An answer at the side.
     Decides(RpcId),
