@@ -65,6 +65,8 @@ pub mod journal;
 
 pub mod config;
 
+pub mod history;
+
 pub mod store;
 
 pub mod control;

@@ -14,6 +14,7 @@ mod effect;
 mod ending;
 mod input;
 mod ledger;
+mod redaction;
 mod requests;
 mod secrets;
 mod version;
@@ -33,6 +34,7 @@ pub use ledger::{
     ContextChange, Delivery, GivenRow, LedgerEntry, Outcome, RequestEnd, RequestRow, RequestSource, RequestStatus,
     RowId, WaitingCommand,
 };
+pub use redaction::{may_hold_secret, redacted, redacted_json};
 pub use requests::{
     CheckedAnswer, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType, decisions,
     valid,

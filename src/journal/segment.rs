@@ -4,11 +4,32 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One run of the child within a session: 12 hex digits. Later runs of a session sort after earlier ones.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Generation(String);
+
+/// A text is no generation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoGeneration(String);
+
+impl fmt::Display for NoGeneration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no generation: that is {GENERATION_DIGITS} hex digits", self.0)
+    }
+}
+
+impl std::error::Error for NoGeneration {}
+
+impl TryFrom<String> for Generation {
+    type Error = NoGeneration;
+
+    fn try_from(text: String) -> Result<Generation, NoGeneration> {
+        Generation::parse(&text).ok_or(NoGeneration(text))
+    }
+}
 
 /// Hex digits of a generation.
 const GENERATION_DIGITS: usize = 12;
@@ -42,7 +63,7 @@ impl fmt::Display for Generation {
 }
 
 /// A segment of a journal, in the order in which segments were written.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SegmentName {
     /// The run of the child.
     pub generation: Generation,
@@ -92,7 +113,7 @@ impl fmt::Display for SegmentName {
 }
 
 /// Where a record begins, or will begin.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     /// The segment.
     pub segment: SegmentName,

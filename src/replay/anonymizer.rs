@@ -12,8 +12,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::{Captures, Regex};
 
-use super::redaction::redacted;
 use crate::engine::names_secret;
+use crate::engine::redacted;
 use crate::wire::{TokenKind, tokens};
 
 /// Where the time of a tape begins: 2026-01-01T00:00:00Z, in seconds since the Unix epoch.

@@ -8,7 +8,6 @@
 mod anonymizer;
 mod mapping;
 mod player;
-mod redaction;
 mod selection;
 mod server;
 mod survey;

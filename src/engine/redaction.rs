@@ -1,0 +1,131 @@
+//! What looks like a secret in a text, by shape.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+use super::secrets::names_secret;
+use crate::wire::{TokenKind, tokens};
+
+/// What stands where a secret stood. It is the same for every secret, so equal texts stay equal.
+const MASK: &str = "[redacted]";
+
+/// Shapes of keys and tokens. A group called `keep` stays.
+const SHAPES: [&str; 8] = [
+    r"\bsk-[A-Za-z0-9_-]{16,}",
+    r"\bgh[pousr]_[A-Za-z0-9]{20,}",
+    r"\bgithub_pat_[A-Za-z0-9_]{20,}",
+    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    r"\bxox[abprs]-[A-Za-z0-9-]{10,}",
+    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+    r"(?<keep>(?i:\bbearer )\s*)[A-Za-z0-9._~+/=-]{8,}",
+    r#"(?<keep>(?i:token|secret|password|passwd|api_?key)["']?\s*[=:]\s*["']?)[^\s"'&,;]{6,}"#,
+];
+
+static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    SHAPES.iter().map(|shape| Regex::new(shape).expect("BUG: the shapes are regular expressions")).collect()
+});
+
+/// What stands in any text in which one of [`SHAPES`] is found, or a name of a secret: cheap to look for.
+static MARKS: LazyLock<Regex> = LazyLock::new(|| {
+    let marks = "(?i)sk-|gh[pousr]_|github_pat|akia|asia|xox|eyj|bearer|token|secret|passw|passp|[_-]pat|key|credential|auth|cookie";
+    Regex::new(marks).expect("BUG: the marks are a regular expression")
+});
+
+/// Whether a text can hold anything that looks like a secret, or a member whose name says so.
+#[must_use]
+pub fn may_hold_secret(text: &str) -> bool {
+    MARKS.is_match(text)
+}
+
+/// JSON in which every text that looks like a secret is masked, and every text under a name that says so; everything else
+/// stands as it was written. `None` where nothing was masked.
+#[must_use]
+pub fn redacted_json(json: &str) -> Option<String> {
+    if !may_hold_secret(json) {
+        return None;
+    }
+    let mut masked: Option<String> = None;
+    let mut kept_to = 0;
+    let mut name: Option<&str> = None;
+    for token in tokens(json) {
+        let written = &json[token.range.clone()];
+        match token.kind {
+            TokenKind::Name => name = Some(written),
+            TokenKind::Number => name = None,
+            TokenKind::Text => {
+                let named = name.take().is_some_and(|name| names_secret(&unquoted(name)));
+                let instead =
+                    if named && written.len() > 2 { Some(MASK.to_owned()) } else { redacted(&unquoted(written)) };
+                let Some(instead) = instead else { continue };
+                let out = masked.get_or_insert_with(String::new);
+                out.push_str(&json[kept_to..token.range.start]);
+                out.push_str(&serde_json::Value::from(instead).to_string());
+                kept_to = token.range.end;
+            }
+        }
+    }
+    let mut masked = masked?;
+    masked.push_str(&json[kept_to..]);
+    Some(masked)
+}
+
+/// The text of a JSON string.
+fn unquoted(written: &str) -> Cow<'_, str> {
+    let inner = written.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')).unwrap_or(written);
+    if !inner.contains('\\') {
+        return Cow::Borrowed(inner);
+    }
+    serde_json::from_str::<String>(written).map_or(Cow::Borrowed(inner), Cow::Owned)
+}
+
+/// The text with everything that looks like a secret masked; `None` where nothing does.
+#[must_use]
+pub fn redacted(text: &str) -> Option<String> {
+    if !may_hold_secret(text) {
+        return None;
+    }
+    let mut masked: Option<String> = None;
+    for shape in SECRETS.iter() {
+        let current = masked.as_deref().unwrap_or(text);
+        if shape.is_match(current) {
+            let keep = |found: &Captures<'_>| format!("{}{MASK}", found.name("keep").map_or("", |keep| keep.as_str()));
+            masked = Some(shape.replace_all(current, keep).into_owned());
+        }
+    }
+    masked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{redacted, redacted_json};
+
+    #[test]
+    fn json_stays_json() {
+        let check = |json: &str, expect: Option<&str>| {
+            assert_eq!(redacted_json(json).as_deref(), expect, "{json}");
+            serde_json::from_str::<serde_json::Value>(redacted_json(json).as_deref().unwrap_or(json)).expect("JSON");
+        };
+        check(r#"{"a":[1, "x"],"max_tokens":5}"#, None);
+        check(
+            r#"{"env": {"API_KEY":"hunter22", "n":1},"key":""}"#,
+            Some(r#"{"env": {"API_KEY":"[redacted]", "n":1},"key":""}"#),
+        );
+        check(
+            r#"{"cmd":"TOKEN=abcdefg\"; x","b":"Bearer abcdefghij\n"}"#,
+            Some(r#"{"cmd":"TOKEN=[redacted]\"; x","b":"Bearer [redacted]\n"}"#),
+        );
+    }
+
+    #[test]
+    fn keys_go_and_words_stay() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
+        check("use sk-abcdefghijklmnopqrst now", "use [redacted] now");
+        check("Authorization: Bearer abc.def-ghi123", "Authorization: Bearer [redacted]");
+        check("export GITHUB_TOKEN=hunter2hunter2", "export GITHUB_TOKEN=[redacted]");
+        check("{\"password\": \"hunter22\"}", "{\"password\": \"[redacted]\"}");
+        check("a token is a word, sk- is too", "a token is a word, sk- is too");
+        check("max_tokens: 12", "max_tokens: 12");
+    }
+}

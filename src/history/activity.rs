@@ -1,0 +1,381 @@
+//! What a session and its threads do, as one reducer over what is recorded.
+//!
+//! A state is what was recorded and what time it is, nothing else: [`ActivityFold::threads`] and
+//! [`ActivityFold::session`] take the time as an argument. Waiting for a human never fades with time.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::bounded::Bounded;
+use super::happening::{Happening, Params, Seen, Told};
+use crate::engine::{RequestKind, RequestType};
+
+/// How long a turn may emit nothing until it is said to be thinking, in microseconds. Source: the contract.
+const WORKING_US: u64 = 2_500_000;
+
+/// How long a turn may emit nothing until it is said to be stalled, in microseconds. Source: the contract.
+const STALLED_US: u64 = 300_000_000;
+
+/// What a session or a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// A turn runs and nothing is emitted.
+    Thinking,
+    /// A turn runs.
+    Working,
+    /// A request for permission is open.
+    WaitingPermission,
+    /// A question to the user is open.
+    WaitingInput,
+    /// No turn runs.
+    Idle,
+    /// No child runs.
+    Stopped,
+}
+
+impl Activity {
+    /// The name that it has in a document.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Activity::Thinking => "thinking",
+            Activity::Working => "working",
+            Activity::WaitingPermission => "waiting_permission",
+            Activity::WaitingInput => "waiting_input",
+            Activity::Idle => "idle",
+            Activity::Stopped => "stopped",
+        }
+    }
+
+    /// The one of two that a person has to know of first.
+    fn first(self, other: Activity) -> Activity {
+        let rank = |activity: Activity| match activity {
+            Activity::WaitingPermission => 5,
+            Activity::WaitingInput => 4,
+            Activity::Working => 3,
+            Activity::Thinking => 2,
+            Activity::Idle => 1,
+            Activity::Stopped => 0,
+        };
+        if rank(other) > rank(self) { other } else { self }
+    }
+}
+
+/// What one thread does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadActivity {
+    /// The thread.
+    pub thread_id: String,
+    /// What it does.
+    pub activity: Activity,
+    /// Since when, in microseconds since the Unix epoch.
+    pub since_us: u64,
+    /// The turn that runs, where its id is known.
+    pub turn_id: Option<String>,
+    /// Requests of it that wait for a human.
+    pub pending: u64,
+    /// Since when its turn has been silent, where that is too long, in microseconds since the Unix epoch.
+    pub stalled_since_us: Option<u64>,
+}
+
+/// What is known of the session and its threads.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActivityFold {
+    child_runs: bool,
+    /// When the child started or ended.
+    child_since_us: u64,
+    threads: Bounded<String, Thread>,
+    /// Open requests by the id that the server gave them.
+    requests: Bounded<String, Open>,
+    /// What the next request is called.
+    next_request: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Thread {
+    turn: Turn,
+    /// The turn that has ended last.
+    ended: Option<String>,
+    /// When a turn last began or ended.
+    turn_us: u64,
+    emitted_us: u64,
+    /// The server says that it waits, and for what.
+    waits: Option<Wanted>,
+    waits_us: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Turn {
+    #[default]
+    None,
+    /// One whose id is not known.
+    Some,
+    Named(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Wanted {
+    Permission,
+    Input,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Open {
+    request_id: Option<String>,
+    thread_id: Option<String>,
+    turn_id: Option<String>,
+    item_id: Option<String>,
+    wanted: Wanted,
+    at_us: u64,
+}
+
+#[derive(Deserialize)]
+struct Status<'a> {
+    #[serde(borrow)]
+    status: StatusKind<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusKind<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    active_flags: Vec<Cow<'a, str>>,
+}
+
+impl ActivityFold {
+    /// Takes a record.
+    pub(super) fn take(&mut self, seen: &Seen<'_>) {
+        match &seen.happening {
+            Happening::Told(told) => self.told(seen.at_us, told),
+            Happening::Asked { told, id } => self.asked(seen.at_us, told, id.to_string()),
+            Happening::Ours { event: "generation_started", .. } => {
+                *self = ActivityFold { child_runs: true, child_since_us: seen.at_us, ..ActivityFold::default() };
+            }
+            Happening::Ours { event: "request_opened", data } => {
+                self.next_request = data.and_then(|data| named(Params::Written(data)));
+            }
+            Happening::Ours { event: "request_resolved", data } => {
+                if let Some(request_id) = data.and_then(|data| named(Params::Written(data))) {
+                    self.requests.take_if(|_, open| open.request_id.as_ref() == Some(&request_id));
+                }
+            }
+            Happening::Generation(_)
+            | Happening::Called { .. }
+            | Happening::Answered { .. }
+            | Happening::Ours { .. }
+            | Happening::Gap { .. }
+            | Happening::Other => {}
+        }
+    }
+
+    /// The child is gone.
+    pub(super) fn run_ended(&mut self, at_us: u64) {
+        *self = ActivityFold { child_since_us: at_us, ..ActivityFold::default() };
+    }
+
+    /// What each thread does at `now_us`, in microseconds since the Unix epoch; that which was first seen first.
+    #[must_use]
+    pub fn threads(&self, now_us: u64) -> Vec<ThreadActivity> {
+        self.threads.iter().map(|(thread_id, thread)| self.thread(thread_id, thread, now_us)).collect()
+    }
+
+    /// What the session does at `now_us`, and since when, both in microseconds since the Unix epoch.
+    #[must_use]
+    pub fn session(&self, now_us: u64) -> (Activity, u64) {
+        if !self.child_runs {
+            return (Activity::Stopped, self.child_since_us);
+        }
+        // A request may name no thread.
+        let nowhere = self.requests.iter().filter(|(_, open)| open.thread_id.is_none());
+        let nowhere = nowhere.map(|(_, open)| (open.wanted.activity(), open.at_us));
+        let threads = self.threads.iter().map(|(thread_id, thread)| {
+            let told = self.thread(thread_id, thread, now_us);
+            (told.activity, told.since_us)
+        });
+        let idle = (Activity::Idle, self.child_since_us);
+        nowhere.chain(threads).fold(idle, |(most, since_us), (activity, at_us)| match most.first(activity) {
+            // Idle since the last of them is; busy since the first.
+            first if first == most && first == activity && first == Activity::Idle => (first, since_us.max(at_us)),
+            first if first == most && first == activity => (first, since_us.min(at_us)),
+            first if first == most => (first, since_us),
+            first => (first, at_us),
+        })
+    }
+
+    fn thread(&self, thread_id: &str, thread: &Thread, now_us: u64) -> ThreadActivity {
+        let open = || self.requests.iter().filter(|(_, open)| open.thread_id.as_deref() == Some(thread_id));
+        let asked = open().map(|(_, open)| (open.wanted.activity(), open.at_us));
+        let waits = thread.waits.map(|wanted| (wanted.activity(), thread.waits_us));
+        let waiting = asked.chain(waits).reduce(|(most, since_us), (activity, at_us)| match most.first(activity) {
+            first if first == most && most == activity => (most, since_us.min(at_us)),
+            first if first == most => (most, since_us),
+            first => (first, at_us),
+        });
+        let silent_us = now_us.saturating_sub(thread.emitted_us);
+        let (activity, since_us) = match (waiting, &thread.turn) {
+            (Some(waiting), _) => waiting,
+            (None, Turn::None) => (Activity::Idle, thread.turn_us),
+            (None, Turn::Some | Turn::Named(_)) if silent_us >= WORKING_US => {
+                (Activity::Thinking, thread.emitted_us + WORKING_US)
+            }
+            (None, Turn::Some | Turn::Named(_)) => (Activity::Working, thread.turn_us),
+        };
+        let is_silent = matches!(activity, Activity::Thinking) && silent_us >= STALLED_US;
+        ThreadActivity {
+            thread_id: thread_id.to_owned(),
+            activity,
+            since_us,
+            turn_id: thread.turn.id().map(str::to_owned),
+            pending: open().count() as u64,
+            stalled_since_us: is_silent.then_some(thread.emitted_us),
+        }
+    }
+
+    fn told(&mut self, at_us: u64, told: &Told<'_>) {
+        if told.method == "serverRequest/resolved" {
+            #[derive(Deserialize)]
+            #[serde(rename_all = "camelCase")]
+            struct Resolved<'a> {
+                #[serde(borrow)]
+                request_id: &'a serde_json::value::RawValue,
+            }
+            if let Some(resolved) = told.params.read::<Resolved<'_>>() {
+                self.requests.remove(&crate::wire::RpcId::from_raw(resolved.request_id).to_string());
+            }
+        }
+        let Some(thread_id) = told.place.thread_id.as_deref() else { return };
+        let turn_id = told.place.turn_id.as_deref();
+        match &*told.method {
+            "item/completed" => {
+                let item_id = told.place.item_id.as_deref();
+                self.requests.take_if(|_, open| {
+                    item_id.is_some()
+                        && open.item_id.as_deref() == item_id
+                        && open.turn_id.as_deref() == turn_id
+                        && open.thread_id.as_deref() == Some(thread_id)
+                });
+            }
+            "turn/completed" => {
+                self.requests.take_if(|_, open| {
+                    open.thread_id.as_deref() == Some(thread_id)
+                        && (open.turn_id.is_none() || open.turn_id.as_deref() == turn_id)
+                });
+            }
+            _ => {}
+        }
+        let thread = self.thread_mut(thread_id, at_us);
+        thread.emitted_us = at_us;
+        match &*told.method {
+            "turn/started" => thread.begins(turn_id, at_us),
+            "turn/completed" => thread.ends(turn_id, at_us),
+            "thread/status/changed" => {
+                if let Some(Status { status }) = told.params.read() {
+                    thread.says(&status, at_us);
+                }
+            }
+            // Also one that began before we were told of it. What is completed may come after its turn.
+            method if method == "item/started" || told.place.delta.is_some() => {
+                if thread.turn == Turn::None && turn_id.is_some() && thread.ended.as_deref() != turn_id {
+                    thread.begins(turn_id, at_us);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn asked(&mut self, at_us: u64, told: &Told<'_>, id: String) {
+        let request_id = self.next_request.take();
+        let wanted = match RequestKind::of(&told.method).map(RequestKind::request_type) {
+            Some(RequestType::Approval | RequestType::Permissions) => Wanted::Permission,
+            Some(RequestType::UserInput | RequestType::Elicitation) => Wanted::Input,
+            Some(RequestType::Other) | None => return,
+        };
+        let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
+        let place = &told.place;
+        let (thread_id, turn_id, item_id) = (owned(&place.thread_id), owned(&place.turn_id), owned(&place.item_id));
+        if let Some(thread_id) = &thread_id {
+            self.thread_mut(thread_id, at_us).emitted_us = at_us;
+        }
+        // The same one again is as old as it is.
+        let at_us = self.requests.get(&id).filter(|open| open.item_id == item_id).map_or(at_us, |open| open.at_us);
+        self.requests.insert(id, Open { request_id, thread_id, turn_id, item_id, wanted, at_us });
+    }
+
+    fn thread_mut(&mut self, thread_id: &str, at_us: u64) -> &mut Thread {
+        let key = thread_id.to_owned();
+        if self.threads.get(&key).is_none() {
+            self.threads.insert(key.clone(), Thread { turn_us: at_us, ..Thread::default() });
+        }
+        self.threads.get_mut(&key).expect("BUG: it was put in, and the newest is not what goes")
+    }
+}
+
+impl Thread {
+    fn begins(&mut self, turn_id: Option<&str>, at_us: u64) {
+        if self.turn == Turn::None {
+            self.turn_us = at_us;
+        }
+        self.turn = turn_id.map_or(Turn::Some, |turn_id| Turn::Named(turn_id.to_owned()));
+    }
+
+    fn ends(&mut self, turn_id: Option<&str>, at_us: u64) {
+        self.ended = turn_id.map(str::to_owned);
+        self.turn = Turn::None;
+        self.turn_us = at_us;
+        self.waits = None;
+    }
+
+    fn says(&mut self, status: &StatusKind<'_>, at_us: u64) {
+        if status.kind != "active" {
+            if self.turn != Turn::None {
+                self.ended = self.turn.id().map(str::to_owned);
+                self.turn = Turn::None;
+                self.turn_us = at_us;
+            }
+            self.waits = None;
+            return;
+        }
+        if self.turn == Turn::None {
+            self.begins(None, at_us);
+        }
+        let wanted = status.active_flags.iter().find_map(|flag| match &**flag {
+            "waitingOnApproval" => Some(Wanted::Permission),
+            "waitingOnUserInput" => Some(Wanted::Input),
+            _ => None,
+        });
+        if self.waits != wanted {
+            (self.waits, self.waits_us) = (wanted, at_us);
+        }
+    }
+}
+
+impl Turn {
+    fn id(&self) -> Option<&str> {
+        match self {
+            Turn::Named(turn_id) => Some(turn_id),
+            Turn::None | Turn::Some => None,
+        }
+    }
+}
+
+impl Wanted {
+    fn activity(self) -> Activity {
+        match self {
+            Wanted::Permission => Activity::WaitingPermission,
+            Wanted::Input => Activity::WaitingInput,
+        }
+    }
+}
+
+/// The request that a note of ours is about.
+fn named(data: Params<'_>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Note {
+        request_id: String,
+    }
+    data.read::<Note>().map(|note| note.request_id)
+}

@@ -1,0 +1,142 @@
+//! Events: what a history says happened, one after the other.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::happening::{Params, Told};
+use crate::engine::{redacted, redacted_json};
+use crate::journal::Position;
+
+/// Longest payload of an event that is kept whole, in characters. Source: the contract of the history.
+pub(super) const PREVIEW_CHARS_MAX: usize = 1_500;
+
+/// Longest excerpt of a payload of a tool or a turn, in characters. Source: the same.
+pub(super) const EXCERPT_CHARS_MAX: usize = 4_000;
+
+/// What is looked at beyond a cut, in bytes, so that a secret that it would halve is still seen for one.
+const BEYOND_CUT_BYTES: usize = 1_000;
+
+/// Where the record of an event stands, or that of the first piece of it. It tells the event apart from all others of its
+/// session, also before it has a number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(pub Position);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Position { segment, offset } = &self.0;
+        write!(f, "{}:{}:{offset}", segment.generation, segment.number)
+    }
+}
+
+/// An event, but for its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRow {
+    /// Where its record stands.
+    pub key: Key,
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// The method, or a name of ours.
+    pub event_type: String,
+    /// Its thread.
+    pub thread_id: Option<String>,
+    /// Its turn.
+    pub turn_id: Option<String>,
+    /// Its item.
+    pub item_id: Option<String>,
+    /// What came with it, as JSON: bounded, and without secrets.
+    pub payload_preview: String,
+    /// Of how many pieces it was joined.
+    pub delta_count: Option<u64>,
+}
+
+impl EventRow {
+    /// That of a message.
+    pub(super) fn of(key: Key, at_us: u64, told: &Told<'_>) -> EventRow {
+        let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
+        EventRow {
+            key,
+            at_us,
+            event_type: told.method.clone().into_owned(),
+            thread_id: owned(&told.place.thread_id),
+            turn_id: owned(&told.place.turn_id),
+            item_id: owned(&told.place.item_id),
+            payload_preview: preview(told.params, PREVIEW_CHARS_MAX),
+            delta_count: None,
+        }
+    }
+
+    /// One of ours. `payload` is JSON.
+    pub(super) fn ours(key: Key, at_us: u64, event_type: &str, payload: &str) -> EventRow {
+        EventRow {
+            key,
+            at_us,
+            event_type: event_type.to_owned(),
+            thread_id: None,
+            turn_id: None,
+            item_id: None,
+            payload_preview: cut(payload, PREVIEW_CHARS_MAX),
+            delta_count: None,
+        }
+    }
+}
+
+/// Parameters as JSON, bounded and without secrets.
+pub(super) fn preview(params: Params<'_>, chars_max: usize) -> String {
+    match params {
+        Params::Written(raw) => cut(raw.get(), chars_max),
+        Params::None => "null".to_owned(),
+        Params::Omitted(reason) => format!("{{\"omitted\":{}}}", Value::from(reason)),
+    }
+}
+
+/// JSON, bounded and without secrets; where it is too long, an object that holds the start of it as text.
+pub(super) fn cut(json: &str, chars_max: usize) -> String {
+    if json.len() <= chars_max || (json.len() <= 4 * chars_max && json.chars().count() <= chars_max) {
+        let masked = redacted_json(json);
+        return match masked {
+            Some(masked) if masked.chars().count() > chars_max => cut_text(&masked, chars_max, json),
+            Some(masked) => masked,
+            None => json.to_owned(),
+        };
+    }
+    // A cut on the safe side of every character that counts.
+    let seen = &json[..json.floor_char_boundary(4 * chars_max + BEYOND_CUT_BYTES)];
+    match redacted(seen) {
+        Some(masked) => cut_text(&masked, chars_max, json),
+        None => cut_text(seen, chars_max, json),
+    }
+}
+
+fn cut_text(text: &str, chars_max: usize, original: &str) -> String {
+    let end = text.char_indices().nth(chars_max).map_or(text.len(), |(at, _)| at);
+    let original_chars = original.chars().count();
+    format!("{{\"truncated\":true,\"preview\":{},\"original_chars\":{original_chars}}}", Value::from(&text[..end]))
+}
+
+/// A text of at most so many characters.
+pub(super) fn start_of(text: &str, chars_max: usize) -> &str {
+    let end = text.char_indices().nth(chars_max).map_or(text.len(), |(at, _)| at);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_bounded_and_has_no_secrets() {
+        let check = |json: &str, expect: &str| assert_eq!(cut(json, 20), expect);
+        check(r#"{"a":1}"#, r#"{"a":1}"#);
+        check(r#"{"a":"ääääääääää"}"#, r#"{"a":"ääääääääää"}"#);
+        check(
+            r#"{"a":"äääääääääääää"}"#,
+            r#"{"truncated":true,"preview":"{\"a\":\"ääääääääääääää","original_chars":21}"#
+                .replace("ääääääääääääää", "äääääääääääää\\\"")
+                .as_str(),
+        );
+        let long = format!(r#"{{"a":"Bearer {}"}}"#, "x".repeat(99));
+        check(&long, r#"{"truncated":true,"preview":"{\"a\":\"Bearer [redac","original_chars":114}"#);
+        assert_eq!(cut(r#"{"api_key":"hunter22"}"#, 100), r#"{"api_key":"[redacted]"}"#);
+    }
+}

@@ -1,0 +1,143 @@
+//! The fold: records in, rows out.
+
+use serde::{Deserialize, Serialize};
+
+use super::activity::ActivityFold;
+use super::event::{EventRow, Key};
+use super::groups::Groups;
+use super::happening::{Happening, Seen};
+use super::tools::{ToolRow, Tools};
+use super::transcript::{Entry, Transcript};
+use super::turns::{TurnRow, Turns};
+use crate::journal::Position;
+
+/// The events of ours that have a place among the others. Source: the contract of the history.
+const OURS: [&str; 6] = [
+    "generation_started",
+    "generation_ended",
+    "codex_version",
+    "request_resolved",
+    "context_delivered",
+    "event_persist_recovered",
+];
+
+/// What records have led to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// Events, in their order.
+    pub events: Vec<EventRow>,
+    /// Stretches that the journal lacks.
+    pub gaps: Vec<GapRow>,
+    /// What tools did.
+    pub tools: Vec<ToolRow>,
+    /// What turns did.
+    pub turns: Vec<TurnRow>,
+    /// What was said.
+    pub entries: Vec<Entry>,
+}
+
+/// A stretch that the journal lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GapRow {
+    /// It lies behind so many of the events that are given with it.
+    pub after_events: usize,
+    /// How many lines; 0 where that is not known.
+    pub lines: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// What is under way between two records.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fold {
+    generation: Option<String>,
+    /// The last record's time, in microseconds since the Unix epoch.
+    at_us: u64,
+    groups: Groups,
+    tools: Tools,
+    turns: Turns,
+    transcript: Transcript,
+    activity: ActivityFold,
+}
+
+impl Fold {
+    /// Takes the record at `at`, and appends to `rows` what it leads to.
+    pub fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Rows) {
+        self.at_us = seen.at_us;
+        self.groups.time(seen.at_us, &mut rows.events);
+        let mut event = None;
+        match &seen.happening {
+            Happening::Generation(generation) => {
+                if self.generation.as_ref() != Some(generation) {
+                    self.run_ended(seen.at_us, rows);
+                    self.generation = Some(generation.clone());
+                }
+                return;
+            }
+            Happening::Told(told) | Happening::Asked { told, id: _ } => {
+                if !self.groups.take(at, seen.at_us, told, &mut rows.events) {
+                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, told));
+                }
+            }
+            Happening::Called { told, id: _ } => {
+                if told.method.starts_with("turn/") || told.method.starts_with("thread/") {
+                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, told));
+                }
+            }
+            Happening::Ours { event: name, data } => {
+                if *name == "generation_ended" {
+                    self.run_ended(seen.at_us, rows);
+                }
+                if OURS.contains(name) {
+                    let payload = data.map_or("null", |data| data.get());
+                    event = Some(EventRow::ours(Key(at.clone()), seen.at_us, name, payload));
+                }
+            }
+            Happening::Gap { lines, reason } => self.gap(at, *lines, reason, rows),
+            Happening::Answered { .. } | Happening::Other => {}
+        }
+        rows.events.extend(event);
+        self.tools.take(seen, &mut rows.tools);
+        self.turns.take(seen, &mut rows.turns);
+        self.transcript.take(seen, &mut rows.entries);
+        self.activity.take(seen);
+    }
+
+    /// A stretch of the journal is not there any more: reading goes on behind it, at `at`.
+    pub fn lost(&mut self, at: &Position, rows: &mut Rows) {
+        self.gap(at, 0, "segment_removed", rows);
+    }
+
+    /// Nothing was recorded up to `now_us`, in microseconds since the Unix epoch.
+    pub fn silence(&mut self, now_us: u64, rows: &mut Rows) {
+        self.groups.silence(now_us, &mut rows.events);
+    }
+
+    /// Whether [`Fold::silence`] has anything to bring forward.
+    #[must_use]
+    pub fn awaits_silence(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// What the session and its threads do.
+    #[must_use]
+    pub fn activity(&self) -> &ActivityFold {
+        &self.activity
+    }
+
+    fn gap(&mut self, at: &Position, lines: u64, reason: &str, rows: &mut Rows) {
+        self.groups.close_all(&mut rows.events);
+        rows.gaps.push(GapRow { after_events: rows.events.len(), lines, reason: reason.to_owned() });
+        let payload = serde_json::json!({ "lines": lines, "reason": reason }).to_string();
+        rows.events.push(EventRow::ours(Key(at.clone()), self.at_us, "event_gap", &payload));
+    }
+
+    /// The child is gone: whatever was under way has no end of its own.
+    fn run_ended(&mut self, at_us: u64, rows: &mut Rows) {
+        self.groups.close_all(&mut rows.events);
+        self.tools.run_ended(at_us, &mut rows.tools);
+        self.turns.run_ended(at_us, &mut rows.turns);
+        self.transcript.run_ended();
+        self.activity.run_ended(at_us);
+    }
+}

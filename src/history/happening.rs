@@ -1,0 +1,329 @@
+//! What a record tells of: the one place where a recorded line is read.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::journal::{Content, Origin, Record};
+use crate::wire::{Body, Message, RpcId, Side};
+
+/// A record, with what it tells of.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// What happened.
+    pub happening: Happening<'a>,
+}
+
+/// What happened, as far as a history wants to know.
+#[derive(Debug)]
+pub enum Happening<'a> {
+    /// A run of the child begins, or goes on in another segment.
+    Generation(String),
+    /// The server tells something.
+    Told(Told<'a>),
+    /// The server asks something.
+    Asked {
+        /// What it asks.
+        told: Told<'a>,
+        /// The id, which an answer to it has to bear.
+        id: RpcId,
+    },
+    /// The client, or we in its place, calls the server.
+    Called {
+        /// What is called.
+        told: Told<'a>,
+        /// The id that its answer will bear.
+        id: RpcId,
+    },
+    /// The server answers a call.
+    Answered {
+        /// The id of the call.
+        id: RpcId,
+        /// Its result, where it has one.
+        result: Option<&'a RawValue>,
+        /// Its error, where it has one.
+        error: Option<&'a RawValue>,
+    },
+    /// We did or learned something.
+    Ours {
+        /// Its name.
+        event: &'a str,
+        /// The rest of it.
+        data: Option<&'a RawValue>,
+    },
+    /// Lines that are not on record.
+    Gap {
+        /// How many; 0 where that is not known, or where only events of ours were lost.
+        lines: u64,
+        /// Why.
+        reason: &'a str,
+    },
+    /// Nothing that has a place in a history.
+    Other,
+}
+
+/// A method with its parameters.
+#[derive(Debug)]
+pub struct Told<'a> {
+    /// The method.
+    pub method: Cow<'a, str>,
+    /// The parameters, where they are on record.
+    pub params: Params<'a>,
+    /// Where in a conversation it stands.
+    pub place: Place<'a>,
+}
+
+/// What is on record of the parameters of a message.
+#[derive(Debug, Clone, Copy)]
+pub enum Params<'a> {
+    /// They are there, as they were written.
+    Written(&'a RawValue),
+    /// There were none.
+    None,
+    /// They are left out, for this reason.
+    Omitted(&'a str),
+}
+
+impl<'a> Params<'a> {
+    /// As they were written, where they are there.
+    #[must_use]
+    pub fn written(self) -> Option<&'a RawValue> {
+        match self {
+            Params::Written(raw) => Some(raw),
+            Params::None | Params::Omitted(_) => None,
+        }
+    }
+
+    /// Reads them as what they are expected to be; `None` where they are something else.
+    #[must_use]
+    pub fn read<T: Deserialize<'a>>(self) -> Option<T> {
+        serde_json::from_str(self.written()?.get()).ok()
+    }
+}
+
+/// Where in a conversation something stands, by the names of now and of early 2026.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// Its thread.
+    pub thread_id: Option<Cow<'a, str>>,
+    /// Its turn.
+    pub turn_id: Option<Cow<'a, str>>,
+    /// Its item.
+    pub item_id: Option<Cow<'a, str>>,
+    /// What is added to the item, where this is such a piece.
+    pub delta: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Named<'a> {
+    #[serde(borrow, default)]
+    thread_id: Maybe<'a>,
+    #[serde(borrow, default)]
+    conversation_id: Maybe<'a>,
+    #[serde(borrow, default)]
+    turn_id: Maybe<'a>,
+    #[serde(borrow, default)]
+    item_id: Maybe<'a>,
+    #[serde(borrow, default)]
+    call_id: Maybe<'a>,
+    #[serde(borrow, default)]
+    delta: Maybe<'a>,
+    #[serde(borrow, default)]
+    thread: Holder<'a>,
+    #[serde(borrow, default)]
+    turn: Holder<'a>,
+    #[serde(borrow, default)]
+    item: Holder<'a>,
+}
+
+/// A text, where there is one.
+#[derive(Default)]
+struct Maybe<'a>(Option<Cow<'a, str>>);
+
+/// The id of an object, where there is one.
+#[derive(Default)]
+struct Holder<'a>(Option<Cow<'a, str>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Maybe<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Maybe<'a>, D::Error> {
+        let raw = <&'de RawValue>::deserialize(deserializer)?;
+        Ok(Maybe(text(raw.get())))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Holder<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Holder<'a>, D::Error> {
+        #[derive(Deserialize)]
+        struct Id<'a> {
+            #[serde(borrow, default)]
+            id: Maybe<'a>,
+        }
+        let raw = <&'de RawValue>::deserialize(deserializer)?.get();
+        if !raw.starts_with('{') {
+            return Ok(Holder(None));
+        }
+        Ok(Holder(serde_json::from_str::<Id<'de>>(raw).ok().and_then(|Id { id: Maybe(id) }| id)))
+    }
+}
+
+/// The text of a JSON string, borrowed where nothing in it is escaped.
+fn text(raw: &str) -> Option<Cow<'_, str>> {
+    let plain = raw.strip_prefix('"')?.strip_suffix('"')?;
+    if memchr::memchr(b'\\', plain.as_bytes()).is_none() {
+        return Some(Cow::Borrowed(plain));
+    }
+    serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
+}
+
+impl<'a> Place<'a> {
+    /// As parameters name it.
+    #[must_use]
+    pub fn of(params: &'a RawValue) -> Place<'a> {
+        if !params.get().starts_with('{') {
+            return Place::default();
+        }
+        let Ok(named) = serde_json::from_str::<Named<'a>>(params.get()) else { return Place::default() };
+        Place {
+            thread_id: named.thread_id.0.or(named.conversation_id.0).or(named.thread.0),
+            turn_id: named.turn_id.0.or(named.turn.0),
+            item_id: named.item_id.0.or(named.call_id.0).or(named.item.0),
+            delta: named.delta.0,
+        }
+    }
+}
+
+impl<'a> Seen<'a> {
+    /// Reads a record. `replaced_by` is the line that the client got in the place of this one, where it got another; a line
+    /// that replaces one is nothing by itself.
+    #[must_use]
+    pub fn of(record: &'a Record<'a>, replaced_by: Option<&'a [u8]>) -> Seen<'a> {
+        match record {
+            Record::Header(header) => {
+                Seen { at_us: header.at, happening: Happening::Generation(header.generation.clone()) }
+            }
+            Record::Line { at_us, from, to, replaces, content, end: _ } => {
+                let happening = match (from, to) {
+                    (_, _) if *replaces => Happening::Other,
+                    (Origin::Side(Side::Server), _) => line(Side::Server, content, replaced_by),
+                    (Origin::Side(Side::Client), _) | (Origin::Shim, Some(Side::Server)) => {
+                        line(Side::Client, content, None)
+                    }
+                    (Origin::Shim, Some(Side::Client) | None) => Happening::Other,
+                };
+                Seen { at_us: *at_us, happening }
+            }
+            Record::Event { at_us, event, data } => {
+                Seen { at_us: *at_us, happening: Happening::Ours { event, data: *data } }
+            }
+            Record::Gap { at_us, lines, reason } => {
+                Seen { at_us: *at_us, happening: Happening::Gap { lines: *lines, reason } }
+            }
+        }
+    }
+}
+
+fn line<'a>(from: Side, content: &'a Content<'a>, replaced_by: Option<&'a [u8]>) -> Happening<'a> {
+    match (replaced_by.or_else(|| content.bytes()), content) {
+        (Some(bytes), _) => match Body::parse(bytes) {
+            Body::Message(message) => said(from, message),
+            Body::OtherJson | Body::Text | Body::Bytes => Happening::Other,
+        },
+        (None, Content::Omitted { reason, method: Some(method), id, .. }) => {
+            let method = Cow::Borrowed(&**method);
+            let told = Told { method, params: Params::Omitted(reason), place: Place::default() };
+            by(from, told, id.map(RpcId::from_raw))
+        }
+        (None, _) => Happening::Other,
+    }
+}
+
+fn said(from: Side, message: Message<'_>) -> Happening<'_> {
+    let id = message.id.map(RpcId::from_raw);
+    match message.method {
+        Some(method) => {
+            let params = message.params.map_or(Params::None, Params::Written);
+            let place = message.params.map(Place::of).unwrap_or_default();
+            by(from, Told { method, params, place }, id)
+        }
+        None => match (from, id) {
+            (Side::Server, Some(id)) => {
+                let error = message.error.filter(|error| error.get() != "null");
+                Happening::Answered { id, result: message.result, error }
+            }
+            (Side::Server | Side::Client, _) => Happening::Other,
+        },
+    }
+}
+
+fn by<'a>(from: Side, told: Told<'a>, id: Option<RpcId>) -> Happening<'a> {
+    match (from, id) {
+        (Side::Server, None) => Happening::Told(told),
+        (Side::Server, Some(id)) => Happening::Asked { told, id },
+        (Side::Client, Some(id)) => Happening::Called { told, id },
+        (Side::Client, None) => Happening::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(record: &str, replaced_by: Option<&str>, expect: &str) {
+        let record = Record::parse(record.as_bytes()).expect("BUG: a test gives records");
+        let seen = Seen::of(&record, replaced_by.map(str::as_bytes));
+        let place = |told: &Told<'_>| {
+            let Place { thread_id, turn_id, item_id, delta } = &told.place;
+            let parts = [thread_id, turn_id, item_id, delta].map(|part| part.as_deref().unwrap_or("-").to_owned());
+            format!("{} {}", told.method, parts.join("/"))
+        };
+        let told = match &seen.happening {
+            Happening::Generation(generation) => format!("generation {generation}"),
+            Happening::Told(told) => format!("told {}", place(told)),
+            Happening::Asked { told, id } => format!("asked {id} {}", place(told)),
+            Happening::Called { told, id } => format!("called {id} {}", place(told)),
+            Happening::Answered { id, result, error } => {
+                format!("answered {id} {} {}", result.is_some(), error.is_some())
+            }
+            Happening::Ours { event, .. } => format!("ours {event}"),
+            Happening::Gap { lines, reason } => format!("gap {lines} {reason}"),
+            Happening::Other => "other".to_owned(),
+        };
+        assert_eq!(told, expect);
+    }
+
+    #[test]
+    fn records_are_told_apart() {
+        let line = |from: &str, line: &str| format!(r#"{{"at":1,"from":{from},"line":{line}}}"#);
+        let server = |text: &str| line("\"server\"", text);
+        let item = r#"{"threadId":"t","turnId":"u","itemId":"i","delta":"a\"b"}"#;
+        check(&server(&format!(r#"{{"method":"x/delta","params":{item}}}"#)), None, "told x/delta t/u/i/a\"b");
+        let held = r#"{"turn":{"x":[{}],"id":"u"},"item":{"id":"i"},"thread":{"id":"t"},"delta":null}"#;
+        check(&server(&format!(r#"{{"method":"m","params":{held}}}"#)), None, "told m t/u/i/-");
+        check(
+            &server(r#"{"id":"0","method":"m","params":{"conversationId":"c","callId":"k"}}"#),
+            None,
+            r#"asked "0" m c/-/k/-"#,
+        );
+        check(&server(r#"{"method":"m","params":[1]}"#), None, "told m -/-/-/-");
+        check(&server(r#"{"id":0,"result":{}}"#), None, "answered 0 true false");
+        check(&server(r#"{"id":0,"error":null}"#), None, "answered 0 false false");
+        check(&server("7"), None, "other");
+        check(&server(r#"{"method":"a"}"#), Some(r#"{"method":"b"}"#), "told b -/-/-/-");
+        check(&line("\"client\"", r#"{"id":0,"result":{}}"#), None, "other");
+        check(&line("\"client\"", r#"{"id":1,"method":"turn/start"}"#), None, "called 1 turn/start -/-/-/-");
+        check(&line(r#""shim","to":"server""#, r#"{"id":"s","method":"m"}"#), None, r#"called "s" m -/-/-/-"#);
+        check(&line(r#""shim","to":"server","replaces":true"#, r#"{"id":1,"method":"turn/start"}"#), None, "other");
+        check(
+            r#"{"at":1,"from":"server","omitted":"secret","bytes":9,"method":"account/x"}"#,
+            None,
+            "told account/x -/-/-/-",
+        );
+        check(r#"{"at":1,"from":"server","omitted":"size","bytes":9}"#, None, "other");
+        check(r#"{"at":1,"from":"shim","event":"e","data":{}}"#, None, "ours e");
+        check(r#"{"at":1,"gap":{"lines":3,"reason":"r"}}"#, None, "gap 3 r");
+    }
+}

@@ -1,0 +1,29 @@
+//! History: what a journal tells, record by record.
+//!
+//! One fold, [`Fold`], takes the records of a session in their order and gives the rows that they lead to: events, what
+//! tools and turns did, what was said. It is the only reading of a journal that there is: what is shown live and what is
+//! built again from the files come from the same call, so they agree.
+//!
+//! Whatever it gives depends on the records alone, and on nothing that it was told besides; [`Fold::silence`] only brings
+//! forward what the next record would have led to anyway.
+//!
+//! This room is pure. It keeps no row: a fold holds what is under way, bounded, and can be stored and taken up again
+//! between any two records.
+
+mod activity;
+mod bounded;
+mod event;
+mod fold;
+mod groups;
+mod happening;
+mod tools;
+mod transcript;
+mod turns;
+
+pub use activity::{Activity, ActivityFold, ThreadActivity};
+pub use event::{EventRow, Key};
+pub use fold::{Fold, GapRow, Rows};
+pub use happening::{Happening, Params, Place, Seen, Told};
+pub use tools::{Phase, ToolRow};
+pub use transcript::Entry;
+pub use turns::TurnRow;
