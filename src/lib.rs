@@ -69,6 +69,8 @@ pub mod history;
 
 pub mod store;
 
+pub mod index;
+
 pub mod control;
 
 pub mod replay;

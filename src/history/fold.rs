@@ -108,6 +108,11 @@ impl Fold {
         self.gap(at, 0, "segment_removed", rows);
     }
 
+    /// The record at `at` cannot be read.
+    pub fn unreadable(&mut self, at: &Position, rows: &mut Rows) {
+        self.gap(at, 1, "unreadable_record", rows);
+    }
+
     /// Nothing was recorded up to `now_us`, in microseconds since the Unix epoch.
     pub fn silence(&mut self, now_us: u64, rows: &mut Rows) {
         self.groups.silence(now_us, &mut rows.events);
@@ -117,6 +122,18 @@ impl Fold {
     #[must_use]
     pub fn awaits_silence(&self) -> bool {
         !self.groups.is_empty()
+    }
+
+    /// Where the first record stands that has not led to all its rows, where that is not simply the next one.
+    #[must_use]
+    pub fn open_since(&self) -> Option<&Position> {
+        self.groups.first()
+    }
+
+    /// When the last record was made, in microseconds since the Unix epoch.
+    #[must_use]
+    pub fn at_us(&self) -> u64 {
+        self.at_us
     }
 
     /// What the session and its threads do.

@@ -67,6 +67,11 @@ impl Groups {
         self.0.is_empty()
     }
 
+    /// Where the first piece stands of all that are in a group still.
+    pub(super) fn first(&self) -> Option<&Position> {
+        self.0.iter().map(|group| &group.at).min()
+    }
+
     /// Takes a message. Gives whether it was a piece; of anything else that tells of an item the groups of that are closed.
     pub(super) fn take(&mut self, at: &Position, at_us: u64, told: &Told<'_>, events: &mut Vec<EventRow>) -> bool {
         let Place { thread_id, turn_id, item_id: Some(item_id), delta } = &told.place else { return false };

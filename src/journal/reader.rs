@@ -12,6 +12,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -52,6 +53,8 @@ pub struct Reader {
     buffer: Vec<u8>,
     /// How much of the buffer has been given.
     consumed: usize,
+    /// Where in the buffer the record stands that was given last.
+    given: Range<usize>,
 }
 
 enum Filled {
@@ -65,13 +68,19 @@ impl Reader {
     /// Reads the journal in the folder `dir` from `from` on, or all of it.
     #[must_use]
     pub fn new(dir: &Path, from: Option<Position>) -> Reader {
-        Reader { dir: dir.to_owned(), next: from, file: None, buffer: Vec::new(), consumed: 0 }
+        Reader { dir: dir.to_owned(), next: from, file: None, buffer: Vec::new(), consumed: 0, given: 0..0 }
     }
 
     /// Where the next record begins; `None` before there is a first segment.
     #[must_use]
     pub fn position(&self) -> Option<&Position> {
         self.next.as_ref()
+    }
+
+    /// The record that was given last, once more, until the next step.
+    #[must_use]
+    pub fn last(&self) -> &[u8] {
+        &self.buffer[self.given.clone()]
     }
 
     /// Gives the next record, if there is one by now.
@@ -121,6 +130,7 @@ impl Reader {
     fn give(&mut self, at: Position, newline: usize) -> Step<'_> {
         let from = std::mem::replace(&mut self.consumed, newline + 1);
         self.next = Some(Position { segment: at.segment.clone(), offset: at.offset + (newline + 1 - from) as u64 });
+        self.given = from..newline;
         Step::Record { at, bytes: &self.buffer[from..newline] }
     }
 
@@ -178,6 +188,7 @@ impl Reader {
 
     fn forget_buffer(&mut self) {
         self.consumed = 0;
+        self.given = 0..0;
         self.buffer.clear();
         if self.buffer.capacity() > 4 * READ_BYTES {
             self.buffer = Vec::new();

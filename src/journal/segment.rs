@@ -51,6 +51,12 @@ impl Generation {
         (text.len() == GENERATION_DIGITS && digits).then(|| Generation(text.to_owned()))
     }
 
+    /// Its digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     fn number(&self) -> u64 {
         u64::from_str_radix(&self.0, 16).expect("BUG: a generation is 12 hex digits")
     }

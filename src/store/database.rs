@@ -20,7 +20,7 @@ use rusqlite::{Connection, ErrorCode};
 
 /// Why a database cannot be used.
 #[derive(Debug)]
-pub(super) enum DatabaseError {
+pub(crate) enum DatabaseError {
     /// The file cannot be made or reached.
     File {
         /// Which.
@@ -73,25 +73,25 @@ impl std::error::Error for DatabaseError {
 
 /// How a database is opened.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
+pub(crate) struct Form {
     /// What brings it from one version to the next, from an empty file on.
-    pub(super) migrations: &'static [&'static str],
+    pub(crate) migrations: &'static [&'static str],
     /// `FULL` or `NORMAL`.
-    pub(super) synchronous: &'static str,
+    pub(crate) synchronous: &'static str,
     /// How long a lock is waited for.
-    pub(super) busy_wait_max: Duration,
+    pub(crate) busy_wait_max: Duration,
 }
 
 /// A database that was opened.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) connection: Connection,
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
     /// Where the one before it was put, if that was no database any more.
-    pub(super) set_aside: Option<PathBuf>,
+    pub(crate) set_aside: Option<PathBuf>,
 }
 
 /// Opens the database at `path`, which is made where it is not there.
-pub(super) fn open(path: &Path, form: Form) -> Result<Opened, DatabaseError> {
+pub(crate) fn open(path: &Path, form: Form) -> Result<Opened, DatabaseError> {
     match open_as_is(path, form) {
         Ok(connection) => Ok(Opened { connection, set_aside: None }),
         Err(DatabaseError::Sqlite { source, .. }) if is_no_database(&source) => {
@@ -108,7 +108,7 @@ fn is_no_database(error: &rusqlite::Error) -> bool {
 }
 
 /// As [`open`], and a file that is no database is an error.
-pub(super) fn open_as_is(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
+pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
     let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
     // Made here, so that it is ours alone from the start; SQLite gives its other files the same mode.
     let mut options = OpenOptions::new();
@@ -149,7 +149,7 @@ fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result
 }
 
 /// Gives a file that is no database another name, and the files beside it too.
-fn put_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
+pub(crate) fn put_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let with = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();

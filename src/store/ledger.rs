@@ -21,6 +21,7 @@ use super::context_table::{KeptDelivery, NewCommand};
 use super::ledger_job::{Job, KeptRequest, LedgerError, Order, Reply};
 use super::ledger_keeper::Keeper;
 use super::request_table::{RunIds, WhichRequests};
+use super::seq_mark::{SeqMark, SeqWish};
 use crate::engine::{GivenRow, Input, WaitingCommand};
 
 /// The ledger's name in the session's folder.
@@ -82,6 +83,7 @@ impl Ledger {
                 | Job::Requests(..)
                 | Job::Request(..)
                 | Job::AnswerLate(..)
+                | Job::ReserveSeq(..)
                 | Job::BeginRun(_)
                 | Job::Finish(_) => unreachable!("BUG: an order is given back as it came"),
             },
@@ -167,6 +169,22 @@ impl Ledger {
             Err(TrySendError::Disconnected(_)) => return Err(ended()),
         }
         answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Has numbers of events reserved, so that they are never given again, and waits until they are, at most for `wait_max`.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]; nothing may be taken for reserved then.
+    pub fn reserve_seq(&self, wish: SeqWish, wait_max: Duration) -> Result<SeqMark, LedgerError> {
+        let (reply, answer) = sync_channel(1);
+        match self.0.try_send(Job::ReserveSeq(wish, reply)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("too much waits for it".to_owned())),
+            Err(TrySendError::Disconnected(_)) => return Err(ended()),
+        }
+        let late = |_| LedgerError::Unavailable("it did not answer in time".to_owned());
+        answer.recv_timeout(wait_max).map_err(late)?
     }
 
     /// Another run of the server begins: what the one before has left open is nobody's any more, and what waits for the model

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::context_table::{KeptDelivery, NewCommand};
 use super::request_table::WhichRequests;
+use super::seq_mark::{SeqMark, SeqWish};
 use crate::engine::{GivenRow, LedgerEntry, Token, WaitingCommand};
 
 /// Something to be kept.
@@ -70,6 +71,7 @@ pub(super) enum Job {
     Waiting(Reply<Vec<WaitingCommand>>),
     Clear(Reply<()>),
     Deliveries(Reply<Vec<KeptDelivery>>),
+    ReserveSeq(SeqWish, SyncSender<Result<SeqMark, LedgerError>>),
     BeginRun(String),
     Finish(SyncSender<()>),
 }

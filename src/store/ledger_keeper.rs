@@ -14,6 +14,7 @@ use super::context_table::{self, KeptDelivery};
 use super::database::{self, DatabaseError, Form, Opened};
 use super::ledger_job::{Job, KeptRequest, LedgerError};
 use super::request_table::{self, RunIds};
+use super::seq_mark::{self, SeqMark};
 use crate::engine::{ContextChange, Input, LedgerEntry, RowId, WaitingCommand};
 
 /// Tells the engine something.
@@ -35,7 +36,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// What brings a ledger from one version to the next. Only ever appended to.
-const MIGRATIONS: &[&str] = &[context_table::TABLES, request_table::TABLES];
+const MIGRATIONS: &[&str] = &[context_table::TABLES, request_table::TABLES, seq_mark::TABLES];
 
 /// The thread.
 pub(super) struct Keeper {
@@ -62,6 +63,7 @@ enum Done {
     Request(Option<KeptRequest>),
     Answered(Option<Value>),
     Committed(bool),
+    Reserved(SeqMark),
     Nothing,
 }
 
@@ -239,6 +241,9 @@ impl Keeper {
             (Job::AnswerLate(_, reply), Done::Answered(row)) => {
                 let _ = reply.send(Ok(row));
             }
+            (Job::ReserveSeq(_, reply), Done::Reserved(mark)) => {
+                let _ = reply.send(Ok(mark));
+            }
             (Job::Commit(token, _), Done::Committed(done)) => (self.tell)(Input::Committed { token, done }),
             (Job::KeepFirst(token, _) | Job::Commit(token, _), _) => {
                 (self.tell)(Input::Committed { token, done: true })
@@ -256,7 +261,8 @@ impl Keeper {
                 | Job::Deliveries(_)
                 | Job::Requests(..)
                 | Job::Request(..)
-                | Job::AnswerLate(..),
+                | Job::AnswerLate(..)
+                | Job::ReserveSeq(..),
                 _,
             ) => unreachable!("BUG: a job comes to what it asks for"),
         }
@@ -278,6 +284,7 @@ impl Keeper {
             Job::Requests(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::Request(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::AnswerLate(_, reply) => drop(reply.send(Err(why.clone()))),
+            Job::ReserveSeq(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::BeginRun(_) => {}
             // Whoever waits for the end need not wait for what cannot be.
             Job::Finish(done) => drop(done.try_send(())),
@@ -347,6 +354,7 @@ fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &
         Job::Requests(which, _) => Done::Requests(request_table::rows(transaction, *which)?),
         Job::Request(request_id, _) => Done::Request(kept_request(transaction, request_id)?),
         Job::AnswerLate(given, _) => Done::Answered(request_table::answer_late(transaction, given)?),
+        Job::ReserveSeq(wish, _) => Done::Reserved(seq_mark::reserve(transaction, &run.session_id, wish)?),
         Job::BeginRun(_) | Job::Finish(_) => Done::Nothing,
     })
 }

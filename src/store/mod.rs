@@ -16,14 +16,17 @@ mod ledger_keeper;
 mod log;
 mod offline;
 mod request_table;
+mod seq_mark;
 mod session;
 
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
 pub use context_table::{KeptDelivery, NewCommand};
+pub(crate) use database::{DatabaseError, Form, Opened, open as open_database, put_aside};
 pub use found::{Found, repository_of};
 pub use ledger::{LEDGER_FILE, Ledger};
 pub use ledger_job::{KeptRequest, LedgerError, Order};
 pub use log::open_log;
 pub use offline::OfflineLedger;
 pub use request_table::WhichRequests;
+pub use seq_mark::{SeqMark, SeqWish};
 pub use session::{Holder, Place, Session, StoreError};

@@ -12,6 +12,7 @@ use super::ledger::LEDGER_FILE;
 use super::ledger_job::{KeptRequest, LedgerError};
 use super::ledger_keeper::{form, kept_request};
 use super::request_table::{self, WhichRequests};
+use super::seq_mark::{self, SeqMark, SeqWish};
 use crate::engine::WaitingCommand;
 
 /// How long a tool waits for somebody else's lock.
@@ -95,6 +96,15 @@ impl OfflineLedger {
     /// [`LedgerError`].
     pub fn deliveries(&mut self) -> Result<Vec<KeptDelivery>, LedgerError> {
         self.within(context_table::deliveries)
+    }
+
+    /// As [`super::Ledger::reserve_seq`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn reserve_seq(&mut self, session_id: &str, wish: &SeqWish) -> Result<SeqMark, LedgerError> {
+        self.within(|transaction| seq_mark::reserve(transaction, session_id, wish))
     }
 
     fn within<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, LedgerError> {

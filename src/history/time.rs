@@ -1,0 +1,24 @@
+//! Times as text, without a clock.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+/// A time in microseconds since the Unix epoch as RFC 3339 in UTC, cut to milliseconds.
+#[must_use]
+pub fn rfc3339_millis(at_us: u64) -> String {
+    // Whatever a record may say, it is a time that can be printed: the year 9999 at most.
+    let at = Duration::from_micros(at_us.min(253_402_300_799_999_999));
+    humantime::format_rfc3339_millis(UNIX_EPOCH + at).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_times() {
+        let check = |at_us: u64, expect: &str| assert_eq!(rfc3339_millis(at_us), expect);
+        check(7_999, "1970-01-01T00:00:00.007Z");
+        check(1_767_225_600_000_000, "2026-01-01T00:00:00.000Z");
+        check(u64::MAX, "9999-12-31T23:59:59.999Z");
+    }
+}

@@ -1,0 +1,186 @@
+//! What is committed: rows and the checkpoint that they reach to, in one transaction.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use serde::{Deserialize, Serialize};
+
+use super::schema;
+use super::stamp::{Fate, Stamp};
+use crate::history::{EventRow, Fold, GapRow, Rows, rfc3339_millis};
+use crate::journal::Position;
+use crate::store::{DatabaseError, Opened, open_database, put_aside};
+
+const INSERT_EVENT: &str = "
+    INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview,
+        generation, segment, byte_offset, delta_count)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+
+const INSERT_GAP: &str = "INSERT INTO codex_event_gaps (session_id, after_seq, lines, reason) VALUES (?1, ?2, ?3, ?4)";
+
+const INSERT_TOOL: &str = "
+    INSERT INTO codex_tool_events (session_id, thread_id, turn_id, item_id, request_id, event_type, item_type, phase,
+        command, cwd, exit_code, file_path, diff_summary, approval_decision, latency_ms, final_status, error_code,
+        error_message, raw_payload_json, created_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+
+const INSERT_TURN: &str = "
+    INSERT INTO codex_turn_events (session_id, thread_id, turn_id, event_type, status, latency_ms, delta_chars,
+        output_preview, input_tokens, output_tokens, error_code, error_message, raw_payload_json, created_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+
+const INSERT_ENTRY: &str = "
+    INSERT OR IGNORE INTO codex_transcript_entries (session_id, thread_id, identity, entry) VALUES (?1, ?2, ?3, ?4)";
+
+const CHECKPOINT: &str = "
+    INSERT INTO codex_event_checkpoints (session_id, generation, segment, byte_offset, last_seq, state)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+    ON CONFLICT (session_id) DO UPDATE SET generation = excluded.generation, segment = excluded.segment,
+        byte_offset = excluded.byte_offset, last_seq = excluded.last_seq, state = excluded.state";
+
+const LOAD: &str = "SELECT last_seq, state FROM codex_event_checkpoints WHERE session_id = ?1";
+
+/// A history, as far as it is committed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Reached {
+    pub(super) fold: Fold,
+    /// Where the next record begins; `None` before there was a first.
+    pub(super) position: Option<Position>,
+    /// The last number that was given.
+    pub(super) seq: u64,
+}
+
+/// What a checkpoint keeps besides its columns.
+#[derive(Serialize, Deserialize)]
+struct State<F> {
+    next: Position,
+    fold: F,
+}
+
+/// The database of a history, as its index has it.
+#[derive(Debug)]
+pub(super) struct Database {
+    connection: Connection,
+    session_id: String,
+    path: PathBuf,
+    stamp: Stamp,
+}
+
+impl Database {
+    /// Opens the database at `path`; one that is none any more is set aside, and told where.
+    pub(super) fn open(path: &Path, session_id: &str) -> Result<(Database, Option<PathBuf>), DatabaseError> {
+        let Opened { connection, set_aside } = open_database(path, schema::form())?;
+        let stamp = Stamp::of(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
+        let (session_id, path) = (session_id.to_owned(), path.to_owned());
+        Ok((Database { connection, session_id, path, stamp }, set_aside))
+    }
+
+    /// Closes a database that is broken, and sets its file aside.
+    pub(super) fn set_aside(self) -> Result<PathBuf, DatabaseError> {
+        let Database { connection, path, .. } = self;
+        // What it could not write back is of no use.
+        drop(connection);
+        put_aside(&path)
+    }
+
+    /// What has become of the file.
+    pub(super) fn fate(&mut self) -> Fate {
+        self.stamp.fate()
+    }
+
+    /// The connection, for what else is kept in order here.
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    /// How far it is; `None` where nothing was indexed yet.
+    pub(super) fn load(&self) -> Result<Option<Reached>, DatabaseError> {
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+        let found = self.connection.query_row(LOAD, [&self.session_id], read).optional();
+        let Some((seq, state)) = found.map_err(|source| self.error(source))? else { return Ok(None) };
+        let state: State<Fold> = serde_json::from_str(&state)
+            .map_err(|error| self.error(rusqlite::Error::ToSqlConversionFailure(Box::new(error))))?;
+        Ok(Some(Reached { fold: state.fold, position: Some(state.next), seq: seq.try_into().unwrap_or(0) }))
+    }
+
+    /// Commits rows that begin behind `before`, and that they reach to `reached`.
+    pub(super) fn commit(&mut self, rows: &Rows, before: u64, reached: &Reached) -> Result<(), DatabaseError> {
+        let Database { connection, session_id, .. } = self;
+        let mut work = || -> rusqlite::Result<()> {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            insert(&transaction, session_id, rows, before)?;
+            checkpoint(&transaction, session_id, reached)?;
+            transaction.commit()
+        };
+        work().map_err(|source| DatabaseError::Sqlite { path: self.path.clone(), source })
+    }
+
+    pub(super) fn error(&self, source: rusqlite::Error) -> DatabaseError {
+        DatabaseError::Sqlite { path: self.path.clone(), source }
+    }
+}
+
+fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: u64) -> rusqlite::Result<()> {
+    let mut insert_event = transaction.prepare_cached(INSERT_EVENT)?;
+    let mut stamp = Timestamps::default();
+    for (event, seq) in rows.events.iter().zip(before + 1..) {
+        let EventRow { key, at_us, event_type, thread_id, turn_id, item_id, payload_preview, delta_count } = event;
+        let Position { segment, offset } = &key.0;
+        insert_event.execute(params![
+            seq as i64,
+            session_id,
+            stamp.of(*at_us),
+            event_type,
+            thread_id,
+            turn_id,
+            item_id,
+            payload_preview,
+            segment.generation.as_str(),
+            segment.number,
+            *offset as i64,
+            delta_count.map(|count| count as i64),
+        ])?;
+    }
+    for GapRow { after_events, lines, reason } in &rows.gaps {
+        let after_seq = before + *after_events as u64;
+        transaction.prepare_cached(INSERT_GAP)?.execute(params![
+            session_id,
+            after_seq as i64,
+            *lines as i64,
+            reason
+        ])?;
+    }
+    Ok(())
+}
+
+/// The text of a time, made once for all events of a millisecond.
+#[derive(Default)]
+struct Timestamps {
+    at_ms: u64,
+    text: String,
+}
+
+impl Timestamps {
+    fn of(&mut self, at_us: u64) -> &str {
+        if self.at_ms != at_us / 1_000 || self.text.is_empty() {
+            (self.at_ms, self.text) = (at_us / 1_000, rfc3339_millis(at_us));
+        }
+        &self.text
+    }
+}
+
+fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached) -> rusqlite::Result<()> {
+    let Some(next) = &reached.position else { return Ok(()) };
+    let state = serde_json::to_string(&State { next: next.clone(), fold: &reached.fold })
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    let at = reached.fold.open_since().unwrap_or(next);
+    transaction.prepare_cached(CHECKPOINT)?.execute(params![
+        session_id,
+        at.segment.generation.as_str(),
+        at.segment.number,
+        at.offset as i64,
+        reached.seq as i64,
+        state,
+    ])?;
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! The journal's records, each with the line that a client got in its place.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use memchr::memmem;
+
+use crate::journal::reader::{Reader, Step};
+use crate::journal::{Content, Origin, Position, Record};
+use crate::wire::Side;
+
+/// What stands, as JSON, in every line out of which something of ours may be taken.
+const MARKS: [&[u8]; 2] = [b"\\u001e", b"\\u001E"];
+
+/// Follows a journal.
+#[derive(Debug)]
+pub(super) struct Follower {
+    dir: PathBuf,
+    reader: Reader,
+    /// A record that may be replaced by the next one.
+    held: Vec<u8>,
+}
+
+/// What comes next in a journal.
+#[derive(Debug)]
+pub(super) enum Next<'a> {
+    /// A record, and the one behind it where that may replace its line.
+    Record {
+        /// Where it begins.
+        at: Position,
+        /// Its bytes.
+        bytes: &'a [u8],
+        /// Those of the one behind it.
+        successor: Option<&'a [u8]>,
+    },
+    /// A segment was removed before it was read to its end.
+    Lost {
+        /// Where reading had come to.
+        at: Position,
+    },
+    /// Nothing more for now.
+    End,
+}
+
+/// Whether more may come for what was read last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// It may.
+    Some,
+    /// It has been silent for too long.
+    None,
+}
+
+impl Follower {
+    pub(super) fn new(dir: &Path, from: Option<Position>) -> Follower {
+        Follower { dir: dir.to_owned(), reader: Reader::new(dir, from), held: Vec::new() }
+    }
+
+    /// Where the next record begins.
+    pub(super) fn position(&self) -> Option<&Position> {
+        self.reader.position()
+    }
+
+    /// Goes to where it was before.
+    pub(super) fn go_to(&mut self, position: Option<Position>) {
+        self.reader = Reader::new(&self.dir, position);
+    }
+
+    /// Gives the next record, if there is one by now.
+    pub(super) fn next(&mut self, patience: Patience) -> io::Result<Next<'_>> {
+        let (at, length) = match self.reader.step()? {
+            Step::Record { at, bytes } if may_be_replaced(bytes) => {
+                self.held.clear();
+                self.held.extend_from_slice(bytes);
+                (at, None)
+            }
+            Step::Record { at, bytes } => (at, Some(bytes.len())),
+            Step::Lost { at } => return Ok(Next::Lost { at }),
+            Step::End => return Ok(Next::End),
+        };
+        if length.is_some() {
+            return Ok(Next::Record { at, bytes: self.reader.last(), successor: None });
+        }
+        let behind = self.reader.position().cloned();
+        let replaces = match self.reader.step()? {
+            Step::Record { bytes, .. } => Some(is_replacement(bytes)),
+            Step::Lost { .. } => Some(false),
+            Step::End => None,
+        };
+        match (replaces, patience) {
+            (Some(true), _) => Ok(Next::Record { at, bytes: &self.held, successor: Some(self.reader.last()) }),
+            (None, Patience::Some) => {
+                self.reader = Reader::new(&self.dir, Some(at));
+                Ok(Next::End)
+            }
+            (Some(false), _) | (None, Patience::None) => {
+                self.reader = Reader::new(&self.dir, behind);
+                Ok(Next::Record { at, bytes: &self.held, successor: None })
+            }
+        }
+    }
+}
+
+/// Whether the line of a record is one of the server's out of which something may be taken.
+fn may_be_replaced(record: &[u8]) -> bool {
+    // What a record says of its line stands in front of it.
+    let head = &record[..record.len().min(48)];
+    memmem::find(head, b"\"from\":\"server\"").is_some()
+        && MARKS.iter().any(|mark| memmem::find(record, mark).is_some())
+}
+
+fn is_replacement(record: &[u8]) -> bool {
+    matches!(
+        Record::parse(record),
+        Ok(Record::Line {
+            from: Origin::Shim,
+            to: Some(Side::Client),
+            replaces: true,
+            content: Content::Json(_) | Content::Text(_) | Content::Bytes(_),
+            ..
+        })
+    )
+}

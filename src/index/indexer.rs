@@ -1,0 +1,535 @@
+//! The index's thread: reads on, folds, commits, and says so.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{broadcast, watch};
+
+use super::committed::{Database, Reached};
+use super::follow::{Follower, Next, Patience};
+use super::page::EventDocument;
+use super::retention::{RetentionBounds, prune};
+use super::shared::{IndexState, LiveEvent, Shared, Woken};
+use super::stamp::Fate;
+use crate::history::{ActivityFold, EventRow, Fold, Rows, Seen, rfc3339_millis};
+use crate::journal::{Position, Record, SegmentName};
+use crate::store::{SeqMark, SeqWish};
+
+/// The history's name in the session's folder.
+pub const HISTORY_FILE: &str = "history.db";
+
+/// Records that one transaction takes.
+const BATCH_RECORDS: usize = 4_096;
+
+/// Bytes of records that one transaction takes.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// The shortest pause between two looks.
+const LOOK_MIN: Duration = Duration::from_millis(20);
+
+/// The longest pause between two looks while nothing happens.
+const LOOK_MAX: Duration = Duration::from_millis(250);
+
+/// After how long without a record none can come that belongs to what was read before. Source: the contract.
+const SILENCE: Duration = Duration::from_millis(250);
+
+/// How often the database's file is looked at.
+const STAMP_EVERY: Duration = Duration::from_secs(1);
+
+/// How often what is beyond the bounds is looked for; batches follow each other for as long as there is something.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+
+/// How long a database is left alone that could not be used.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// Numbers that are reserved at a time. Source: the contract.
+const RESERVE: u64 = 10_000;
+
+/// The stack of the thread, in bytes.
+const STACK_BYTES: usize = 512 << 10;
+
+/// How nice the thread is: it gives way to the relay.
+const NICE: i32 = 10;
+
+/// Has numbers of events reserved.
+pub type Marks = Box<dyn FnMut(SeqWish) -> Result<SeqMark, String> + Send>;
+
+/// What an index is told at its beginning.
+#[derive(Debug, Clone)]
+pub struct IndexSettings {
+    /// The session's id.
+    pub session_id: String,
+    /// Its folder.
+    pub session_dir: PathBuf,
+    /// Its journal's folder.
+    pub journal_dir: PathBuf,
+    /// How much is kept.
+    pub retention: RetentionBounds,
+}
+
+impl IndexSettings {
+    /// Where the history is.
+    #[must_use]
+    pub fn history_path(&self) -> PathBuf {
+        self.session_dir.join(HISTORY_FILE)
+    }
+}
+
+/// What the index tells whoever started it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tidings {
+    /// Nothing can be indexed, and why.
+    Failed(String),
+    /// All that waited is indexed.
+    Recovered,
+    /// A file that was no database any more was set aside.
+    SetAside(PathBuf),
+}
+
+/// Tells [`Tidings`].
+pub type Tell = Box<dyn FnMut(Tidings) + Send>;
+
+/// The way to the index's thread.
+#[derive(Debug, Clone)]
+pub struct Index(Arc<Shared>);
+
+impl Index {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// That of starting it.
+    pub fn start(settings: IndexSettings, marks: Marks, tell: Tell) -> io::Result<Index> {
+        let shared = Arc::new(Shared::default());
+        let indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name("index".to_owned()).stack_size(STACK_BYTES);
+        thread.spawn(move || indexer.run())?;
+        Ok(Index(shared))
+    }
+
+    /// Indexes all that is recorded of a session in which no relay runs. Gives how far it came; where that is not the end,
+    /// [`IndexState::fault`] tells why.
+    #[must_use]
+    pub fn catch_up(settings: IndexSettings, marks: Marks, tell: Tell) -> (IndexState, Arc<ActivityFold>) {
+        let shared = Arc::new(Shared::default());
+        let mut indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
+        indexer.patience = Patience::None;
+        while indexer.step() == Looked::More {}
+        let state = shared.state.borrow().clone();
+        (state, shared.activity())
+    }
+
+    /// How far it is, to be looked at and to be waited for.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<IndexState> {
+        self.0.state.subscribe()
+    }
+
+    /// What happens while it cannot be indexed.
+    #[must_use]
+    pub fn live(&self) -> broadcast::Receiver<Arc<LiveEvent>> {
+        self.0.live.subscribe()
+    }
+
+    /// What the session and its threads do, as far as it was read.
+    #[must_use]
+    pub fn activity(&self) -> Arc<ActivityFold> {
+        self.0.activity()
+    }
+
+    /// Has it look now.
+    pub fn look(&self) {
+        self.0.ask();
+    }
+
+    /// Has it end, wherever it is: what it has not come to is the next start's.
+    pub fn end(&self) {
+        self.0.end();
+    }
+}
+
+/// What a look has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    /// There may be more.
+    More,
+    /// There was something, and that was all.
+    All,
+    /// There was nothing.
+    Nothing,
+    /// Nothing can be indexed now.
+    Failed,
+}
+
+struct Indexer {
+    settings: IndexSettings,
+    marks: Marks,
+    tell: Tell,
+    shared: Arc<Shared>,
+    patience: Patience,
+    indexed: Option<Indexed>,
+    /// Reads on while nothing can be indexed.
+    ahead: Option<Ahead>,
+    /// When it is tried again.
+    retry_at: Option<Instant>,
+    fault_told: bool,
+    prune_at: Instant,
+}
+
+/// What is indexed, and goes on.
+struct Indexed {
+    database: Database,
+    reached: Reached,
+    follower: Follower,
+    reserved: u64,
+    stamp_at: Instant,
+    read_at: Instant,
+}
+
+/// What is read and cannot be indexed.
+struct Ahead {
+    fold: Fold,
+    follower: Follower,
+    read_at: Instant,
+}
+
+/// What one reading has come to.
+struct Batch {
+    fold: Fold,
+    rows: Rows,
+    records: usize,
+    is_all: bool,
+}
+
+impl Indexer {
+    fn new(settings: IndexSettings, marks: Marks, tell: Tell, shared: Arc<Shared>) -> Indexer {
+        Indexer {
+            settings,
+            marks,
+            tell,
+            shared,
+            patience: Patience::Some,
+            indexed: None,
+            ahead: None,
+            retry_at: None,
+            fault_told: false,
+            prune_at: Instant::now() + PRUNE_EVERY,
+        }
+    }
+
+    fn run(mut self) {
+        lower_priority();
+        let mut pause = LOOK_MIN;
+        loop {
+            pause = match self.step() {
+                Looked::More => Duration::ZERO,
+                Looked::All => LOOK_MIN,
+                Looked::Nothing | Looked::Failed => (pause * 2).clamp(LOOK_MIN, LOOK_MAX),
+            };
+            // Whoever reads along wants to see it soon.
+            if self.shared.has_readers() {
+                pause = pause.min(LOOK_MIN);
+            }
+            if self.shared.wait(pause) == Woken::Ends {
+                return;
+            }
+        }
+    }
+
+    /// Looks once.
+    fn step(&mut self) -> Looked {
+        match self.index() {
+            Ok(looked) => looked,
+            Err(why) => {
+                self.failed(why);
+                self.read_ahead();
+                Looked::Failed
+            }
+        }
+    }
+
+    /// Indexes what there is, up to a bound.
+    fn index(&mut self) -> Result<Looked, String> {
+        if self.retry_at.is_some_and(|at| at > Instant::now()) {
+            self.read_ahead();
+            return Ok(Looked::Failed);
+        }
+        if self.indexed.is_none() {
+            self.open()?;
+        }
+        self.look_at_file()?;
+        let Some(indexed) = &mut self.indexed else { return Ok(Looked::Failed) };
+        let follower = &mut indexed.follower;
+        let batch = read(&indexed.reached.fold, follower, &mut indexed.read_at, self.patience)
+            .map_err(|error| format!("read {}: {error}", self.settings.journal_dir.display()))?;
+        if batch.records == 0 && batch.rows == Rows::default() {
+            self.recovered();
+            return self.prune();
+        }
+        let looked = if batch.is_all { Looked::All } else { Looked::More };
+        self.commit(batch)?;
+        if looked == Looked::All {
+            self.recovered();
+        }
+        Ok(looked)
+    }
+
+    /// Opens the database, and goes to where it has come.
+    fn open(&mut self) -> Result<(), String> {
+        let IndexSettings { session_id, journal_dir, .. } = &self.settings;
+        let (database, set_aside) =
+            Database::open(&self.settings.history_path(), session_id).map_err(|e| e.to_string())?;
+        if let Some(kept) = set_aside {
+            (self.tell)(Tidings::SetAside(kept));
+        }
+        let reached = database.load().map_err(|error| error.to_string())?;
+        let mark = (self.marks)(SeqWish::default())?;
+        let reached = match reached {
+            Some(reached) => reached,
+            None => Reached { seq: first_seq(journal_dir, &mark)?, ..Reached::default() },
+        };
+        let follower = Follower::new(journal_dir, reached.position.clone());
+        let now = Instant::now();
+        let epoch = self.shared.state.borrow().epoch + 1;
+        self.shared.state.send_modify(|state| {
+            state.epoch = epoch;
+            state.position = reached.position.clone();
+            state.last_seq = reached.seq;
+        });
+        if self.ahead.is_none() {
+            self.shared.set_activity(reached.fold.activity());
+        }
+        self.indexed =
+            Some(Indexed { database, reached, follower, reserved: mark.reserved, stamp_at: now, read_at: now });
+        Ok(())
+    }
+
+    /// Looks whether the database's file is still there, every now and then.
+    fn look_at_file(&mut self) -> Result<(), String> {
+        let Some(indexed) = &mut self.indexed else { return Ok(()) };
+        if indexed.stamp_at.elapsed() < STAMP_EVERY {
+            return Ok(());
+        }
+        indexed.stamp_at = Instant::now();
+        match indexed.database.fate() {
+            Fate::InPlace => Ok(()),
+            Fate::Gone => {
+                self.indexed = None;
+                tracing::warn!("the history's file is gone; it is built again");
+                self.open()
+            }
+            Fate::Broken => {
+                if let Some(indexed) = self.indexed.take() {
+                    let kept = indexed.database.set_aside().map_err(|error| error.to_string())?;
+                    (self.tell)(Tidings::SetAside(kept));
+                }
+                self.open()
+            }
+        }
+    }
+
+    fn commit(&mut self, batch: Batch) -> Result<(), String> {
+        let Some(Indexed { database, reached, follower, reserved, .. }) = &mut self.indexed else { return Ok(()) };
+        let before = reached.seq;
+        let seq = before + batch.rows.events.len() as u64;
+        if seq > *reserved {
+            let first_generation = first_segment(&self.settings.journal_dir)
+                .filter(|first| first.number == 1 && before == 0)
+                .map(|first| first.generation.to_string());
+            let wish = SeqWish { up_to: seq.next_multiple_of(RESERVE), first_generation };
+            *reserved = (self.marks)(wish)?.reserved;
+        }
+        let next = Reached { fold: batch.fold, position: follower.position().cloned(), seq };
+        database.commit(&batch.rows, before, &next).map_err(|error| error.to_string())?;
+        *reached = next;
+        if self.ahead.is_none() {
+            self.shared.set_activity(reached.fold.activity());
+        }
+        self.shared.state.send_modify(|state| {
+            state.position = reached.position.clone();
+            state.last_seq = reached.seq;
+        });
+        Ok(())
+    }
+
+    /// Deletes what is beyond the bounds, a batch at a time.
+    fn prune(&mut self) -> Result<Looked, String> {
+        let Some(indexed) = &mut self.indexed else { return Ok(Looked::Nothing) };
+        if Instant::now() < self.prune_at {
+            return Ok(Looked::Nothing);
+        }
+        let pruned = prune(indexed.database.connection(), &self.settings.retention, now_us());
+        let pruned = pruned.map_err(|source| indexed.database.error(source).to_string())?;
+        if pruned.rows() == 0 {
+            self.prune_at = Instant::now() + PRUNE_EVERY;
+            return Ok(Looked::Nothing);
+        }
+        self.shared.state.send_modify(|state| state.pruned.add(pruned));
+        Ok(Looked::All)
+    }
+
+    /// Nothing can be indexed now.
+    fn failed(&mut self, why: String) {
+        self.retry_at = Some(Instant::now() + TRY_AGAIN_AFTER);
+        self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, self.indexed.as_ref()));
+        // What was read and not committed is read again.
+        self.indexed = None;
+        self.shared.state.send_modify(|state| {
+            state.fault = Some(why.clone());
+            state.failed_commits += 1;
+        });
+        if !std::mem::replace(&mut self.fault_told, true) {
+            (self.tell)(Tidings::Failed(why));
+        }
+    }
+
+    /// All that is recorded is indexed.
+    fn recovered(&mut self) {
+        self.retry_at = None;
+        self.ahead = None;
+        if let Some(Indexed { reached, .. }) = &self.indexed {
+            self.shared.set_activity(reached.fold.activity());
+        }
+        if std::mem::take(&mut self.fault_told) {
+            self.shared.state.send_modify(|state| state.fault = None);
+            (self.tell)(Tidings::Recovered);
+        }
+    }
+
+    /// Reads what cannot be indexed, and tells it live.
+    fn read_ahead(&mut self) {
+        let ahead = self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, self.indexed.as_ref()));
+        while let Ok(batch) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, self.patience) {
+            let is_all = batch.is_all;
+            ahead.fold = batch.fold;
+            for event in batch.rows.events {
+                let live = LiveEvent { json: unnumbered(&self.settings.session_id, event) };
+                // Nobody may read along.
+                let _ = self.shared.live.send(Arc::new(live));
+            }
+            if is_all {
+                break;
+            }
+        }
+        self.shared.set_activity(ahead.fold.activity());
+    }
+}
+
+impl Ahead {
+    /// Where the index has stopped, or, where nothing is known of that, at the run that is under way.
+    fn new(journal_dir: &Path, indexed: Option<&Indexed>) -> Ahead {
+        let read_at = Instant::now();
+        match indexed {
+            Some(Indexed { reached: Reached { fold, position, .. }, .. }) => {
+                Ahead { fold: fold.clone(), follower: Follower::new(journal_dir, position.clone()), read_at }
+            }
+            None => {
+                let segments = SegmentName::list(journal_dir).unwrap_or_default();
+                let last = segments.last().map(|last| &last.generation);
+                let first = segments.iter().find(|segment| Some(&segment.generation) == last);
+                let from = first.map(|segment| Position { segment: segment.clone(), offset: 0 });
+                Ahead { fold: Fold::default(), follower: Follower::new(journal_dir, from), read_at }
+            }
+        }
+    }
+}
+
+/// Folds what there is to be read, up to a bound. On an error nothing was taken.
+fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, patience: Patience) -> io::Result<Batch> {
+    let from = follower.position().cloned();
+    let mut batch = Batch { fold: fold.clone(), rows: Rows::default(), records: 0, is_all: false };
+    let mut bytes_read = 0;
+    let is_silent = patience == Patience::None || read_at.elapsed() >= SILENCE;
+    while batch.records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
+        // A line that has just come may yet be replaced.
+        let stays = is_silent && (batch.records == 0 || patience == Patience::None);
+        match follower.next(if stays { Patience::None } else { Patience::Some }) {
+            Ok(Next::Record { at, bytes, successor }) => {
+                batch.records += 1;
+                bytes_read += bytes.len();
+                take(&mut batch, &at, bytes, successor);
+            }
+            Ok(Next::Lost { at }) => {
+                batch.records += 1;
+                batch.fold.lost(&at, &mut batch.rows);
+            }
+            Ok(Next::End) => {
+                batch.is_all = true;
+                break;
+            }
+            Err(error) => {
+                follower.go_to(from);
+                return Err(error);
+            }
+        }
+    }
+    if batch.records > 0 {
+        *read_at = Instant::now();
+    }
+    if batch.is_all && is_silent && (batch.records == 0 || patience == Patience::None) {
+        batch.fold.silence(u64::MAX, &mut batch.rows);
+    }
+    Ok(batch)
+}
+
+fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>) {
+    let Batch { fold, rows, .. } = batch;
+    // What is no record is none of ours: a hand has been at the file.
+    let Ok(record) = Record::parse(bytes) else {
+        fold.unreadable(at, rows);
+        return;
+    };
+    let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
+    let replaced_by = match &successor {
+        Some(Record::Line { content, .. }) => content.bytes(),
+        Some(Record::Header(_) | Record::Event { .. } | Record::Gap { .. }) | None => None,
+    };
+    fold.take(at, &Seen::of(&record, replaced_by), rows);
+}
+
+/// The number before that of the first event that is indexed.
+fn first_seq(journal_dir: &Path, mark: &SeqMark) -> Result<u64, String> {
+    let begins = first_segment(journal_dir);
+    let is_first =
+        |first: SegmentName| first.number == 1 && mark.first_generation.as_deref() == Some(first.generation.as_str());
+    Ok(if mark.reserved == 0 || begins.is_some_and(is_first) { 0 } else { mark.reserved })
+}
+
+fn first_segment(journal_dir: &Path) -> Option<SegmentName> {
+    SegmentName::list(journal_dir).ok()?.into_iter().next()
+}
+
+/// An event that has no number yet, as JSON.
+fn unnumbered(session_id: &str, event: EventRow) -> String {
+    let payload = serde_json::value::RawValue::from_string(event.payload_preview);
+    let document = EventDocument {
+        session_id: session_id.to_owned(),
+        seq: None,
+        timestamp: rfc3339_millis(event.at_us),
+        event_type: event.event_type,
+        thread_id: event.thread_id,
+        turn_id: event.turn_id,
+        item_id: event.item_id,
+        payload_preview: payload.unwrap_or_else(|_| serde_json::value::RawValue::NULL.to_owned()),
+        generation: event.key.0.segment.generation.to_string(),
+        delta_count: event.delta_count,
+        key: event.key.to_string(),
+        persisted: false,
+    };
+    serde_json::to_string(&document).expect("BUG: plain data is JSON")
+}
+
+/// The wall clock, in microseconds since the Unix epoch.
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}
+
+/// Has this thread give way to the others.
+fn lower_priority() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
+        tracing::debug!(%error, "lower the index's priority");
+    }
+}

@@ -1,0 +1,32 @@
+//! The index: history as something that can be asked, in `history.db` of the session's folder.
+//!
+//! One thread follows the journal's files from a checkpoint that it commits together with the rows that they lead to, so
+//! each record is indexed exactly once, whatever ends the process. It owns no queue: what it has not come to yet stands in
+//! the journal. The relay never wakes it and never waits for it.
+//!
+//! *Failure.* A database that cannot be used is normal weather: the journal goes on, what happens is told live as not
+//! indexed, and the index goes on where it was once the database can be used again. One that is broken or gone is built
+//! again from the journal.
+//!
+//! *Numbers.* Events are numbered without a hole from 1. A rebuild that no longer has the first record goes on above every
+//! number that was ever given; the mark for that stands in the ledger.
+//!
+//! *Locking.* SQLite's; readers never wait for the index, nor it for them.
+
+mod committed;
+mod follow;
+mod indexer;
+mod page;
+mod query;
+mod retention;
+mod schema;
+mod shared;
+mod stamp;
+#[cfg(test)]
+mod tests;
+
+pub use indexer::{HISTORY_FILE, Index, IndexSettings, Marks, Tell, Tidings};
+pub use page::{EventDocument, EventPage, GapReason};
+pub use query::{History, HistoryError};
+pub use retention::{Pruned, RetentionBounds};
+pub use shared::{IndexState, LiveEvent};

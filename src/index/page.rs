@@ -1,0 +1,124 @@
+//! A page of events, and what its cursor says of what it lacks.
+//!
+//! Pure: plain data and one rule.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// An event as it is told.
+#[derive(Debug, Clone, Serialize)]
+pub struct EventDocument {
+    /// The session's id.
+    pub session_id: String,
+    /// Its number; `null` where it is not indexed yet.
+    pub seq: Option<u64>,
+    /// When it happened, RFC 3339.
+    pub timestamp: String,
+    /// The method, or a name of ours.
+    pub event_type: String,
+    /// Its thread.
+    pub thread_id: Option<String>,
+    /// Its turn.
+    pub turn_id: Option<String>,
+    /// Its item.
+    pub item_id: Option<String>,
+    /// What came with it.
+    pub payload_preview: Box<RawValue>,
+    /// The run of the child.
+    pub generation: String,
+    /// Of how many pieces it was joined.
+    pub delta_count: Option<u64>,
+    /// Where its record stands. It is the same before and after the event has a number.
+    pub key: String,
+    /// Whether it can be looked up.
+    pub persisted: bool,
+}
+
+/// Why a page lacks something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GapReason {
+    /// It is not kept for so long.
+    Retention,
+    /// It is recorded and not indexed yet.
+    PersistenceError,
+    /// It could not be recorded, or its record is gone.
+    JournalGap,
+}
+
+/// A page of events.
+#[derive(Debug, Clone, Serialize)]
+pub struct EventPage {
+    /// The events, in their order.
+    pub events: Vec<EventDocument>,
+    /// The lowest number that there is.
+    pub earliest_seq: Option<u64>,
+    /// The highest number that there is.
+    pub latest_seq: Option<u64>,
+    /// What the next cursor is one more than.
+    pub next_seq: u64,
+    /// Something is missing for this cursor.
+    pub history_gap: bool,
+    /// What.
+    pub gap_reason: Option<GapReason>,
+}
+
+/// What is known besides the rows of a page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Around {
+    pub(super) earliest: Option<u64>,
+    pub(super) latest: Option<u64>,
+    /// The number behind which the last stretch lies that the journal lacks.
+    pub(super) last_gap_after: Option<u64>,
+    /// What is recorded is not all indexed.
+    pub(super) is_behind: bool,
+}
+
+/// What a cursor has to be told. `first` is the first number of the page, where it has one.
+pub(super) fn gap(since: Option<u64>, first: Option<u64>, around: &Around) -> Option<GapReason> {
+    let Around { earliest, latest: _, last_gap_after, is_behind } = *around;
+    // Without a cursor the page itself is where it stands.
+    let since = since.or(first.map(|first| first.saturating_sub(1)));
+    let is_before = |seq: u64| since.is_some_and(|since| since < seq);
+    if earliest.is_some_and(|earliest| is_before(earliest.saturating_sub(1))) {
+        return Some(GapReason::Retention);
+    }
+    if is_behind {
+        return Some(GapReason::PersistenceError);
+    }
+    last_gap_after.filter(|after| is_before(after + 1)).map(|_| GapReason::JournalGap)
+}
+
+/// What the next cursor is one more than.
+pub(super) fn next_seq(last: Option<u64>, since: Option<u64>) -> u64 {
+    last.map_or_else(|| since.map_or(1, |since| since.saturating_add(1)), |last| last + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_told_what_it_lacks() {
+        let around = Around { earliest: Some(11), latest: Some(90), last_gap_after: Some(50), is_behind: false };
+        let check = |since, expect| assert_eq!(gap(since, Some(60), &around), expect, "{since:?}");
+        check(Some(0), Some(GapReason::Retention));
+        check(Some(9), Some(GapReason::Retention));
+        check(Some(10), Some(GapReason::JournalGap));
+        check(Some(50), Some(GapReason::JournalGap));
+        check(Some(51), None);
+        check(Some(u64::MAX), None);
+        check(None, None);
+        let behind = Around { is_behind: true, ..around };
+        assert_eq!(gap(Some(0), None, &behind), Some(GapReason::Retention));
+        assert_eq!(gap(Some(10), None, &behind), Some(GapReason::PersistenceError));
+        assert_eq!(gap(Some(90), None, &behind), Some(GapReason::PersistenceError));
+        assert_eq!(gap(Some(7), None, &Around::default()), None);
+    }
+
+    #[test]
+    fn the_next_number() {
+        assert_eq!((next_seq(Some(7), Some(3)), next_seq(None, Some(3)), next_seq(None, None)), (8, 4, 1));
+        assert_eq!(next_seq(None, Some(u64::MAX)), u64::MAX);
+    }
+}

@@ -1,0 +1,173 @@
+//! Asking a history.
+//!
+//! *Locking.* A reader has a connection of its own, and reads what was committed last; nobody waits for it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
+use serde_json::value::RawValue;
+
+use super::page::{Around, EventDocument, EventPage, gap, next_seq};
+
+/// How long a reader waits where the file is locked as a whole.
+const BUSY_WAIT_MAX: Duration = Duration::from_millis(100);
+
+const BOUNDS: &str = "SELECT MIN(seq), MAX(seq) FROM codex_events";
+
+const LAST_SEQ: &str = "SELECT last_seq FROM codex_event_checkpoints";
+
+const LAST_GAP: &str = "SELECT MAX(after_seq) FROM codex_event_gaps";
+
+const EVENTS_AFTER: &str = "
+    SELECT seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview, generation, segment,
+        byte_offset, delta_count
+    FROM codex_events WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+
+const LAST_EVENTS: &str = "
+    SELECT * FROM (
+        SELECT seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview, generation, segment,
+            byte_offset, delta_count
+        FROM codex_events ORDER BY seq DESC LIMIT ?1
+    ) ORDER BY seq";
+
+/// Why a history cannot be asked.
+#[derive(Debug)]
+pub struct HistoryError {
+    path: PathBuf,
+    source: rusqlite::Error,
+}
+
+impl fmt::Display for HistoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "read {}: {}", self.path.display(), self.source)
+    }
+}
+
+impl std::error::Error for HistoryError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// A history, to be asked.
+#[derive(Debug)]
+pub struct History {
+    path: PathBuf,
+    kept: Mutex<Option<Kept>>,
+}
+
+/// A connection, and which of the databases of this name it is to.
+#[derive(Debug)]
+struct Kept {
+    epoch: u64,
+    connection: Connection,
+}
+
+impl History {
+    /// The history in the file at `path`, which need not be there.
+    #[must_use]
+    pub fn new(path: &Path) -> History {
+        History { path: path.to_owned(), kept: Mutex::default() }
+    }
+
+    /// At most `limit` events behind the number `since`, or the last ones. `epoch` is that of the database, `is_behind` tells
+    /// that not all is indexed that is recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError`] where the file cannot be read.
+    pub fn events(
+        &self,
+        since: Option<u64>,
+        limit: u64,
+        epoch: u64,
+        is_behind: bool,
+    ) -> Result<EventPage, HistoryError> {
+        self.read(epoch, |connection| {
+            let transaction = connection.unchecked_transaction()?;
+            let bounds = |row: &Row<'_>| Ok((number(row, 0)?, number(row, 1)?));
+            let (earliest, latest) = transaction.prepare_cached(BOUNDS)?.query_row([], bounds)?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let events: Vec<EventDocument> = match since {
+                Some(since) => {
+                    let since = i64::try_from(since).unwrap_or(i64::MAX);
+                    let mut select = transaction.prepare_cached(EVENTS_AFTER)?;
+                    select.query_map(params![since, limit], event)?.collect::<Result<_, _>>()?
+                }
+                None => {
+                    let mut select = transaction.prepare_cached(LAST_EVENTS)?;
+                    select.query_map(params![limit], event)?.collect::<Result<_, _>>()?
+                }
+            };
+            let given = |row: &Row<'_>| number(row, 0);
+            // Where all rows are gone, what there was once still has an end.
+            let floor = match earliest {
+                Some(earliest) => Some(earliest),
+                None => {
+                    let last = transaction.prepare_cached(LAST_SEQ)?.query_row([], given).optional()?.flatten();
+                    last.map(|last| last + 1)
+                }
+            };
+            let last_gap_after = transaction.prepare_cached(LAST_GAP)?.query_row([], given)?;
+            let around = Around { earliest: floor, latest, last_gap_after, is_behind };
+            let first = events.first().and_then(|event| event.seq);
+            let last = events.last().and_then(|event| event.seq);
+            let gap_reason = gap(since, first, &around);
+            Ok(EventPage {
+                events,
+                earliest_seq: earliest,
+                latest_seq: latest,
+                next_seq: next_seq(last, since),
+                history_gap: gap_reason.is_some(),
+                gap_reason,
+            })
+        })
+    }
+
+    /// Asks with the connection that there is, or a new one.
+    fn read<T>(&self, epoch: u64, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, HistoryError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |source| HistoryError { path: self.path.clone(), source };
+        if kept.as_ref().is_none_or(|kept| kept.epoch != epoch) {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(&self.path, flags).map_err(failed)?;
+            connection.busy_timeout(BUSY_WAIT_MAX).map_err(failed)?;
+            *kept = Some(Kept { epoch, connection });
+        }
+        let Some(Kept { connection, .. }) = &*kept else { unreachable!("BUG: it was put there") };
+        let asked = ask(connection).map_err(failed);
+        if asked.is_err() {
+            // The next one may be to a file that can be read.
+            *kept = None;
+        }
+        asked
+    }
+}
+
+/// A number that is not negative.
+fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
+    Ok(row.get::<_, Option<i64>>(column)?.and_then(|value| u64::try_from(value).ok()))
+}
+
+fn event(row: &Row<'_>) -> rusqlite::Result<EventDocument> {
+    let generation: String = row.get(8)?;
+    let (segment, offset): (i64, i64) = (row.get(9)?, row.get(10)?);
+    let payload: String = row.get(7)?;
+    Ok(EventDocument {
+        session_id: row.get(1)?,
+        seq: number(row, 0)?,
+        timestamp: row.get(2)?,
+        event_type: row.get(3)?,
+        thread_id: row.get(4)?,
+        turn_id: row.get(5)?,
+        item_id: row.get(6)?,
+        payload_preview: RawValue::from_string(payload).unwrap_or_else(|_| RawValue::NULL.to_owned()),
+        key: format!("{generation}:{segment}:{offset}"),
+        generation,
+        delta_count: number(row, 11)?,
+        persisted: true,
+    })
+}

@@ -1,0 +1,120 @@
+//! How much of a history is kept: the oldest goes, in small batches, and what went is counted.
+//!
+//! One batch is one short transaction; readers never wait for it, and the index commits in between.
+
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
+
+use crate::history::rfc3339_millis;
+
+/// Rows that one transaction deletes.
+const BATCH_ROWS: i64 = 500;
+
+/// How much of a history is kept, a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetentionBounds {
+    /// Events.
+    pub events_max: u64,
+    /// Rows of tools.
+    pub tool_events_max: u64,
+    /// Rows of turns.
+    pub turn_events_max: u64,
+    /// Age of any of them.
+    pub age_max: Duration,
+}
+
+/// What went for good.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pruned {
+    /// Events.
+    pub events: u64,
+    /// Rows of tools.
+    pub tool_events: u64,
+    /// Rows of turns.
+    pub turn_events: u64,
+    /// How long that took, in milliseconds.
+    pub took_ms: u64,
+}
+
+/// A table whose oldest rows go.
+struct Pruning {
+    /// The lowest and the highest number.
+    bounds: &'static str,
+    /// The time of the oldest row.
+    oldest: &'static str,
+    /// Deletes the oldest rows, up to a number or as long as they are from before a time; so many. No row stays that is older
+    /// than one that goes, so what is left has no hole.
+    delete: &'static str,
+}
+
+const EVENTS: Pruning = Pruning {
+    bounds: "SELECT MIN(seq), MAX(seq) FROM codex_events",
+    oldest: "SELECT timestamp FROM codex_events ORDER BY seq LIMIT 1",
+    delete: "DELETE FROM codex_events WHERE seq <= (
+        SELECT MAX(seq) FROM (SELECT seq, timestamp FROM codex_events ORDER BY seq LIMIT ?3)
+        WHERE seq <= ?1 OR timestamp < ?2)",
+};
+
+const TOOLS: Pruning = Pruning {
+    bounds: "SELECT MIN(id), MAX(id) FROM codex_tool_events",
+    oldest: "SELECT created_at FROM codex_tool_events ORDER BY id LIMIT 1",
+    delete: "DELETE FROM codex_tool_events WHERE id <= (
+        SELECT MAX(id) FROM (SELECT id, created_at FROM codex_tool_events ORDER BY id LIMIT ?3)
+        WHERE id <= ?1 OR created_at < ?2)",
+};
+
+const TURNS: Pruning = Pruning {
+    bounds: "SELECT MIN(id), MAX(id) FROM codex_turn_events",
+    oldest: "SELECT created_at FROM codex_turn_events ORDER BY id LIMIT 1",
+    delete: "DELETE FROM codex_turn_events WHERE id <= (
+        SELECT MAX(id) FROM (SELECT id, created_at FROM codex_turn_events ORDER BY id LIMIT ?3)
+        WHERE id <= ?1 OR created_at < ?2)",
+};
+
+/// Deletes one batch of what is beyond the bounds at `now_us`, in microseconds since the Unix epoch. Gives what went, which
+/// is nothing once all is within them.
+///
+/// Whatever is gone, the last number that was given stands in the checkpoint.
+pub(super) fn prune(connection: &Connection, bounds: &RetentionBounds, now_us: u64) -> rusqlite::Result<Pruned> {
+    let began = Instant::now();
+    let before = rfc3339_millis(now_us.saturating_sub(bounds.age_max.as_micros() as u64));
+    let mut pruned = Pruned {
+        events: batch(connection, &EVENTS, bounds.events_max, &before)?,
+        tool_events: batch(connection, &TOOLS, bounds.tool_events_max, &before)?,
+        turn_events: batch(connection, &TURNS, bounds.turn_events_max, &before)?,
+        took_ms: 0,
+    };
+    if pruned.rows() > 0 {
+        pruned.took_ms = began.elapsed().as_millis() as u64;
+    }
+    Ok(pruned)
+}
+
+fn batch(connection: &Connection, pruning: &Pruning, rows_max: u64, before: &str) -> rusqlite::Result<u64> {
+    let numbers = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?));
+    let (Some(lowest), Some(highest)) = connection.prepare_cached(pruning.bounds)?.query_row([], numbers)? else {
+        return Ok(0);
+    };
+    // Rows are numbered without a hole from the lowest on.
+    let last_gone = highest.saturating_sub(i64::try_from(rows_max).unwrap_or(i64::MAX));
+    let oldest: String = connection.prepare_cached(pruning.oldest)?.query_row([], |row| row.get(0))?;
+    if last_gone < lowest && *oldest >= *before {
+        return Ok(0);
+    }
+    Ok(connection.prepare_cached(pruning.delete)?.execute(params![last_gone, before, BATCH_ROWS])? as u64)
+}
+
+impl Pruned {
+    pub(super) fn rows(&self) -> u64 {
+        self.events + self.tool_events + self.turn_events
+    }
+
+    pub(super) fn add(&mut self, more: Pruned) {
+        self.events += more.events;
+        self.tool_events += more.tool_events;
+        self.turn_events += more.turn_events;
+        self.took_ms += more.took_ms;
+    }
+}

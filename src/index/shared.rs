@@ -1,0 +1,124 @@
+//! What the index lets others see of itself while it runs.
+//!
+//! *Locking.* One mutex, held for the time of a copy.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{broadcast, watch};
+
+use super::retention::Pruned;
+use crate::history::ActivityFold;
+use crate::journal::Position;
+
+/// Events that are told live and are not indexed; a reader that is further behind misses some.
+const LIVE_MAX: usize = 1_024;
+
+/// How far the index is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IndexState {
+    /// Where the next record begins that is not indexed; `None` before there was a first.
+    pub position: Option<Position>,
+    /// The last number that was given.
+    pub last_seq: u64,
+    /// Why nothing can be indexed now.
+    pub fault: Option<String>,
+    /// Commits that failed.
+    pub failed_commits: u64,
+    /// How often a database was opened: what was read from another one is not to be relied on.
+    pub epoch: u64,
+    /// What went for good.
+    pub pruned: Pruned,
+}
+
+/// An event that is told live because it cannot be indexed yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveEvent {
+    /// It, as JSON.
+    pub json: String,
+}
+
+/// What the index's thread shares with whoever asks.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) state: watch::Sender<IndexState>,
+    pub(super) live: broadcast::Sender<Arc<LiveEvent>>,
+    activity: Mutex<Arc<ActivityFold>>,
+    asked: Mutex<Asked>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    /// Somebody waits for what is recorded already.
+    looks: bool,
+    ends: bool,
+}
+
+/// Why the index's thread goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// Somebody waits for it to look.
+    Asked,
+    /// It is time.
+    Due,
+    /// It is to end.
+    Ends,
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared {
+            state: watch::Sender::new(IndexState::default()),
+            live: broadcast::Sender::new(LIVE_MAX),
+            activity: Mutex::default(),
+            asked: Mutex::default(),
+            wake: Condvar::new(),
+        }
+    }
+}
+
+impl Shared {
+    /// Has the index look now.
+    pub(super) fn ask(&self) {
+        lock(&self.asked).looks = true;
+        self.wake.notify_one();
+    }
+
+    pub(super) fn end(&self) {
+        lock(&self.asked).ends = true;
+        self.wake.notify_one();
+    }
+
+    /// Waits for the next look, at most for `wait_max`.
+    pub(super) fn wait(&self, wait_max: Duration) -> Woken {
+        let quiet = |asked: &mut Asked| !asked.ends && !asked.looks;
+        let waited = self.wake.wait_timeout_while(lock(&self.asked), wait_max, quiet);
+        let (mut asked, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match (asked.ends, std::mem::take(&mut asked.looks)) {
+            (true, _) => Woken::Ends,
+            (false, true) => Woken::Asked,
+            (false, false) => Woken::Due,
+        }
+    }
+
+    /// Whether anybody waits for what comes next.
+    pub(super) fn has_readers(&self) -> bool {
+        self.state.receiver_count() > 0
+    }
+
+    pub(super) fn activity(&self) -> Arc<ActivityFold> {
+        Arc::clone(&lock(&self.activity))
+    }
+
+    pub(super) fn set_activity(&self, activity: &ActivityFold) {
+        if **lock(&self.activity) != *activity {
+            *lock(&self.activity) = Arc::new(activity.clone());
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing behind them can be left half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,82 @@
+//! Whether a database file is still the one that was opened.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// What a SQLite file begins with.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// A file as it was opened.
+#[derive(Debug)]
+pub(super) struct Stamp {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    /// Such a file never shrinks.
+    bytes: u64,
+}
+
+/// What has become of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is there.
+    InPlace,
+    /// It is gone, or another one has its name.
+    Gone,
+    /// It was cut or written over.
+    Broken,
+}
+
+impl Stamp {
+    pub(super) fn of(path: &Path) -> io::Result<Stamp> {
+        let file = std::fs::metadata(path)?;
+        Ok(Stamp { path: path.to_owned(), device: file.dev(), inode: file.ino(), bytes: file.len() })
+    }
+
+    /// Looks at the file.
+    pub(super) fn fate(&mut self) -> Fate {
+        let Ok(file) = std::fs::metadata(&self.path) else { return Fate::Gone };
+        if (file.dev(), file.ino()) != (self.device, self.inode) {
+            return Fate::Gone;
+        }
+        if file.len() < self.bytes || !begins_well(&self.path, &file) {
+            return Fate::Broken;
+        }
+        self.bytes = file.len();
+        Fate::InPlace
+    }
+}
+
+/// Whether what a file begins with is what such a file begins with; one that nothing was written back to yet is empty.
+fn begins_well(path: &Path, metadata: &Metadata) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, 0));
+    metadata.len() == 0 || (read.is_ok() && magic == *MAGIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_becomes_of_a_file() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join("x.db");
+        let write = |text: &[u8]| std::fs::write(&path, text).expect("write");
+        write(b"SQLite format 3\0 and more");
+        let mut stamp = Stamp::of(&path).expect("it is there");
+        assert_eq!(stamp.fate(), Fate::InPlace);
+        write(b"SQLite format 3\0 and more and more");
+        assert_eq!(stamp.fate(), Fate::InPlace);
+        write(b"SQLite format 3\0 and more");
+        assert_eq!(stamp.fate(), Fate::Broken);
+        write(&[b'x'; 99]);
+        assert_eq!(stamp.fate(), Fate::Broken);
+        std::fs::rename(&path, dir.path().join("y.db")).expect("rename");
+        assert_eq!(stamp.fate(), Fate::Gone);
+        write(b"SQLite format 3\0 and more");
+        assert_eq!(stamp.fate(), Fate::Gone);
+    }
+}

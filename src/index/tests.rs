@@ -1,0 +1,344 @@
+//! The index over real files: what is told of them, and what becomes of them when something goes wrong.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::journal::{Generation, SegmentName};
+use crate::store::SeqMark;
+
+/// A session's folder, with the mark that a ledger would keep.
+struct Lab {
+    dir: tempfile::TempDir,
+    mark: Arc<Mutex<SeqMark>>,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        std::fs::create_dir(dir.path().join("journal")).expect("a folder");
+        Lab { dir, mark: Arc::default(), told: Arc::default() }
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.dir.path().join("journal")
+    }
+
+    fn history(&self) -> PathBuf {
+        self.dir.path().join(HISTORY_FILE)
+    }
+
+    fn settings(&self) -> IndexSettings {
+        let retention = RetentionBounds {
+            events_max: 50_000,
+            tool_events_max: 20_000,
+            turn_events_max: 5_000,
+            age_max: Duration::from_secs(14 * 86_400),
+        };
+        IndexSettings {
+            session_id: "s".to_owned(),
+            session_dir: self.dir.path().to_owned(),
+            journal_dir: self.journal(),
+            retention,
+        }
+    }
+
+    fn marks(&self) -> Marks {
+        let mark = Arc::clone(&self.mark);
+        Box::new(move |wish| {
+            let mut mark = mark.lock().expect("a lock");
+            mark.reserved = mark.reserved.max(wish.up_to);
+            mark.first_generation = mark.first_generation.take().or(wish.first_generation);
+            Ok(mark.clone())
+        })
+    }
+
+    fn tell(&self) -> Tell {
+        let told = Arc::clone(&self.told);
+        Box::new(move |tidings| {
+            let word = match tidings {
+                Tidings::Failed(why) => format!("failed: {why}"),
+                Tidings::Recovered => "recovered".to_owned(),
+                Tidings::SetAside(_) => "set aside".to_owned(),
+            };
+            told.lock().expect("a lock").push(word);
+        })
+    }
+
+    fn catch_up(&self) -> IndexState {
+        Index::catch_up(self.settings(), self.marks(), self.tell()).0
+    }
+
+    fn start(&self) -> Index {
+        Index::start(self.settings(), self.marks(), self.tell()).expect("a thread")
+    }
+
+    /// Appends records to a segment; the first begins with a header.
+    fn append(&self, generation: u32, number: u32, records: &[String]) {
+        let generation = Generation::after(None, generation, 0);
+        let path = self.journal().join(SegmentName { generation: generation.clone(), number }.to_string());
+        let mut text = std::fs::read_to_string(&path).unwrap_or_default();
+        if text.is_empty() {
+            text = format!(
+                r#"{{"journal":1,"session":"s","generation":"{generation}","segment":{number},"at":1,"argv":[],"cwd":"/","codex":{{"path":"c"}},"shim":"0"}}"#
+            );
+            text.push('\n');
+        }
+        records.iter().for_each(|record| {
+            text.push_str(record);
+            text.push('\n');
+        });
+        std::fs::write(path, text).expect("write");
+    }
+
+    fn page(&self, since: Option<u64>, limit: u64) -> EventPage {
+        History::new(&self.history()).events(since, limit, 0, false).expect("it can be asked")
+    }
+
+    /// All events in words.
+    fn events(&self) -> Vec<String> {
+        words(&self.page(Some(0), 10_000))
+    }
+}
+
+fn words(page: &EventPage) -> Vec<String> {
+    page.events.iter().map(|event| format!("{} {}", event.seq.expect("a number"), event.event_type)).collect()
+}
+
+fn told(at_us: u64, method: &str) -> String {
+    format!(r#"{{"at":{at_us},"from":"server","line":{{"method":"{method}","params":{{"threadId":"t"}}}}}}"#)
+}
+
+fn piece(at_us: u64, text: &str) -> String {
+    format!(
+        r#"{{"at":{at_us},"from":"server","line":{{"method":"item/agentMessage/delta","params":{{"threadId":"t","turnId":"u","itemId":"i","delta":"{text}"}}}}}}"#
+    )
+}
+
+fn numbered(range: std::ops::RangeInclusive<u64>) -> Vec<String> {
+    range.map(|number| told(number, &format!("m{number}"))).collect()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn each_record_is_indexed_once_however_often_it_is_looked() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=3));
+    assert_eq!(lab.catch_up().last_seq, 3);
+    assert_eq!(lab.catch_up().last_seq, 3);
+    lab.append(1, 1, &numbered(4..=4));
+    lab.append(1, 2, &numbered(5..=5));
+    lab.append(2, 1, &numbered(6..=6));
+    assert_eq!(lab.catch_up().last_seq, 6);
+    assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3", "4 m4", "5 m5", "6 m6"]);
+    assert_eq!(lab.mark.lock().expect("a lock").reserved, 10_000);
+}
+
+#[test]
+fn pieces_are_joined_over_looks_and_the_checkpoint_stays_before_them() {
+    let lab = Lab::new();
+    lab.append(1, 1, &[told(1_000, "a"), piece(2_000, "x"), piece(3_000, "y")]);
+    let index = lab.start();
+    let mut state = index.state();
+    until("three records are read", || {
+        index.look();
+        state.borrow_and_update().position.as_ref().is_some_and(|at| at.offset > 300)
+    });
+    let checkpoint = || -> i64 {
+        let database = rusqlite::Connection::open(lab.history()).expect("it is there");
+        database.query_row("SELECT byte_offset FROM codex_event_checkpoints", [], |row| row.get(0)).expect("a row")
+    };
+    // The group may have been closed by silence on a slow machine; then the checkpoint is at the end.
+    if lab.events() == ["1 a"] {
+        assert!(checkpoint() < state.borrow().position.clone().expect("a position").offset as i64);
+    }
+    index.end();
+    lab.append(1, 1, &[piece(50_000, "z"), piece(102_001, "new"), told(102_002, "b")]);
+    lab.catch_up();
+    let all: Vec<String> = lab
+        .page(Some(0), 10)
+        .events
+        .iter()
+        .map(|event| format!("{} {}", event.event_type, event.payload_preview.get()))
+        .filter(|event| event.contains("delta"))
+        .collect();
+    assert!(all.last().expect("events").contains(r#""delta":"new""#), "{all:?}");
+}
+
+#[test]
+fn what_is_gone_is_built_again_with_the_same_numbers() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=3));
+    lab.append(1, 2, &numbered(4..=5));
+    lab.catch_up();
+    let before = lab.events();
+    std::fs::remove_file(lab.history()).expect("it is there");
+    lab.catch_up();
+    assert_eq!(lab.events(), before);
+    std::fs::write(lab.history(), "no database, and long enough to be seen as none ".repeat(99)).expect("write");
+    lab.catch_up();
+    assert_eq!(lab.events(), before);
+    assert_eq!(*lab.told.lock().expect("a lock"), ["set aside"]);
+}
+
+#[test]
+fn a_rebuild_without_the_first_record_gives_no_number_twice() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=3));
+    lab.append(2, 1, &numbered(4..=5));
+    lab.catch_up();
+    std::fs::remove_file(lab.history()).expect("it is there");
+    let first = SegmentName::list(&lab.journal()).expect("a folder").remove(0);
+    std::fs::remove_file(lab.journal().join(first.to_string())).expect("it is there");
+    lab.catch_up();
+    assert_eq!(lab.events(), ["10001 m4", "10002 m5"]);
+    let page = lab.page(Some(5), 10);
+    assert_eq!((page.gap_reason, page.next_seq), (Some(GapReason::Retention), 10_003));
+}
+
+#[test]
+fn gaps_are_told_for_ever() {
+    let lab = Lab::new();
+    let gap = r#"{"at":2,"gap":{"lines":7,"reason":"disk full"}}"#.to_owned();
+    lab.append(1, 1, &[told(1, "a"), gap, told(3, "b")]);
+    lab.append(1, 3, &[told(4, "c"), "no record".to_owned()]);
+    lab.catch_up();
+    assert_eq!(lab.events(), ["1 a", "2 event_gap", "3 b", "4 event_gap", "5 c", "6 event_gap"]);
+    let reason = |since| lab.page(Some(since), 1).gap_reason;
+    assert_eq!(reason(0), Some(GapReason::JournalGap));
+    assert_eq!(reason(5), Some(GapReason::JournalGap));
+    assert_eq!(reason(6), None);
+}
+
+#[test]
+fn a_line_that_was_replaced_is_told_as_the_client_saw_it() {
+    let lab = Lab::new();
+    let line = |from: &str, name: &str| {
+        format!(r#"{{"at":1,{from},"line":{{"method":"{name}","params":{{"a":"\u001eX"}}}}}}"#)
+    };
+    let (server, instead) = (r#""from":"server""#, r#""from":"shim","to":"client","replaces":true"#);
+    lab.append(1, 1, &[line(server, "a"), line(instead, "b"), line(server, "c"), line(server, "d")]);
+    lab.catch_up();
+    assert_eq!(lab.events(), ["1 b", "2 c", "3 d"]);
+    lab.append(1, 1, &[line(instead, "e")]);
+    lab.catch_up();
+    assert_eq!(lab.events(), ["1 b", "2 c", "3 d"]);
+}
+
+#[test]
+fn pages_follow_each_other() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=25));
+    lab.catch_up();
+    assert_eq!(words(&lab.page(None, 2)), ["24 m24", "25 m25"]);
+    let (mut since, mut seen) = (0, Vec::new());
+    loop {
+        let page = lab.page(Some(since), 10);
+        assert_eq!((page.earliest_seq, page.latest_seq, page.history_gap), (Some(1), Some(25), false));
+        if page.events.is_empty() {
+            break;
+        }
+        seen.extend(words(&page));
+        since = page.next_seq - 1;
+    }
+    assert_eq!(seen.len(), 25);
+    assert_eq!((lab.page(Some(99), 5).next_seq, lab.page(Some(u64::MAX), 5).events.len()), (100, 0));
+}
+
+#[test]
+fn a_locked_history_is_told_live_and_then_indexed_with_the_same_keys() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=2));
+    let index = lab.start();
+    let mut live = index.live();
+    let state = index.state();
+    until("it is indexed", || state.borrow().last_seq == 2);
+    let locker = rusqlite::Connection::open(lab.history()).expect("it is there");
+    locker.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+    lab.append(1, 1, &numbered(3..=4));
+    let mut keys = Vec::new();
+    until("both are told live", || {
+        if let Ok(event) = live.try_recv() {
+            let event: serde_json::Value = serde_json::from_str(&event.json).expect("JSON");
+            assert_eq!((event["seq"].is_null(), &event["persisted"]), (true, &serde_json::json!(false)));
+            keys.push(event["key"].as_str().expect("a key").to_owned());
+        }
+        keys.len() == 2
+    });
+    assert!(state.borrow().fault.is_some());
+    locker.execute_batch("ROLLBACK").expect("it is let go");
+    until("it is indexed too", || state.borrow().last_seq == 4 && state.borrow().fault.is_none());
+    let page = lab.page(Some(2), 10);
+    assert_eq!(page.events.iter().map(|event| event.key.clone()).collect::<Vec<_>>(), keys);
+    let told = lab.told.lock().expect("a lock").clone();
+    assert!(told[0].contains("locked") && told.last().is_some_and(|last| last == "recovered"), "{told:?}");
+    index.end();
+}
+
+#[test]
+fn a_history_that_is_deleted_or_broken_meanwhile_is_built_again() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=2));
+    let index = lab.start();
+    let state = index.state();
+    until("it is indexed", || state.borrow().last_seq == 2);
+    std::fs::remove_file(lab.history()).expect("it is there");
+    until("it is there again", || lab.history().exists() && state.borrow().epoch == 2 && state.borrow().last_seq == 2);
+    std::fs::OpenOptions::new().write(true).open(lab.history()).expect("it is there").set_len(100).expect("cut");
+    until("it is there again", || state.borrow().epoch == 3 && state.borrow().last_seq == 2);
+    lab.append(1, 1, &numbered(3..=3));
+    until("it goes on", || state.borrow().last_seq == 3);
+    assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3"]);
+    index.end();
+}
+
+#[test]
+fn the_oldest_goes_in_batches() {
+    let lab = Lab::new();
+    let now_us = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_micros() as u64;
+    let records: Vec<String> = (0..1_300).map(|number| told(now_us + number, "m")).collect();
+    lab.append(1, 1, &records);
+    lab.catch_up();
+    let connection = rusqlite::Connection::open(lab.history()).expect("it is there");
+    let bounds = RetentionBounds { events_max: 100, ..lab.settings().retention };
+    let mut went = Vec::new();
+    loop {
+        let pruned = retention::prune(&connection, &bounds, now_us).expect("it works");
+        if pruned.rows() == 0 {
+            break;
+        }
+        went.push(pruned.events);
+    }
+    assert_eq!(went, [500, 500, 200]);
+    let page = lab.page(Some(7), 1);
+    assert_eq!((page.earliest_seq, page.gap_reason), (Some(1_201), Some(GapReason::Retention)));
+    let day_us = 86_400_000_000;
+    let pruned = retention::prune(&connection, &bounds, now_us + 15 * day_us).expect("it works");
+    assert_eq!(pruned.events, 100);
+    let page = lab.page(Some(7), 1);
+    assert_eq!((page.earliest_seq, page.gap_reason, page.next_seq), (None, Some(GapReason::Retention), 8));
+    lab.append(1, 1, &[told(now_us + 9_999, "next")]);
+    lab.catch_up();
+    assert_eq!(lab.events(), ["1301 next"]);
+}
+
+#[test]
+fn a_newer_history_is_left_alone() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=2));
+    let newer = rusqlite::Connection::open(lab.history()).expect("a file");
+    newer.execute_batch("PRAGMA user_version = 99").expect("a number");
+    drop(newer);
+    let state = lab.catch_up();
+    assert!(state.fault.is_some_and(|fault| fault.contains("newer codex-shim")));
+    assert!(Path::new(&lab.history()).exists());
+}

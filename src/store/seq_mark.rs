@@ -1,0 +1,49 @@
+//! Up to where events of a session may have been numbered, so that no number is ever given twice.
+
+use rusqlite::{OptionalExtension as _, Transaction, params};
+
+/// Its table in the ledger.
+pub(super) const TABLES: &str = "
+    CREATE TABLE codex_seq_marks (
+        session_id TEXT PRIMARY KEY,
+        reserved INTEGER NOT NULL,
+        first_generation TEXT
+    ) STRICT;
+";
+
+const RESERVE: &str = "
+    INSERT INTO codex_seq_marks (session_id, reserved, first_generation) VALUES (?1, ?2, ?3)
+    ON CONFLICT (session_id) DO UPDATE SET
+        reserved = MAX(reserved, excluded.reserved),
+        first_generation = COALESCE(first_generation, excluded.first_generation)";
+
+const MARK: &str = "SELECT reserved, first_generation FROM codex_seq_marks WHERE session_id = ?1";
+
+/// What is to be reserved.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeqWish {
+    /// All numbers up to this one; 0 only asks.
+    pub up_to: u64,
+    /// The run with whose first record number 1 began, where that is known.
+    pub first_generation: Option<String>,
+}
+
+/// What is reserved.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeqMark {
+    /// No number above this one was ever given.
+    pub reserved: u64,
+    /// The run with whose first record number 1 began.
+    pub first_generation: Option<String>,
+}
+
+pub(super) fn reserve(transaction: &Transaction<'_>, session_id: &str, wish: &SeqWish) -> rusqlite::Result<SeqMark> {
+    if wish.up_to > 0 {
+        let up_to = i64::try_from(wish.up_to).unwrap_or(i64::MAX);
+        transaction.prepare_cached(RESERVE)?.execute(params![session_id, up_to, wish.first_generation])?;
+    }
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(SeqMark { reserved: row.get::<_, i64>(0)?.try_into().unwrap_or(0), first_generation: row.get(1)? })
+    };
+    Ok(transaction.prepare_cached(MARK)?.query_row([session_id], read).optional()?.unwrap_or_default())
+}
