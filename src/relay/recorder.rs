@@ -167,7 +167,7 @@ impl Opening {
             .outbox
             .try_clone()
             .ok()
-            .map(|outbox| -> control::Ask { Box::new(move |question, reply| outbox.ask(question, reply)) });
+            .map(|outbox| -> control::Ask { Box::new(move |errand| outbox.run(errand)) });
         match control::start(subject, Arc::clone(published), ledger, asking, say_fault) {
             Ok(files) => Some(files),
             Err(error) => {
