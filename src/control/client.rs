@@ -181,11 +181,7 @@ fn ask_at(dir: &Path, method: Method, path: &str, body: Bytes, wait_max: Duratio
 }
 
 /// Does something at the socket of the relay whose session's folder is `dir`.
-fn at<T>(
-    dir: &Path,
-    wait_max: Duration,
-    talk: impl AsyncFnOnce(&Path) -> Result<T, Cause>,
-) -> Result<T, ClientError> {
+fn at<T>(dir: &Path, wait_max: Duration, talk: impl AsyncFnOnce(&Path) -> Result<T, Cause>) -> Result<T, ClientError> {
     let socket = socket::resolve(dir)
         .map_err(|error| ClientError { socket: dir.join(socket::SOCKET_FILE), cause: Cause::Connect(error) })?;
     let failed = |cause| ClientError { socket: socket.clone(), cause };

@@ -323,7 +323,11 @@ mod tests {
         check_served(&[HERE, GREETED, (".", "client(codex-shim)"), not_ready]);
         let initialized = (&INITIALIZE.replace("1.0", "1"), "record forward client(ide)");
         let initialized = (initialized.0.as_str(), initialized.1);
-        check(RequestSettings::default(), Attendance::Client, &[("+", "taken by -"), initialized, ("+", "taken by ide")]);
+        check(
+            RequestSettings::default(),
+            Attendance::Client,
+            &[("+", "taken by -"), initialized, ("+", "taken by ide")],
+        );
         check(RequestSettings::default(), Attendance::Client, &[("-", "")]);
     }
 

@@ -315,7 +315,9 @@ impl Direction {
     fn lose_reader(&mut self) {
         match (self.from, self.client) {
             (Side::Server, ClientsEnd::Passing) => self.detach_sink(),
-            (Side::Server, ClientsEnd::Lasting) | (Side::Client, ClientsEnd::Lasting | ClientsEnd::Passing) => self.give_up(),
+            (Side::Server, ClientsEnd::Lasting) | (Side::Client, ClientsEnd::Lasting | ClientsEnd::Passing) => {
+                self.give_up()
+            }
         }
     }
 
