@@ -170,6 +170,28 @@ fn attached_client_is_the_client() {
 }
 
 #[test]
+fn attached_clients_tape_can_be_played() {
+    let mut live = Live::ready();
+    let mut client = Client::named(&live, "ide");
+    client.send(&live, r#"{"id":1,"method":"thread/list"}"#);
+    client.gets(&mut live, r#"{"id":1,"result":{"y":1}}"#);
+    client.leave(&live);
+    let mut segments = std::fs::read_dir(live.session.join("journal")).expect("a folder");
+    let segment = segments.next().expect("a segment").expect("an entry").path();
+    let tape = live.home.beside().join("tape.jsonl");
+    std::fs::copy(segment, &tape).expect("it can be read");
+    let mut player = live.home.shim(&["replay", tape.to_str().expect("a path is text")]).spawn().expect("it starts");
+    let lines = lines_of(player.stdout.take().expect("stdout is piped"));
+    let mut stdin = player.stdin.take().expect("stdin is piped");
+    writeln!(stdin, r#"{{"id":5,"method":"initialize","params":{{}}}}"#).expect("it reads");
+    let answered = parsed(&next(&lines, "an answer"));
+    assert_eq!((&answered["id"], &answered["result"]["codexHome"]), (&json!(5), &json!("/h")));
+    drop(stdin);
+    player.wait().expect("it is ours");
+    live.signal_end();
+}
+
+#[test]
 fn attached_clients_come_and_go() {
     let mut live = Live::ready();
     let mut first = Client::named(&live, "first");
