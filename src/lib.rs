@@ -51,6 +51,7 @@
 //! # Invariants, stated by absence
 //!
 //! - `wire` and `engine` know no file, socket, thread, process, environment or clock.
+//! - What one attached client was owed never reaches the next: no answer to its calls, no queue, no half of a line.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a
 //!   reader of the journal.
 //! - The control socket never waits in the relay's way: the two share counters and a lock held for the time of a copy.

@@ -54,13 +54,30 @@ Examples:
     /// Run a server with no client, driven through the control socket
     ///
     /// The server is initialized, and started again where it ends by itself. Threads are started with `rpc` at the control
-    /// socket; then `send`, `interrupt`, `requests` and `respond` work as beside any client.
+    /// socket; then `send`, `interrupt`, `requests` and `respond` work as beside any client. A client may come and go with
+    /// `attach`.
     #[command(after_long_help = "\
 Examples:
   codex-shim serve --session bot &
   curl --unix-socket \"$S/control.sock\" http://shim/sessions/self/rpc -d '{\"method\":\"thread/start\",\"params\":{}}'
   codex-shim send --session bot 'say hello'")]
     Serve(RunArguments),
+    /// Be the server of a client on stdin and stdout, with the server that `serve` runs
+    ///
+    /// Start it in the place of `codex app-server`. The client initializes as always, is answered what the server answered to
+    /// `serve`, and finds the threads that there are; the server goes on when it leaves. One client is attached at a time.
+    #[command(after_long_help = "\
+Without --session: the session in CODEX_SHIM_SESSION, else the live one whose working directory or repository
+holds ours, else the only live one.
+
+Exit status: 0 the client has closed our stdin, 1 the server or the shim has ended, or a client is attached already,
+3 there is no such session, 4 it is not running.
+
+Examples:
+  codex-shim attach
+  codex-shim attach --session bot
+  codex-shim send --session bot 'go on' ; codex-shim attach --session bot     thread/resume shows what came of it")]
+    Attach(AttachArguments),
     /// List the sessions, live ones first
     ///
     /// One line each: id, live or stopped, what it does, since when, the relay's pid, the working directory.
@@ -331,6 +348,13 @@ pub(super) struct RunArguments {
     /// The server command; without it, `codex app-server`
     #[arg(last = true, value_name = "SERVER [ARG]")]
     pub(super) server: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AttachArguments {
+    /// The session, or the beginning of its name
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 //! server; only tools print to it.
 
 mod args;
+mod attach_tool;
 mod chosen;
 mod config_tool;
 mod context_tool;
@@ -58,6 +59,7 @@ pub fn main() -> i32 {
         Invocation::Tool => match Arguments::try_parse() {
             Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, relay::run, &environment),
             Ok(Arguments { tool: Tool::Serve(run) }) => run_server(run, relay::serve, &environment),
+            Ok(Arguments { tool: Tool::Attach(attach) }) => attach_tool::run(&attach, &environment),
             Ok(Arguments { tool: Tool::Sessions(sessions) }) => sessions_tool::run(&sessions, &environment),
             Ok(Arguments { tool: Tool::Status(status) }) => status_tool::run(&status, &environment),
             Ok(Arguments { tool: Tool::Context(context) }) => context_tool::run(context, &environment),

@@ -1,4 +1,6 @@
-//! How a route asks the relay something.
+//! How a route asks the relay something, and how it hands a client over.
+
+use std::os::unix::net::UnixStream;
 
 use tokio::sync::oneshot;
 
@@ -7,5 +9,14 @@ use crate::engine::{Question, SideReply};
 /// Where a reply goes.
 pub type Reply = oneshot::Sender<SideReply>;
 
-/// Hands a question to the relay, and never waits. Where the relay does not take any more, the reply is dropped.
-pub type Ask = Box<dyn Fn(Question, Reply) + Send + Sync>;
+/// What a route has for the relay.
+#[derive(Debug)]
+pub enum Errand {
+    /// Somebody wants something. Where the relay does not take any more, the reply is dropped.
+    Asked(Question, Reply),
+    /// The client that was let in, or nothing where it is gone before it came.
+    Client(Option<UnixStream>),
+}
+
+/// Hands an errand to the relay. A question never waits; a client waits for room in the relay's inbox.
+pub type Ask = Box<dyn Fn(Errand) + Send + Sync>;

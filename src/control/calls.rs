@@ -120,7 +120,8 @@ fn one_line(json: &str) -> String {
     json.replace(['\n', '\r'], " ")
 }
 
-fn refused(reply: Option<SideReply>) -> Refusal {
+/// What a reply says that is not what was asked for.
+pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
     let plain = Refusal::plain;
     match reply {
         None => plain(StatusCode::GATEWAY_TIMEOUT, "timeout", "the server has not answered in time; it may yet"),
@@ -132,6 +133,11 @@ fn refused(reply: Option<SideReply>) -> Refusal {
         Some(SideReply::NotServed) => {
             let message = "the client has started this server, and ends it; only `codex-shim serve` does so itself";
             plain(StatusCode::CONFLICT, "not_served", message)
+        }
+        Some(SideReply::ClientAttached { name }) => {
+            let who = name.map_or_else(|| "a client".to_owned(), |name| format!("the client `{name}`"));
+            let message = format!("{who} speaks to this server already, and it takes one at a time");
+            plain(StatusCode::CONFLICT, "client_attached", &message)
         }
         Some(SideReply::NoActiveTurn) => plain(StatusCode::CONFLICT, "no_active_turn", "no turn runs in this thread"),
         Some(SideReply::Gated { request_id, request_type, requested_at_us }) => {
@@ -160,6 +166,7 @@ fn refused(reply: Option<SideReply>) -> Refusal {
         Some(
             SideReply::NotReady
             | SideReply::Done
+            | SideReply::Admitted
             | SideReply::Kept
             | SideReply::NotKept
             | SideReply::NotOpen

@@ -8,18 +8,24 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::http::request::Builder;
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::attach::PROTOCOL;
 use super::socket;
 
 /// How long a relay may take to answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How long one may take to let us in: it decides at once, but waits for room in the relay's inbox.
+const ATTACH_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Longest answer that is taken, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -134,34 +140,78 @@ pub fn delete(dir: &Path, path: &str) -> Result<Answer, ClientError> {
     ask_at(dir, Method::DELETE, path, Bytes::new(), ANSWER_WAIT_MAX)
 }
 
+/// What came of asking to be attached.
+#[derive(Debug)]
+pub enum Attached {
+    /// The connection carries lines from now on.
+    Lines(std::os::unix::net::UnixStream),
+    /// The relay does not let us in, and says why.
+    Refused(Answer),
+}
+
+/// Attaches us, as the client, to the server of the relay whose session's folder is `dir`.
+///
+/// # Errors
+///
+/// [`ClientError`], as of [`get`].
+pub fn attach(dir: &Path) -> Result<Attached, ClientError> {
+    at(dir, ATTACH_WAIT_MAX, async |socket| {
+        let request = Request::builder().method(Method::POST).uri("/sessions/self/attach");
+        let request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);
+        let response = send(socket, request, Bytes::new()).await?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(Attached::Refused(whole(response).await?));
+        }
+        let upgraded = hyper::upgrade::on(response).await.map_err(talk)?;
+        let parts = upgraded.downcast::<TokioIo<UnixStream>>().map_err(|_| talk("the connection is none of ours"))?;
+        if !parts.read_buf.is_empty() {
+            return Err(talk("it spoke before it was spoken to"));
+        }
+        let stream = parts.io.into_inner().into_std().map_err(Cause::Connect)?;
+        stream.set_nonblocking(false).map_err(Cause::Connect)?;
+        Ok(Attached::Lines(stream))
+    })
+}
+
 fn ask_at(dir: &Path, method: Method, path: &str, body: Bytes, wait_max: Duration) -> Result<Answer, ClientError> {
+    at(dir, wait_max, async |socket| {
+        let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+        whole(send(socket, request, body).await?).await
+    })
+}
+
+/// Does something at the socket of the relay whose session's folder is `dir`.
+fn at<T>(dir: &Path, wait_max: Duration, talk: impl AsyncFnOnce(&Path) -> Result<T, Cause>) -> Result<T, ClientError> {
     let socket = socket::resolve(dir)
         .map_err(|error| ClientError { socket: dir.join(socket::SOCKET_FILE), cause: Cause::Connect(error) })?;
     let failed = |cause| ClientError { socket: socket.clone(), cause };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;
     runtime.block_on(async {
-        match timeout(wait_max, ask(&socket, method, path, body)).await {
-            Ok(answer) => answer.map_err(failed),
+        match timeout(wait_max, talk(&socket)).await {
+            Ok(done) => done.map_err(failed),
             Err(_) => Err(failed(Cause::TooSlow(wait_max))),
         }
     })
 }
 
-async fn ask(socket: &Path, method: Method, path: &str, body: Bytes) -> Result<Answer, Cause> {
+/// Sends a request, and gives the head of the answer. The connection ends with the runtime.
+async fn send(socket: &Path, request: Builder, body: Bytes) -> Result<Response<Incoming>, Cause> {
     let stream = UnixStream::connect(socket).await.map_err(Cause::Connect)?;
     let server = stream.peer_cred().map_err(Cause::Connect)?;
     if server.uid() != 0 && server.uid() != rustix::process::geteuid().as_raw() {
         return Err(Cause::Stranger(server.uid()));
     }
-    let request = Request::builder().method(method).uri(path).header(header::HOST, "shim");
-    let request = request.header(header::CONTENT_TYPE, "application/json").body(Full::new(body)).map_err(talk)?;
+    let request = request.header(header::HOST, "shim").body(Full::new(body)).map_err(talk)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(talk)?;
-    let connection = tokio::spawn(connection);
-    let response = sender.send_request(request).await.map_err(talk)?;
+    tokio::spawn(connection.with_upgrades());
+    sender.send_request(request).await.map_err(talk)
+}
+
+/// The whole of an answer.
+async fn whole(response: Response<Incoming>) -> Result<Answer, Cause> {
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(Cause::Talk)?;
-    connection.abort();
     Ok(Answer { status, body: body.to_bytes() })
 }
 

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::ask::Ask;
+use super::ask::{Ask, Errand};
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::published::Published;
 use super::refusal::Refusal;
@@ -46,8 +46,15 @@ impl Known {
     /// Asks the relay; `None` where it does not reply in time.
     pub(super) async fn ask(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
         let (reply, replied) = oneshot::channel();
-        self.ask.as_ref()?(question, reply);
+        self.run(Errand::Asked(question, reply));
         timeout(wait_max, replied).await.ok()?.ok()
+    }
+
+    /// Hands the relay something, where there is a way to it.
+    pub(super) fn run(&self, errand: Errand) {
+        if let Some(ask) = &self.ask {
+            ask(errand);
+        }
     }
 
     fn answers_to(&self, id: &str) -> bool {

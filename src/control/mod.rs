@@ -9,6 +9,7 @@
 //! had is a fault like any other. It never serves another user, nor a page in a browser.
 
 mod ask;
+mod attach;
 mod body;
 mod calls;
 pub mod client;
@@ -25,7 +26,7 @@ mod socket;
 mod stall;
 mod subject;
 
-pub use ask::{Ask, Reply};
+pub use ask::{Ask, Errand, Reply};
 pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
 pub use document::{
     Activity, ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument,

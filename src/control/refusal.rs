@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::attach::PROTOCOL;
 use super::body::{BODY_BYTES_MAX, BodyError};
 use crate::store::LedgerError;
 
@@ -15,6 +16,7 @@ pub(super) enum Refusal {
     SessionNotFound,
     MethodNotAllowed,
     Origin,
+    UpgradeRequired,
     Body(BodyError),
     /// The body is no JSON, or not what goes there.
     Unreadable(String),
@@ -56,6 +58,7 @@ impl Refusal {
             Refusal::NotFound | Refusal::SessionNotFound => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Origin => StatusCode::FORBIDDEN,
+            Refusal::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             Refusal::Body(BodyError::TooBig) => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Body(BodyError::TooSlow) => StatusCode::REQUEST_TIMEOUT,
             Refusal::Body(BodyError::Broken) | Refusal::Unreadable(_) | Refusal::Impossible(_) => {
@@ -89,6 +92,10 @@ impl Refusal {
                 ("method_not_allowed", "this path does not take that method; `Allow` has those that it takes")
             }
             Refusal::Origin => ("origin_refused", "a request with an `Origin` comes from a browser and is not served"),
+            Refusal::UpgradeRequired => (
+                "upgrade_required",
+                "a client attaches with `Connection: Upgrade` and `Upgrade: codex-shim-attach`; `codex-shim attach` does so",
+            ),
             Refusal::Body(BodyError::TooBig) => {
                 return told("body_too_large", &format_args!("a body has at most {BODY_BYTES_MAX} bytes"));
             }
@@ -101,7 +108,11 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        json(self.status(), &RefusalDocument { detail: self.detail() })
+        let mut response = json(self.status(), &RefusalDocument { detail: self.detail() });
+        if self == Refusal::UpgradeRequired {
+            response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+        }
+        response
     }
 }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
-use super::{body, calls, context, requests};
+use super::{attach, body, calls, context, requests};
 
 /// The routes, and what holds for all of them.
 pub(super) fn router(known: Known) -> Router {
@@ -28,6 +28,7 @@ pub(super) fn router(known: Known) -> Router {
         .route("/sessions/{id}/input", post(calls::input))
         .route("/sessions/{id}/interrupt", post(calls::interrupt))
         .route("/sessions/{id}/rpc", post(calls::rpc))
+        .route("/sessions/{id}/attach", post(attach::attach))
         .route("/sessions/{id}/stop", post(calls::stop))
         .route("/sessions/{id}/start", post(calls::start))
         .fallback(|| async { Refusal::NotFound })

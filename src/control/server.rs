@@ -112,7 +112,8 @@ async fn serve(stream: UnixStream, routes: Router) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WAIT_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(stream, TowerToHyperService::new(routes));
+        .serve_connection(stream, TowerToHyperService::new(routes))
+        .with_upgrades();
     // How a client's connection ends is the client's affair.
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection to the control socket");

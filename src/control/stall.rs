@@ -22,6 +22,11 @@ impl<S: AsyncWrite + Unpin> Unstalled<S> {
         Unstalled { stream, stall_max, gives_up: None }
     }
 
+    /// The stream itself.
+    pub(super) fn into_inner(self) -> S {
+        self.stream
+    }
+
     /// Makes of a write that waits one that fails once it has waited too long.
     fn bounded<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {

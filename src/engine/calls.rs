@@ -5,9 +5,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{AskerId, Effect, Form, Injection, OwnLine, SideReply};
+use super::{AskerId, ClientName, Effect, Form, Injection, OwnLine, SideReply};
 use crate::wire::{Members, Message, Side, text};
 
 /// Calls that may be unanswered; of more than these the oldest is forgotten.
@@ -33,6 +34,8 @@ pub(super) struct Calls {
     last_thread: Option<String>,
     /// Why something was declined, for a thread's next turn.
     reasons: VecDeque<(String, String)>,
+    /// What the server answered to our `initialize`.
+    initialized_with: Option<Box<RawValue>>,
 }
 
 /// What an answer is for.
@@ -66,6 +69,7 @@ impl Calls {
             threads: HashSet::new(),
             last_thread: None,
             reasons: VecDeque::new(),
+            initialized_with: None,
         }
     }
 
@@ -193,7 +197,8 @@ impl Calls {
         self.oldest_first.retain(|open| *open != id);
         let reply = match (call, message.refusal(), message.result) {
             (Call::Unasked, ..) | (Call::Initialize, Some(_), _) => return,
-            (Call::Initialize, None, _) => {
+            (Call::Initialize, None, result) => {
+                self.initialized_with = result.map(ToOwned::to_owned);
                 let bytes = br#"{"method":"initialized"}"#.to_vec();
                 let line = OwnLine { to: Side::Server, form: Form::Verbatim, bytes };
                 effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
@@ -224,8 +229,14 @@ impl Calls {
         effects.push(Effect::Reply(reply.0, reply.1));
     }
 
+    /// What the server answered to our `initialize`, where it runs and has done so.
+    pub(super) fn initialized_with(&self) -> Option<&RawValue> {
+        self.initialized_with.as_deref()
+    }
+
     /// The server has ended: nobody gets an answer any more.
     pub(super) fn server_ended(&mut self, effects: &mut Vec<Effect>) {
+        self.initialized_with = None;
         self.oldest_first.clear();
         self.turns.clear();
         for (_, call) in self.open.drain() {
@@ -238,8 +249,14 @@ impl Calls {
 }
 
 /// What we call ourselves where nobody else speaks to the server.
+pub(super) fn own_name() -> ClientName {
+    ClientName { name: Some("codex-shim".to_owned()), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
+}
+
+/// How we initialize it then.
 pub(super) fn initialize_params() -> String {
-    let client = json!({ "name": "codex-shim", "title": null, "version": env!("CARGO_PKG_VERSION") });
+    let ClientName { name, version } = own_name();
+    let client = json!({ "name": name, "title": null, "version": version });
     json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } }).to_string()
 }
 

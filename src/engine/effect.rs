@@ -41,6 +41,8 @@ pub enum Effect {
     Mark(Token),
     /// Send the server a line of ours between two lines, and put it on record.
     Inject(Injection),
+    /// Send the client a line of ours between two lines, and put it on record.
+    Answer(OwnLine),
     /// Pass a line of the server's on that was withheld, as it was written; it is on record already.
     PassLate(Vec<u8>),
     /// Tell somebody at the side.
@@ -131,6 +133,13 @@ pub enum SideReply {
         turn_id: String,
         /// It ran already.
         steered: bool,
+    },
+    /// A client may attach itself: its socket is waited for.
+    Admitted,
+    /// A client is there already.
+    ClientAttached {
+        /// What it calls itself, where it has said so.
+        name: Option<String>,
     },
     /// The server's answer, as JSON: `{"result":…}` or `{"error":…}`.
     Answered(String),

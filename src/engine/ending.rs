@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Effect, Note};
+use super::{Attendance, Effect, Note};
 
 /// How long a child may take to end after a SIGTERM.
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -57,6 +57,7 @@ impl Exit {
 #[derive(Debug)]
 pub(super) struct Ending {
     exit_grace: Duration,
+    attendance: Attendance,
     client_closed: bool,
     server_closed: bool,
     signalled: bool,
@@ -67,9 +68,10 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    pub(super) fn new(exit_grace: Duration) -> Ending {
+    pub(super) fn new(exit_grace: Duration, attendance: Attendance) -> Ending {
         Ending {
             exit_grace,
+            attendance,
             client_closed: false,
             server_closed: false,
             signalled: false,
@@ -143,12 +145,16 @@ impl Ending {
     }
 
     /// The child is gone; what it wrote goes to the client as slowly as that reads. A client that has sent us a signal
-    /// may be waiting for our exit instead of reading, so then it is given a limit.
+    /// may be waiting for our exit instead of reading, so then it is given a limit; and one that is only attached does not
+    /// keep the server from being started again.
     fn hand_over(&mut self, exit: Exit, effects: &mut Vec<Effect>) {
         if self.server_closed {
             self.finish(exit, effects);
         } else {
-            let stall_max = self.signalled.then_some(self.exit_grace);
+            let stall_max = match self.attendance {
+                Attendance::Client => self.signalled.then_some(self.exit_grace),
+                Attendance::Nobody => Some(self.exit_grace),
+            };
             effects.push(Effect::DrainServer { quiet_max: DRAIN_QUIET_MAX, stall_max });
         }
     }
@@ -167,7 +173,7 @@ mod tests {
     /// Plays `script` (steps `TIME WHAT`, times in milliseconds) and returns the effects in words.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is new is told as it stands")]
     fn check(script: &str, expect: &[&str]) {
-        let mut ending = Ending::new(Duration::from_secs(10));
+        let mut ending = Ending::new(Duration::from_secs(10), Attendance::Client);
         let mut told = Vec::new();
         for step in script.split(", ") {
             let (at, what) = step.split_once(' ').expect("BUG: a step is TIME WHAT");

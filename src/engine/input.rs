@@ -56,6 +56,8 @@ pub enum Input<'a> {
     },
     /// The client is gone, though not all that it wrote has been handed on.
     ClientLeft,
+    /// The client that had attached itself is gone, or it never came.
+    Detached,
     /// The child was reaped.
     ServerExited(Exit),
     /// We were sent a signal.
@@ -115,6 +117,8 @@ pub enum Question {
         /// In which thread, likewise.
         thread_id: Option<String>,
     },
+    /// To be the client of a server that is ours.
+    Attach,
     /// To have the server end, and not be started again.
     Stop,
     /// To have the server started.

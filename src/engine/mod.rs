@@ -8,6 +8,7 @@
 //!
 //! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
 
+mod attendance;
 mod calls;
 mod context;
 mod effect;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use crate::wire::{Body, Line, Members, Message, Side, stands_verbatim};
 
+pub use attendance::Attendance;
 pub use context::{
     Carrier, Command, ContextBounds, ContextSettings, Envelope, Label, MARKER_END, MARKER_START, Preview, PushError,
     PushedCommand,
@@ -42,6 +44,7 @@ pub use requests::{
 pub use secrets::{masked_args, names_secret};
 pub use version::ClientName;
 
+use attendance::{Attendant, OnCall, Passing};
 use calls::{Call, Calls};
 use context::{Answer, Context, OnTurn};
 use ending::Ending;
@@ -65,16 +68,6 @@ pub struct EngineSettings {
     pub own_ids: String,
 }
 
-/// Who speaks to the server.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Attendance {
-    /// A client.
-    #[default]
-    Client,
-    /// Only ourselves: the server is initialized by us.
-    Nobody,
-}
-
 /// The decisions of one relay, over one run of the child.
 #[derive(Debug)]
 pub struct Engine {
@@ -85,9 +78,9 @@ pub struct Engine {
     items: Items,
     calls: Calls,
     ending: Ending,
-    attendance: Attendance,
+    attendant: Attendant,
     /// What the client calls itself.
-    client: String,
+    client: Option<String>,
 }
 
 impl Engine {
@@ -101,9 +94,9 @@ impl Engine {
             requests: Requests::new(settings.requests),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
-            ending: Ending::new(settings.exit_grace),
-            attendance: settings.attendance,
-            client: "client".to_owned(),
+            ending: Ending::new(settings.exit_grace, settings.attendance),
+            attendant: Attendant::new(settings.attendance),
+            client: None,
         }
     }
 
@@ -112,25 +105,31 @@ impl Engine {
         match input {
             Input::ServerStarted { pid } => {
                 effects.push(Effect::Note(Note::GenerationStarted { pid }));
-                match self.attendance {
-                    Attendance::Client => {}
-                    Attendance::Nobody => self.initialize(effects),
+                if self.attendant.is_served() {
+                    self.initialize(effects);
                 }
             }
             Input::SessionOpened { generation } => self.requests.session_opened(generation),
             Input::Line { from, line } => self.line(now, from, line, effects),
-            Input::Piece { from: _ } => effects.push(Effect::Forward),
-            Input::LongLine { from: _, line_bytes } => {
+            Input::Piece { from: Side::Client } => effects.push(Effect::Forward),
+            Input::Piece { from: Side::Server } => pass(self.attendant.server_says_piece(), effects),
+            Input::LongLine { from, line_bytes } => {
                 let omitted = Omitted { reason: OmittedReason::Size, line_bytes, method: None, id: None };
-                effects.extend([Effect::Record(Form::Omitted(Box::new(omitted))), Effect::Forward]);
+                effects.push(Effect::Record(Form::Omitted(Box::new(omitted))));
+                match from {
+                    Side::Client => effects.push(Effect::Forward),
+                    Side::Server => pass(self.attendant.server_says_last_piece(), effects),
+                }
             }
             Input::Closed { from: Side::Client } => self.ending.client_closed(now.elapsed, effects),
             Input::Closed { from: Side::Server } => {
                 self.context.server_ended(effects);
                 self.requests.server_ended(now, effects);
                 self.calls.server_ended(effects);
+                self.detach(effects);
                 self.ending.server_closed(effects);
             }
+            Input::Detached => self.detach(effects),
             Input::ClientLeft => self.ending.client_left(now.elapsed),
             Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
             Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
@@ -147,6 +146,9 @@ impl Engine {
                 self.ending.tick(now.elapsed, effects);
                 self.requests.tick(now, effects);
             }
+        }
+        if !self.attendant.listens() {
+            effects.retain(|effect| !matches!(effect, Effect::PassLate(_)));
         }
     }
 
@@ -168,6 +170,12 @@ impl Engine {
         self.requests.pending()
     }
 
+    /// A client is there, or was let in and is about to come.
+    #[must_use]
+    pub fn is_attended(&self) -> bool {
+        self.attendant.is_attended()
+    }
+
     fn line(&mut self, now: Now, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {
         let body = Body::parse(line.bytes);
         let verdict = self.secrets.judge(from, &body, line.bytes);
@@ -175,17 +183,19 @@ impl Engine {
         match (&body, from) {
             (Body::Message(message), Side::Client) => self.client_line(&seen, message, effects),
             (Body::Message(message), Side::Server) => self.server_line(&seen, message, effects),
-            (Body::OtherJson | Body::Text | Body::Bytes, Side::Client | Side::Server) => {
+            (Body::OtherJson | Body::Text | Body::Bytes, Side::Client) => {
                 effects.extend([seen.record(), Effect::Forward]);
+            }
+            (Body::OtherJson | Body::Text | Body::Bytes, Side::Server) => {
+                effects.push(seen.record());
+                pass(self.attendant.server_says_other(), effects);
             }
         }
         if let Body::Message(message) = &body
             && let Some(learned) = self.version.learn(from, message)
         {
-            if let Effect::Introduce(client) = &learned
-                && let Some(name) = &client.name
-            {
-                self.client.clone_from(name);
+            if let Effect::Introduce(client) = &learned {
+                self.client.clone_from(&client.name);
             }
             effects.push(learned);
         }
@@ -194,10 +204,22 @@ impl Engine {
     fn client_line(&mut self, seen: &Seen<'_>, message: &Message<'_>, effects: &mut Vec<Effect>) {
         if message.method.is_none() {
             let is_secret = seen.verdict == Verdict::Secret;
-            let client = self.client.clone();
-            let on_request = self.requests.client_answers(seen.now, seen.line, message, is_secret, &client, effects);
+            let client = self.client.as_deref().unwrap_or("client");
+            let on_request = self.requests.client_answers(seen.now, seen.line, message, is_secret, client, effects);
             go_on(seen, Effect::Forward, on_request, effects);
             return;
+        }
+        match self.attendant.client_calls(message) {
+            OnCall::PassOn => {}
+            OnCall::Greet => {
+                effects.push(seen.record());
+                self.greet(message, effects);
+                return;
+            }
+            OnCall::Withhold => {
+                effects.push(seen.record());
+                return;
+            }
         }
         if self.calls.has_reasons()
             && message.method.as_deref() == Some("turn/start")
@@ -230,7 +252,11 @@ impl Engine {
             }
             return;
         }
-        let on_request = self.server_tells(seen.now, seen.line, message, effects);
+        let passing = self.attendant.server_says(message);
+        let on_request = match (self.server_tells(seen.now, seen.line, message, effects), passing) {
+            (on_request, Passing::Passes) => on_request,
+            (OnRequest::Forward(_) | OnRequest::Withhold, Passing::Withheld) => OnRequest::Withhold,
+        };
         match stripped {
             Some(bytes) => {
                 let replace = Effect::Replace(own_line(Side::Client, seen.verdict, seen.body, bytes));
@@ -300,12 +326,51 @@ impl Engine {
         effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
     }
 
+    /// Answers an attached client's `initialize` in the server's stead.
+    fn greet(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        self.introduce(version::introduced(message).unwrap_or_default(), effects);
+        if let (Some(id), Some(result)) = (message.id, self.calls.initialized_with()) {
+            effects.push(Effect::Answer(own_free_line(Side::Client, attendance::greeting(id, result))));
+        }
+    }
+
+    /// The attached client has left, where there was one: we are alone again.
+    fn detach(&mut self, effects: &mut Vec<Effect>) {
+        if self.attendant.detach() {
+            self.introduce(calls::own_name(), effects);
+        }
+    }
+
+    fn introduce(&mut self, client: ClientName, effects: &mut Vec<Effect>) {
+        self.client.clone_from(&client.name);
+        effects.push(Effect::Introduce(Box::new(client)));
+    }
+
+    /// A client wants to attach itself.
+    fn attach(&mut self, server_listens: bool, effects: &mut Vec<Effect>) -> SideReply {
+        if self.attendant.is_attended() {
+            return SideReply::ClientAttached { name: self.client.clone() };
+        }
+        if !server_listens || self.calls.initialized_with().is_none() {
+            return SideReply::NotReady;
+        }
+        self.attendant.attach();
+        // Nobody knows yet who it is.
+        self.introduce(ClientName::default(), effects);
+        SideReply::Admitted
+    }
+
     /// Somebody at the side wants something.
     fn asked(&mut self, now: Now, asker: AskerId, question: Question, server_listens: bool, effects: &mut Vec<Effect>) {
         let call = match question {
             Question::Respond { request_id, given, source, by } => {
                 let caller = Caller { asker, source, by, server_listens };
                 self.requests.side_answers(now, caller, &request_id, &given, effects);
+                return;
+            }
+            Question::Attach => {
+                let reply = self.attach(server_listens, effects);
+                effects.push(Effect::Reply(asker, reply));
                 return;
             }
             Question::Stop | Question::Start => {
@@ -407,10 +472,23 @@ fn go_on(seen: &Seen<'_>, forward: Effect, on_request: OnRequest, effects: &mut 
     }
 }
 
+/// Lets a line, or a piece of one, go on where it may.
+fn pass(passing: Passing, effects: &mut Vec<Effect>) {
+    match passing {
+        Passing::Passes => effects.push(Effect::Forward),
+        Passing::Withheld => {}
+    }
+}
+
 /// A line of ours to the server that goes with none of anybody's.
 fn free_line(bytes: Vec<u8>) -> OwnLine {
+    own_free_line(Side::Server, bytes)
+}
+
+/// The same to either side.
+fn own_free_line(to: Side, bytes: Vec<u8>) -> OwnLine {
     let form = if stands_verbatim(&bytes) { Form::Verbatim } else { Form::Text };
-    OwnLine { to: Side::Server, form, bytes }
+    OwnLine { to, form, bytes }
 }
 
 /// How a line is put on record.
@@ -589,6 +667,7 @@ mod tests {
             }
             Effect::Note(_) => "note".to_owned(),
             Effect::Send(line) => format!("send({})", String::from_utf8_lossy(&line.bytes)),
+            Effect::Answer(line) => format!("answer({})", String::from_utf8_lossy(&line.bytes)),
             other @ (Effect::Forward
             | Effect::Replace(_)
             | Effect::Warn(_)

@@ -64,8 +64,7 @@ impl VersionWatch {
                     return None;
                 }
                 *self = VersionWatch::Asked(RpcId::from_raw(message.id?));
-                let Question { client_info } = serde_json::from_str(message.params?.get()).ok()?;
-                Some(Effect::Introduce(Box::new(client_info.bounded())))
+                Some(Effect::Introduce(Box::new(introduced(message)?)))
             }
             (VersionWatch::Asked(asked), Side::Server) => {
                 if !message.is_response() || RpcId::from_raw(message.id?) != *asked {
@@ -86,6 +85,12 @@ impl VersionWatch {
             | (VersionWatch::Done, Side::Client | Side::Server) => None,
         }
     }
+}
+
+/// What a client calls itself in its `initialize`.
+pub(super) fn introduced(initialize: &Message<'_>) -> Option<ClientName> {
+    let Question { client_info } = serde_json::from_str(initialize.params?.get()).ok()?;
+    Some(client_info.bounded())
 }
 
 impl ClientInfo {

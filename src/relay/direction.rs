@@ -27,8 +27,9 @@ pub(super) struct Direction {
     /// The end has been told to the engine.
     told_closed: bool,
     given_up: bool,
-    /// Its source has not ended, or it never had one.
+    /// Lines of ours can go in: its source has not ended, or it outlives that.
     is_open: bool,
+    client: ClientsEnd,
     /// What was let go last is the middle of a line.
     in_long_line: bool,
     /// What was let go last is the last line of its side, and has no end.
@@ -37,6 +38,15 @@ pub(super) struct Direction {
     injected_late: Vec<(Vec<u8>, Option<Token>)>,
     last_read: Duration,
     last_taken: Duration,
+}
+
+/// Whose end the client's is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientsEnd {
+    /// That of the client that has started us: the direction ends with it.
+    Lasting,
+    /// That of whoever attaches himself, or nobody's: the direction outlives it.
+    Passing,
 }
 
 /// Bytes of lines of ours that may wait for a side; with more it is taken not to read any more.
@@ -162,14 +172,15 @@ pub(super) enum Waiting {
 
 impl Direction {
     pub(super) fn new(from: Side, source: Source, sink: Sink) -> Direction {
-        Direction::between(from, Some(source), sink)
+        Direction::between(from, Some(source), Some(sink), ClientsEnd::Lasting)
     }
 
-    fn between(from: Side, source: Option<Source>, sink: Sink) -> Direction {
+    fn between(from: Side, source: Option<Source>, sink: Option<Sink>, client: ClientsEnd) -> Direction {
         Direction {
             from,
             source,
-            sink: Some(sink),
+            sink,
+            client,
             framer: Framer::default(),
             outgoing: Outgoing::default(),
             told_closed: false,
@@ -183,9 +194,48 @@ impl Direction {
         }
     }
 
-    /// A direction that nobody writes into but ourselves.
-    pub(super) fn unattended(from: Side, sink: Sink) -> Direction {
-        Direction { told_closed: true, ..Direction::between(from, None, sink) }
+    /// A direction to the server that nobody writes into but ourselves, until a client is attached.
+    pub(super) fn from_nobody(sink: Sink) -> Direction {
+        let client = ClientsEnd::Passing;
+        Direction { told_closed: true, ..Direction::between(Side::Client, None, Some(sink), client) }
+    }
+
+    /// A direction from the server that nobody reads until a client is attached; what is let go before is dropped.
+    pub(super) fn to_nobody(source: Source) -> Direction {
+        Direction::between(Side::Server, Some(source), None, ClientsEnd::Passing)
+    }
+
+    /// A client writes into it from now on.
+    pub(super) fn attach_source(&mut self, source: Source) {
+        self.source = Some(source);
+        self.told_closed = false;
+    }
+
+    /// It does so no more. A last line that it did not end is ended, so that the next line begins by itself.
+    pub(super) fn detach_source(&mut self) {
+        self.source = None;
+        self.told_closed = true;
+        if std::mem::take(&mut self.lacks_line_end) {
+            self.outgoing.add_own(vec![b'\n']);
+        }
+    }
+
+    /// Whether a client is attached that writes into it.
+    pub(super) fn has_client(&self) -> bool {
+        !self.told_closed
+    }
+
+    /// A client reads it from now on.
+    pub(super) fn attach_sink(&mut self, sink: Sink) {
+        self.sink = Some(sink);
+    }
+
+    /// It does so no more; what waits for it is dropped.
+    pub(super) fn detach_sink(&mut self) {
+        self.sink = None;
+        self.outgoing = Outgoing::default();
+        self.injected_late = Vec::new();
+        self.framer.release_framed();
     }
 
     pub(super) fn waiting(&self) -> Waiting {
@@ -225,7 +275,7 @@ impl Direction {
     /// Takes the stream as ended, and gives what is left of it.
     pub(super) fn end(&mut self, frames: &mut Vec<Frame>) {
         self.source = None;
-        self.is_open = false;
+        self.is_open = self.client == ClientsEnd::Passing;
         frames.extend(self.framer.last_frame());
     }
 
@@ -253,12 +303,22 @@ impl Direction {
                     self.last_taken = elapsed;
                 }
                 Err(Broken) => {
-                    self.give_up();
+                    self.lose_reader();
                     return;
                 }
             }
         }
         self.framer.release_framed();
+    }
+
+    /// Nobody takes what is written any more.
+    fn lose_reader(&mut self) {
+        match (self.from, self.client) {
+            (Side::Server, ClientsEnd::Passing) => self.detach_sink(),
+            (Side::Server, ClientsEnd::Lasting) | (Side::Client, ClientsEnd::Lasting | ClientsEnd::Passing) => {
+                self.give_up()
+            }
+        }
     }
 
     /// Releases what was held back.

@@ -13,11 +13,12 @@ use super::hooks::Hooks;
 use super::inbox::{Askers, Inbox, Letter};
 use super::lifecycle::{Lifecycle, Wanted};
 use super::notices::Notices;
+use super::own_lines::ended;
 use super::pipes::Feeder;
 use super::recorder::Recorder;
 use super::signals::Signals;
 use crate::control::{Passed, Published};
-use crate::engine::{Effect, Engine, Exit, Form, Injection, Input, Note, Now, Question, Token};
+use crate::engine::{Effect, Engine, Exit, Form, Input, Note, Now, Question, Token};
 use crate::store::Order;
 use crate::wire::{Frame, Framer, Line, LineEnd, Side};
 
@@ -91,10 +92,8 @@ impl Relay {
         let now = self.clock.now();
         self.engine.handle(now, Input::ServerStarted { pid: self.server.pid() }, &mut effects);
         loop {
-            while !effects.is_empty() {
-                if let Some(exit) = self.carry_out(&mut effects) {
-                    return exit;
-                }
+            if let Some(exit) = self.carry_out_all(&mut effects) {
+                return exit;
             }
             let ready = self.wait();
             let now = self.clock.now();
@@ -108,6 +107,10 @@ impl Relay {
             }
             if ready.from_client {
                 self.advance(Side::Client, now, &mut effects);
+                // What a client is answered in the server's stead stands before all that the server says next.
+                if let Some(exit) = self.carry_out_all(&mut effects) {
+                    return exit;
+                }
             }
             if ready.from_server {
                 self.advance(Side::Server, now, &mut effects);
@@ -156,8 +159,10 @@ impl Relay {
     /// What shows that the client is gone while nothing is read from it: its end of stdin, where lines still wait for
     /// the server; its end of stdout, where stdin was closed because the server no longer reads.
     fn sign_of_leaving(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        if self.client_left {
-            return None;
+        match self.lifecycle {
+            Lifecycle::Client if !self.client_left => {}
+            // An attached client leaves when what it wrote has been handed on, and takes nobody with it.
+            Lifecycle::Client | Lifecycle::Served { .. } => return None,
         }
         match self.from_client.waiting() {
             Waiting::ToRead => None,
@@ -191,6 +196,10 @@ impl Relay {
                 Letter::Asked { question: Question::Start, reply } => {
                     let asker = self.askers.add(reply);
                     self.want(Wanted::Started, asker, now, effects);
+                    continue;
+                }
+                Letter::Client(client) => {
+                    self.client_came(client, now, effects);
                     continue;
                 }
                 Letter::Asked { question, reply } => {
@@ -255,8 +264,12 @@ impl Relay {
     }
 
     fn take_ends(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if self.from_client.has_closed() {
-            self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
+        match self.lifecycle {
+            Lifecycle::Client if self.from_client.has_closed() => {
+                self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
+            }
+            Lifecycle::Client => {}
+            Lifecycle::Served { .. } => self.take_leave(now, effects),
         }
         if self.from_server.has_closed() {
             self.engine.handle(now, Input::Closed { from: Side::Server }, effects);
@@ -357,12 +370,22 @@ impl Relay {
     }
 
     /// Writes what a direction holds, and tells the engine of the marks that this has reached.
-    fn flush(&mut self, from: Side, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn flush(&mut self, from: Side, now: Now, effects: &mut Vec<Effect>) {
         let mut reached = Vec::new();
         self.direction(from).flush(now.elapsed, &mut reached);
         for token in reached {
             self.engine.handle(now, Input::Written(token), effects);
         }
+    }
+
+    /// Carries out all that is not about a line, and what comes of that; returns the end once it has come.
+    fn carry_out_all(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
+        while !effects.is_empty() {
+            if let Some(exit) = self.carry_out(effects) {
+                return Some(exit);
+            }
+        }
+        None
     }
 
     /// Carries out what is not about a line; returns the end once it has come.
@@ -378,7 +401,10 @@ impl Relay {
                 }
                 Effect::Introduce(client) => self.published.introduce(*client),
                 Effect::CloseServerInput => drop(self.from_client.close_sink()),
-                Effect::CloseClientOutput => self.feeder = self.from_server.close_sink(),
+                Effect::CloseClientOutput => {
+                    self.feeder = self.from_server.close_sink();
+                    self.close_client();
+                }
                 Effect::SignalServer(signal) => self.server.signal(signal),
                 Effect::KillServer => self.server.kill(),
                 Effect::DrainServer { quiet_max, stall_max } => {
@@ -400,10 +426,8 @@ impl Relay {
                     }
                 }
                 Effect::Inject(injection) => self.inject(injection, effects),
-                Effect::PassLate(line) => {
-                    self.from_server.inject(ended(line, LineEnd::Newline), None);
-                    self.flush(Side::Server, self.clock.now(), effects);
-                }
+                Effect::Answer(line) => self.answer(line, effects),
+                Effect::PassLate(line) => self.pass_late(line, effects),
                 Effect::NotifyPending(request_id) => {
                     if let Some((ledger, session_id)) = self.recorder.session() {
                         self.hooks.pending(request_id, ledger, session_id);
@@ -435,21 +459,6 @@ impl Relay {
         }
     }
 
-    /// Puts lines of ours to the server on record, and sends them in one write.
-    fn inject(&mut self, injection: Injection, effects: &mut Vec<Effect>) {
-        let now = self.clock.now();
-        match self.recorder.batch(now, &self.notices) {
-            Some(mut batch) => {
-                injection.lines.iter().for_each(|line| batch.push_own_line(line));
-                self.recorder.commit(batch, &mut self.notices);
-            }
-            None => injection.lines.iter().for_each(|_| self.recorder.miss_line()),
-        }
-        let lines = injection.lines.into_iter().flat_map(|line| ended(line.bytes, LineEnd::Newline));
-        self.from_client.inject(lines.collect(), injection.mark);
-        self.flush(Side::Client, now, effects);
-    }
-
     fn direction(&mut self, from: Side) -> &mut Direction {
         match from {
             Side::Client => &mut self.from_client,
@@ -474,15 +483,6 @@ fn seen<'a>(framer: &'a Framer, from: Side, frame: &Frame) -> (Range<usize>, Lin
             (range.clone(), Line::unseen(*end), Input::LongLine { from, line_bytes: *line_bytes })
         }
     }
-}
-
-/// A line of ours with its end.
-fn ended(mut line: Vec<u8>, end: LineEnd) -> Vec<u8> {
-    match end {
-        LineEnd::Newline => line.push(b'\n'),
-        LineEnd::EndOfStream => {}
-    }
-    line
 }
 
 struct Ready {

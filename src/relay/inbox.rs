@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use crate::control::Reply;
+use crate::control::{Errand, Reply};
 use crate::engine::{AskerId, Input, Question, SideReply};
 
 /// Letters that may lie in the inbox.
@@ -20,6 +20,8 @@ pub(super) enum Letter {
     Input(Input<'static>),
     /// Somebody wants something, and waits.
     Asked { question: Question, reply: Reply },
+    /// The client that was let in is there, or it is gone before it came.
+    Client(Option<UnixStream>),
 }
 
 /// The relay's end.
@@ -55,8 +57,12 @@ impl Outbox {
 
     /// Tells the relay something, and wakes it.
     pub(super) fn tell(&self, input: Input<'static>) {
+        self.send(Letter::Input(input));
+    }
+
+    fn send(&self, letter: Letter) {
         // A relay that has ended takes nothing.
-        if self.letters.send(Letter::Input(input)).is_ok() {
+        if self.letters.send(letter).is_ok() {
             self.wake();
         }
     }
@@ -70,10 +76,16 @@ impl Outbox {
         }
     }
 
-    /// Asks the relay something, and wakes it; where it does not take any more, the reply is dropped.
-    pub(super) fn ask(&self, question: Question, reply: Reply) {
-        if self.letters.try_send(Letter::Asked { question, reply }).is_ok() {
-            self.wake();
+    /// Asks the relay something, and wakes it; where it does not take any more, the reply is dropped. What it is told of a
+    /// client it has to learn.
+    pub(super) fn run(&self, errand: Errand) {
+        match errand {
+            Errand::Asked(question, reply) => {
+                if self.letters.try_send(Letter::Asked { question, reply }).is_ok() {
+                    self.wake();
+                }
+            }
+            Errand::Client(client) => self.send(Letter::Client(client)),
         }
     }
 

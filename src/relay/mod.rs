@@ -5,6 +5,7 @@
 //!
 //! It decides nothing about a line or an end: that is the engine's. It never waits for anything but its own poll.
 
+mod attach;
 mod child;
 mod command;
 mod direction;
@@ -14,6 +15,7 @@ mod inbox;
 mod lifecycle;
 pub mod locate;
 mod notices;
+mod own_lines;
 mod pipes;
 mod recorder;
 mod rest;

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
@@ -63,6 +64,11 @@ impl Source {
         Ok(Source { fd, kind: Kind::Plain })
     }
 
+    /// A connection that somebody has made.
+    pub(super) fn socket(stream: UnixStream) -> Source {
+        Source { fd: stream.into(), kind: Kind::Socket }
+    }
+
     /// Appends what is there to `buffer`.
     pub(super) fn read(&self, buffer: &mut Vec<u8>) -> Taken {
         let room = READ_BYTES.max(buffer.len().min(1 << 20));
@@ -112,9 +118,9 @@ impl Sink {
         }
     }
 
-    /// Takes everything, for nobody.
-    pub(super) fn null() -> io::Result<Sink> {
-        Ok(Sink { fd: dev_null(OFlags::WRONLY)?, kind: Kind::Plain, feeder: None })
+    /// A connection that somebody has made, to write to.
+    pub(super) fn socket(stream: UnixStream) -> Sink {
+        Sink { fd: stream.into(), kind: Kind::Socket, feeder: None }
     }
 
     /// Our stderr, shared with the child and left in place.
@@ -233,7 +239,6 @@ fn dev_null(access: OFlags) -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
     use std::io::{Read as _, Write as _};
-    use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_second_description_leaves_the_first_one_blocking() {

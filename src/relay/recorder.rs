@@ -163,11 +163,8 @@ impl Opening {
         };
         let for_thread = Arc::clone(published);
         let say_fault = move |what: &str| Notices::new(for_thread).say(&format!("{what}; {WITHOUT}"));
-        let asking = self
-            .outbox
-            .try_clone()
-            .ok()
-            .map(|outbox| -> control::Ask { Box::new(move |question, reply| outbox.ask(question, reply)) });
+        let asking =
+            self.outbox.try_clone().ok().map(|outbox| -> control::Ask { Box::new(move |errand| outbox.run(errand)) });
         match control::start(subject, Arc::clone(published), ledger, asking, say_fault) {
             Ok(files) => Some(files),
             Err(error) => {

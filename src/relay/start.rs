@@ -95,8 +95,8 @@ pub fn run(
     Ok(exit)
 }
 
-/// Runs `command` with nobody at its stdin and stdout: it is initialized by us, driven through the control socket, and
-/// started again where it ends by itself. Returns once a signal has ended us.
+/// Runs `command` with nobody at its stdin and stdout but clients that attach themselves: it is initialized by us, driven
+/// through the control socket, and started again where it ends by itself. Returns once a signal has ended us.
 ///
 /// Call this from the thread that lives as long as the process.
 ///
@@ -109,10 +109,7 @@ pub fn serve(
     environment: &Environment,
     complaints: &[Complaint],
 ) -> Result<Exit, RelayError> {
-    let ends = |input, output| {
-        let nobody = Sink::null().map_err(set_up("/dev/null"))?;
-        Ok((Direction::unattended(Side::Client, input), Direction::new(Side::Server, output, nobody)))
-    };
+    let ends = |input, output| Ok((Direction::from_nobody(input), Direction::to_nobody(output)));
     let mut relay = prepare(command, settings, environment, complaints, Attendance::Nobody, ends)?;
     relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, signalled: false, waiting: Vec::new() };
     let mut back_off = BACK_OFF_MIN;

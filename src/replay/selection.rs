@@ -38,13 +38,15 @@ impl Selection {
         let Ok(Record::Line { from, to, replaces, content, .. }) = Record::parse(record) else { return };
         let side = match (from, to) {
             (Origin::Side(side), _) => side,
-            // What went in the place of a line goes with it; a call of ours is one like the client's.
+            // What went in the place of a line goes with it; a call of ours is one like the client's, an answer one like the
+            // server's.
             (Origin::Shim, _) if replaces => {
                 self.keeps[number] = number.checked_sub(1).is_none_or(|replaced| self.keeps[replaced]);
                 return;
             }
             (Origin::Shim, Some(Side::Server)) => Side::Client,
-            (Origin::Shim, Some(Side::Client) | None) => return,
+            (Origin::Shim, Some(Side::Client)) => Side::Server,
+            (Origin::Shim, None) => return,
         };
         let (kind, thread) = match &content {
             Content::Omitted { method, id, .. } => (omitted_kind(method.as_deref(), id.map(RpcId::from_raw)), None),

@@ -189,6 +189,9 @@ impl Survey {
             }
             Record::Gap { lines, .. } => self.gap_lines += lines,
             Record::Event { event, .. } => self.ended |= event == "generation_ended",
+            Record::Line { from: Origin::Shim, to: Some(Side::Client), replaces: false, content, .. } => {
+                self.add_line(Side::Server, &content, open);
+            }
             Record::Line { from: Origin::Shim, .. } => {}
             Record::Line { from: Origin::Side(side), content, .. } => self.add_line(side, &content, open),
         }

@@ -233,6 +233,10 @@ impl Tape {
                         *replaced = entry(at_us, Side::Server, &content, end);
                     }
                 }
+                // An answer in the server's stead is one to the client.
+                Record::Line { at_us, from: Origin::Shim, to: Some(Side::Client), replaces: false, content, end } => {
+                    entries.push(entry(at_us, Side::Server, &content, end));
+                }
                 Record::Line { from: Origin::Shim, to: Some(Side::Server), replaces: false, content, .. } => {
                     if let EntryKind::Request { id, .. } = EntryKind::of(content.bytes().unwrap_or_default()) {
                         own_calls.insert(id);

@@ -53,13 +53,22 @@ impl Live {
         Live::start_in(home)
     }
 
+    /// A server without a client, which is the test; it was not initialized yet.
+    pub fn served() -> Live {
+        Live::start_as(Home::new(), "serve")
+    }
+
     pub fn start_in(home: Home) -> Live {
+        Live::start_as(home, "run")
+    }
+
+    fn start_as(home: Home, how: &str) -> Live {
         let fifos = tempfile::tempdir_in(home.beside()).expect("a folder").keep();
         let (up, down) = (fifos.join("up"), fifos.join("down"));
         for path in [&up, &down] {
             rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
         }
-        let mut command = home.shell(SERVER);
+        let mut command = home.shim(&[how, "--session", "s", "--", "sh", "-c", SERVER]);
         let mut relay = command.env("UP", &up).env("DOWN", &down).spawn().expect("the shim starts");
         let client = lines_of(relay.stdout.take().expect("stdout is piped"));
         let server = lines_of_file(up);
@@ -229,7 +238,7 @@ pub fn http_answer(mut stream: UnixStream) -> (u16, Value) {
     (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {body}")))
 }
 
-fn lines_of(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+pub fn lines_of(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (lines, taken) = sync_channel(1_000);
     std::thread::spawn(move || {
         let mut from = BufReader::new(from);

@@ -1,0 +1,117 @@
+//! `codex-shim attach`: a client on our stdin and stdout, attached to a server that `serve` runs.
+//!
+//! Bytes are copied, in chunks, and nothing is looked at. Stdout carries what the shim sends and nothing else.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use super::args::AttachArguments;
+use super::chosen;
+use super::{FAILED, NOT_RUNNING, say, screen};
+use crate::config::Environment;
+use crate::control::client::{self, Attached};
+use crate::store::{Found, Otherwise};
+
+/// What is read at once, in bytes.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// How a copy came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    /// There is nothing more to read.
+    All,
+    /// Nobody takes what is written.
+    Unwanted,
+}
+
+/// Runs the tool, and returns the status to exit with.
+pub(super) fn run(arguments: &AttachArguments, environment: &Environment) -> i32 {
+    let session = match chosen::one(arguments.session.as_deref(), Otherwise::None, environment) {
+        Ok(session) => session,
+        Err(error) => return error.told(),
+    };
+    if !session.live {
+        return not_running(&session);
+    }
+    match client::attach(&session.dir) {
+        Ok(Attached::Lines(stream)) => carry(stream).unwrap_or_else(|error| failed(&error.to_string())),
+        Ok(Attached::Refused(answer)) => {
+            let why = answer.document::<serde_json::Value>().err().unwrap_or_else(|| answer.status.to_string());
+            failed(&format!("session {} takes no client: {why}", session.id))
+        }
+        Err(_) if !session.is_still_live() => not_running(&session),
+        Err(error) => failed(&format!(
+            "session {} runs, but does not answer: {error}; `codex-shim status` may tell why",
+            session.id
+        )),
+    }
+}
+
+fn not_running(session: &Found) -> i32 {
+    say(&format!("session {} is not running; start it with `codex-shim serve`, and try again", session.id));
+    NOT_RUNNING
+}
+
+fn failed(why: &str) -> i32 {
+    say(&screen::plain(why));
+    FAILED
+}
+
+/// Copies in both directions until one end has closed, and gives the status to exit with.
+fn carry(stream: UnixStream) -> io::Result<i32> {
+    let client_has_ended = Arc::new(AtomicBool::new(false));
+    let (to_shim, ended) = (stream.try_clone()?, Arc::clone(&client_has_ended));
+    // It may wait for a client that never writes again: the process does not wait for it.
+    std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+        if copy(rustix::stdio::stdin(), to_shim.as_fd()) == Copied::All {
+            ended.store(true, Ordering::Release);
+            // The shim hands over what it has, and closes. Where it cannot be told any more it has closed.
+            let _ = to_shim.shutdown(Shutdown::Write);
+        }
+    })?;
+    let copied = copy(stream.as_fd(), rustix::stdio::stdout());
+    let client_has_ended = client_has_ended.load(Ordering::Acquire);
+    Ok(match copied {
+        Copied::All | Copied::Unwanted if client_has_ended => 0,
+        Copied::All => failed("the server has ended, or the shim in front of it; `codex-shim status` tells which"),
+        Copied::Unwanted => failed("the client has closed our stdout"),
+    })
+}
+
+/// Copies what comes, as soon as it comes.
+fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Copied {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let taken = match rustix::io::read(from, &mut chunk) {
+            Ok(0) => return Copied::All,
+            Ok(taken) => taken,
+            Err(error) if may_go_on(error, from, PollFlags::IN) => continue,
+            // A connection that was reset, a terminal that hung up.
+            Err(_) => return Copied::All,
+        };
+        let mut rest = &chunk[..taken];
+        while !rest.is_empty() {
+            match rustix::io::write(to, rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(error) if may_go_on(error, to, PollFlags::OUT) => {}
+                Err(_) => return Copied::Unwanted,
+            }
+        }
+    }
+}
+
+/// Whether an error is none: a signal has come, or an end does not block that somebody else has opened. Waits for that.
+fn may_go_on(error: Errno, fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
+    if error == Errno::AGAIN {
+        // Whatever comes of it, the next try tells.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(fd, flags)], None);
+    }
+    error == Errno::AGAIN || error == Errno::INTR
+}

@@ -1,0 +1,414 @@
+//! Who speaks to the server: the client whose server it is, or clients that attach themselves to a server of ours, one
+//! after the other.
+//!
+//! An attached client finds a server that is initialized. Its first `initialize` is answered in the server's stead, with
+//! what the server answered to ours, and its `initialized` goes no further; a second `initialize` is the server's to
+//! refuse. Until that answer it gets nothing but the answers to its own calls; after it, all but the notifications that it
+//! has opted out of. Requests that were open before it came are not shown to it here: codex asks again, with the same id,
+//! once their thread is resumed.
+//!
+//! The answer to a call of a client that has left goes to nobody. Where the next client uses the id of such a call while
+//! that is open, two answers will come for one id, and nothing tells them apart: the first is taken to be the elder call's
+//! and is withheld, the second is the client's. codex answers calls as they are done, so where the younger is done first
+//! the two change places.
+//!
+//! Lines are only judged here: nothing is recorded, followed or sent.
+
+use std::collections::{HashSet, VecDeque};
+
+use serde_json::value::RawValue;
+
+use crate::wire::{Members, Message, MethodClass, RpcId};
+
+/// Open calls of a client that are remembered; with more than these the oldest is forgotten, and its answer may reach the
+/// next client.
+const CALLS_MAX: usize = 4_096;
+
+/// Who speaks to the server, as an engine is told at its beginning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Attendance {
+    /// A client.
+    #[default]
+    Client,
+    /// Only ourselves, and clients that attach themselves: the server is initialized by us.
+    Nobody,
+}
+
+/// Who speaks to the server now.
+#[derive(Debug)]
+pub(super) struct Attendant {
+    who: Who,
+    /// Calls of clients that have left.
+    forsaken: VecDeque<RpcId>,
+    /// The line of the server whose pieces pass now, where one does.
+    long_line: Option<Passing>,
+}
+
+#[derive(Debug)]
+enum Who {
+    /// The client whose server it is.
+    Owner,
+    Nobody,
+    Attached(Attached),
+}
+
+#[derive(Debug, Default)]
+struct Attached {
+    stage: Stage,
+    /// Methods of notifications that it does not want.
+    opted_out: HashSet<String>,
+    /// Its calls that were not answered yet, oldest first.
+    calls: VecDeque<RpcId>,
+}
+
+/// How far an attached client has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Attached,
+    /// Its `initialize` was answered.
+    Answered,
+    /// And its `initialized` was seen.
+    Initialized,
+}
+
+/// Whether a line of the server goes to a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passing {
+    Passes,
+    Withheld,
+}
+
+/// What is done with a call or a notification of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnCall {
+    /// It is the server's.
+    PassOn,
+    /// We answer it, in the server's stead.
+    Greet,
+    /// It goes no further.
+    Withhold,
+}
+
+impl Attendant {
+    pub(super) fn new(attendance: Attendance) -> Attendant {
+        let who = match attendance {
+            Attendance::Client => Who::Owner,
+            Attendance::Nobody => Who::Nobody,
+        };
+        Attendant { who, forsaken: VecDeque::new(), long_line: None }
+    }
+
+    /// Nobody but ourselves initializes this server.
+    pub(super) fn is_served(&self) -> bool {
+        !matches!(self.who, Who::Owner)
+    }
+
+    /// A client is there, whether its server it is or not.
+    pub(super) fn is_attended(&self) -> bool {
+        !matches!(self.who, Who::Nobody)
+    }
+
+    /// Lines of the server go to somebody.
+    pub(super) fn listens(&self) -> bool {
+        match &self.who {
+            Who::Owner => true,
+            Who::Nobody => false,
+            Who::Attached(client) => client.stage != Stage::Attached,
+        }
+    }
+
+    /// A client attaches itself.
+    pub(super) fn attach(&mut self) {
+        self.who = Who::Attached(Attached::default());
+    }
+
+    /// The attached client has left; tells whether there was one.
+    pub(super) fn detach(&mut self) -> bool {
+        if !self.is_served() {
+            return false;
+        }
+        let Who::Attached(client) = std::mem::replace(&mut self.who, Who::Nobody) else { return false };
+        self.forsaken.extend(client.calls);
+        let too_many = self.forsaken.len().saturating_sub(CALLS_MAX);
+        self.forsaken.drain(..too_many);
+        true
+    }
+
+    /// The client calls or notifies.
+    pub(super) fn client_calls(&mut self, message: &Message<'_>) -> OnCall {
+        let Who::Attached(client) = &mut self.who else { return OnCall::PassOn };
+        let Some(method) = message.method.as_deref() else { return OnCall::PassOn };
+        match (client.stage, message.id) {
+            (Stage::Attached, Some(_)) if MethodClass::of(method) == MethodClass::Initialize => {
+                client.stage = Stage::Answered;
+                client.opted_out = opted_out(message).unwrap_or_default();
+                return OnCall::Greet;
+            }
+            (Stage::Answered, None) if method == "initialized" => {
+                client.stage = Stage::Initialized;
+                return OnCall::Withhold;
+            }
+            (Stage::Attached | Stage::Answered | Stage::Initialized, _) => {}
+        }
+        if let Some(id) = message.id {
+            if client.calls.len() >= CALLS_MAX {
+                client.calls.pop_front();
+            }
+            client.calls.push_back(RpcId::from_raw(id));
+        }
+        OnCall::PassOn
+    }
+
+    /// The server says something, and it is no answer to a call of ours.
+    pub(super) fn server_says(&mut self, message: &Message<'_>) -> Passing {
+        if matches!(self.who, Who::Owner) {
+            return Passing::Passes;
+        }
+        let passes = match (message.method.as_deref(), message.id) {
+            (None, Some(id)) => self.is_for_client(&RpcId::from_raw(id)),
+            (Some(method), None) => self.listens() && !self.has_opted_out(method),
+            (Some(_), Some(_)) | (None, None) => self.listens(),
+        };
+        Passing::of(passes)
+    }
+
+    /// Whether an answer is for the client that is there.
+    fn is_for_client(&mut self, id: &RpcId) -> bool {
+        if let Some(at) = self.forsaken.iter().position(|forsaken| forsaken == id) {
+            self.forsaken.remove(at);
+            return false;
+        }
+        let Who::Attached(client) = &mut self.who else { return false };
+        if let Some(at) = client.calls.iter().position(|open| open == id) {
+            client.calls.remove(at);
+        }
+        true
+    }
+
+    fn has_opted_out(&self, method: &str) -> bool {
+        match &self.who {
+            Who::Attached(client) => client.opted_out.contains(method),
+            Who::Owner | Who::Nobody => false,
+        }
+    }
+
+    /// The server says something that is no message.
+    pub(super) fn server_says_other(&self) -> Passing {
+        Passing::of(self.listens())
+    }
+
+    /// A piece of a long line of the server: all of it goes to one client, or none.
+    pub(super) fn server_says_piece(&mut self) -> Passing {
+        let passing = Passing::of(self.listens());
+        *self.long_line.get_or_insert(passing)
+    }
+
+    /// The last piece of such a line.
+    pub(super) fn server_says_last_piece(&mut self) -> Passing {
+        self.server_says_piece();
+        self.long_line.take().unwrap_or(Passing::Withheld)
+    }
+}
+
+impl Passing {
+    fn of(passes: bool) -> Passing {
+        if passes { Passing::Passes } else { Passing::Withheld }
+    }
+}
+
+/// The notifications that a client does not want, as its `initialize` has them.
+fn opted_out(message: &Message<'_>) -> Option<HashSet<String>> {
+    let capabilities = Members::of(Members::of(message.params?)?.get("capabilities")?)?;
+    serde_json::from_str(capabilities.get("optOutNotificationMethods")?.get()).ok()
+}
+
+/// The line that answers a client's `initialize`, with what the server answered to ours.
+pub(super) fn greeting(id: &RawValue, result: &RawValue) -> Vec<u8> {
+    format!("{{\"id\":{},\"result\":{}}}", id.get(), result.get()).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{
+        ClientName, ContextSettings, Effect, Engine, EngineSettings, Input, Now, Question, RequestSettings, SideReply,
+    };
+    use super::*;
+    use crate::wire::{Line, LineEnd, Side};
+
+    const INITIALIZE: &str = concat!(
+        r#">{"id": 1.0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"2"},"#,
+        r#""capabilities":{"optOutNotificationMethods":["item/delta"]}}}"#
+    );
+
+    /// A server that was initialized by us, and what is done with lines: `>` the client's, `<` the server's; `+` lets a
+    /// client in, `-` has it leave. What is done comes out as words, a step a line.
+    fn check(settings: RequestSettings, attendance: Attendance, script: &[(&str, &str)]) {
+        let mut engine = Engine::new(EngineSettings {
+            exit_grace: Duration::from_secs(10),
+            context: ContextSettings::default(),
+            requests: settings,
+            attendance,
+            own_ids: "codex-shim:".to_owned(),
+        });
+        let now = Now { unix_us: 1, elapsed: Duration::ZERO };
+        let mut effects = Vec::new();
+        engine.handle(now, Input::SessionOpened { generation: "g".to_owned() }, &mut effects);
+        engine.handle(now, Input::ServerStarted { pid: 1 }, &mut effects);
+        for (step, expect) in script {
+            effects.clear();
+            let (who, line) = step.split_at(1);
+            let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            let input = match who {
+                ">" => Input::Line { from: Side::Client, line },
+                "<" => Input::Line { from: Side::Server, line },
+                "+" => Input::Asked { asker: 9, question: Question::Attach, server_listens: true },
+                "p" => Input::Piece { from: Side::Server },
+                "l" => Input::LongLine { from: Side::Server, line_bytes: 1 },
+                "x" => Input::Committed { token: 1, done: false },
+                "." => Input::Closed { from: Side::Server },
+                _ => Input::Detached,
+            };
+            engine.handle(now, input, &mut effects);
+            let told: Vec<String> = effects.iter().filter_map(told).collect();
+            assert_eq!(told.join(" "), *expect, "{step}");
+        }
+    }
+
+    /// What an effect is in a word, where it is about who gets what.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "what else is done is for other tests")]
+    fn told(effect: &Effect) -> Option<String> {
+        Some(match effect {
+            Effect::Record(_) => "record".to_owned(),
+            Effect::Forward => "forward".to_owned(),
+            Effect::PassLate(_) => "late".to_owned(),
+            Effect::Answer(line) => {
+                assert_eq!(line.to, Side::Client);
+                format!("answer({})", String::from_utf8_lossy(&line.bytes))
+            }
+            Effect::Inject(injection) => format!("inject({})", injection.lines.len()),
+            Effect::Introduce(client) => {
+                let ClientName { name, version: _ } = &**client;
+                format!("client({})", name.as_deref().unwrap_or("-"))
+            }
+            Effect::Reply(9, SideReply::Admitted) => "admitted".to_owned(),
+            Effect::Reply(9, SideReply::NotReady) => "not ready".to_owned(),
+            Effect::Reply(9, SideReply::ClientAttached { name }) => {
+                format!("taken by {}", name.as_deref().unwrap_or("-"))
+            }
+            _ => return None,
+        })
+    }
+
+    const READY: (&str, &str) =
+        (r#"<{"id":"codex-shim:c1","result":{"userAgent": "x/1.2.3 \u0061"}}"#, "record inject(1)");
+
+    const GREETED: (&str, &str) =
+        (INITIALIZE, r#"record client(ide) answer({"id":1.0,"result":{"userAgent": "x/1.2.3 \u0061"}})"#);
+
+    fn check_served(script: &[(&str, &str)]) {
+        check(RequestSettings::default(), Attendance::Nobody, &[&[READY], script].concat());
+    }
+
+    const HERE: (&str, &str) = ("+", "client(-) admitted");
+    const GONE: (&str, &str) = ("-", "client(codex-shim)");
+
+    #[test]
+    fn a_client_is_let_in_once_the_server_is_initialized_and_alone() {
+        let not_ready = ("+", "not ready");
+        check(RequestSettings::default(), Attendance::Nobody, &[not_ready, READY, HERE, ("+", "taken by -")]);
+        check_served(&[HERE, GREETED, ("+", "taken by ide"), GONE, ("-", ""), HERE]);
+        check_served(&[HERE, GREETED, (".", "client(codex-shim)"), not_ready]);
+        let initialized = (&INITIALIZE.replace("1.0", "1"), "record forward client(ide)");
+        let initialized = (initialized.0.as_str(), initialized.1);
+        check(
+            RequestSettings::default(),
+            Attendance::Client,
+            &[("+", "taken by -"), initialized, ("+", "taken by ide")],
+        );
+        check(RequestSettings::default(), Attendance::Client, &[("-", "")]);
+    }
+
+    #[test]
+    fn initialize_is_answered_once_and_initialized_withheld_once() {
+        let initialized = r#">{"method":"initialized"}"#;
+        check_served(&[
+            HERE,
+            GREETED,
+            (initialized, "record"),
+            (initialized, "record forward"),
+            (INITIALIZE, "record forward"),
+            GONE,
+            HERE,
+            GREETED,
+            (initialized, "record"),
+        ]);
+    }
+
+    #[test]
+    fn lines_of_the_server_go_to_a_client_that_was_answered() {
+        let lines = [r#"<{"method":"a"}"#, r#"<{"id":0,"method":"b"}"#, "<text", "<[]", "<{}"];
+        let all = |expect| lines.map(|line| (line, expect));
+        let script = [&all("record")[..], &[HERE], &all("record"), &[GREETED], &all("record forward"), &[GONE]];
+        check_served(&[&script.concat()[..], &all("record")].concat());
+    }
+
+    #[test]
+    fn a_client_gets_nothing_that_it_has_opted_out_of() {
+        let delta = r#"<{"method":"item/delta"}"#;
+        check_served(&[HERE, GREETED, (delta, "record"), (r#"<{"id":0,"method":"item/delta"}"#, "record forward")]);
+        let plain = r#">{"id":1,"method":"initialize","params":{"capabilities":{"optOutNotificationMethods":null}}}"#;
+        let greeted = r#"record client(-) answer({"id":1,"result":{"userAgent": "x/1.2.3 \u0061"}})"#;
+        check_served(&[HERE, GREETED, GONE, HERE, (plain, greeted), (delta, "record forward")]);
+    }
+
+    #[test]
+    fn answers_go_to_those_who_asked() {
+        let call = |id: &str| format!(r#">{{"id":{id},"method":"m"}}"#);
+        let answer = |id: &str| format!(r#"<{{"id":{id},"result":{{}}}}"#);
+        let (call_5, call_s, answer_5, answer_s) = (call("5"), call("\"5\""), answer("5"), answer("\"5\""));
+        let (called, called_s) = ((&*call_5, "record forward"), (&*call_s, "record forward"));
+        let (answered, lost, lost_s) = ((&*answer_5, "record forward"), (&*answer_5, "record"), (&*answer_s, "record"));
+        // Also before its `initialize`: it is the only one that can be meant.
+        check_served(&[HERE, called, answered, answered]);
+        check_served(&[HERE, GREETED, called, GONE, lost]);
+        check_served(&[HERE, called, called_s, GONE, HERE, GREETED, lost_s]);
+        // The elder call is answered first.
+        let left_twice = [HERE, called, GONE, HERE, called, GONE, HERE, called];
+        check_served(&[&left_twice[..], &[lost, lost, answered]].concat());
+    }
+
+    #[test]
+    fn a_long_line_goes_to_one_client_or_none() {
+        check_served(&[("p", ""), HERE, GREETED, ("p", ""), ("l", "record"), ("l", "record forward")]);
+        check_served(&[HERE, GREETED, ("p", "forward"), ("p", "forward"), ("l", "record forward"), GONE, ("p", "")]);
+    }
+
+    #[test]
+    fn what_was_held_back_is_shown_late_to_those_who_listen() {
+        let hold = RequestSettings { hold: true, ..RequestSettings::default() };
+        let asked = (r#"<{"id":0,"method":"item/fileChange/requestApproval","params":{}}"#, "record");
+        check(hold.clone(), Attendance::Nobody, &[READY, asked, HERE, ("x", "")]);
+        check(hold, Attendance::Nobody, &[READY, HERE, GREETED, asked, ("x", "late")]);
+    }
+
+    #[test]
+    fn calls_that_are_remembered_are_bounded() {
+        let mut attendant = Attendant::new(Attendance::Nobody);
+        let line = |id: usize| format!(r#"{{"id":{id},"method":"m"}}"#);
+        for _ in 0..2 {
+            attendant.attach();
+            for id in 0..=CALLS_MAX {
+                let line = line(id);
+                let crate::wire::Body::Message(message) = crate::wire::Body::parse(line.as_bytes()) else {
+                    panic!("a message")
+                };
+                assert_eq!(attendant.client_calls(&message), OnCall::PassOn);
+            }
+            assert!(attendant.detach());
+            assert_eq!(attendant.forsaken.len(), CALLS_MAX);
+        }
+    }
+}
