@@ -1,15 +1,12 @@
 //! What surrounds requests: settings that treat them otherwise, secrets, reasons, and calls of our own beside them.
 
-use std::fs;
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, command, next, turn};
 use crate::support::eventually;
 use crate::support::requests::{
-    answer, command_asked, decision, elicitation_asked, parsed, permissions_asked, question_asked, refused, resolved,
-    turn_completed, turn_started,
+    answer, assert_nowhere, command_asked, decision, elicitation_asked, parsed, permissions_asked, question_asked,
+    refused, resolved, turn_completed, turn_started,
 };
 
 // Expiry.
@@ -108,20 +105,6 @@ fn requests_that_are_held_expire_too() {
 // Secrets.
 
 const SECRET: &str = "hunter2-is-nowhere";
-
-/// Nothing in a folder has these words in it.
-fn assert_nowhere(folder: &Path, words: &str) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("a file").path();
-        if path.is_dir() {
-            assert_nowhere(&path, words);
-        } else if path.is_file() {
-            let bytes = fs::read(&path).expect("it can be read");
-            let is_there = bytes.windows(words.len()).any(|window| window == words.as_bytes());
-            assert!(!is_there, "{}", path.display());
-        }
-    }
-}
 
 #[test]
 fn requests_for_a_secret_get_it_and_nothing_keeps_it() {
