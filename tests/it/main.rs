@@ -17,6 +17,7 @@ mod requests;
 mod requests_calls;
 mod requests_e2e;
 mod requests_faults;
+mod requests_kills;
 mod requests_kinds_e2e;
 mod serve;
 mod start;
