@@ -17,12 +17,13 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::socket;
+use crate::wire::LINE_BYTES_MAX;
 
 /// How long a relay may take to answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Longest answer that is taken, in bytes.
-const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// Longest answer that is taken, in bytes: a request, and what was answered to it, may each be as long as a line.
+const ANSWER_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 
 /// What a relay answered.
 #[derive(Debug)]

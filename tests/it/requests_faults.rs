@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::support::both_ends::{Live, http_answer, http_asked};
+use crate::support::both_ends::{Live, http_answer, http_asked, text, told};
 use crate::support::requests::{
     PENDING, answer, command_asked, decision, parsed, question_asked, refused, resolved, respond_path,
 };
@@ -385,4 +385,31 @@ fn requests_that_wait_are_all_listed() {
     }
     let rows = live.pending();
     assert_eq!((rows.len(), &rows[0]["rpc_request_id"]), (1_100, &json!(0)));
+}
+
+#[test]
+fn requests_that_are_large_are_listed_and_shown_whole_one_by_one() {
+    const COUNT: usize = 12;
+    let mut live = Live::initialized("");
+    let generation = live.generation();
+    let command = "x".repeat(1 << 20);
+    let asked = |id: usize| command_asked(&id.to_string(), "t").replace("touch x", &command);
+    (0..COUNT).for_each(|id| live.say_plainly(&asked(id)));
+    for path in [PENDING.to_owned(), format!("{PENDING}?all=true")] {
+        let rows = live.get(&path)["requests"].as_array().expect("an array").clone();
+        let names: Vec<String> = rows.iter().map(|row| text(&row["request_id"])).collect();
+        assert_eq!(names, (0..COUNT).map(|id| format!("{generation}-{id}")).collect::<Vec<_>>());
+        assert_eq!(rows[0]["request_payload"], json!({"omitted": "size"}));
+        assert!(rows.iter().all(|row| row["summary"].as_str().is_some_and(|told| told.starts_with("run xxx"))));
+        let newest = &rows[COUNT - 1]["request_payload"];
+        assert!(newest == &parsed(&asked(COUNT - 1))["params"], "the newest is whole");
+        assert!(serde_json::to_vec(&rows).expect("it is JSON").len() < 9 << 20);
+    }
+    let listed = told(&live.tool(&["requests", "--all", "--json"]));
+    assert_eq!(listed["requests"].as_array().map(Vec::len), Some(COUNT));
+    let shown = told(&live.tool(&["show", "0", "--json"]));
+    assert!(shown["request"]["request_payload"] == parsed(&asked(0))["params"], "the oldest is whole");
+    assert!(live.tool(&["respond", "0", "accept"]).status.success());
+    assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("accept"))));
+    live.kill();
 }
