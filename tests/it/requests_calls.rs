@@ -195,6 +195,24 @@ fn requests_cancelled_with_a_reason_tell_it_ahead_of_the_next_turn() {
 }
 
 #[test]
+fn requests_whose_reason_nobody_takes_say_that_it_was_not_told() {
+    let mut live = Live::initialized("");
+    live.say_plainly(&turn_started("t", "u"));
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    live.responded(&request_id, &json!({"decision": "cancel", "reason": "not on a friday"}));
+    live.at_server();
+    let ahead = parsed(&live.send(&turn(9, "t", "hi")));
+    live.at_server();
+    live.say_unseen(&format!(r#"{{"id":{},"error":{{"code":-32600,"message":"unknown variant"}}}}"#, ahead["id"]));
+    live.take_turn(9);
+    // Once is enough.
+    live.answer_plainly(&turn(10, "t", "hi"));
+    let (_home, stderr) = live.end();
+    assert!(stderr.starts_with("codex-shim: ") && stderr.contains("was not told"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+#[test]
 fn requests_are_refused_a_reason_with_anything_but_a_refusal() {
     let mut live = Live::initialized("");
     let request_id = live.asked(&command_asked("0", "t"), "0");
