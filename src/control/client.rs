@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 use super::attach::PROTOCOL;
 use super::socket;
+use crate::wire::LINE_BYTES_MAX;
 
 /// How long a relay may take to answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -27,8 +28,8 @@ pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long one may take to let us in: it decides at once, but waits for room in the relay's inbox.
 const ATTACH_WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// Longest answer that is taken, in bytes.
-const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// Longest answer that is taken, in bytes: a request, and what was answered to it, may each be as long as a line.
+const ANSWER_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 
 /// What a relay answered.
 #[derive(Debug)]

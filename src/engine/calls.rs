@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{AskerId, ClientName, Effect, Form, Injection, OwnLine, SideReply};
+use super::{AskerId, ClientName, Effect, Form, Injection, OwnLine, SideReply, Warning};
 use crate::wire::{Members, Message, Side, text};
 
 /// Calls that may be unanswered; of more than these the oldest is forgotten.
@@ -52,8 +52,8 @@ pub(super) enum Call {
     },
     /// A reason was told to a turn that runs; where that is refused, it is told to the next one.
     Reason { thread_id: String, reason: String },
-    /// A reason was put ahead of a turn.
-    Unasked,
+    /// A reason was put ahead of a turn; where that is refused too, it is lost.
+    ReasonAhead,
     /// The server is initialized by us.
     Initialize,
 }
@@ -133,7 +133,7 @@ impl Calls {
             told.iter().map(|(_, reason)| json!({ "type": "input_text", "text": reason })).collect();
         let items = json!([{ "type": "message", "role": "user", "content": content }]);
         let params = json!({ "threadId": thread_id, "items": items }).to_string();
-        Some(self.line("thread/inject_items", Some(&params), Call::Unasked))
+        Some(self.line("thread/inject_items", Some(&params), Call::ReasonAhead))
     }
 
     /// Whether reasons wait, so that a client's turn is looked at.
@@ -196,7 +196,8 @@ impl Calls {
         let Some(call) = self.open.remove(&id) else { return };
         self.oldest_first.retain(|open| *open != id);
         let reply = match (call, message.refusal(), message.result) {
-            (Call::Unasked, ..) | (Call::Initialize, Some(_), _) => return,
+            (Call::ReasonAhead, Some(_), _) => return effects.push(Effect::Warn(Warning::ReasonNotTold)),
+            (Call::ReasonAhead, None, _) | (Call::Initialize, Some(_), _) => return,
             (Call::Initialize, None, result) => {
                 self.initialized_with = result.map(ToOwned::to_owned);
                 let bytes = br#"{"method":"initialized"}"#.to_vec();
@@ -242,7 +243,7 @@ impl Calls {
         for (_, call) in self.open.drain() {
             match call {
                 Call::Rpc(asker) | Call::Turn { asker, .. } => effects.push(Effect::Reply(asker, SideReply::NotReady)),
-                Call::Reason { .. } | Call::Unasked | Call::Initialize => {}
+                Call::Reason { .. } | Call::ReasonAhead | Call::Initialize => {}
             }
         }
     }

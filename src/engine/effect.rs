@@ -154,6 +154,8 @@ pub enum Warning {
     InjectRefusedWaits,
     /// The settings leave no room for any context.
     ContextDoesNotFit,
+    /// The server takes no reason of a decline, neither in its turn nor ahead of the next.
+    ReasonNotTold,
 }
 
 impl fmt::Display for Warning {
@@ -164,6 +166,9 @@ impl fmt::Display for Warning {
             }
             Warning::ContextDoesNotFit => {
                 "`context_bytes_max` or `context_commands_max` leaves no room for a single command: context waits"
+            }
+            Warning::ReasonNotTold => {
+                "this codex does not take `thread/inject_items`: the model was not told why something was declined"
             }
             Warning::InjectRefusedWaits => {
                 "this codex does not take `thread/inject_items`: context waits; `carrier = \"auto\"` would put it in front \

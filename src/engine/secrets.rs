@@ -1,8 +1,8 @@
 //! What is kept off the record.
 //!
-//! A line is secret by its method, by the keys it writes, or as the answer to a request that was secret. Where the
-//! answer cannot be known (a line that cannot be read, too many open requests to remember), the line is taken as secret:
-//! a gap in the record is mended more easily than a leaked key.
+//! A line is secret by its method, by the keys it writes, as the answer to a request that was secret, or where the server
+//! tells such an answer of the user's again. Where that cannot be known (a line that cannot be read, too many open requests
+//! to remember), the line is taken as secret: a gap in the record is mended more easily than a leaked key.
 //!
 //! Nothing here touches what is forwarded.
 
@@ -15,13 +15,16 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Form, Omitted, OmittedReason};
-use crate::wire::{Body, Message, MethodClass, RpcId, SECRET_METHOD_MARKS, Side};
+use crate::wire::{Body, Members, Message, MethodClass, RpcId, SECRET_METHOD_MARKS, Side};
 
 /// Secret requests of one side that may wait for an answer at once; beyond it every answer to that side is left out.
 const SECRETS_OPEN_MAX: usize = 1_024;
 
 /// Secret requests of one side whose answers are known, and whose ids are remembered until they are used again.
 const SECRETS_ANSWERED_MAX: usize = 256;
+
+/// Items that ask for a secret and are remembered, so that the output of their tool is known when it is told.
+const ASKING_ITEMS_MAX: usize = 256;
 
 /// Longest id, in bytes of JSON, that is remembered; a longer one counts as one too many.
 const ID_BYTES_MAX: usize = 1_024;
@@ -43,6 +46,8 @@ pub(super) enum Verdict {
 pub(super) struct Secrets {
     asked_by_client: Asked,
     asked_by_server: Asked,
+    /// Items that ask the user for a secret, oldest first, as their ids were written.
+    asking_items: VecDeque<String>,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +63,16 @@ struct Asked {
 impl Secrets {
     /// Judges a line that `from` wrote, and remembers what its answer will be.
     pub(super) fn judge(&mut self, from: Side, body: &Body<'_>, line: &[u8]) -> Verdict {
+        let verdict = self.judge_message(from, body, line);
+        // A client may have asked for the model's own items, and what the user has answered is one of them.
+        let tells_answer = from == Side::Server
+            && !self.asking_items.is_empty()
+            && memmem::find(line, b"call_output").is_some()
+            && self.asking_items.iter().any(|item| memmem::find(line, item.as_bytes()).is_some());
+        if tells_answer { Verdict::Secret } else { verdict }
+    }
+
+    fn judge_message(&mut self, from: Side, body: &Body<'_>, line: &[u8]) -> Verdict {
         let (asked_here, asked_there) = match from {
             Side::Client => (&mut self.asked_by_client, &mut self.asked_by_server),
             Side::Server => (&mut self.asked_by_server, &mut self.asked_by_client),
@@ -75,6 +90,13 @@ impl Secrets {
         if let Some(id) = message.id {
             if answer_secret {
                 asked_here.remember(id);
+                let item = message.params.and_then(Members::of).and_then(|params| params.get("itemId"));
+                if let Some(item) = item.map(RawValue::get).filter(|item| item.len() <= ID_BYTES_MAX) {
+                    if self.asking_items.len() == ASKING_ITEMS_MAX {
+                        self.asking_items.pop_front();
+                    }
+                    self.asking_items.push_back(item.to_owned());
+                }
             } else {
                 asked_here.reuse(id);
             }
@@ -304,6 +326,24 @@ mod tests {
         check(&[&ask(r#"{"id":"b"},{"id":"a","isSecret":true}"#), answer], ".S");
         check(&[&ask(r#"{"id":"a","isSecret":false},{"isSecret":null}"#), answer], "..");
         check(&[&ask(r#"{"isSecret":"yes"}"#), answer], ".S");
+    }
+
+    #[test]
+    fn a_secret_answer_is_as_secret_among_the_items_of_the_model() {
+        let ask = |is_secret: bool| {
+            format!(
+                r#"<{{"id":2,"method":"item/tool/requestUserInput","params":{{"itemId":"c1","questions":[{{"isSecret":{is_secret}}}]}}}}"#
+            )
+        };
+        let item = |kind: &str, call: &str| {
+            format!(
+                r#"<{{"method":"rawResponseItem/completed","params":{{"item":{{"type":"{kind}","call_id":"{call}"}}}}}}"#
+            )
+        };
+        let call = item("function_call", "c1");
+        let outputs = [item("function_call_output", "c1"), item("function_call_output", "c10")];
+        check(&[&call, &ask(true), &outputs[0], &outputs[1], &call, &outputs[0]], "..S..S");
+        check(&[&ask(false), &outputs[0]], "..");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::page::{Around, EventDocument, EventPage, gap, next_seq};
 /// How long a reader waits where the file is locked as a whole.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(100);
 
-const BOUNDS: &str = "SELECT MIN(seq), MAX(seq) FROM codex_events";
+const BOUNDS: &str = "SELECT (SELECT MIN(seq) FROM codex_events), (SELECT MAX(seq) FROM codex_events)";
 
 const LAST_SEQ: &str = "SELECT last_seq FROM codex_event_checkpoints";
 

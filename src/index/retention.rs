@@ -50,7 +50,7 @@ struct Pruning {
 }
 
 const EVENTS: Pruning = Pruning {
-    bounds: "SELECT MIN(seq), MAX(seq) FROM codex_events",
+    bounds: "SELECT (SELECT MIN(seq) FROM codex_events), (SELECT MAX(seq) FROM codex_events)",
     oldest: "SELECT timestamp FROM codex_events ORDER BY seq LIMIT 1",
     delete: "DELETE FROM codex_events WHERE seq <= (
         SELECT MAX(seq) FROM (SELECT seq, timestamp FROM codex_events ORDER BY seq LIMIT ?3)
@@ -58,7 +58,7 @@ const EVENTS: Pruning = Pruning {
 };
 
 const TOOLS: Pruning = Pruning {
-    bounds: "SELECT MIN(id), MAX(id) FROM codex_tool_events",
+    bounds: "SELECT (SELECT MIN(id) FROM codex_tool_events), (SELECT MAX(id) FROM codex_tool_events)",
     oldest: "SELECT created_at FROM codex_tool_events ORDER BY id LIMIT 1",
     delete: "DELETE FROM codex_tool_events WHERE id <= (
         SELECT MAX(id) FROM (SELECT id, created_at FROM codex_tool_events ORDER BY id LIMIT ?3)
@@ -66,7 +66,7 @@ const TOOLS: Pruning = Pruning {
 };
 
 const TURNS: Pruning = Pruning {
-    bounds: "SELECT MIN(id), MAX(id) FROM codex_turn_events",
+    bounds: "SELECT (SELECT MIN(id) FROM codex_turn_events), (SELECT MAX(id) FROM codex_turn_events)",
     oldest: "SELECT created_at FROM codex_turn_events ORDER BY id LIMIT 1",
     delete: "DELETE FROM codex_turn_events WHERE id <= (
         SELECT MAX(id) FROM (SELECT id, created_at FROM codex_turn_events ORDER BY id LIMIT ?3)

@@ -65,6 +65,12 @@ const ROWS_MAX: i64 = 1_000;
 /// Most rows that are told at once of those that wait; the engine has no more than that open.
 const WAITING_ROWS_MAX: i64 = 10_000;
 
+/// Bytes of JSON that the rows of a list may have together of what they ask; what is beyond that is told of one row alone.
+const LIST_BYTES_MAX: usize = 8 << 20;
+
+/// Columns that may be as large as a line.
+const LARGE: [&str; 3] = ["request_payload_json", "changes_json", "item_json"];
+
 /// A time as rows have it: RFC 3339, UTC, milliseconds.
 fn time(at_us: u64) -> String {
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us)).to_string()
@@ -199,7 +205,7 @@ pub enum WhichRequests {
     All,
 }
 
-/// Rows as JSON, oldest first.
+/// Rows as JSON, oldest first. What is large is left out, as `{"omitted":"size"}`, once newer rows have had the room for it.
 pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusqlite::Result<Vec<Value>> {
     let (wanted, rows_max) = match which {
         WhichRequests::Pending => ("WHERE status = 'pending'", WAITING_ROWS_MAX),
@@ -208,7 +214,9 @@ pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusql
     };
     let sql = format!("SELECT * FROM codex_pending_requests {wanted} ORDER BY requested_at DESC, rowid DESC LIMIT ?1");
     let mut statement = transaction.prepare_cached(&sql)?;
-    let mut rows: Vec<Value> = statement.query_map([rows_max], document)?.collect::<Result<_, _>>()?;
+    let mut room = LIST_BYTES_MAX;
+    let mut rows: Vec<Value> =
+        statement.query_map([rows_max], |row| document(row, &mut room))?.collect::<Result<_, _>>()?;
     rows.reverse();
     Ok(rows)
 }
@@ -216,7 +224,8 @@ pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusql
 /// One row as JSON.
 pub(super) fn row(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Option<Value>> {
     const SQL: &str = "SELECT * FROM codex_pending_requests WHERE request_id = ?1";
-    transaction.prepare_cached(SQL)?.query_row([request_id], document).optional()
+    let mut room = usize::MAX;
+    transaction.prepare_cached(SQL)?.query_row([request_id], |row| document(row, &mut room)).optional()
 }
 
 /// The answers to a request, oldest first.
@@ -248,8 +257,9 @@ pub(super) fn answer_late(transaction: &Transaction<'_>, given: &GivenRow) -> ru
     Ok(Some(row))
 }
 
-/// A row with the table's columns; those that end in `_json` are parsed, and lose that ending.
-fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
+/// A row with the table's columns; those that end in `_json` are parsed, and lose that ending. There is `room` for
+/// so many bytes of what may be large.
+fn document(row: &Row<'_>, room: &mut usize) -> rusqlite::Result<Value> {
     let mut members = Map::new();
     let statement = row.as_ref();
     for (index, name) in statement.column_names().enumerate() {
@@ -259,8 +269,14 @@ fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
             rusqlite::types::ValueRef::Integer(number) => json!(number),
             rusqlite::types::ValueRef::Real(number) => json!(number),
             rusqlite::types::ValueRef::Text(text) | rusqlite::types::ValueRef::Blob(text) => {
-                let text = String::from_utf8_lossy(text);
-                if name.ends_with("_json") || name == "rpc_request_id" { parsed(&text) } else { json!(text) }
+                let is_large = LARGE.contains(&name);
+                if is_large && text.len() > *room {
+                    json!({ "omitted": "size" })
+                } else {
+                    *room -= if is_large { text.len() } else { 0 };
+                    let text = String::from_utf8_lossy(text);
+                    if name.ends_with("_json") || name == "rpc_request_id" { parsed(&text) } else { json!(text) }
+                }
             }
         };
         members.insert(name.strip_suffix("_json").unwrap_or(name).to_owned(), value);

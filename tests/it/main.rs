@@ -18,6 +18,8 @@ mod requests;
 mod requests_calls;
 mod requests_e2e;
 mod requests_faults;
+mod requests_kills;
+mod requests_kinds_e2e;
 mod serve;
 mod start;
 mod support;

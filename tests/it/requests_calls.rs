@@ -1,15 +1,12 @@
 //! What surrounds requests: settings that treat them otherwise, secrets, reasons, and calls of our own beside them.
 
-use std::fs;
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, command, next, turn};
 use crate::support::eventually;
 use crate::support::requests::{
-    answer, command_asked, decision, elicitation_asked, parsed, permissions_asked, question_asked, refused, resolved,
-    turn_completed, turn_started,
+    answer, assert_nowhere, command_asked, decision, elicitation_asked, parsed, permissions_asked, question_asked,
+    refused, resolved, turn_completed, turn_started,
 };
 
 // Expiry.
@@ -109,20 +106,6 @@ fn requests_that_are_held_expire_too() {
 
 const SECRET: &str = "hunter2-is-nowhere";
 
-/// Nothing in a folder has these words in it.
-fn assert_nowhere(folder: &Path, words: &str) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("a file").path();
-        if path.is_dir() {
-            assert_nowhere(&path, words);
-        } else if path.is_file() {
-            let bytes = fs::read(&path).expect("it can be read");
-            let is_there = bytes.windows(words.len()).any(|window| window == words.as_bytes());
-            assert!(!is_there, "{}", path.display());
-        }
-    }
-}
-
 #[test]
 fn requests_for_a_secret_get_it_and_nothing_keeps_it() {
     let mut live = Live::initialized("");
@@ -209,6 +192,24 @@ fn requests_cancelled_with_a_reason_tell_it_ahead_of_the_next_turn() {
     live.nothing_at_server();
     live.say_plainly(&turn_completed("t", "u"));
     assert_ahead_of_turn(&mut live, "t", "not on a friday");
+}
+
+#[test]
+fn requests_whose_reason_nobody_takes_say_that_it_was_not_told() {
+    let mut live = Live::initialized("");
+    live.say_plainly(&turn_started("t", "u"));
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    live.responded(&request_id, &json!({"decision": "cancel", "reason": "not on a friday"}));
+    live.at_server();
+    let ahead = parsed(&live.send(&turn(9, "t", "hi")));
+    live.at_server();
+    live.say_unseen(&format!(r#"{{"id":{},"error":{{"code":-32600,"message":"unknown variant"}}}}"#, ahead["id"]));
+    live.take_turn(9);
+    // Once is enough.
+    live.answer_plainly(&turn(10, "t", "hi"));
+    let (_home, stderr) = live.end();
+    assert!(stderr.starts_with("codex-shim: ") && stderr.contains("was not told"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
 #[test]

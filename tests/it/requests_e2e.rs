@@ -2,123 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::support::both_ends::{http, text};
-use crate::support::codex::{Lab, installed_or_skip};
-use crate::support::conversations::{start_thread, start_turn, turn_completed};
+use crate::support::both_ends::text;
+use crate::support::conversations::{start_thread, start_turn};
 use crate::support::eventually;
-use crate::support::model::{Item, Model, Script};
-use crate::support::peer::Peer;
-use crate::support::requests::{PENDING, refused, respond_path};
-use crate::support::shim::{Home, SHIM};
+use crate::support::model::Item;
+use crate::support::real::{COMMAND, QUESTION, Real, run, says};
+use crate::support::requests::{PENDING, refused};
 
-const COMMAND: &str = "item/commandExecution/requestApproval";
 const CHANGE: &str = "item/fileChange/requestApproval";
-const QUESTION: &str = "item/tool/requestUserInput";
-
-/// The model runs this, which leaves a file, once it may.
-fn run() -> Vec<Item> {
-    let arguments =
-        json!({"cmd": "echo ran >> ran.txt", "sandbox_permissions": "require_escalated", "justification": "ok?"});
-    vec![Item::Call { name: "exec_command", arguments }]
-}
-
-fn says() -> Vec<Item> {
-    vec![Item::Text(vec!["Well."])]
-}
-
-/// A relayed codex, its client, and a thread.
-struct Real {
-    lab: Lab,
-    model: Model,
-    home: Home,
-    peer: Peer,
-    thread: String,
-}
-
-impl Real {
-    fn start(test: &str, config: &str, script: Script) -> Option<Real> {
-        let codex = installed_or_skip(test)?;
-        let model = Model::start(script);
-        let (lab, home) = (Lab::new(&model), Home::new());
-        std::fs::create_dir_all(home.path()).expect("a folder");
-        std::fs::write(home.path().join("config.toml"), config).expect("a file");
-        let mut command = lab.command(SHIM);
-        home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_SESSION", "s").arg("app-server");
-        let mut peer = Peer::start(&mut command);
-        peer.initialize();
-        let thread = start_thread(&mut peer, &lab, "read-only");
-        Some(Real { lab, model, home, peer, thread })
-    }
-
-    fn http(&self, line: &str, body: &Value) -> (u16, Value) {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        http(&self.home.path().join("sessions/s"), line, body.as_bytes())
-    }
-
-    fn get(&self, path: &str) -> Value {
-        let (status, document) = self.http(&format!("GET {path}"), &Value::Null);
-        assert_eq!(status, 200, "{document}");
-        document
-    }
-
-    fn pending(&self) -> Vec<Value> {
-        self.get(PENDING)["requests"].as_array().expect("an array").clone()
-    }
-
-    /// Has the model ask; returns the client's line, and the row.
-    fn asked(&mut self, method: &str) -> (Value, Value) {
-        start_turn(&mut self.peer, &self.thread, "go on");
-        let asked = self.peer.wait_for_method(method);
-        let rows = self.pending();
-        assert_eq!(rows.len(), 1, "{rows:#?}");
-        assert_eq!((&rows[0]["rpc_request_id"], &rows[0]["request_payload"]), (&asked["id"], &asked["params"]));
-        (asked, rows[0].clone())
-    }
-
-    fn respond(&self, row: &Value, given: &Value) -> (u16, Value) {
-        self.http(&format!("POST {}", respond_path(&text(&row["request_id"]))), given)
-    }
-
-    fn responded(&self, row: &Value, given: &Value) {
-        let (status, document) = self.respond(row, given);
-        assert_eq!(
-            (status, &document["ok"], &document["idempotent"]),
-            (200, &json!(true), &json!(false)),
-            "{document}"
-        );
-    }
-
-    fn row(&self, row: &Value) -> Value {
-        self.get(&format!("/sessions/self/codex-requests/{}", text(&row["request_id"])))["request"].clone()
-    }
-
-    /// The row, once the server has confirmed it.
-    fn confirmed(&self, row: &Value) -> Value {
-        eventually("its confirmation", || Some(self.row(row)).filter(|row| !row["confirmed_at"].is_null()))
-    }
-
-    fn ran(&self) -> usize {
-        let told = std::fs::read_to_string(self.lab.cwd().join("ran.txt")).unwrap_or_default();
-        told.lines().count()
-    }
-
-    fn completed(&mut self, status: &str) {
-        turn_completed(&mut self.peer, status);
-    }
-
-    /// Nothing of ours has reached the client.
-    fn end(self) {
-        let (seen, _) = self.peer.finish();
-        let ours: Vec<&Value> = seen.iter().filter(|message| message.to_string().contains("codex-shim:")).collect();
-        assert!(ours.is_empty(), "{ours:#?}");
-    }
-}
 
 /// What codex has run, and how its turn ends, after a decision of either.
 fn check_decision(test: &str, word: &str, (ran, status): (usize, &str)) {
     for by_client in [true, false] {
         let Some(mut real) = Real::start(test, "", vec![run(), says()]) else { return };
-        let (asked, row) = real.asked(COMMAND);
+        let (asked, row) = real.asked_by_turn(COMMAND);
         match by_client {
             true => real.peer.answer(&asked, json!({"decision": word})),
             false => real.responded(&row, &json!({"decision": word})),
@@ -154,7 +51,7 @@ fn e2e_requests_cancelled() {
 fn e2e_requests_accepted_for_the_session_are_not_made_again() {
     let script = vec![run(), says(), run(), says()];
     let Some(mut real) = Real::start("e2e_requests_accepted_for_the_session", "", script) else { return };
-    let (_, row) = real.asked(COMMAND);
+    let (_, row) = real.asked_by_turn(COMMAND);
     real.responded(&row, &json!({"decision": "acceptForSession"}));
     real.completed("completed");
     start_turn(&mut real.peer, &real.thread, "again");
@@ -169,7 +66,7 @@ fn e2e_requests_accepted_for_the_session_are_not_made_again() {
 #[test]
 fn e2e_requests_declined_with_a_reason_that_the_model_then_sees() {
     let Some(mut real) = Real::start("e2e_requests_declined_with_a_reason", "", vec![run(), says()]) else { return };
-    let (_, row) = real.asked(COMMAND);
+    let (_, row) = real.asked_by_turn(COMMAND);
     real.responded(&row, &json!({"decision": "decline", "reason": "not on a friday"}));
     real.completed("completed");
     assert_eq!(real.ran(), 0);
@@ -181,7 +78,7 @@ fn e2e_requests_declined_with_a_reason_that_the_model_then_sees() {
 #[test]
 fn e2e_requests_cancelled_with_a_reason_that_the_model_sees_in_the_next_turn() {
     let Some(mut real) = Real::start("e2e_requests_cancelled_with_a_reason", "", vec![run(), says()]) else { return };
-    let (_, row) = real.asked(COMMAND);
+    let (_, row) = real.asked_by_turn(COMMAND);
     real.responded(&row, &json!({"decision": "cancel", "reason": "not on a friday"}));
     real.completed("interrupted");
     start_turn(&mut real.peer, &real.thread, "what now");
@@ -195,7 +92,7 @@ fn e2e_requests_cancelled_with_a_reason_that_the_model_sees_in_the_next_turn() {
 fn e2e_requests_to_change_a_file_show_the_change() {
     let patch = Item::Patch("*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch");
     let Some(mut real) = Real::start("e2e_requests_to_change_a_file", "", vec![vec![patch], says()]) else { return };
-    let (_, row) = real.asked(CHANGE);
+    let (_, row) = real.asked_by_turn(CHANGE);
     assert!(row["changes"][0]["path"].as_str().is_some_and(|path| path.ends_with("new.txt")), "{row:#}");
     assert!(row["changes"][0]["diff"].as_str().is_some_and(|diff| diff.contains("hello")), "{row:#}");
     real.responded(&row, &json!({"decision": "accept"}));
@@ -214,7 +111,7 @@ fn question() -> Vec<Item> {
 #[test]
 fn e2e_requests_that_ask_a_question_are_answered_at_the_side() {
     let Some(mut real) = Real::start("e2e_requests_that_ask_a_question", "", vec![question(), says()]) else { return };
-    let (_, row) = real.asked(QUESTION);
+    let (_, row) = real.asked_by_turn(QUESTION);
     refused(real.respond(&row, &json!({"answers": {"size": "Red"}})), (422, "invalid_response"));
     real.responded(&row, &json!({"answers": {"color": "Vermilion"}}));
     real.completed("completed");
@@ -226,7 +123,7 @@ fn e2e_requests_that_ask_a_question_are_answered_at_the_side() {
 #[test]
 fn e2e_requests_are_withdrawn_by_an_interruption() {
     let Some(mut real) = Real::start("e2e_requests_are_withdrawn", "", vec![run(), says()]) else { return };
-    let (asked, row) = real.asked(COMMAND);
+    let (asked, row) = real.asked_by_turn(COMMAND);
     let gated = real.http("POST /sessions/self/input", &json!({"text": "hi"}));
     refused(gated, (409, "pending_structured_request"));
     let (status, document) = real.http("POST /sessions/self/interrupt", &Value::Null);
@@ -247,7 +144,7 @@ fn e2e_requests_are_withdrawn_by_an_interruption() {
 fn e2e_requests_of_two_threads_wait_apart() {
     let script = vec![run(), run(), says(), says()];
     let Some(mut real) = Real::start("e2e_requests_of_two_threads", "", script) else { return };
-    let (_, first) = real.asked(COMMAND);
+    let (_, first) = real.asked_by_turn(COMMAND);
     let other = start_thread(&mut real.peer, &real.lab, "read-only");
     start_turn(&mut real.peer, &other, "go on");
     real.peer.wait_for_method(COMMAND);

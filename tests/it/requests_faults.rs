@@ -1,14 +1,16 @@
 //! Requests where something goes wrong or much happens at once: ends, kills, a ledger that cannot be used, storms, races.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::mpsc::RecvTimeoutError;
+use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::support::both_ends::{Live, http_answer, http_asked};
+use crate::support::both_ends::{Live, http_answer, http_asked, text, told};
 use crate::support::requests::{
     PENDING, answer, command_asked, decision, parsed, question_asked, refused, resolved, respond_path,
 };
@@ -220,52 +222,68 @@ fn requests_that_wait_for_a_locked_ledger_keep_what_follows_behind_them() {
     other.execute_batch("ROLLBACK").expect("it is ours");
 }
 
-const RACES: usize = 100;
+const RACES: usize = 1_000;
+
+/// Races that are run at once.
+const RACES_TOGETHER: usize = 100;
+
+/// Who answers a request first, as far as a test can say: the client, the side, the side with a head start that differs,
+/// or the side for sure.
+fn race(live: &mut Live, id: usize) -> JoinHandle<(u16, Value)> {
+    let line = format!("POST {}", respond_path(&format!("{}-{id}", live.generation())));
+    let of_client = format!("{}\n", answer(&id.to_string(), &decision("accept")));
+    if id.is_multiple_of(4) {
+        live.write(&of_client);
+    }
+    let stream = http_asked(&live.session, &line, decision("decline").to_string().as_bytes());
+    let told = std::thread::spawn(move || http_answer(stream));
+    match id % 4 {
+        0 => return told,
+        1 => {}
+        2 => (0..(id * 7_919) % 20_000).for_each(|_| std::hint::spin_loop()),
+        _ => {
+            let told = told.join().expect("it is answered");
+            live.write(&of_client);
+            return std::thread::spawn(move || told);
+        }
+    }
+    live.write(&of_client);
+    told
+}
 
 #[test]
 fn requests_answered_by_both_at_once_have_one_answer_and_all_agree_which() {
     let mut live = Live::initialized("");
     let generation = live.generation();
-    let asked: Vec<String> = (0..RACES).map(|id| command_asked(&id.to_string(), "t")).collect();
-    live.say_unseen(&asked.join("\n"));
-    asked.iter().for_each(|line| assert_eq!(live.at_client(), format!("{line}\n")));
-    let mut told = Vec::new();
-    for id in 0..RACES {
-        let given = decision("decline").to_string();
-        let line = format!("POST {}", respond_path(&format!("{generation}-{id}")));
-        let of_client = format!("{}\n", answer(&id.to_string(), &decision("accept")));
-        // Each is first in half of them; neither waits for what becomes of the other.
-        if id % 2 == 0 {
-            live.write(&of_client);
+    for first in (0..RACES).step_by(RACES_TOGETHER) {
+        let ids = first..first + RACES_TOGETHER;
+        let asked: Vec<String> = ids.clone().map(|id| command_asked(&id.to_string(), "t")).collect();
+        live.say_unseen(&asked.join("\n"));
+        asked.iter().for_each(|line| assert_eq!(live.at_client(), format!("{line}\n")));
+        let told: Vec<_> = ids.clone().map(|id| race(&mut live, id)).collect();
+        let told = told.into_iter().map(|told| told.join().expect("it is answered"));
+        let mut sent = BTreeMap::new();
+        for _ in ids.clone() {
+            let got = parsed(&live.at_server());
+            let id = got["id"].as_u64().expect("a number") as usize;
+            assert!(sent.insert(id, got["result"].clone()).is_none(), "two answers to {id}");
         }
-        let stream = http_asked(&live.session, &line, given.as_bytes());
-        if id % 2 == 1 {
-            live.write(&of_client);
+        live.nothing_at_server();
+        for (id, (status, document)) in ids.zip(told) {
+            let request_id = format!("{generation}-{id}");
+            let sent = &sent[&id];
+            let is_client = *sent == decision("accept");
+            assert!(!is_client || id % 4 != 3, "{id}: the side was first");
+            let answers = live.answers(&request_id, 2);
+            let row = live.row(&request_id);
+            assert_eq!((&row["status"], &row["resolved_payload"]), (&json!("resolved"), sent), "{row:#}");
+            assert_eq!(row["resolution_source"], if is_client { "client" } else { "api" });
+            let won: Vec<&Value> =
+                answers.iter().filter(|answer| answer["won"] == true).map(|answer| &answer["payload"]).collect();
+            assert_eq!(won, [sent], "{answers:#?}");
+            assert_eq!((status, &document["idempotent"]), (200, &json!(is_client)), "{document}");
+            assert_eq!(&document["request"]["resolved_payload"], sent, "{document}");
         }
-        told.push(std::thread::spawn(move || http_answer(stream)));
-    }
-    let told: Vec<(u16, Value)> = told.into_iter().map(|told| told.join().expect("it is answered")).collect();
-    let mut sent = vec![Value::Null; RACES];
-    for _ in 0..RACES {
-        let got = parsed(&live.at_server());
-        let id = got["id"].as_u64().expect("a number") as usize;
-        assert!(sent[id].is_null(), "two answers to {id}");
-        sent[id] = got["result"].clone();
-    }
-    live.nothing_at_server();
-    for (id, sent) in sent.iter().enumerate() {
-        let request_id = format!("{generation}-{id}");
-        let is_client = *sent == decision("accept");
-        let answers = live.answers(&request_id, 2);
-        let row = live.row(&request_id);
-        assert_eq!((&row["status"], &row["resolved_payload"]), (&json!("resolved"), sent), "{row:#}");
-        assert_eq!(row["resolution_source"], if is_client { "client" } else { "api" });
-        let won: Vec<&Value> =
-            answers.iter().filter(|answer| answer["won"] == true).map(|answer| &answer["payload"]).collect();
-        assert_eq!(won, [sent], "{answers:#?}");
-        let (status, document) = &told[id];
-        assert_eq!((*status, &document["idempotent"]), (200, &json!(is_client)), "{document}");
-        assert_eq!(&document["request"]["resolved_payload"], sent, "{document}");
     }
 }
 
@@ -367,4 +385,31 @@ fn requests_that_wait_are_all_listed() {
     }
     let rows = live.pending();
     assert_eq!((rows.len(), &rows[0]["rpc_request_id"]), (1_100, &json!(0)));
+}
+
+#[test]
+fn requests_that_are_large_are_listed_and_shown_whole_one_by_one() {
+    const COUNT: usize = 12;
+    let mut live = Live::initialized("");
+    let generation = live.generation();
+    let command = "x".repeat(1 << 20);
+    let asked = |id: usize| command_asked(&id.to_string(), "t").replace("touch x", &command);
+    (0..COUNT).for_each(|id| live.say_plainly(&asked(id)));
+    for path in [PENDING.to_owned(), format!("{PENDING}?all=true")] {
+        let rows = live.get(&path)["requests"].as_array().expect("an array").clone();
+        let names: Vec<String> = rows.iter().map(|row| text(&row["request_id"])).collect();
+        assert_eq!(names, (0..COUNT).map(|id| format!("{generation}-{id}")).collect::<Vec<_>>());
+        assert_eq!(rows[0]["request_payload"], json!({"omitted": "size"}));
+        assert!(rows.iter().all(|row| row["summary"].as_str().is_some_and(|told| told.starts_with("run xxx"))));
+        let newest = &rows[COUNT - 1]["request_payload"];
+        assert!(newest == &parsed(&asked(COUNT - 1))["params"], "the newest is whole");
+        assert!(serde_json::to_vec(&rows).expect("it is JSON").len() < 9 << 20);
+    }
+    let listed = told(&live.tool(&["requests", "--all", "--json"]));
+    assert_eq!(listed["requests"].as_array().map(Vec::len), Some(COUNT));
+    let shown = told(&live.tool(&["show", "0", "--json"]));
+    assert!(shown["request"]["request_payload"] == parsed(&asked(0))["params"], "the oldest is whole");
+    assert!(live.tool(&["respond", "0", "accept"]).status.success());
+    assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("accept"))));
+    live.kill();
 }

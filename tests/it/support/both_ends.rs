@@ -230,12 +230,17 @@ pub fn http_asked(session: &Path, line: &str, body: &[u8]) -> UnixStream {
 }
 
 /// And the rest of it.
-pub fn http_answer(mut stream: UnixStream) -> (u16, Value) {
+pub fn http_answer(stream: UnixStream) -> (u16, Value) {
+    http_told(stream).expect("it is answered")
+}
+
+/// The same where nobody may have answered, or not to the end.
+pub fn http_told(mut stream: UnixStream) -> Option<(u16, Value)> {
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it is answered");
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {body}")))
+    Some((status, serde_json::from_str(body).ok()?))
 }
 
 pub fn lines_of(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {

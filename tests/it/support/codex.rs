@@ -38,6 +38,11 @@ impl Lab {
 
     /// A lab whose codex asks `model`.
     pub fn new(model: &Model) -> Lab {
+        Lab::with(model, "")
+    }
+
+    /// The same with more in its configuration, which goes on in the table of features.
+    pub fn with(model: &Model, more: &str) -> Lab {
         let lab = Lab::bare();
         let config = format!(
             r#"model = "gpt-5.5"
@@ -56,7 +61,7 @@ supports_websockets = false
 enabled = false
 [features]
 default_mode_request_user_input = true
-"#,
+{more}"#,
             model.base_url()
         );
         fs::write(lab.codex_home().join("config.toml"), config).expect("a file");

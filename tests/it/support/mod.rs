@@ -7,6 +7,7 @@ pub mod journal;
 pub mod model;
 pub mod patience;
 pub mod peer;
+pub mod real;
 pub mod requests;
 pub mod shim;
 

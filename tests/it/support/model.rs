@@ -24,6 +24,8 @@ pub enum Item {
     Reasoning(&'static str),
     /// A call of a tool, with its arguments.
     Call { name: &'static str, arguments: Value },
+    /// The same of one that some other server offers.
+    CallOf { namespace: &'static str, name: &'static str, arguments: Value },
     /// A patch.
     Patch(&'static str),
     /// Nothing more: the stream stays open until the server is dropped.
@@ -139,6 +141,11 @@ fn answer(number: u32, items: &[Item]) -> String {
             ),
             Item::Call { name, arguments } => (
                 json!({"type": "function_call", "id": id, "call_id": call_id, "name": name,
+                    "arguments": arguments.to_string()}),
+                Vec::new(),
+            ),
+            Item::CallOf { namespace, name, arguments } => (
+                json!({"type": "function_call", "id": id, "call_id": call_id, "namespace": namespace, "name": name,
                     "arguments": arguments.to_string()}),
                 Vec::new(),
             ),

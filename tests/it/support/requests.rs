@@ -1,5 +1,7 @@
 //! What tests of requests have in common: what a server asks, what the ledger has of it, and answers at the side.
 
+use std::fs;
+use std::path::Path;
 use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
@@ -185,4 +187,18 @@ pub fn refused((status, document): (u16, Value), expect: (u16, &str)) -> Value {
     assert_eq!((status, detail["error_code"].as_str()), (expect.0, Some(expect.1)), "{document}");
     assert!(detail["message"].as_str().is_some_and(|message| !message.is_empty()), "{document}");
     detail.clone()
+}
+
+/// Nothing in a folder has these words in it.
+pub fn assert_nowhere(folder: &Path, words: &str) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("a file").path();
+        if path.is_dir() {
+            assert_nowhere(&path, words);
+        } else if path.is_file() {
+            let bytes = fs::read(&path).expect("it can be read");
+            let is_there = bytes.windows(words.len()).any(|window| window == words.as_bytes());
+            assert!(!is_there, "{}", path.display());
+        }
+    }
 }

@@ -1,0 +1,134 @@
+//! `kill -9` of the shim at any step of an answer: whatever it had come to, the rows of the next start do not lie.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+
+use serde_json::{Value, json};
+
+use crate::kills::spread;
+use crate::support::both_ends::{Live, http_asked, http_told};
+use crate::support::requests::{PENDING, answer, command_asked, decision, parsed, resolved, respond_path};
+use crate::support::shim::Home;
+
+const KILLS: u64 = 200;
+
+/// Requests that are open when the answers begin.
+const OPEN: u64 = 6;
+
+/// What was going on around a run that was killed.
+struct Killed {
+    home: Home,
+    generation: String,
+    /// The answers that the server has received, by the ids of requests.
+    received: BTreeMap<u64, Value>,
+    /// What those were told who answered at the side, where they were told anything.
+    told: Vec<(u64, (u16, Value))>,
+    /// Requests that the server has said to be done with.
+    said_done: Vec<u64>,
+}
+
+/// Asks, answers some, and kills. `chance` decides who answers what, and when it ends.
+fn kill_once(home: Home, chance: u64) -> Killed {
+    let mut live = Live::start_in(home).initialize();
+    let generation = live.generation();
+    let asked: Vec<String> = (0..OPEN).map(|id| command_asked(&id.to_string(), "t")).collect();
+    live.say_unseen(&asked.join("\n"));
+    asked.iter().for_each(|line| assert_eq!(live.at_client(), format!("{line}\n")));
+    let mut streams: Vec<(u64, UnixStream)> = Vec::new();
+    let mut received = BTreeMap::new();
+    let mut said_done = Vec::new();
+    let mut receive = |line: &str| {
+        let line = parsed(line);
+        let id = line["id"].as_u64().expect("nothing but answers to requests");
+        assert_eq!(received.insert(id, line["result"].clone()), None, "{chance}: {id} is answered twice");
+        id
+    };
+    for id in 0..=chance % OPEN {
+        let (by_client, by_side) = [(true, false), (false, true), (true, true)][spread(chance + id) as usize % 3];
+        if by_side {
+            let line = format!("POST {}", respond_path(&format!("{generation}-{id}")));
+            streams.push((id, http_asked(&live.session, &line, decision("decline").to_string().as_bytes())));
+        }
+        if by_client {
+            live.write(&format!("{}\n", answer(&id.to_string(), &decision("accept"))));
+        }
+        // In every other run the server has the answer before the next one is given, and may say so.
+        if chance.is_multiple_of(2) {
+            let id = receive(&live.at_server());
+            if spread(chance).is_multiple_of(2) {
+                live.say_unseen(&resolved(&id.to_string()));
+                said_done.push(id);
+            }
+        }
+    }
+    // From at once to when all is long done.
+    (0..spread(chance) % 200_000).for_each(|_| std::hint::spin_loop());
+    live.relay.kill().expect("it runs");
+    live.relay.wait().expect("it was killed");
+    // What was written before the kill is still to be read.
+    live.server.iter().filter(|line| line.ends_with(b"\n")).for_each(|line| {
+        receive(&String::from_utf8(line).expect("it is text"));
+    });
+    let told = streams.into_iter().filter_map(|(id, stream)| Some((id, http_told(stream)?))).collect();
+    Killed { home: live.home, generation, received, told, said_done }
+}
+
+/// Two hundred times: requests are answered by the client, at the side or by both, and the shim is killed before an
+/// answer is committed, after that and before it is written, after that and before the server has said that it is done
+/// with it, or when all is over. Of each request the next start may then tell one of these, and nothing else:
+///
+/// - `orphaned` (`server_restarted`): the server has received no answer, nobody was told that theirs was taken, and no
+///   answer is kept. The kill was before the commit.
+/// - `resolved`, not dispatched: the answer that is kept won. The server has received it, or nothing: the kill was between
+///   the commit and the record of the write.
+/// - `resolved` and dispatched: the server has received that very answer.
+/// - confirmed: that, and the server had said so.
+///
+/// An answer that the server has received is therefore always the one of a resolved row. (What goes on late, because the
+/// ledger did not take it within 250 ms, may be received and orphaned; no ledger is that slow here.) Whoever was told at the
+/// side how it ended was told what the row says. None of an earlier run is pending, and none is missing that the client has
+/// seen.
+#[test]
+fn requests_tell_the_truth_after_two_hundred_kills() {
+    let mut home = Home::new();
+    for number in 0..KILLS {
+        let killed = kill_once(home, spread(number) >> 8);
+        let live = Live::start_in(killed.home);
+        assert_eq!(live.get(PENDING)["requests"], json!([]), "{number}");
+        for id in 0..OPEN {
+            let (row, answers) = live.kept(&format!("{}-{id}", killed.generation));
+            let received = killed.received.get(&id);
+            let what = format!("kill {number}, {received:?} is received: {row:#} {answers:#?}");
+            let won: Vec<&Value> = answers.iter().filter(|answer| answer["won"] == true).collect();
+            let has = |member: &str| row[member].is_string();
+            match row["status"].as_str() {
+                Some("orphaned") => {
+                    assert_eq!((received, row["error_code"].as_str()), (None, Some("server_restarted")), "{what}");
+                    assert!(
+                        row["resolved_payload"].is_null() && !has("dispatched_at") && !has("confirmed_at"),
+                        "{what}"
+                    );
+                    assert!(answers.is_empty(), "{what}");
+                }
+                Some("resolved") => {
+                    let payload = &row["resolved_payload"];
+                    assert!(won.len() == 1 && won[0]["payload"] == *payload, "{what}");
+                    assert_eq!(won[0]["source"], row["resolution_source"], "{what}");
+                    let by_client = *payload == decision("accept");
+                    assert_eq!(row["resolution_source"], if by_client { "client" } else { "api" }, "{what}");
+                    assert!(received.is_none_or(|received| received == payload), "{what}");
+                    assert!(!has("dispatched_at") || received.is_some(), "{what}");
+                    assert!(!has("confirmed_at") || killed.said_done.contains(&id), "{what}");
+                    assert_eq!((&row["error_code"], &row["late"]), (&Value::Null, &json!(false)), "{what}");
+                }
+                _ => panic!("{what}"),
+            }
+            for (_, (status, document)) in killed.told.iter().filter(|(of, _)| *of == id) {
+                let told = &document["request"]["resolved_payload"];
+                assert_eq!((*status, told), (200, &row["resolved_payload"]), "{document} {what}");
+                assert_eq!(document["idempotent"], row["resolution_source"] == "client", "{document} {what}");
+            }
+        }
+        home = live.kill();
+    }
+}

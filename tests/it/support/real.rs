@@ -1,0 +1,125 @@
+//! The real codex behind a relay, with a client in front of it and the control socket beside: what tests of its requests
+//! have in common.
+
+use serde_json::{Value, json};
+
+use super::both_ends::{http, text};
+use super::codex::{Lab, installed_or_skip};
+use super::conversations::{start_thread, start_turn, turn_completed};
+use super::eventually;
+use super::model::{Item, Model, Script};
+use super::peer::Peer;
+use super::requests::{PENDING, respond_path};
+use super::shim::{Home, SHIM};
+
+pub const COMMAND: &str = "item/commandExecution/requestApproval";
+pub const QUESTION: &str = "item/tool/requestUserInput";
+
+/// A relayed codex, its client, and a thread.
+pub struct Real {
+    pub lab: Lab,
+    pub model: Model,
+    pub home: Home,
+    pub peer: Peer,
+    pub thread: String,
+}
+
+impl Real {
+    pub fn start(test: &str, config: &str, script: Script) -> Option<Real> {
+        Real::start_with(test, config, "", script)
+    }
+
+    /// The same, with more in codex's own configuration: features first.
+    pub fn start_with(test: &str, config: &str, of_codex: &str, script: Script) -> Option<Real> {
+        let codex = installed_or_skip(test)?;
+        let model = Model::start(script);
+        let (lab, home) = (Lab::with(&model, of_codex), Home::new());
+        std::fs::create_dir_all(home.path()).expect("a folder");
+        std::fs::write(home.path().join("config.toml"), config).expect("a file");
+        let mut command = lab.command(SHIM);
+        home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_SESSION", "s").arg("app-server");
+        let mut peer = Peer::start(&mut command);
+        peer.initialize();
+        let thread = start_thread(&mut peer, &lab, "read-only");
+        Some(Real { lab, model, home, peer, thread })
+    }
+
+    pub fn http(&self, line: &str, body: &Value) -> (u16, Value) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        http(&self.home.path().join("sessions/s"), line, body.as_bytes())
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        let (status, document) = self.http(&format!("GET {path}"), &Value::Null);
+        assert_eq!(status, 200, "{document}");
+        document
+    }
+
+    pub fn pending(&self) -> Vec<Value> {
+        self.get(PENDING)["requests"].as_array().expect("an array").clone()
+    }
+
+    /// Has the model ask; returns the client's line, and the row.
+    pub fn asked_by_turn(&mut self, method: &str) -> (Value, Value) {
+        start_turn(&mut self.peer, &self.thread, "go on");
+        self.asked(method)
+    }
+
+    /// Waits for what the server asks, all else being answered; returns the client's line, and the row.
+    pub fn asked(&mut self, method: &str) -> (Value, Value) {
+        let asked = self.peer.wait_for_method(method);
+        let rows = self.pending();
+        assert_eq!(rows.len(), 1, "{rows:#?}");
+        assert_eq!((&rows[0]["rpc_request_id"], &rows[0]["request_payload"]), (&asked["id"], &asked["params"]));
+        (asked, rows[0].clone())
+    }
+
+    pub fn respond(&self, row: &Value, given: &Value) -> (u16, Value) {
+        self.http(&format!("POST {}", respond_path(&text(&row["request_id"]))), given)
+    }
+
+    pub fn responded(&self, row: &Value, given: &Value) {
+        let (status, document) = self.respond(row, given);
+        assert_eq!(
+            (status, &document["ok"], &document["idempotent"]),
+            (200, &json!(true), &json!(false)),
+            "{document}"
+        );
+    }
+
+    pub fn row(&self, row: &Value) -> Value {
+        self.get(&format!("/sessions/self/codex-requests/{}", text(&row["request_id"])))["request"].clone()
+    }
+
+    /// The row, once the server has confirmed it.
+    pub fn confirmed(&self, row: &Value) -> Value {
+        eventually("its confirmation", || Some(self.row(row)).filter(|row| !row["confirmed_at"].is_null()))
+    }
+
+    pub fn ran(&self) -> usize {
+        let told = std::fs::read_to_string(self.lab.cwd().join("ran.txt")).unwrap_or_default();
+        told.lines().count()
+    }
+
+    pub fn completed(&mut self, status: &str) {
+        turn_completed(&mut self.peer, status);
+    }
+
+    /// Nothing of ours has reached the client.
+    pub fn end(self) {
+        let (seen, _) = self.peer.finish();
+        let ours: Vec<&Value> = seen.iter().filter(|message| message.to_string().contains("codex-shim:")).collect();
+        assert!(ours.is_empty(), "{ours:#?}");
+    }
+}
+
+/// The model runs this, which leaves a file, once it may.
+pub fn run() -> Vec<Item> {
+    let arguments =
+        json!({"cmd": "echo ran >> ran.txt", "sandbox_permissions": "require_escalated", "justification": "ok?"});
+    vec![Item::Call { name: "exec_command", arguments }]
+}
+
+pub fn says() -> Vec<Item> {
+    vec![Item::Text(vec!["Well."])]
+}
