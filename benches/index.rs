@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use codex_shim::index::{History, Index, IndexSettings, RetentionBounds};
+use codex_shim::config::RetentionBounds;
+use codex_shim::index::{History, Index, IndexSettings};
 use codex_shim::journal::{Generation, SegmentName};
 use codex_shim::store::SeqMark;
 
@@ -56,6 +57,7 @@ fn measure(what: &str, session_dir: &std::path::Path, line: fn(u64) -> String) {
             turn_events_max: 5_000,
             age_max: Duration::from_secs(86_400),
         },
+        indexed_to: codex_shim::journal::IndexedTo::default(),
     };
     let marks = Box::new(|wish: codex_shim::store::SeqWish| {
         Ok(SeqMark { reserved: wish.up_to, first_generation: wish.first_generation })

@@ -23,7 +23,7 @@ pub use sources::{is_path, parse_bool, parse_duration};
 use sources::{Sources, parse_bytes, parse_count, parse_names, read_file};
 
 /// The variables that settings come from; a process that is to have none of the user's removes them.
-pub const SETTING_VARIABLES: [&str; 20] = [
+pub const SETTING_VARIABLES: [&str; 26] = [
     "CODEX_SHIM_OFF",
     "CODEX_SHIM_CODEX",
     "CODEX_SHIM_SESSION",
@@ -44,6 +44,12 @@ pub const SETTING_VARIABLES: [&str; 20] = [
     "CODEX_SHIM_ON_PENDING",
     "CODEX_SHIM_ON_PENDING_AFTER",
     "CODEX_SHIM_ON_IDLE",
+    "CODEX_SHIM_EVENTS_MAX",
+    "CODEX_SHIM_TOOL_EVENTS_MAX",
+    "CODEX_SHIM_TURN_EVENTS_MAX",
+    "CODEX_SHIM_HISTORY_AGE_MAX",
+    "CODEX_SHIM_SESSION_AGE_MAX",
+    "CODEX_SHIM_TRANSCRIPT_FILES",
 ];
 
 /// Longest name of a session, in bytes.
@@ -53,6 +59,11 @@ const DEFAULT_EXIT_GRACE: Duration = Duration::from_secs(10);
 const DEFAULT_JOURNAL_BYTES_MAX: ByteSize = ByteSize::mib(256);
 const DEFAULT_JOURNAL_AGE_MAX: Duration = Duration::from_secs(7 * 86_400);
 
+const DEFAULT_EVENTS_MAX: usize = 50_000;
+const DEFAULT_TOOL_EVENTS_MAX: usize = 20_000;
+const DEFAULT_TURN_EVENTS_MAX: usize = 5_000;
+const DEFAULT_HISTORY_AGE_MAX: Duration = Duration::from_secs(14 * 86_400);
+const DEFAULT_SESSION_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 const DEFAULT_ON_PENDING_AFTER: Duration = Duration::from_millis(500);
 
 /// What a setting is called in each of its sources.
@@ -88,6 +99,12 @@ const EXPIRY: Name = name("expiry", SETTING_VARIABLES[16], "");
 const ON_PENDING: Name = name("on_pending", SETTING_VARIABLES[17], "");
 const ON_PENDING_AFTER: Name = name("on_pending_after", SETTING_VARIABLES[18], "");
 const ON_IDLE: Name = name("on_idle", SETTING_VARIABLES[19], "");
+const EVENTS_MAX: Name = name("events_max", SETTING_VARIABLES[20], "");
+const TOOL_EVENTS_MAX: Name = name("tool_events_max", SETTING_VARIABLES[21], "");
+const TURN_EVENTS_MAX: Name = name("turn_events_max", SETTING_VARIABLES[22], "");
+const HISTORY_AGE_MAX: Name = name("history_age_max", SETTING_VARIABLES[23], "");
+const SESSION_AGE_MAX: Name = name("session_age_max", SETTING_VARIABLES[24], "");
+const TRANSCRIPT_FILES: Name = name("transcript_files", SETTING_VARIABLES[25], "");
 
 /// The name of a session: `[A-Za-z0-9._-]{1,64}`, and not only dots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -215,6 +232,31 @@ pub struct Settings {
     pub on_pending_after: Setting<Duration>,
     /// What is run when no turn runs any more.
     pub on_idle: Setting<Vec<String>>,
+    /// Events of a session that its history keeps.
+    pub events_max: Setting<usize>,
+    /// Rows of tools that it keeps.
+    pub tool_events_max: Setting<usize>,
+    /// Rows of turns that it keeps.
+    pub turn_events_max: Setting<usize>,
+    /// Age at which any of these goes.
+    pub history_age_max: Setting<Duration>,
+    /// How long after its last use a whole session goes.
+    pub session_age_max: Setting<Duration>,
+    /// Transcripts are also kept as files.
+    pub transcript_files: Setting<bool>,
+}
+
+/// How much of a history is kept, a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetentionBounds {
+    /// Events.
+    pub events_max: u64,
+    /// Rows of tools.
+    pub tool_events_max: u64,
+    /// Rows of turns.
+    pub turn_events_max: u64,
+    /// Age of any of them.
+    pub age_max: Duration,
 }
 
 /// One setting as a person reads it.
@@ -259,6 +301,12 @@ impl Settings {
             on_pending: sources.resolve_command(ON_PENDING),
             on_pending_after: sources.resolve(ON_PENDING_AFTER, None, parse_duration, DEFAULT_ON_PENDING_AFTER),
             on_idle: sources.resolve_command(ON_IDLE),
+            events_max: sources.resolve(EVENTS_MAX, None, parse_count, DEFAULT_EVENTS_MAX),
+            tool_events_max: sources.resolve(TOOL_EVENTS_MAX, None, parse_count, DEFAULT_TOOL_EVENTS_MAX),
+            turn_events_max: sources.resolve(TURN_EVENTS_MAX, None, parse_count, DEFAULT_TURN_EVENTS_MAX),
+            history_age_max: sources.resolve(HISTORY_AGE_MAX, None, parse_duration, DEFAULT_HISTORY_AGE_MAX),
+            session_age_max: sources.resolve(SESSION_AGE_MAX, None, parse_duration, DEFAULT_SESSION_AGE_MAX),
+            transcript_files: sources.resolve(TRANSCRIPT_FILES, None, parse_bool, false),
             home,
         };
         let unknown = sources.file.keys().map(|name| {
@@ -272,6 +320,17 @@ impl Settings {
     #[must_use]
     pub fn journal_bounds(&self) -> Bounds {
         Bounds { journal_bytes_max: self.journal_bytes_max.value.as_u64(), journal_age_max: self.journal_age_max.value }
+    }
+
+    /// The bounds of a session's history.
+    #[must_use]
+    pub fn retention(&self) -> RetentionBounds {
+        RetentionBounds {
+            events_max: self.events_max.value as u64,
+            tool_events_max: self.tool_events_max.value as u64,
+            turn_events_max: self.turn_events_max.value as u64,
+            age_max: self.history_age_max.value,
+        }
     }
 
     /// How context is carried, and how much of it.
@@ -327,6 +386,12 @@ impl Settings {
             row(ON_PENDING, Some(self.on_pending.value.join(" ")), &self.on_pending.source),
             row(ON_PENDING_AFTER, duration(self.on_pending_after.value), &self.on_pending_after.source),
             row(ON_IDLE, Some(self.on_idle.value.join(" ")), &self.on_idle.source),
+            count(EVENTS_MAX, &self.events_max),
+            count(TOOL_EVENTS_MAX, &self.tool_events_max),
+            count(TURN_EVENTS_MAX, &self.turn_events_max),
+            row(HISTORY_AGE_MAX, duration(self.history_age_max.value), &self.history_age_max.source),
+            row(SESSION_AGE_MAX, duration(self.session_age_max.value), &self.session_age_max.source),
+            row(TRANSCRIPT_FILES, Some(self.transcript_files.value.to_string()), &self.transcript_files.source),
         ]
     }
 }

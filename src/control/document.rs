@@ -4,12 +4,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::history::Activity;
+
 /// A session as it is now. What a stopped one no longer tells is `null`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionDocument {
     /// The session's id.
     pub session_id: String,
-    /// What the session does. Until turns are followed that is `idle` while the child runs and `stopped` after.
+    /// What the session does: that of its threads which a person has to know of first.
     pub state: Activity,
     /// The same under the name that it has for a thread.
     pub activity_state: Activity,
@@ -21,15 +23,15 @@ pub struct SessionDocument {
     pub child: ChildDocument,
     /// The client.
     pub client: ClientDocument,
-    /// Its threads. Empty until turns are followed.
-    pub threads: Vec<serde_json::Value>,
+    /// Its threads, as far as anything was heard of them in this run.
+    pub threads: Vec<ThreadDocument>,
     /// Requests that wait for an answer.
     pub pending_requests: u64,
     /// Commands of the user that wait to be shown to the model, or are on their way to it.
     pub context_waiting: u64,
     /// The journal.
     pub journal: JournalDocument,
-    /// How far the index is behind the journal. At rest until there is an index.
+    /// How far the index is behind the journal.
     pub index: IndexDocument,
     /// What has gone wrong in this run and cost the user nothing.
     pub faults: Vec<Fault>,
@@ -39,37 +41,23 @@ pub struct SessionDocument {
     pub started_at: Option<String>,
 }
 
-/// What a session or a thread does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activity {
-    /// A turn runs and nothing is emitted.
-    Thinking,
-    /// A turn runs.
-    Working,
-    /// A request for permission is open.
-    WaitingPermission,
-    /// A question to the user is open.
-    WaitingInput,
-    /// No turn runs.
-    Idle,
-    /// No child runs.
-    Stopped,
-}
-
-impl Activity {
-    /// The name that it has in a document.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Activity::Thinking => "thinking",
-            Activity::Working => "working",
-            Activity::WaitingPermission => "waiting_permission",
-            Activity::WaitingInput => "waiting_input",
-            Activity::Idle => "idle",
-            Activity::Stopped => "stopped",
-        }
-    }
+/// A thread as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadDocument {
+    /// The thread.
+    pub thread_id: String,
+    /// What it does.
+    pub activity_state: Activity,
+    /// Since when, RFC 3339.
+    pub since: String,
+    /// The turn that runs.
+    pub turn_id: Option<String>,
+    /// Requests of it that wait for an answer.
+    pub pending: u64,
+    /// What was done in it last, in a few words.
+    pub last_action: Option<String>,
+    /// Since when its turn has been silent, where that is too long, RFC 3339.
+    pub stalled_since: Option<String>,
 }
 
 /// The server, as far as it is known.
@@ -144,24 +132,4 @@ pub struct Counters {
     pub journal_missed_lines: u64,
     /// Faults that are not listed because there were too many.
     pub faults_unlisted: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_activity_has_one_name() {
-        for activity in [
-            Activity::Thinking,
-            Activity::Working,
-            Activity::WaitingPermission,
-            Activity::WaitingInput,
-            Activity::Idle,
-            Activity::Stopped,
-        ] {
-            let text = serde_json::to_string(&activity).expect("it is plain data");
-            assert_eq!(text, format!("\"{}\"", activity.name()));
-        }
-    }
 }

@@ -12,10 +12,12 @@ use tokio::time::timeout;
 
 use super::ask::{Ask, Errand};
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
+use super::historian::{Historian, now_us};
 use super::published::Published;
 use super::refusal::Refusal;
 use super::subject::Subject;
 use crate::engine::{Question, SideReply};
+use crate::history::Activity;
 use crate::store::Ledger;
 
 /// What the routes answer from.
@@ -23,6 +25,8 @@ pub(super) struct Known {
     pub(super) subject: Subject,
     pub(super) published: Arc<Published>,
     pub(super) ledger: Option<Ledger>,
+    /// What can be asked of the session's history.
+    pub(super) historian: Option<Historian>,
     pub(super) ask: Option<Ask>,
     /// Where the socket really is.
     pub(super) socket: PathBuf,
@@ -61,10 +65,23 @@ impl Known {
         id == "self" || id == self.subject.session_id
     }
 
-    pub(super) fn document(&self) -> SessionDocument {
-        let Known { subject, published, ledger: _, ask: _, socket } = self;
-        let state = published.activity();
+    /// The session as it is now.
+    pub(super) async fn document(&self) -> SessionDocument {
+        let Known { subject, published, socket, historian, .. } = self;
         let bytes = crate::journal::size_bytes(&subject.journal_dir).unwrap_or_default();
+        let (activity_state, threads, index) = match historian {
+            Some(historian) => {
+                historian.catch_up().await;
+                (historian.activity(), historian.threads(now_us()), historian.document())
+            }
+            None => (Activity::Idle, Vec::new(), IndexDocument::NONE),
+        };
+        // The relay knows best whether the child runs.
+        let state = match (published.child_runs(), activity_state) {
+            (false, _) => Activity::Stopped,
+            (true, Activity::Stopped) => Activity::Idle,
+            (true, activity) => activity,
+        };
         SessionDocument {
             session_id: subject.session_id.clone(),
             state,
@@ -73,11 +90,11 @@ impl Known {
             socket: Some(socket.to_string_lossy().into_owned()),
             child: published.child(),
             client: published.client(),
-            threads: Vec::new(),
+            threads,
             pending_requests: published.pending(),
             context_waiting: published.waiting(),
             journal: JournalDocument { bytes, gaps: Some(published.gaps()) },
-            index: IndexDocument::NONE,
+            index,
             faults: published.faults(),
             counters: published.counters(),
             started_at: Some(humantime::format_rfc3339_millis(subject.started_at).to_string()),

@@ -15,6 +15,8 @@ mod calls;
 pub mod client;
 mod context;
 mod document;
+mod historian;
+mod history;
 mod known;
 mod peer;
 mod published;
@@ -24,15 +26,16 @@ mod routes;
 mod server;
 mod socket;
 mod stall;
+mod stream;
 mod subject;
 
 pub use ask::{Ask, Errand, Reply};
 pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
 pub use document::{
-    Activity, ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument,
+    ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument,
 };
 pub use published::{Passed, Published};
 pub use requests::with_choices;
 pub use server::start;
 pub use socket::{SOCKET_FILE, SocketError, SocketFiles, resolve};
-pub use subject::Subject;
+pub use subject::{Beside, Subject};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::document::{Activity, ChildDocument, ClientDocument, Counters, Fault};
+use super::document::{ChildDocument, ClientDocument, Counters, Fault};
 use crate::engine::ClientName;
 use crate::journal::Tally;
 use crate::wire::Side;
@@ -150,8 +150,8 @@ impl Published {
         rare.faults.push(Fault { what: what.to_owned(), since });
     }
 
-    pub(super) fn activity(&self) -> Activity {
-        if self.child_ended.load(Ordering::Relaxed) { Activity::Stopped } else { Activity::Idle }
+    pub(super) fn child_runs(&self) -> bool {
+        !self.child_ended.load(Ordering::Relaxed)
     }
 
     pub(super) fn pending(&self) -> u64 {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
-use super::{attach, body, calls, context, requests};
+use super::{attach, body, calls, context, history, requests, stream};
 
 /// The routes, and what holds for all of them.
 pub(super) fn router(known: Known) -> Router {
@@ -25,6 +25,9 @@ pub(super) fn router(known: Known) -> Router {
         .route("/sessions/{id}/codex-pending-requests", get(requests::pending))
         .route("/sessions/{id}/codex-requests/{request_id}", get(requests::one))
         .route("/sessions/{id}/codex-requests/{request_id}/respond", post(requests::respond))
+        .route("/sessions/{id}/codex-events", get(history::events))
+        .route("/sessions/{id}/codex-events/stream", get(stream::stream))
+        .route("/sessions/{id}/activity", get(history::activity))
         .route("/sessions/{id}/input", post(calls::input))
         .route("/sessions/{id}/interrupt", post(calls::interrupt))
         .route("/sessions/{id}/rpc", post(calls::rpc))
@@ -61,5 +64,5 @@ async fn healthz() -> Response {
 }
 
 async fn session(State(known): State<Arc<Known>>, _: ThisSession) -> Response {
-    json(StatusCode::OK, &known.document())
+    json(StatusCode::OK, &known.document().await)
 }

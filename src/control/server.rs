@@ -18,8 +18,8 @@ use super::published::Published;
 use super::routes;
 use super::socket::{self, Bound, SocketError, SocketFiles};
 use super::stall::Unstalled;
-use super::subject::Subject;
-use crate::store::Ledger;
+use super::historian::Historian;
+use super::subject::{Beside, Subject};
 
 /// Connections that are served at once; more wait in the socket's own queue.
 const CONNECTIONS_MAX: usize = 64;
@@ -40,8 +40,8 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// Stack of the thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Binds the socket, and has a thread of its own answer there to the end of the process. `ledger` is that of the session,
-/// where it has one, and `ask` the way to the relay. `say_fault` is called on that
+/// Binds the socket, and has a thread of its own answer there to the end of the process. `beside` is what stands beside
+/// the relay, and `ask` the way to it. `say_fault` is called on that
 /// thread at most once, where it cannot.
 ///
 /// # Errors
@@ -50,7 +50,7 @@ const STACK_BYTES: usize = 1 << 20;
 pub fn start(
     subject: Subject,
     published: Arc<Published>,
-    ledger: Option<Ledger>,
+    beside: Beside,
     ask: Option<Ask>,
     say_fault: impl FnOnce(&str) + Send + 'static,
 ) -> Result<SocketFiles, SocketError> {
@@ -58,7 +58,9 @@ pub fn start(
     let Bound { listener, path, files } =
         socket::bind(&subject.session_dir, subject.runtime_dir.as_deref(), &short_name)?;
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
-    let known = Known { subject, published, ledger, ask, socket: path.clone() };
+    let Beside { ledger, index } = beside;
+    let historian = index.map(|index| Historian::new(index, &subject));
+    let known = Known { subject, published, ledger, historian, ask, socket: path.clone() };
     let started = thread.spawn(move || {
         let at = known.socket.clone();
         if let Err(error) = listen(listener, known) {

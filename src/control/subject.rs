@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use crate::engine::ContextBounds;
+use crate::index::Index;
+use crate::store::Ledger;
 
 /// The relay that is told of.
 #[derive(Debug)]
@@ -22,4 +24,13 @@ pub struct Subject {
     pub runtime_dir: Option<PathBuf>,
     /// How commands are cut that are pushed.
     pub context_bounds: ContextBounds,
+}
+
+/// What stands beside the relay that is told of, as far as it could be had.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Its ledger.
+    pub ledger: Option<Ledger>,
+    /// Its index; there is none where nothing is recorded.
+    pub index: Option<Index>,
 }

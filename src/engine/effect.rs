@@ -262,6 +262,11 @@ pub enum Note {
         /// Why there was no answer.
         error_code: Option<&'static str>,
     },
+    /// What is recorded is all indexed again, after a time in which it could not be.
+    EventPersistRecovered {
+        /// Always `persistence_recovered`.
+        reason: &'static str,
+    },
     /// The server has taken what the user did in a terminal.
     ContextDelivered {
         /// The thread.

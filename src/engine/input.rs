@@ -87,6 +87,8 @@ pub enum Input<'a> {
         /// Lines of ours can reach the server.
         server_listens: bool,
     },
+    /// What is recorded is all indexed again.
+    IndexRecovered,
     /// Time has passed.
     Tick,
 }

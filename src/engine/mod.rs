@@ -142,6 +142,9 @@ impl Engine {
             Input::Asked { asker, question, server_listens } => {
                 self.asked(now, asker, question, server_listens, effects);
             }
+            Input::IndexRecovered => {
+                effects.push(Effect::Note(Note::EventPersistRecovered { reason: "persistence_recovered" }));
+            }
             Input::Tick => {
                 self.ending.tick(now.elapsed, effects);
                 self.requests.tick(now, effects);

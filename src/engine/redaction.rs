@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
+use aho_corasick::AhoCorasick;
 use regex::{Captures, Regex};
 
 use super::secrets::names_secret;
@@ -27,16 +28,22 @@ static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     SHAPES.iter().map(|shape| Regex::new(shape).expect("BUG: the shapes are regular expressions")).collect()
 });
 
-/// What stands in any text in which one of [`SHAPES`] is found, or a name of a secret: cheap to look for.
-static MARKS: LazyLock<Regex> = LazyLock::new(|| {
-    let marks = "(?i)sk-|gh[pousr]_|github_pat|akia|asia|xox|eyj|bearer|token|secret|passw|passp|[_-]pat|key|credential|auth|cookie";
-    Regex::new(marks).expect("BUG: the marks are a regular expression")
+/// What stands, in small letters or capitals, in any text in which one of [`SHAPES`] is found, and in any name of a secret.
+const MARKS: [&str; 22] = [
+    "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "akia", "asia", "xox", "eyj", "bearer", "token", "secret",
+    "passw", "passp", "_pat", "-pat", "key", "credential", "auth", "cookie",
+];
+
+/// Cheap to look for: nearly every text has none.
+static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(MARKS);
+    builder.expect("BUG: the marks are few and short")
 });
 
 /// Whether a text can hold anything that looks like a secret, or a member whose name says so.
 #[must_use]
 pub fn may_hold_secret(text: &str) -> bool {
-    MARKS.is_match(text)
+    MARKED.is_match(text)
 }
 
 /// JSON in which every text that looks like a secret is masked, and every text under a name that says so; everything else

@@ -2,15 +2,19 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Content, Origin, Position, Record};
 use crate::wire::Side;
 
-/// What stands, as JSON, in every line out of which something of ours may be taken.
-const MARKS: [&[u8]; 2] = [b"\\u001e", b"\\u001E"];
+/// What stands, as JSON, in every line out of which something of ours may be taken, but for its last letter.
+static MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u001"));
+
+/// What stands in front of every line of the server's.
+const BY_SERVER: &[u8] = b",\"from\":\"server\",";
 
 /// Follows a journal.
 #[derive(Debug)]
@@ -104,9 +108,9 @@ impl Follower {
 /// Whether the line of a record is one of the server's out of which something may be taken.
 fn may_be_replaced(record: &[u8]) -> bool {
     // What a record says of its line stands in front of it.
-    let head = &record[..record.len().min(48)];
-    memmem::find(head, b"\"from\":\"server\"").is_some()
-        && MARKS.iter().any(|mark| memmem::find(record, mark).is_some())
+    let Some(end) = memchr::memchr(b',', record) else { return false };
+    record[end..].starts_with(BY_SERVER)
+        && MARK.find_iter(record).any(|at| matches!(record.get(at + 5), Some(b'e' | b'E')))
 }
 
 fn is_replacement(record: &[u8]) -> bool {

@@ -10,11 +10,12 @@ use tokio::sync::{broadcast, watch};
 use super::committed::{Database, Reached};
 use super::follow::{Follower, Next, Patience};
 use super::page::EventDocument;
-use super::retention::{RetentionBounds, prune};
+use super::retention::prune;
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
+use crate::config::RetentionBounds;
 use crate::history::{ActivityFold, EventRow, Fold, Rows, Seen, rfc3339_millis};
-use crate::journal::{Position, Record, SegmentName};
+use crate::journal::{IndexedTo, Position, Record, SegmentName};
 use crate::store::{SeqMark, SeqWish};
 
 /// The history's name in the session's folder.
@@ -67,6 +68,8 @@ pub struct IndexSettings {
     pub journal_dir: PathBuf,
     /// How much is kept.
     pub retention: RetentionBounds,
+    /// Told how far it is.
+    pub indexed_to: IndexedTo,
 }
 
 impl IndexSettings {
@@ -344,6 +347,8 @@ impl Indexer {
         let next = Reached { fold: batch.fold, position: follower.position().cloned(), seq };
         database.commit(&batch.rows, before, &next).map_err(|error| error.to_string())?;
         *reached = next;
+        let begun = reached.fold.open_since().or(reached.position.as_ref());
+        begun.into_iter().for_each(|at| self.settings.indexed_to.reached(&at.segment));
         if self.ahead.is_none() {
             self.shared.set_activity(reached.fold.activity());
         }

@@ -28,5 +28,5 @@ mod tests;
 pub use indexer::{HISTORY_FILE, Index, IndexSettings, Marks, Tell, Tidings};
 pub use page::{EventDocument, EventPage, GapReason};
 pub use query::{History, HistoryError};
-pub use retention::{Pruned, RetentionBounds};
+pub use retention::Pruned;
 pub use shared::{IndexState, LiveEvent};

@@ -63,6 +63,21 @@ pub struct EventPage {
     pub gap_reason: Option<GapReason>,
 }
 
+impl EventPage {
+    /// What is told where the history cannot be read at all.
+    #[must_use]
+    pub fn unreadable(since: Option<u64>) -> EventPage {
+        EventPage {
+            events: Vec::new(),
+            earliest_seq: None,
+            latest_seq: None,
+            next_seq: next_seq(None, since),
+            history_gap: true,
+            gap_reason: Some(GapReason::PersistenceError),
+        }
+    }
+}
+
 /// What is known besides the rows of a page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Around {

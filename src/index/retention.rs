@@ -2,28 +2,16 @@
 //!
 //! One batch is one short transaction; readers never wait for it, and the index commits in between.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
+use crate::config::RetentionBounds;
 use crate::history::rfc3339_millis;
 
 /// Rows that one transaction deletes.
 const BATCH_ROWS: i64 = 500;
-
-/// How much of a history is kept, a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetentionBounds {
-    /// Events.
-    pub events_max: u64,
-    /// Rows of tools.
-    pub tool_events_max: u64,
-    /// Rows of turns.
-    pub turn_events_max: u64,
-    /// Age of any of them.
-    pub age_max: Duration,
-}
 
 /// What went for good.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::config::RetentionBounds;
 use crate::journal::{Generation, SegmentName};
 use crate::store::SeqMark;
 
@@ -42,6 +43,7 @@ impl Lab {
             session_dir: self.dir.path().to_owned(),
             journal_dir: self.journal(),
             retention,
+            indexed_to: crate::journal::IndexedTo::default(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
@@ -30,6 +30,27 @@ pub struct Bounds {
     pub journal_age_max: Duration,
 }
 
+/// How much more than its bound a journal may grow while it is not indexed.
+const UNINDEXED_TIMES_MAX: u64 = 4;
+
+/// Up to where a journal is indexed: what lies behind that stays, within reason.
+#[derive(Debug, Clone, Default)]
+pub struct IndexedTo(Arc<Mutex<Option<SegmentName>>>);
+
+impl IndexedTo {
+    /// Everything before this segment is.
+    pub fn reached(&self, segment: &SegmentName) {
+        let mut reached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if reached.as_ref() != Some(segment) {
+            *reached = Some(segment.clone());
+        }
+    }
+
+    fn get(&self) -> Option<SegmentName> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// The writer's hold on the keeper's thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -44,12 +65,12 @@ struct Opened {
 }
 
 impl Keeper {
-    pub(super) fn start(dir: PathBuf, bounds: Bounds) -> Keeper {
+    pub(super) fn start(dir: PathBuf, bounds: Bounds, indexed: IndexedTo) -> Keeper {
         let (opened, waiting) = sync_channel(OPENED_WAITING_MAX);
         let growth = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&growth);
         let thread = std::thread::Builder::new().name("journal-keeper".to_owned()).stack_size(128 << 10);
-        if let Err(error) = thread.spawn(move || keep(&dir, bounds, &waiting, &seen)) {
+        if let Err(error) = thread.spawn(move || keep(&dir, bounds, &indexed, &waiting, &seen)) {
             tracing::warn!(%error, "no thread for the journal's keeper: it is neither synced nor bounded");
         }
         Keeper { opened, growth }
@@ -66,7 +87,7 @@ impl Keeper {
     }
 }
 
-fn keep(dir: &Path, bounds: Bounds, waiting: &Receiver<Opened>, growth: &AtomicU64) {
+fn keep(dir: &Path, bounds: Bounds, indexed: &IndexedTo, waiting: &Receiver<Opened>, growth: &AtomicU64) {
     let mut current: Option<Opened> = None;
     let mut synced = 0;
     let mut syncs_to_bounds = BOUNDS_EVERY_SYNCS;
@@ -90,7 +111,7 @@ fn keep(dir: &Path, bounds: Bounds, waiting: &Receiver<Opened>, growth: &AtomicU
             && syncs_to_bounds == 0
         {
             syncs_to_bounds = BOUNDS_EVERY_SYNCS;
-            enforce(dir, bounds, &current.name);
+            enforce(dir, bounds, indexed.get().as_ref(), &current.name);
         }
     }
 }
@@ -102,7 +123,7 @@ fn sync(opened: &Opened) {
 }
 
 /// Removes what is over the bounds, oldest first.
-fn enforce(dir: &Path, bounds: Bounds, current: &SegmentName) {
+fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &SegmentName) {
     let names = match SegmentName::list(dir) {
         Ok(names) => names,
         Err(error) => {
@@ -111,7 +132,7 @@ fn enforce(dir: &Path, bounds: Bounds, current: &SegmentName) {
         }
     };
     let sizes: Vec<Size> = names.into_iter().filter_map(|name| Size::of(dir, name)).collect();
-    for name in doomed(&sizes, bounds, current, SystemTime::now()) {
+    for name in doomed(&sizes, bounds, indexed, current, SystemTime::now()) {
         match std::fs::remove_file(dir.join(name.to_string())) {
             Ok(()) => tracing::info!(segment = %name, "journal over its bounds: segment removed"),
             Err(error) => tracing::warn!(%error, segment = %name, "remove a journal segment"),
@@ -134,27 +155,29 @@ impl Size {
     }
 }
 
-/// Which of `segments`, oldest first, are over the bounds. The one that is being written and all after it never are.
+/// Which of `segments`, oldest first, are over the bounds. The one that is being written and all after it never are, nor, up
+/// to a higher bound, what is not indexed yet, from `indexed` on.
 fn doomed<'a>(
     segments: &'a [Size],
     bounds: Bounds,
+    indexed: Option<&SegmentName>,
     current: &SegmentName,
     now: SystemTime,
-) -> impl Iterator<Item = &'a SegmentName> {
+) -> Vec<&'a SegmentName> {
     let total: u64 = segments.iter().map(|segment| segment.bytes).sum();
     let mut excess = total.saturating_sub(bounds.journal_bytes_max);
-    segments
-        .iter()
-        .take_while(|segment| segment.name < *current)
-        .filter(move |segment| {
-            let too_old = now.duration_since(segment.written).is_ok_and(|age| age > bounds.journal_age_max);
-            let too_much = excess > 0;
-            if too_much || too_old {
-                excess = excess.saturating_sub(segment.bytes);
-            }
-            too_much || too_old
-        })
-        .map(|segment| &segment.name)
+    let mut unindexed_excess = total.saturating_sub(bounds.journal_bytes_max.saturating_mul(UNINDEXED_TIMES_MAX));
+    let mut doomed = Vec::new();
+    for segment in segments.iter().take_while(|segment| segment.name < *current) {
+        let too_old = now.duration_since(segment.written).is_ok_and(|age| age > bounds.journal_age_max);
+        let is_indexed = indexed.is_some_and(|indexed| segment.name < *indexed);
+        if unindexed_excess > 0 || (is_indexed && (excess > 0 || too_old)) {
+            excess = excess.saturating_sub(segment.bytes);
+            unindexed_excess = unindexed_excess.saturating_sub(segment.bytes);
+            doomed.push(&segment.name);
+        }
+    }
+    doomed
 }
 
 #[cfg(test)]
@@ -166,6 +189,11 @@ mod tests {
 
     /// Segments as (size, age in days), oldest first, the last one current; returns the numbers of those that go.
     fn check(segments: &[(u64, u32)], expect: &[u32]) {
+        check_indexed(segments, u32::MAX, expect);
+    }
+
+    /// The same, where only what is before this number is indexed.
+    fn check_indexed(segments: &[(u64, u32)], indexed: u32, expect: &[u32]) {
         let now = SystemTime::UNIX_EPOCH + DAY * 100;
         let sizes: Vec<Size> = segments
             .iter()
@@ -178,7 +206,9 @@ mod tests {
             .collect();
         let bounds = Bounds { journal_bytes_max: 100, journal_age_max: DAY * 7 };
         let current = &sizes.last().expect("BUG: a test has segments").name;
-        let gone: Vec<u32> = doomed(&sizes, bounds, current, now).map(|name| name.number).collect();
+        let indexed = SegmentName { generation: current.generation.clone(), number: indexed };
+        let gone: Vec<u32> =
+            doomed(&sizes, bounds, Some(&indexed), current, now).iter().map(|name| name.number).collect();
         assert_eq!(gone, expect);
     }
 
@@ -192,6 +222,13 @@ mod tests {
     fn the_current_segment_stays_whatever_its_size_and_age() {
         check(&[(10, 0), (500, 9)], &[1]);
         check(&[(500, 9)], &[]);
+    }
+
+    #[test]
+    fn what_is_not_indexed_stays_up_to_a_higher_bound() {
+        check_indexed(&[(40, 9), (40, 9), (40, 0), (40, 0)], 2, &[1]);
+        check_indexed(&[(40, 9), (40, 9), (40, 0), (40, 0)], 1, &[]);
+        check_indexed(&[(100, 0), (100, 0), (100, 0), (100, 0), (1, 0)], 1, &[1]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::keeper::{Bounds, Keeper};
+use super::keeper::{Bounds, IndexedTo, Keeper};
 use super::record::{self, Header, Written};
 use super::segment::{Generation, SegmentName};
 use crate::engine::{Form, Note, Now, OwnLine};
@@ -207,8 +207,14 @@ impl Writer {
     /// A writer into the folder `dir`, which must exist. `header` describes the run; its `segment` and `at` are filled
     /// in for each segment. The first segment is created by the first commit.
     #[must_use]
-    pub fn new(dir: PathBuf, generation: Generation, header: Header, bounds: Bounds) -> Writer {
-        let keeper = Keeper::start(dir.clone(), bounds);
+    pub fn new(
+        dir: PathBuf,
+        generation: Generation,
+        header: Header,
+        bounds: Bounds,
+        indexed: IndexedTo,
+    ) -> Writer {
+        let keeper = Keeper::start(dir.clone(), bounds, indexed);
         Writer {
             dir,
             header: Header { segment: 0, ..header },
@@ -416,7 +422,7 @@ mod tests {
             shim: String::new(),
         };
         let bounds = Bounds { journal_bytes_max: u64::MAX, journal_age_max: Duration::MAX };
-        let writer = Writer::new(dir.to_owned(), Generation::after(None, 1, 0), header, bounds);
+        let writer = Writer::new(dir.to_owned(), Generation::after(None, 1, 0), header, bounds, IndexedTo::default());
         Writer { segment_bytes_max, ..writer }
     }
 

@@ -499,6 +499,7 @@ fn publish(published: &Published, note: &Note) {
         Note::CodexVersion { version: None, .. }
         | Note::GenerationStarted { .. }
         | Note::GenerationEnded { .. }
+        | Note::EventPersistRecovered { .. }
         | Note::ContextDelivered { .. }
         | Note::RequestOpened { .. }
         | Note::RequestCommitted { .. }

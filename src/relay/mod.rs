@@ -12,6 +12,7 @@ mod direction;
 mod event_loop;
 mod hooks;
 mod inbox;
+mod indexing;
 mod lifecycle;
 pub mod locate;
 mod notices;

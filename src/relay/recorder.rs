@@ -12,11 +12,13 @@ use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 use super::inbox::Outbox;
+use super::indexing;
 use super::notices::Notices;
-use crate::config::SessionName;
-use crate::control::{self, Published, SocketFiles, Subject};
+use crate::config::{RetentionBounds, SessionName};
+use crate::control::{self, Beside, Published, SocketFiles, Subject};
 use crate::engine::{ContextBounds, Input, Note, Now};
-use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, ServerOrigin, Writer};
+use crate::index::Index;
+use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, IndexedTo, ServerOrigin, Writer};
 use crate::store::{Ledger, Order, Place, Session, StoreError, open_log};
 
 /// How long a session that could not be opened is left alone.
@@ -47,6 +49,10 @@ pub(super) struct Opening {
     pub(super) wanted: Option<SessionName>,
     pub(super) record: RecordKept,
     pub(super) bounds: Bounds,
+    /// How much of a history is kept.
+    pub(super) retention: RetentionBounds,
+    /// Told by the index to the journal's keeper.
+    pub(super) indexed_to: IndexedTo,
     pub(super) place: Place,
     /// What a new session is called.
     pub(super) fresh_id: Uuid,
@@ -71,6 +77,7 @@ struct Sides {
     /// Held to the end of the process.
     session: Option<&'static Session>,
     ledger: Option<Ledger>,
+    index: Option<Index>,
     /// Where others ask, to be removed at the end.
     socket_files: Option<SocketFiles>,
 }
@@ -92,7 +99,12 @@ impl Opening {
         let pid = std::process::id();
         tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
         let ledger = self.start_ledger(&session, &generation, published, notices);
-        let socket_files = self.start_control(&session, &generation, ledger.clone(), published, notices);
+        let index = match self.record {
+            RecordKept::Yes => indexing::start(self, &session, ledger.clone(), published, notices),
+            RecordKept::No => None,
+        };
+        let beside = Beside { ledger: ledger.clone(), index: index.clone() };
+        let socket_files = self.start_control(&session, &generation, beside, published, notices);
         if ledger.is_some() {
             self.outbox.tell_self(Input::SessionOpened { generation: generation.to_string() });
         }
@@ -103,7 +115,7 @@ impl Opening {
         published.child_started(&generation.to_string(), self.child_pid);
         let session_id = session.id.clone();
         let session = Some(&*Box::leak(Box::new(session)));
-        Ok(Opened { writer, sides: Sides { session_id, session, ledger, socket_files } })
+        Ok(Opened { writer, sides: Sides { session_id, session, ledger, index, socket_files } })
     }
 
     /// Has a thread open the ledger, and waits for nothing of it.
@@ -139,7 +151,7 @@ impl Opening {
             codex: ServerOrigin { path: self.codex_path.clone() },
             shim: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        Writer::new(session.journal_dir.clone(), generation, header, self.bounds)
+        Writer::new(session.journal_dir.clone(), generation, header, self.bounds, self.indexed_to.clone())
     }
 
     /// Has a thread answer at the control socket, and waits for nothing of it.
@@ -147,7 +159,7 @@ impl Opening {
         &self,
         session: &Session,
         generation: &Generation,
-        ledger: Option<Ledger>,
+        beside: Beside,
         published: &Arc<Published>,
         notices: &Notices,
     ) -> Option<SocketFiles> {
@@ -165,7 +177,7 @@ impl Opening {
         let say_fault = move |what: &str| Notices::new(for_thread).say(&format!("{what}; {WITHOUT}"));
         let asking =
             self.outbox.try_clone().ok().map(|outbox| -> control::Ask { Box::new(move |errand| outbox.run(errand)) });
-        match control::start(subject, Arc::clone(published), ledger, asking, say_fault) {
+        match control::start(subject, Arc::clone(published), beside, asking, say_fault) {
             Ok(files) => Some(files),
             Err(error) => {
                 notices.say(&format!("{error}; {WITHOUT}"));
@@ -373,6 +385,9 @@ impl Recorder {
         self.hand_over();
         if let Some(ledger) = &self.sides.ledger {
             ledger.finish(LEDGER_END_WAIT_MAX);
+        }
+        if let Some(index) = &self.sides.index {
+            index.end();
         }
         if let Some(files) = self.sides.socket_files {
             files.remove();

@@ -23,6 +23,7 @@ use super::signals::{self, Signals};
 use crate::config::{Complaint, Environment, Settings};
 use crate::control::Published;
 use crate::engine::{Attendance, Engine, EngineSettings, Exit};
+use crate::journal::IndexedTo;
 use crate::store::Place;
 use crate::wire::Side;
 
@@ -212,6 +213,8 @@ fn prepare(
         wanted: settings.session.value.clone(),
         record: if settings.record.value { RecordKept::Yes } else { RecordKept::No },
         bounds: settings.journal_bounds(),
+        retention: settings.retention(),
+        indexed_to: IndexedTo::default(),
         place: place(command, environment),
         fresh_id,
         codex_path: command.program.to_string_lossy().into_owned(),

@@ -1,0 +1,126 @@
+//! What the routes know of a session's history: its index, and the database that this fills.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::timeout;
+
+use super::document::{IndexDocument, ThreadDocument};
+use super::subject::Subject;
+use crate::history::{Activity, ActivityFold, rfc3339_millis};
+use crate::index::{HISTORY_FILE, History, Index, IndexState};
+use crate::journal::{Position, SegmentName, reader};
+
+/// How long an answer waits for what is recorded already to be indexed.
+const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// What can be asked of the history of the session that runs here.
+#[derive(Debug)]
+pub(super) struct Historian {
+    pub(super) index: Index,
+    pub(super) history: History,
+    journal_dir: PathBuf,
+}
+
+/// How far the index is, as an answer needs to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CaughtUp {
+    pub(super) epoch: u64,
+    /// Not all that was recorded when it was asked is indexed.
+    pub(super) is_behind: bool,
+}
+
+impl Historian {
+    pub(super) fn new(index: Index, subject: &Subject) -> Historian {
+        let history = History::new(&subject.session_dir.join(HISTORY_FILE));
+        Historian { index, history, journal_dir: subject.journal_dir.clone() }
+    }
+
+    /// Waits until all is indexed that is recorded by now, for a bounded time.
+    pub(super) async fn catch_up(&self) -> CaughtUp {
+        let end = end_of(&self.journal_dir);
+        let mut state = self.index.state();
+        let is_there = |state: &IndexState| end.is_none() || state.position >= end;
+        if !is_there(&state.borrow()) {
+            self.index.look();
+            let settled = state.wait_for(|state| is_there(state) || state.fault.is_some());
+            // Late or not, the state tells.
+            drop(timeout(CATCH_UP_WAIT_MAX, settled).await);
+        }
+        let state = state.borrow();
+        CaughtUp { epoch: state.epoch, is_behind: !is_there(&state) }
+    }
+
+    /// What the session does now.
+    pub(super) fn activity(&self) -> Activity {
+        self.index.activity().session(now_us()).0
+    }
+
+    /// What its threads do at `now_us`.
+    pub(super) fn threads(&self, now_us: u64) -> Vec<ThreadDocument> {
+        threads(&self.index.activity(), now_us)
+    }
+
+    /// How far the index is.
+    pub(super) fn document(&self) -> IndexDocument {
+        let state = self.index.state().borrow().clone();
+        let (lag_lines, oldest_us) = lag(&self.journal_dir, state.position.as_ref());
+        let lag_ms = oldest_us.map_or(0, |at_us| now_us().saturating_sub(at_us) / 1_000);
+        IndexDocument { lag_lines, lag_ms, persisted: state.fault.is_none() }
+    }
+}
+
+/// What threads do at `now_us`, as it is told.
+pub fn threads(activity: &ActivityFold, now_us: u64) -> Vec<ThreadDocument> {
+    let document = |thread: crate::history::ThreadActivity| ThreadDocument {
+        thread_id: thread.thread_id,
+        activity_state: thread.activity,
+        since: rfc3339_millis(thread.since_us),
+        turn_id: thread.turn_id,
+        pending: thread.pending,
+        last_action: None,
+        stalled_since: thread.stalled_since_us.map(rfc3339_millis),
+    };
+    activity.threads(now_us).into_iter().map(document).collect()
+}
+
+/// Where a journal ends now.
+fn end_of(journal_dir: &Path) -> Option<Position> {
+    let segment = SegmentName::list(journal_dir).ok()?.pop()?;
+    let offset = std::fs::metadata(journal_dir.join(segment.to_string())).ok()?.len();
+    Some(Position { segment, offset })
+}
+
+/// How many records stand behind a position, and when the first of them was made.
+fn lag(journal_dir: &Path, from: Option<&Position>) -> (u64, Option<u64>) {
+    #[derive(serde::Deserialize)]
+    struct At {
+        at: u64,
+    }
+    let mut reader = reader::Reader::new(journal_dir, from.cloned());
+    let (mut records, mut first_us) = (0, None);
+    while let Ok(step) = reader.step() {
+        match step {
+            reader::Step::Record { bytes, .. } => {
+                if records == 0 {
+                    first_us = serde_json::from_slice::<At>(bytes).ok().map(|record| record.at);
+                }
+                records += 1;
+            }
+            reader::Step::Lost { .. } => {}
+            reader::Step::End => break,
+        }
+        if records >= LAG_COUNTED_MAX {
+            break;
+        }
+    }
+    (records, first_us)
+}
+
+/// Records behind the index that are counted; more than these is this many.
+const LAG_COUNTED_MAX: u64 = 100_000;
+
+/// The wall clock, in microseconds since the Unix epoch.
+pub(super) fn now_us() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}

@@ -1,0 +1,122 @@
+//! The routes of the history: events by cursor, and what the session does.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::json;
+
+use super::historian::{Historian, now_us};
+use super::known::{Known, ThisSession};
+use super::refusal::{Refusal, json};
+use crate::index::EventPage;
+
+/// Events of a page, where nobody says how many. Source: the contract.
+const EVENTS_DEFAULT: u64 = 200;
+
+/// The most events of a page. Source: the contract.
+const EVENTS_MAX: u64 = 500;
+
+/// What stands behind the `?` of a path.
+pub(super) struct Query(HashMap<String, String>);
+
+impl Query {
+    /// Reads it; whatever is not among `known` is refused.
+    pub(super) fn of(query: Option<&str>, known: &[&str]) -> Result<Query, Refusal> {
+        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let mut read = HashMap::new();
+        for pair in pairs {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if !known.contains(&name) {
+                return Err(bad(format!("`{name}`: there is {}", known.join(", "))));
+            }
+            read.insert(name.to_owned(), value.to_owned());
+        }
+        Ok(Query(read))
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// A number, where there is one; what is none is refused.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        match u64::from_str(text) {
+            Ok(number) if digits => Ok(Some(number)),
+            // More than there can ever be is as good as the most.
+            Err(_) if digits && !text.is_empty() => Ok(Some(u64::MAX)),
+            Ok(_) | Err(_) => Err(bad(format!("`{name}={text}`: a number from 0 on goes there"))),
+        }
+    }
+
+    /// How many, at least one and at most `most`.
+    pub(super) fn limit(&self, default: u64, most: u64) -> Result<u64, Refusal> {
+        match self.number("limit")? {
+            None => Ok(default),
+            Some(limit) if (1..=most).contains(&limit) => Ok(limit),
+            Some(limit) => Err(bad(format!("`limit={limit}`: it is 1 to {most}"))),
+        }
+    }
+}
+
+pub(super) fn bad(message: String) -> Refusal {
+    Refusal::plain(StatusCode::BAD_REQUEST, "invalid_parameter", message)
+}
+
+/// What can be asked of the history, where one is kept.
+pub(super) fn historian(known: &Known) -> Result<&Historian, Refusal> {
+    known.historian.as_ref().ok_or_else(|| {
+        let message = "this session keeps no history: `record` is off, or its index could not be started";
+        Refusal::plain(StatusCode::NOT_FOUND, "not_recorded", message)
+    })
+}
+
+pub(super) async fn events(
+    State(known): State<Arc<Known>>,
+    _: ThisSession,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let query = Query::of(query.as_deref(), &["since_seq", "limit"])?;
+    let (since, limit) = (query.number("since_seq")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
+    let historian = historian(&known)?;
+    let caught_up = historian.catch_up().await;
+    let page = historian.history.events(since, limit, caught_up.epoch, caught_up.is_behind).unwrap_or_else(|error| {
+        tracing::warn!(%error, "a page of events");
+        EventPage::unreadable(since)
+    });
+    Ok(json(StatusCode::OK, &page))
+}
+
+pub(super) async fn activity(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
+    historian(&known)?;
+    let document = known.document().await;
+    let since = known.historian.as_ref().map(|historian| historian.index.activity().session(now_us()).1);
+    let since = since.map(crate::history::rfc3339_millis);
+    let told = json!({ "activity_state": document.state, "since": since, "threads": document.threads });
+    Ok(json(StatusCode::OK, &told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_behind_the_question_mark() {
+        let read = |text: &str| Query::of(Some(text), &["since_seq", "limit"]);
+        let number = |text: &str| read(text).and_then(|query| query.number("since_seq"));
+        assert_eq!(number("since_seq=7&limit=2"), Ok(Some(7)));
+        assert_eq!(number(""), Ok(None));
+        assert_eq!(number("since_seq=99999999999999999999999"), Ok(Some(u64::MAX)));
+        for wrong in ["since_seq=", "since_seq=-1", "since_seq=+1", "since_seq=x", "sinceseq=1", "since_seq=1.5"] {
+            assert!(number(wrong).is_err(), "{wrong}");
+        }
+        let limit = |text: &str| read(text).and_then(|query| query.limit(200, 500));
+        assert_eq!((limit(""), limit("limit=500")), (Ok(200), Ok(500)));
+        assert!(limit("limit=0").is_err() && limit("limit=501").is_err());
+    }
+}

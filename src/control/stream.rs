@@ -1,0 +1,340 @@
+//! The stream of events: first what history has, then what happens, without a hole and without a double between.
+//!
+//! A reader stands at a number. What is behind it is read from the history, page by page, whether it is old or has just
+//! been indexed; the index only says that there is more. So there is nothing that could fall between the two, and a slow
+//! reader costs a number and one page. What cannot be indexed is told besides, without a number.
+
+use std::path::Path;
+use std::str::FromStr as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use http_body_util::channel::{Channel, Sender};
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::timeout;
+
+use super::historian::{Historian, end_of};
+use super::history::{Query, bad, historian};
+use super::known::{Known, ThisSession};
+use super::refusal::Refusal;
+use crate::history::{Seen, UiFold};
+use crate::index::{Follower, Next, Patience};
+use crate::journal::{Generation, Position, Record, SegmentName};
+
+/// Events that are read from the history at a time.
+const PAGE: u64 = 500;
+
+/// Pieces of an answer that may wait for a reader.
+const WAITING_MAX: usize = 4;
+
+/// How often a reader is told that nothing has happened, so that one that is gone is noticed.
+const ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// Events that a reader may be behind, once it has been up with what happens, until it is told so.
+const BEHIND_MAX: u64 = 1_000;
+
+/// How soon the journal is looked at again by whoever reads its records.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// A piece of an answer holds about this much, in bytes.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// A reader that has gone away.
+struct Gone;
+
+/// What a reader is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Events,
+    Raw,
+    Ui,
+}
+
+pub(super) async fn stream(
+    State(known): State<Arc<Known>>,
+    _: ThisSession,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let query = Query::of(query.as_deref(), &["since_seq", "mode"])?;
+    let mode = match query.text("mode").unwrap_or("events") {
+        "events" => Mode::Events,
+        "raw" => Mode::Raw,
+        "ui" => Mode::Ui,
+        other => return Err(bad(format!("`mode={other}`: there is events, raw and ui"))),
+    };
+    let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
+    let since = query.number("since_seq")?;
+    historian(&known)?;
+    let (sender, body) = Channel::new(WAITING_MAX);
+    match mode {
+        Mode::Events => {
+            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: the number of an event goes there"));
+            let since = match last_id {
+                Some(id) => Some(u64::from_str(id).map_err(|_| wrong(id))?),
+                None => since,
+            };
+            tokio::spawn(async move {
+                if let Ok(historian) = historian(&known) {
+                    let _ = events(historian, since.unwrap_or(0), sender).await;
+                }
+            });
+        }
+        Mode::Raw | Mode::Ui => {
+            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: a generation:segment:offset goes there"));
+            let after = match (last_id, since) {
+                (Some(id), _) => Some(position(id).ok_or_else(|| wrong(id))?),
+                (None, Some(since)) => position_of(&known, since).await?,
+                (None, None) => None,
+            };
+            tokio::spawn(async move {
+                if let Ok(historian) = historian(&known) {
+                    let _ = records(historian, &known.subject.journal_dir, after, mode, sender).await;
+                }
+            });
+        }
+    }
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((StatusCode::OK, headers, Body::new(body)).into_response())
+}
+
+/// Pieces of an answer on their way to a reader.
+struct Pieces {
+    sender: Sender<Bytes>,
+    text: String,
+}
+
+impl Pieces {
+    fn new(sender: Sender<Bytes>) -> Pieces {
+        Pieces { sender, text: String::new() }
+    }
+
+    async fn event(&mut self, id: Option<&str>, json: &str) -> Result<(), Gone> {
+        if let Some(id) = id {
+            self.text.push_str("id: ");
+            self.text.push_str(id);
+            self.text.push('\n');
+        }
+        self.text.push_str("data: ");
+        self.text.push_str(json);
+        self.text.push_str("\n\n");
+        if self.text.len() >= PIECE_BYTES { self.send().await } else { Ok(()) }
+    }
+
+    /// Says that all is well.
+    async fn alive(&mut self) -> Result<(), Gone> {
+        self.text.push_str(": alive\n\n");
+        self.send().await
+    }
+
+    async fn send(&mut self) -> Result<(), Gone> {
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        let text = std::mem::take(&mut self.text);
+        self.sender.send_data(Bytes::from(text)).await.map_err(|_| Gone)
+    }
+}
+
+async fn events(historian: &Historian, since: u64, sender: Sender<Bytes>) -> Result<(), Gone> {
+    let mut pieces = Pieces::new(sender);
+    let mut state = historian.index.state();
+    let mut live = historian.index.live();
+    let mut cursor = since;
+    let mut was_up = false;
+    // The head of the answer goes out with its first piece.
+    pieces.alive().await?;
+    historian.catch_up().await;
+    loop {
+        let now = state.borrow_and_update().clone();
+        if was_up && now.last_seq.saturating_sub(cursor) > BEHIND_MAX {
+            gap(&mut pieces, "reader_behind", cursor, now.last_seq).await?;
+        }
+        was_up = pages(historian, now.epoch, &mut cursor, &mut pieces).await?;
+        pieces.send().await?;
+        let happened = async {
+            tokio::select! {
+                changed = state.changed() => changed.map(|()| None).map_err(|_| Gone),
+                told = live.recv() => match told {
+                    Ok(told) => Ok(Some(told)),
+                    // What was missed has its number later.
+                    Err(RecvError::Lagged(_)) => Ok(None),
+                    Err(RecvError::Closed) => Err(Gone),
+                },
+            }
+        };
+        match timeout(ALIVE_EVERY, happened).await {
+            Ok(Ok(Some(told))) => pieces.event(None, &told.json).await?,
+            Ok(Ok(None)) => {}
+            Ok(Err(gone)) => return Err(gone),
+            Err(_) => pieces.alive().await?,
+        }
+    }
+}
+
+/// Sends all that the history has behind `cursor`; false where it could not be read.
+async fn pages(
+    historian: &Historian,
+    epoch: u64,
+    cursor: &mut u64,
+    pieces: &mut Pieces,
+) -> Result<bool, Gone> {
+    loop {
+        let page = match historian.history.events(Some(*cursor), PAGE, epoch, false) {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::debug!(%error, "a page for a stream");
+                return Ok(false);
+            }
+        };
+        let Some(first) = page.events.first().and_then(|event| event.seq) else { return Ok(true) };
+        if first > *cursor + 1 {
+            gap(pieces, "retention", *cursor, first - 1).await?;
+        }
+        let count = page.events.len() as u64;
+        for event in &page.events {
+            let Some(seq) = event.seq else { continue };
+            let json = serde_json::to_string(event).expect("BUG: plain data is JSON");
+            pieces.event(Some(&seq.to_string()), &json).await?;
+            *cursor = seq;
+        }
+        if count < PAGE {
+            return Ok(true);
+        }
+        // Others have their turn.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Tells a reader what it is not told, or not in time.
+async fn gap(pieces: &mut Pieces, reason: &str, after_seq: u64, up_to_seq: u64) -> Result<(), Gone> {
+    let payload = json!({ "reason": reason, "after_seq": after_seq, "up_to_seq": up_to_seq });
+    let event = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
+    pieces.event(None, &event.to_string()).await
+}
+
+async fn records(
+    historian: &Historian,
+    journal_dir: &Path,
+    after: Option<Position>,
+    mode: Mode,
+    sender: Sender<Bytes>,
+) -> Result<(), Gone> {
+    let mut pieces = Pieces::new(sender);
+    let mut state = historian.index.state();
+    pieces.alive().await?;
+    // What a simple UI is told depends on what was told before: it is read from the start of the segment on.
+    let from = after.clone().map(|after| match mode {
+        Mode::Ui => Position { offset: 0, ..after },
+        Mode::Events | Mode::Raw => after,
+    });
+    let mut follower = Follower::new(journal_dir, from);
+    let mut ui = UiFold::default();
+    let mut events = Vec::new();
+    let mut read = 0;
+    let mut silent_for = Duration::ZERO;
+    loop {
+        let patience = if silent_for >= SILENCE { Patience::None } else { Patience::Some };
+        match follower.next(patience) {
+            Ok(Next::Record { at, bytes, successor }) => {
+                silent_for = Duration::ZERO;
+                read += 1;
+                let id = format!("{}:{}:{}", at.segment.generation, at.segment.number, at.offset);
+                let is_told = after.as_ref().is_none_or(|after| at > *after);
+                match mode {
+                    Mode::Events | Mode::Raw => {
+                        if is_told {
+                            pieces.event(Some(&id), &String::from_utf8_lossy(bytes)).await?;
+                        }
+                        if let Some(successor) = successor {
+                            // It stands right behind.
+                            let at = at.offset + bytes.len() as u64 + 1;
+                            let id = id.rsplit_once(':').map_or_else(String::new, |(before, _)| format!("{before}:{at}"));
+                            pieces.event(Some(&id), &String::from_utf8_lossy(successor)).await?;
+                        }
+                    }
+                    Mode::Ui => {
+                        fold(&mut ui, bytes, successor, &mut events);
+                        for event in events.drain(..) {
+                            if is_told {
+                                pieces.event(Some(&id), &event).await?;
+                            }
+                        }
+                    }
+                }
+                if read % PAGE == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            Ok(Next::Lost { at }) => {
+                let event = json!({ "type": "event_gap", "reason": "segment_removed", "at": at.offset });
+                pieces.event(None, &event.to_string()).await?;
+            }
+            Ok(Next::End) => {
+                pieces.send().await?;
+                if end_of(journal_dir).is_none() && state.has_changed().is_err() {
+                    return Ok(());
+                }
+                // The index looks too, and may be told first; where it cannot, the time tells.
+                drop(timeout(LOOK_AGAIN_AFTER, state.changed()).await);
+                silent_for += LOOK_AGAIN_AFTER;
+                if silent_for.as_secs() >= ALIVE_EVERY.as_secs() {
+                    silent_for = SILENCE;
+                    pieces.alive().await?;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "read the journal for a stream");
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// After how long without a record none can come that replaces the one before.
+const SILENCE: Duration = Duration::from_millis(250);
+
+fn fold(ui: &mut UiFold, bytes: &[u8], successor: Option<&[u8]>, events: &mut Vec<String>) {
+    let Ok(record) = Record::parse(bytes) else { return };
+    let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
+    let replaced_by = successor.as_ref().and_then(Record::line_bytes);
+    let mut told = Vec::new();
+    ui.take(&Seen::of(&record, replaced_by), &mut told);
+    events.extend(told.into_iter().map(|event| event.json));
+}
+
+/// The position that an id names.
+fn position(id: &str) -> Option<Position> {
+    let mut parts = id.split(':');
+    let (generation, number, offset) = (parts.next()?, parts.next()?, parts.next()?);
+    let segment = SegmentName { generation: Generation::parse(generation)?, number: number.parse().ok()? };
+    parts.next().is_none().then_some(Position { segment, offset: offset.parse().ok()? })
+}
+
+/// The position of the record of an event.
+async fn position_of(known: &Known, seq: u64) -> Result<Option<Position>, Refusal> {
+    let historian = historian(known)?;
+    let caught_up = historian.catch_up().await;
+    let before = seq.checked_sub(1);
+    let page = before.and_then(|before| historian.history.events(Some(before), 1, caught_up.epoch, false).ok());
+    Ok(page.and_then(|page| position(&page.events.first()?.key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_positions() {
+        let read = |id: &str| position(id).map(|at| format!("{}+{}", at.segment, at.offset));
+        assert_eq!(read("000000010000:2:77").as_deref(), Some("000000010000-002.jsonl+77"));
+        for wrong in ["", "7", "000000010000:2", "000000010000:2:77:1", "xyz:2:77", "000000010000:-2:77"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}
