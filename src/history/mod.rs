@@ -11,11 +11,17 @@
 //! between any two records.
 
 mod activity;
+mod asked;
 mod bounded;
+mod does;
 mod event;
 mod fold;
 mod groups;
 mod happening;
+#[cfg(test)]
+mod playbook;
+#[cfg(test)]
+mod properties;
 mod tools;
 mod transcript;
 mod turns;
@@ -24,6 +30,6 @@ pub use activity::{Activity, ActivityFold, ThreadActivity};
 pub use event::{EventRow, Key};
 pub use fold::{Fold, GapRow, Rows};
 pub use happening::{Happening, Params, Place, Seen, Told};
-pub use tools::{Phase, ToolRow};
+pub use tools::{Phase, ToolEvent, ToolRow};
 pub use transcript::Entry;
-pub use turns::TurnRow;
+pub use turns::{TurnEvent, TurnRow};
