@@ -10,6 +10,7 @@
 //! This room is pure. It keeps no row: a fold holds what is under way, bounded, and can be stored and taken up again
 //! between any two records.
 
+mod action;
 mod activity;
 mod asked;
 mod bounded;
@@ -26,6 +27,7 @@ mod tools;
 mod transcript;
 mod turns;
 
+pub use action::{Action, ActionKind, ActionStatus, KeptTool, actions};
 pub use activity::{Activity, ActivityFold, ThreadActivity};
 pub use event::{EventRow, Key};
 pub use fold::{Fold, GapRow, Rows};
