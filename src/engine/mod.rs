@@ -39,7 +39,7 @@ pub use ledger::{
 pub use redaction::{may_hold_secret, redacted, redacted_json};
 pub use requests::{
     CheckedAnswer, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType, decisions,
-    valid,
+    one_line, valid, without_shell,
 };
 pub use secrets::{masked_args, names_secret};
 pub use version::ClientName;

@@ -163,11 +163,12 @@ impl ActivityFold {
                     self.requests.take_if(|_, open| open.request_id.as_ref() == Some(&request_id));
                 }
             }
+            // The line that the note was of may be lost.
+            Happening::Gap { .. } => self.next_request = None,
             Happening::Generation(_)
             | Happening::Called { .. }
             | Happening::Answered { .. }
             | Happening::Ours { .. }
-            | Happening::Gap { .. }
             | Happening::Other => {}
         }
     }
@@ -278,10 +279,11 @@ impl ActivityFold {
                 }
             }
             // Also one that began before we were told of it. What is completed may come after its turn.
-            method if method == "item/started" || told.place.delta.is_some() => {
-                if thread.turn == Turn::None && turn_id.is_some() && thread.ended.as_deref() != turn_id {
-                    thread.begins(turn_id, at_us);
-                }
+            method
+                if (method == "item/started" || told.place.delta.is_some())
+                    && (thread.turn == Turn::None && turn_id.is_some() && thread.ended.as_deref() != turn_id) =>
+            {
+                thread.begins(turn_id, at_us);
             }
             _ => {}
         }
@@ -378,4 +380,163 @@ fn named(data: Params<'_>) -> Option<String> {
         request_id: String,
     }
     data.read::<Note>().map(|note| note.request_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::playbook::play;
+
+    const RUNS: &str = "1 generation 00000000000a\n2 ! generation_started {\"pid\":1}\n";
+    const HOUR_MS: u64 = 3_600_000;
+
+    /// The session and its threads at a time, as `ACTIVITY SINCE` and `THREAD ACTIVITY SINCE TURN PENDING`.
+    fn check_child(told: &str, now_ms: u64, expect: &[&str]) {
+        let (fold, _) = play(told);
+        let (activity, since_us) = fold.activity().session(now_ms * 1_000);
+        let threads = fold.activity().threads(now_ms * 1_000).into_iter().map(|thread| {
+            let turn = thread.turn_id.as_deref().unwrap_or("~");
+            let stalled = thread.stalled_since_us.map(|at_us| format!(" stalled {}", at_us / 1_000));
+            let (activity, since_ms) = (thread.activity.name(), thread.since_us / 1_000);
+            let stalled = stalled.unwrap_or_default();
+            format!("{} {activity} {since_ms} {turn} {}{stalled}", thread.thread_id, thread.pending)
+        });
+        let session = format!("{} {}", activity.name(), since_us / 1_000);
+        assert_eq!(std::iter::once(session).chain(threads).collect::<Vec<_>>(), expect, "{told} at {now_ms}");
+    }
+
+    fn check(told: &str, now_ms: u64, expect: &[&str]) {
+        check_child(&format!("{RUNS}{told}"), now_ms, expect);
+    }
+
+    const STARTED: &str = "5 < turn/started t/u\n";
+    const ASKED: &str = "9 ?0 item/commandExecution/requestApproval t/u/i\n";
+
+    #[test]
+    fn a_child_runs_or_does_not() {
+        check_child("", 50, &["stopped 0"]);
+        check("", 50, &["idle 2"]);
+        check(&format!("{STARTED}{ASKED}10 ! generation_ended"), 50, &["stopped 10"]);
+        check(&format!("{STARTED}10 generation 00000000000b\n11 ! generation_started"), 50, &["idle 11"]);
+    }
+
+    #[test]
+    fn a_turn_works_until_it_is_silent() {
+        check(STARTED, 6, &["working 5", "t working 5 u 0"]);
+        check(STARTED, 2_504, &["working 5", "t working 5 u 0"]);
+        check(STARTED, 2_505, &["thinking 2505", "t thinking 2505 u 0"]);
+        let piece = "3000 < item/agentMessage/delta t/u/m {\"delta\":\"a\"}";
+        check(&format!("{STARTED}{piece}"), 3_001, &["working 5", "t working 5 u 0"]);
+        check(&format!("{STARTED}{piece}"), 5_500, &["thinking 5500", "t thinking 5500 u 0"]);
+        check(&format!("{STARTED}20 < turn/completed t/u"), HOUR_MS, &["idle 20", "t idle 20 ~ 0"]);
+    }
+
+    #[test]
+    fn a_turn_that_is_silent_for_long_has_stalled() {
+        check(STARTED, 300_004, &["thinking 2505", "t thinking 2505 u 0"]);
+        check(STARTED, 300_005, &["thinking 2505", "t thinking 2505 u 0 stalled 5"]);
+        // One that waits for a human has not.
+        check(&format!("{STARTED}{ASKED}"), HOUR_MS, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
+        check(&format!("{STARTED}6 < turn/completed t/u"), HOUR_MS, &["idle 6", "t idle 6 ~ 0"]);
+    }
+
+    #[test]
+    fn waiting_never_fades() {
+        let permission = ["waiting_permission 9", "t waiting_permission 9 u 1"];
+        for now_ms in [10, HOUR_MS, 1_000 * HOUR_MS] {
+            check(&format!("{STARTED}{ASKED}"), now_ms, &permission);
+        }
+        let question = "9 ?0 item/tool/requestUserInput t/u/i\n";
+        check(&format!("{STARTED}{question}"), HOUR_MS, &["waiting_input 9", "t waiting_input 9 u 1"]);
+        let both = format!("{STARTED}{question}12 ?1 item/fileChange/requestApproval t/u/j\n");
+        check(&both, HOUR_MS, &["waiting_permission 12", "t waiting_permission 12 u 2"]);
+        // The same again is as old as it is.
+        let again = ASKED.replace("9 ?0", "50 ?0");
+        check(&format!("{STARTED}{ASKED}{again}"), HOUR_MS, &permission);
+        // What is the client's business is nobody's to wait for.
+        check(&format!("{STARTED}9 ?0 item/tool/call t/u/i"), 10, &["working 5", "t working 5 u 0"]);
+    }
+
+    #[test]
+    fn every_end_of_waiting() {
+        let opened = "8 ! request_opened {\"request_id\":\"g-0\"}\n";
+        let check = |end: &str| {
+            check(&format!("{STARTED}{opened}{ASKED}{end}"), 21, &["working 5", "t working 5 u 0"]);
+        };
+        check("20 < serverRequest/resolved t {\"requestId\":0}");
+        check("20 < item/completed t/u/i {\"type\":\"commandExecution\"}");
+        check("20 ! request_resolved {\"request_id\":\"g-0\"}");
+        let stays = |end: &str| {
+            let told = format!("{RUNS}{STARTED}{opened}{ASKED}{end}");
+            check_child(&told, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
+        };
+        stays("20 < serverRequest/resolved t {\"requestId\":\"0\"}");
+        stays("20 < item/completed t/u/j {\"type\":\"commandExecution\"}");
+        stays("20 ! request_resolved {\"request_id\":\"g-1\"}");
+        stays("20 < turn/completed t/v\n20 < turn/started t/u");
+    }
+
+    #[test]
+    fn a_turn_takes_its_requests_with_it() {
+        check(&format!("{STARTED}{ASKED}20 < turn/completed t/u"), 21, &["idle 20", "t idle 20 ~ 0"]);
+    }
+
+    #[test]
+    fn a_request_may_name_no_thread() {
+        check("9 ?0 mcpServer/elicitation/request ~", HOUR_MS, &["waiting_input 9"]);
+    }
+
+    #[test]
+    fn an_error_that_is_retried_ends_nothing() {
+        let error = "20 < error t/u {\"error\":{\"message\":\"no\"},\"willRetry\":true}";
+        check(&format!("{STARTED}{error}"), 21, &["working 5", "t working 5 u 0"]);
+    }
+
+    #[test]
+    fn what_comes_late_starts_no_turn() {
+        let over = format!("{STARTED}20 < turn/completed t/u\n");
+        let idle = ["idle 20", "t idle 20 ~ 0"];
+        check(&format!("{over}21 < item/completed t/u/i {{\"type\":\"commandExecution\"}}"), 22, &idle);
+        check(&format!("{over}21 < item/commandExecution/outputDelta t/u/i {{\"delta\":\"a\"}}"), 22, &idle);
+        // That of a turn which was not seen to start does.
+        check("21 < item/started t/u/i {\"type\":\"reasoning\"}", 22, &["working 21", "t working 21 u 0"]);
+        check("21 < item/agentMessage/delta t/u/i {\"delta\":\"a\"}", 22, &["working 21", "t working 21 u 0"]);
+        check("21 < item/completed t/u/i {\"type\":\"reasoning\"}", 22, &["idle 21", "t idle 21 ~ 0"]);
+    }
+
+    #[test]
+    fn the_server_says_what_a_thread_does() {
+        let status = |status: &str| format!("20 < thread/status/changed t {{\"status\":{status}}}\n");
+        let flags = |flags: &str| status(&format!("{{\"type\":\"active\",\"activeFlags\":[{flags}]}}"));
+        check(&flags(""), 21, &["working 20", "t working 20 ~ 0"]);
+        let permission = ["waiting_permission 20", "t waiting_permission 20 u 0"];
+        check(&format!("{STARTED}{}", flags("\"waitingOnApproval\"")), HOUR_MS, &permission);
+        let input = ["waiting_input 20", "t waiting_input 20 u 0"];
+        check(&format!("{STARTED}{}", flags("\"waitingOnUserInput\"")), HOUR_MS, &input);
+        let no_more = format!("{STARTED}{}{}", flags("\"waitingOnApproval\""), flags(""));
+        check(&no_more, 21, &["working 5", "t working 5 u 0"]);
+        for kind in ["idle", "systemError", "notLoaded"] {
+            let told = format!("{STARTED}{}", status(&format!("{{\"type\":\"{kind}\"}}")));
+            check(&told, 21, &["idle 20", "t idle 20 ~ 0"]);
+        }
+        check(&format!("{STARTED}{}", status("7")), 21, &["working 5", "t working 5 u 0"]);
+    }
+
+    #[test]
+    fn sub_agents_count() {
+        let told = "5 < turn/started a/u
+                    6 < turn/started b/v
+                    7 < turn/completed a/u";
+        check(told, 8, &["working 6", "a idle 7 ~ 0", "b working 6 v 0"]);
+        let asked = format!("{told}\n9 ?0 item/tool/requestUserInput b/v/i");
+        check(&asked, HOUR_MS, &["waiting_input 9", "a idle 7 ~ 0", "b waiting_input 9 v 1"]);
+        // Idle since the last of them is.
+        check(&format!("{told}\n20 < turn/completed b/v"), 21, &["idle 20", "a idle 7 ~ 0", "b idle 20 ~ 0"]);
+    }
+
+    #[test]
+    fn a_note_whose_line_is_lost_is_of_no_other() {
+        let told = format!("{STARTED}8 ! request_opened {{\"request_id\":\"g-0\"}}\n8 # full\n{ASKED}");
+        let told = format!("{told}10 ! request_resolved {{\"request_id\":\"g-0\"}}");
+        check(&told, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
+    }
 }

@@ -87,10 +87,6 @@ impl<K: Ord + Clone, V: Clone> Bounded<K, V> {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.oldest_first.iter().filter_map(|key| self.entries.get_key_value(key))
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
 }
 
 #[cfg(test)]

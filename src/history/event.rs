@@ -15,7 +15,7 @@ pub(super) const PREVIEW_CHARS_MAX: usize = 1_500;
 pub(super) const EXCERPT_CHARS_MAX: usize = 4_000;
 
 /// What is looked at beyond a cut, in bytes, so that a secret that it would halve is still seen for one.
-const BEYOND_CUT_BYTES: usize = 1_000;
+pub(super) const BEYOND_CUT_BYTES: usize = 1_000;
 
 /// Where the record of an event stands, or that of the first piece of it. It tells the event apart from all others of its
 /// session, also before it has a number.
@@ -109,9 +109,26 @@ pub(super) fn cut(json: &str, chars_max: usize) -> String {
 }
 
 fn cut_text(text: &str, chars_max: usize, original: &str) -> String {
-    let end = text.char_indices().nth(chars_max).map_or(text.len(), |(at, _)| at);
+    let preview = Value::from(start_of(text, chars_max));
     let original_chars = original.chars().count();
-    format!("{{\"truncated\":true,\"preview\":{},\"original_chars\":{original_chars}}}", Value::from(&text[..end]))
+    format!("{{\"truncated\":true,\"preview\":{preview},\"original_chars\":{original_chars}}}")
+}
+
+/// A text without secrets as JSON; where it is too long, an object that holds the start of it.
+pub(super) fn cut_plain(text: &str, chars_max: usize) -> String {
+    match start_of(text, chars_max).len() == text.len() {
+        true => Value::from(text).to_string(),
+        false => cut_text(text, chars_max, text),
+    }
+}
+
+/// The start of a text of somebody's, without secrets.
+pub(super) fn masked_start(text: &str, chars_max: usize) -> String {
+    let seen = &text[..text.floor_char_boundary(4 * chars_max + BEYOND_CUT_BYTES)];
+    match redacted(seen) {
+        Some(masked) => start_of(&masked, chars_max).to_owned(),
+        None => start_of(seen, chars_max).to_owned(),
+    }
 }
 
 /// A text of at most so many characters.
@@ -136,7 +153,7 @@ mod tests {
                 .as_str(),
         );
         let long = format!(r#"{{"a":"Bearer {}"}}"#, "x".repeat(99));
-        check(&long, r#"{"truncated":true,"preview":"{\"a\":\"Bearer [redac","original_chars":114}"#);
+        check(&long, r#"{"truncated":true,"preview":"{\"a\":\"Bearer [redact","original_chars":114}"#);
         assert_eq!(cut(r#"{"api_key":"hunter22"}"#, 100), r#"{"api_key":"[redacted]"}"#);
     }
 }

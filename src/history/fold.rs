@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::activity::ActivityFold;
 use super::event::{EventRow, Key};
-use super::groups::Groups;
+use super::groups::{Group, Groups};
 use super::happening::{Happening, Seen};
 use super::tools::{ToolRow, Tools};
 use super::transcript::{Entry, Transcript};
@@ -64,7 +64,9 @@ impl Fold {
     /// Takes the record at `at`, and appends to `rows` what it leads to.
     pub fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Rows) {
         self.at_us = seen.at_us;
-        self.groups.time(seen.at_us, &mut rows.events);
+        let mut over = Vec::new();
+        self.groups.time(seen.at_us, &mut over);
+        self.join(&mut over, rows);
         let mut event = None;
         match &seen.happening {
             Happening::Generation(generation) => {
@@ -75,7 +77,9 @@ impl Fold {
                 return;
             }
             Happening::Told(told) | Happening::Asked { told, id: _ } => {
-                if !self.groups.take(at, seen.at_us, told, &mut rows.events) {
+                let is_piece = self.groups.take(at, seen.at_us, told, &mut over);
+                self.join(&mut over, rows);
+                if !is_piece {
                     event = Some(EventRow::of(Key(at.clone()), seen.at_us, told));
                 }
             }
@@ -115,7 +119,9 @@ impl Fold {
 
     /// Nothing was recorded up to `now_us`, in microseconds since the Unix epoch.
     pub fn silence(&mut self, now_us: u64, rows: &mut Rows) {
-        self.groups.silence(now_us, &mut rows.events);
+        let mut over = Vec::new();
+        self.groups.silence(now_us, &mut over);
+        self.join(&mut over, rows);
     }
 
     /// Whether [`Fold::silence`] has anything to bring forward.
@@ -142,8 +148,22 @@ impl Fold {
         &self.activity
     }
 
+    /// What groups that have come to their end lead to.
+    fn join(&self, over: &mut Vec<Group>, rows: &mut Rows) {
+        for group in over.drain(..) {
+            self.tools.output(&group, &mut rows.tools);
+            rows.events.push(group.into_event());
+        }
+    }
+
+    fn join_all(&mut self, rows: &mut Rows) {
+        let mut over = Vec::new();
+        self.groups.close_all(&mut over);
+        self.join(&mut over, rows);
+    }
+
     fn gap(&mut self, at: &Position, lines: u64, reason: &str, rows: &mut Rows) {
-        self.groups.close_all(&mut rows.events);
+        self.join_all(rows);
         rows.gaps.push(GapRow { after_events: rows.events.len(), lines, reason: reason.to_owned() });
         let payload = serde_json::json!({ "lines": lines, "reason": reason }).to_string();
         rows.events.push(EventRow::ours(Key(at.clone()), self.at_us, "event_gap", &payload));
@@ -151,7 +171,7 @@ impl Fold {
 
     /// The child is gone: whatever was under way has no end of its own.
     fn run_ended(&mut self, at_us: u64, rows: &mut Rows) {
-        self.groups.close_all(&mut rows.events);
+        self.join_all(rows);
         self.tools.run_ended(at_us, &mut rows.tools);
         self.turns.run_ended(at_us, &mut rows.turns);
         self.transcript.run_ended();

@@ -10,22 +10,30 @@
 //! This room is pure. It keeps no row: a fold holds what is under way, bounded, and can be stored and taken up again
 //! between any two records.
 
+mod action;
 mod activity;
+mod asked;
 mod bounded;
+mod does;
 mod event;
 mod fold;
 mod groups;
 mod happening;
+#[cfg(test)]
+mod playbook;
+#[cfg(test)]
+mod properties;
 mod time;
 mod tools;
 mod transcript;
 mod turns;
 
+pub use action::{Action, ActionKind, ActionStatus, KeptTool, actions};
 pub use activity::{Activity, ActivityFold, ThreadActivity};
 pub use event::{EventRow, Key};
 pub use fold::{Fold, GapRow, Rows};
 pub use happening::{Happening, Params, Place, Seen, Told};
 pub use time::rfc3339_millis;
-pub use tools::{Phase, ToolRow};
+pub use tools::{Phase, ToolEvent, ToolRow};
 pub use transcript::Entry;
-pub use turns::TurnRow;
+pub use turns::{TurnEvent, TurnRow};

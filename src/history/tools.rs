@@ -1,13 +1,101 @@
 //! What tools did: commands, changes of files, calls of tools, and what a human was asked about them.
+//!
+//! A tool has one row where it starts, one for each group of what it puts out, and one where it ends: on its own, or with
+//! its turn where that is interrupted or fails, or with the child. It may outlive a turn that was completed, as a command in
+//! the background does. The old `codex/event/*` give no rows: the same is told beside them in the words of now.
 
 use serde::{Deserialize, Serialize};
 
-use super::happening::Seen;
+use super::asked::Asked;
+use super::bounded::Bounded;
+use super::does::{Does, is_tool};
+use super::event::{EXCERPT_CHARS_MAX, cut_plain, masked_start, preview};
+use super::groups::Group;
+use super::happening::{Happening, Place, Seen, Told};
+use super::turns::{TurnEnd, TurnEvent};
+use crate::wire::Members;
+
+/// Why what was under way has failed when the child went away. Source: the contract.
+pub(super) const STREAM_CLOSED: &str = "app_server_stream_closed";
+
+/// What happened to a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolEvent {
+    /// A human is asked whether it may run.
+    RequestApproval,
+    /// That was decided.
+    ApprovalDecision,
+    /// A human is asked something.
+    RequestUserInput,
+    /// That was answered.
+    UserInputSubmitted,
+    /// It runs.
+    Started,
+    /// It puts something out.
+    OutputDelta,
+    /// It has come to its end.
+    Completed,
+    /// It has not.
+    Failed,
+    /// Its turn was interrupted.
+    Interrupted,
+    /// What was asked is not to be answered any more.
+    Cancelled,
+    /// It was not allowed.
+    Declined,
+    /// What was asked was not answered in time.
+    Timeout,
+}
+
+impl ToolEvent {
+    /// All of them.
+    pub const ALL: [ToolEvent; 12] = [
+        ToolEvent::RequestApproval,
+        ToolEvent::ApprovalDecision,
+        ToolEvent::RequestUserInput,
+        ToolEvent::UserInputSubmitted,
+        ToolEvent::Started,
+        ToolEvent::OutputDelta,
+        ToolEvent::Completed,
+        ToolEvent::Failed,
+        ToolEvent::Interrupted,
+        ToolEvent::Cancelled,
+        ToolEvent::Declined,
+        ToolEvent::Timeout,
+    ];
+
+    /// The name that it has in a row. Source: the contract.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ToolEvent::RequestApproval => "request_approval",
+            ToolEvent::ApprovalDecision => "approval_decision",
+            ToolEvent::RequestUserInput => "request_user_input",
+            ToolEvent::UserInputSubmitted => "user_input_submitted",
+            ToolEvent::Started => "started",
+            ToolEvent::OutputDelta => "output_delta",
+            ToolEvent::Completed => "completed",
+            ToolEvent::Failed => "failed",
+            ToolEvent::Interrupted => "interrupted",
+            ToolEvent::Cancelled => "cancelled",
+            ToolEvent::Declined => "declined",
+            ToolEvent::Timeout => "timeout",
+        }
+    }
+
+    /// That of a name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<ToolEvent> {
+        ToolEvent::ALL.into_iter().find(|event| event.name() == name)
+    }
+}
 
 /// Where in the life of a tool something stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Before it runs.
+    /// Before it runs: whatever happens to what a human is asked.
     Pre,
     /// While it runs.
     Running,
@@ -15,21 +103,463 @@ pub enum Phase {
     Post,
 }
 
+impl Phase {
+    /// The name that it has in a row. Source: the contract.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Pre => "pre",
+            Phase::Running => "running",
+            Phase::Post => "post",
+        }
+    }
+}
+
 /// A row of `codex_tool_events`, but for the session.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolRow {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
+    /// Its thread.
+    pub thread_id: Option<String>,
+    /// Its turn.
+    pub turn_id: Option<String>,
+    /// Its item.
+    pub item_id: Option<String>,
+    /// What a human is asked, by its name in the ledger.
+    pub request_id: Option<String>,
+    /// What happened.
+    pub event_type: ToolEvent,
+    /// The protocol's name for what the item is.
+    pub item_type: Option<String>,
+    /// Where in the life of the tool.
+    pub phase: Phase,
+    /// The command, secrets masked.
+    pub command: Option<String>,
+    /// Where it runs.
+    pub cwd: Option<String>,
+    /// The status that a command has ended with.
+    pub exit_code: Option<i64>,
+    /// The first file that is changed.
+    pub file_path: Option<String>,
+    /// How much is changed, such as `+3 -1 in 2 files`.
+    pub diff_summary: Option<String>,
+    /// What was decided, in a word.
+    pub approval_decision: Option<String>,
+    /// Milliseconds from its start, or from when it was asked, to its end.
+    pub latency_ms: Option<u64>,
+    /// At its end, in the protocol's word for that where there is one.
+    pub final_status: Option<String>,
+    /// Why it has failed, in a word.
+    pub error_code: Option<String>,
+    /// Why it has failed.
+    pub error_message: Option<String>,
+    /// An excerpt of what the row was made of, as JSON without secrets; `None` where the records hold nothing of it.
+    pub raw_payload_json: Option<String>,
 }
 
-/// Tools that are at work.
+impl ToolRow {
+    /// One of which no more is known than what is done.
+    pub(super) fn new(at_us: u64, event_type: ToolEvent, phase: Phase, does: Does) -> ToolRow {
+        let Does { item_type, command, cwd, file_path, diff_summary } = does;
+        ToolRow {
+            at_us,
+            thread_id: None,
+            turn_id: None,
+            item_id: None,
+            request_id: None,
+            event_type,
+            item_type,
+            phase,
+            command,
+            cwd,
+            exit_code: None,
+            file_path,
+            diff_summary,
+            approval_decision: None,
+            latency_ms: None,
+            final_status: None,
+            error_code: None,
+            error_message: None,
+            raw_payload_json: None,
+        }
+    }
+}
+
+/// Tools that are at work, and what humans are asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Tools {}
+pub(super) struct Tools {
+    open: Bounded<ItemKey, Item>,
+    /// Items that have ended with their turns, and may yet be said to be completed.
+    ended: Bounded<ItemKey, ()>,
+    asked: Asked,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct ItemKey {
+    thread_id: Option<String>,
+    turn_id: Option<String>,
+    item_id: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Item {
+    started_us: u64,
+    does: Does,
+}
+
+/// How an item has ended.
+#[derive(Default)]
+struct ItemEnd {
+    status: Option<String>,
+    exit_code: Option<i64>,
+    error: Option<String>,
+}
+
+impl ItemKey {
+    fn of(place: &Place<'_>) -> Option<ItemKey> {
+        let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
+        let item_id = owned(&place.item_id)?;
+        Some(ItemKey { thread_id: owned(&place.thread_id), turn_id: owned(&place.turn_id), item_id })
+    }
+
+    fn row(self, row: ToolRow) -> ToolRow {
+        let ItemKey { thread_id, turn_id, item_id } = self;
+        ToolRow { thread_id, turn_id, item_id: Some(item_id), ..row }
+    }
+}
 
 impl Tools {
     /// Takes a record, and appends what it says of tools.
-    pub(super) fn take(&mut self, _seen: &Seen<'_>, _rows: &mut Vec<ToolRow>) {}
+    pub(super) fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<ToolRow>) {
+        match &seen.happening {
+            Happening::Told(told) => self.told(seen.at_us, told, rows),
+            Happening::Asked { told, id } => {
+                let item = does(&self.open, &told.place);
+                rows.extend(self.asked.asked(seen.at_us, told, id.to_string(), item.as_ref()));
+            }
+            Happening::Ours { event: "request_opened", data: Some(data) } => self.asked.opened(data),
+            Happening::Ours { event: "request_resolved", data: Some(data) } => {
+                let open = &self.open;
+                rows.extend(self.asked.resolved(seen.at_us, data, |place| does(open, place)));
+            }
+            Happening::Gap { .. } => self.asked.gap(),
+            Happening::Generation(_)
+            | Happening::Called { .. }
+            | Happening::Answered { .. }
+            | Happening::Ours { .. }
+            | Happening::Other => {}
+        }
+    }
+
+    /// A group of pieces has come to its end: that of a tool is what it has put out.
+    pub(super) fn output(&self, group: &Group, rows: &mut Vec<ToolRow>) {
+        let key = ItemKey {
+            thread_id: group.thread_id.clone(),
+            turn_id: group.turn_id.clone(),
+            item_id: group.item_id.clone(),
+        };
+        // The method of a piece names the type of its item.
+        let named = group.method.strip_prefix("item/").and_then(|rest| rest.split('/').next());
+        let does = match (self.open.get(&key), named) {
+            (Some(item), _) => item.does.clone(),
+            (None, Some(named)) if is_tool(named) => Does { item_type: Some(named.to_owned()), ..Does::default() },
+            (None, _) => return,
+        };
+        let row = ToolRow::new(group.first_us, ToolEvent::OutputDelta, Phase::Running, does);
+        rows.push(key.row(ToolRow { raw_payload_json: Some(cut_plain(&group.text, EXCERPT_CHARS_MAX)), ..row }));
+    }
 
     /// The child is gone.
-    pub(super) fn run_ended(&mut self, _at_us: u64, _rows: &mut Vec<ToolRow>) {}
+    pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<ToolRow>) {
+        for (key, item) in self.open.take_all() {
+            let row = item.ends(at_us, ToolEvent::Failed);
+            rows.push(key.row(ToolRow { error_code: Some(STREAM_CLOSED.to_owned()), ..row }));
+        }
+        self.ended = Bounded::default();
+        self.asked.run_ended(at_us, rows);
+    }
+
+    fn told(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<ToolRow>) {
+        match &*told.method {
+            "item/started" => rows.extend(self.started(at_us, told)),
+            "item/completed" => {
+                rows.extend(self.completed(at_us, told));
+                self.asked.item_over(&told.place);
+            }
+            "turn/started" => {
+                let thread_id = told.place.thread_id.as_deref();
+                self.ended.take_if(|key, ()| key.thread_id.as_deref() == thread_id);
+            }
+            "turn/completed" => {
+                self.turn_over(at_us, told, rows);
+                self.asked.turn_over(&told.place);
+            }
+            "serverRequest/resolved" => self.asked.server_resolved(told.params),
+            _ => {}
+        }
+    }
+
+    fn started(&mut self, at_us: u64, told: &Told<'_>) -> Option<ToolRow> {
+        let key = ItemKey::of(&told.place)?;
+        let (does, _) = read(told)?;
+        if let Some(item) = self.open.get_mut(&key) {
+            // It runs already, and more of it is known.
+            item.does = does.or(&item.does);
+            return None;
+        }
+        self.open.insert(key.clone(), Item { started_us: at_us, does: does.clone() });
+        let row = ToolRow::new(at_us, ToolEvent::Started, Phase::Running, does);
+        Some(key.row(ToolRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row }))
+    }
+
+    fn completed(&mut self, at_us: u64, told: &Told<'_>) -> Option<ToolRow> {
+        let key = ItemKey::of(&told.place)?;
+        let (does, end) = read(told)?;
+        let item = self.open.remove(&key);
+        if self.ended.remove(&key).is_some() {
+            return None;
+        }
+        let event = match end.status.as_deref() {
+            Some("failed") => ToolEvent::Failed,
+            Some("declined") => ToolEvent::Declined,
+            Some(_) | None => ToolEvent::Completed,
+        };
+        let row = match item {
+            Some(Item { started_us, does: before }) => Item { started_us, does: does.or(&before) }.ends(at_us, event),
+            None => ToolRow::new(at_us, event, Phase::Post, does),
+        };
+        Some(key.row(ToolRow {
+            exit_code: end.exit_code,
+            final_status: Some(end.status.unwrap_or_else(|| event.name().to_owned())),
+            error_message: end.error,
+            raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)),
+            ..row
+        }))
+    }
+
+    fn turn_over(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<ToolRow>) {
+        let end = TurnEnd::of(told.params);
+        let event = match end.event {
+            TurnEvent::Interrupted => ToolEvent::Interrupted,
+            TurnEvent::Failed => ToolEvent::Failed,
+            // What is open is said to be completed afterwards, be it much later.
+            TurnEvent::Completed | TurnEvent::Started => return,
+        };
+        let (thread_id, turn_id) = (told.place.thread_id.as_deref(), told.place.turn_id.as_deref());
+        let over =
+            self.open.take_if(|key, _| key.thread_id.as_deref() == thread_id && key.turn_id.as_deref() == turn_id);
+        for (key, item) in over {
+            self.ended.insert(key.clone(), ());
+            let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
+            rows.push(key.row(ToolRow { error_code, error_message, ..item.ends(at_us, event) }));
+        }
+    }
+}
+
+/// What the open item does that something else names; requests of early 2026 do not name the turn.
+fn does(open: &Bounded<ItemKey, Item>, place: &Place<'_>) -> Option<Does> {
+    let item_id = place.item_id.as_deref()?;
+    let is_meant = |key: &ItemKey| {
+        key.item_id == item_id
+            && key.thread_id.as_deref() == place.thread_id.as_deref()
+            && (place.turn_id.is_none() || key.turn_id.as_deref() == place.turn_id.as_deref())
+    };
+    open.iter().find(|(key, _)| is_meant(key)).map(|(_, item)| item.does.clone())
+}
+
+/// What an item does and how it has ended, where it is a tool.
+fn read(told: &Told<'_>) -> Option<(Does, ItemEnd)> {
+    let params = told.params.written().and_then(Members::of)?;
+    let item = Members::of(params.get("item")?)?;
+    let item_type = item.text("type").filter(|item_type| is_tool(item_type))?;
+    let error = item.get("error").and_then(Members::of).and_then(|error| error.text("message"));
+    let end = ItemEnd {
+        status: item.text("status"),
+        exit_code: item.get("exitCode").and_then(|code| code.get().parse().ok()),
+        error: error.map(|error| masked_start(&error, EXCERPT_CHARS_MAX)),
+    };
+    Some((Does::of_item(item_type, &item), end))
+}
+
+impl Item {
+    fn ends(self, at_us: u64, event: ToolEvent) -> ToolRow {
+        ToolRow {
+            latency_ms: Some(latency_ms(self.started_us, at_us)),
+            final_status: Some(event.name().to_owned()),
+            ..ToolRow::new(at_us, event, Phase::Post, self.does)
+        }
+    }
+}
+
+/// Milliseconds between two times of records.
+pub(super) fn latency_ms(from_us: u64, to_us: u64) -> u64 {
+    to_us.saturating_sub(from_us) / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::playbook::play;
+
+    fn part(part: &Option<String>) -> &str {
+        part.as_deref().unwrap_or("~")
+    }
+
+    /// Rows as `MS EVENT ITEM TYPE LATENCY STATUS`, and what else is there.
+    fn check(told: &str, expect: &[&str]) {
+        let (_, rows) = play(told);
+        let say = |row: &ToolRow| {
+            let latency = row.latency_ms.map_or("~".to_owned(), |ms| ms.to_string());
+            let status = part(&row.final_status);
+            let (at_ms, event) = (row.at_us / 1_000, row.event_type.name());
+            let mut said =
+                format!("{at_ms} {event} {} {} {latency} {status}", part(&row.item_id), part(&row.item_type));
+            for (name, value) in [("code", &row.error_code), ("error", &row.error_message)] {
+                value.iter().for_each(|value| said += &format!(" {name}={value}"));
+            }
+            row.exit_code.iter().for_each(|code| said += &format!(" exit={code}"));
+            said
+        };
+        assert_eq!(rows.tools.iter().map(say).collect::<Vec<_>>(), expect, "{told}");
+    }
+
+    const STARTED: &str = "5 < item/started t/u/i {\"type\":\"commandExecution\",\"command\":\"ls\",\"cwd\":\"/w\"}\n";
+    const BEGAN: &str = "5 started i commandExecution ~ ~";
+
+    #[test]
+    fn an_item_starts_and_ends() {
+        let check = |end: &str, expect: &str| check(&format!("{STARTED}{end}"), &[BEGAN, expect]);
+        let item = |more: &str| format!("9 < item/completed t/u/i {{\"type\":\"commandExecution\"{more}}}");
+        check(&item(r#","status":"completed","exitCode":0"#), "9 completed i commandExecution 4 completed exit=0");
+        check(&item(r#","status":"completed","exitCode":101"#), "9 completed i commandExecution 4 completed exit=101");
+        check(&item(r#","status":"failed","exitCode":-1"#), "9 failed i commandExecution 4 failed exit=-1");
+        check(&item(r#","status":"declined","exitCode":null"#), "9 declined i commandExecution 4 declined");
+        check(&item(r#","status":"weird""#), "9 completed i commandExecution 4 weird");
+        check(&item(""), "9 completed i commandExecution 4 completed");
+        check(
+            &item(r#","status":"failed","error":{"message":"Bearer abcdefghij"}"#),
+            "9 failed i commandExecution 4 failed error=Bearer [redacted]",
+        );
+    }
+
+    #[test]
+    fn what_is_a_tool() {
+        for item_type in ["userMessage", "agentMessage", "reasoning", "plan", "hookPrompt", "contextCompaction"] {
+            check(&format!("5 < item/started t/u/i {{\"type\":\"{item_type}\"}}"), &[]);
+            check(&format!("5 < item/completed t/u/i {{\"type\":\"{item_type}\"}}"), &[]);
+        }
+        check(
+            "5 < item/completed t/u/i {\"type\":\"enteredReviewMode\"}\n6 < item/started t/u/j {\"type\":\"newTool\"}",
+            &["6 started j newTool ~ ~"],
+        );
+        check("5 < item/started t/u/i", &[]);
+        check("5 < item/completed t/u/~ {\"type\":\"newTool\"}", &[]);
+        check("5 < codex/event/exec_command_begin t/u/i {\"msg\":{\"type\":\"exec_command_begin\"}}", &[]);
+    }
+
+    #[test]
+    fn what_is_only_seen_to_end() {
+        check(
+            "9 < item/completed t/u/i {\"type\":\"fileChange\",\"status\":\"completed\"}",
+            &["9 completed i fileChange ~ completed"],
+        );
+    }
+
+    #[test]
+    fn an_item_starts_once() {
+        check(&format!("{STARTED}{STARTED}"), &[BEGAN]);
+        // Items are named per turn.
+        let other = STARTED.replace("t/u/i", "t/v/i");
+        check(&format!("{STARTED}{other}"), &[BEGAN, BEGAN]);
+    }
+
+    #[test]
+    fn what_is_open_when_its_turn_ends() {
+        let late = "9 < item/completed t/u/i {\"type\":\"commandExecution\",\"status\":\"completed\"}";
+        let end = |turn: &str| format!("{STARTED}7 < turn/completed t/u {turn}\n");
+        check(
+            &format!("{}{late}", end(r#"{"status":"interrupted","error":null}"#)),
+            &[BEGAN, "7 interrupted i commandExecution 2 interrupted"],
+        );
+        check(
+            &format!("{}{late}", end(r#"{"status":"failed","error":{"message":"no","codexErrorInfo":"other"}}"#)),
+            &[BEGAN, "7 failed i commandExecution 2 failed code=other error=no"],
+        );
+        check(
+            &format!("{}{late}", end(r#"{"status":"completed"}"#)),
+            &[BEGAN, "9 completed i commandExecution 4 completed"],
+        );
+        // It may go on in the background, through other turns.
+        check(
+            &format!("{}8 < turn/started t/v\n{late}", end(r#"{"status":"completed"}"#)),
+            &[BEGAN, "9 completed i commandExecution 4 completed"],
+        );
+        // That of another thread or turn is not meant.
+        check(&format!("{STARTED}7 < turn/completed x/u {{\"status\":\"interrupted\"}}"), &[BEGAN]);
+        check(&format!("{STARTED}7 < turn/completed t/v {{\"status\":\"interrupted\"}}"), &[BEGAN]);
+    }
+
+    #[test]
+    fn what_is_open_when_the_child_goes_away() {
+        let gone = "8 failed i commandExecution 3 failed code=app_server_stream_closed";
+        check(&format!("{STARTED}8 ! generation_ended"), &[BEGAN, gone]);
+        check(&format!("{STARTED}8 generation 00000000000a"), &[BEGAN, gone]);
+        // Once.
+        check(&format!("{STARTED}8 ! generation_ended\n9 generation 00000000000a"), &[BEGAN, gone]);
+    }
+
+    #[test]
+    fn what_it_puts_out() {
+        let output =
+            |at: u64, text: &str| format!("{at} < item/commandExecution/outputDelta t/u/i {{\"delta\":\"{text}\"}}\n");
+        let end = "300 < item/completed t/u/i {\"type\":\"commandExecution\",\"status\":\"completed\"}";
+        let told = [STARTED, &output(10, "a"), &output(20, "b"), &output(200, "TOKEN=hun"), &output(210, "ter22"), end];
+        let (_, rows) = play(&told.concat());
+        let output = rows.tools.iter().filter(|row| row.event_type == ToolEvent::OutputDelta);
+        let say =
+            |row: &ToolRow| format!("{} {} {}", row.at_us / 1_000, part(&row.command), part(&row.raw_payload_json));
+        assert_eq!(output.map(say).collect::<Vec<_>>(), [r#"10 ls "ab""#, r#"200 ls "TOKEN=[redacted]""#]);
+        assert_eq!(rows.tools.last().map(|row| row.event_type), Some(ToolEvent::Completed));
+    }
+
+    #[test]
+    fn what_others_put_out_is_told_apart_by_the_method() {
+        let all = "5 < item/agentMessage/delta t/u/m {\"delta\":\"a\"}
+                   5 < item/reasoning/summaryTextDelta t/u/r {\"delta\":\"a\"}
+                   5 < item/plan/delta t/u/p {\"delta\":\"a\"}
+                   5 < item/newTool/outputDelta t/u/n {\"delta\":\"a\"}
+                   900 ! generation_ended";
+        check(all, &["5 output_delta n newTool ~ ~"]);
+    }
+
+    #[test]
+    fn long_output_is_cut() {
+        let text = "x".repeat(EXCERPT_CHARS_MAX + 1);
+        let told = format!("5 < item/newTool/outputDelta t/u/n {{\"delta\":\"{text}\"}}\n900 ! generation_ended");
+        let (_, rows) = play(&told);
+        let payload: serde_json::Value =
+            serde_json::from_str(part(&rows.tools[0].raw_payload_json)).expect("it is JSON");
+        assert_eq!(payload["original_chars"], EXCERPT_CHARS_MAX + 1);
+        assert_eq!(payload["preview"].as_str().map(str::len), Some(EXCERPT_CHARS_MAX));
+    }
+
+    #[test]
+    fn rows_tell_what_is_done() {
+        let told =
+            format!("{STARTED}9 < item/completed t/u/i {{\"type\":\"commandExecution\",\"status\":\"completed\"}}");
+        let (_, rows) = play(&told);
+        let done = |row: &ToolRow| [&row.command, &row.cwd, &row.thread_id, &row.turn_id].map(part).join(" ");
+        assert_eq!(rows.tools.iter().map(done).collect::<Vec<_>>(), ["ls /w t u", "ls /w t u"]);
+        assert!(rows.tools[1].raw_payload_json.as_deref().is_some_and(|raw| raw.contains("\"status\":\"completed\"")));
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for event in ToolEvent::ALL {
+            assert_eq!(ToolEvent::of(event.name()), Some(event));
+            assert_eq!(serde_json::to_value(event).expect("plain"), event.name());
+        }
+        assert_eq!(ToolEvent::of("x"), None);
+    }
 }

@@ -1,24 +1,529 @@
-//! What turns did.
+//! What turns did: one row where a turn starts, one where it ends.
+//!
+//! A turn is told apart by its thread too: servers of early 2026 count turns per thread. One runs in a thread at a time.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use super::happening::Seen;
+use super::bounded::Bounded;
+use super::event::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_start, preview};
+use super::happening::{Happening, Params, Seen, Told};
+use super::tools::{STREAM_CLOSED, latency_ms};
+use crate::wire::{Members, text};
+
+/// Longest start of an answer that is kept with a turn, in characters.
+const OUTPUT_CHARS_MAX: usize = 400;
+
+/// How much of an answer is remembered for that, in bytes.
+const OUTPUT_BYTES_MAX: usize = 4 * OUTPUT_CHARS_MAX + BEYOND_CUT_BYTES;
+
+/// What happened to a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnEvent {
+    /// It runs.
+    Started,
+    /// It has come to its end.
+    Completed,
+    /// It has not.
+    Failed,
+    /// It was interrupted.
+    Interrupted,
+}
+
+impl TurnEvent {
+    /// The name that it has in a row. Source: the contract.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            TurnEvent::Started => "started",
+            TurnEvent::Completed => "completed",
+            TurnEvent::Failed => "failed",
+            TurnEvent::Interrupted => "interrupted",
+        }
+    }
+}
 
 /// A row of `codex_turn_events`, but for the session.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnRow {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
+    /// Its thread.
+    pub thread_id: Option<String>,
+    /// The turn.
+    pub turn_id: Option<String>,
+    /// What happened.
+    pub event_type: TurnEvent,
+    /// The protocol's own word for that.
+    pub status: String,
+    /// Milliseconds from its start to its end.
+    pub latency_ms: Option<u64>,
+    /// Characters of answers that were streamed.
+    pub delta_chars: u64,
+    /// The start of its last answer, without secrets.
+    pub output_preview: Option<String>,
+    /// Tokens that it has cost, as far as the server has said so.
+    pub input_tokens: Option<u64>,
+    /// The same for what the model said.
+    pub output_tokens: Option<u64>,
+    /// Why it has failed, in a word.
+    pub error_code: Option<String>,
+    /// Why it has failed.
+    pub error_message: Option<String>,
+    /// An excerpt of what the row was made of, as JSON without secrets; `None` where the records hold nothing of it.
+    pub raw_payload_json: Option<String>,
 }
 
-/// Turns that run.
+/// How a turn has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TurnEnd {
+    pub(super) event: TurnEvent,
+    pub(super) status: String,
+    pub(super) error_code: Option<String>,
+    pub(super) error_message: Option<String>,
+}
+
+impl TurnEnd {
+    /// As `turn/completed` says it.
+    pub(super) fn of(params: Params<'_>) -> TurnEnd {
+        let turn = params.written().and_then(Members::of).and_then(|params| Members::of(params.get("turn")?));
+        let status = turn.as_ref().and_then(|turn| turn.text("status"));
+        let event = match status.as_deref() {
+            Some("failed") => TurnEvent::Failed,
+            Some("interrupted") => TurnEvent::Interrupted,
+            Some(_) | None => TurnEvent::Completed,
+        };
+        let error = turn.and_then(|turn| turn.get("error").map(TurnError::of)).unwrap_or_default();
+        TurnEnd {
+            event,
+            status: status.unwrap_or_else(|| event.name().to_owned()),
+            error_code: error.code,
+            error_message: error.message,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Turns {}
+struct TurnError {
+    code: Option<String>,
+    message: Option<String>,
+}
+
+impl TurnError {
+    /// `{message, codexErrorInfo}`; the latter is a word, or an object whose only member is called by it.
+    fn of(error: &RawValue) -> TurnError {
+        let Some(error) = Members::of(error) else { return TurnError::default() };
+        let code = error
+            .get("codexErrorInfo")
+            .and_then(|info| text(info).or_else(|| Members::of(info)?.iter().next().map(|(name, _)| name.to_owned())));
+        let message = error.text("message").map(|message| masked_start(&message, EXCERPT_CHARS_MAX));
+        TurnError { code, message }
+    }
+}
+
+/// Turns that run, by their threads.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Turns(Bounded<Option<String>, Thread>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Thread {
+    turn: Option<Turn>,
+    /// The turn that has ended last: what comes late of it is not a turn of its own.
+    ended: Option<String>,
+    /// What the thread has cost in all, as it was said last.
+    total: Option<Tokens>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Turn {
+    turn_id: Option<String>,
+    /// Unless only what came of it was seen.
+    started_us: Option<u64>,
+    delta_chars: u64,
+    /// The start of the last answer, and the item that it is of.
+    output: String,
+    output_item: Option<String>,
+    spent: Option<Tokens>,
+    error: TurnError,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Tokens {
+    input: u64,
+    output: u64,
+}
 
 impl Turns {
     /// Takes a record, and appends what it says of turns.
-    pub(super) fn take(&mut self, _seen: &Seen<'_>, _rows: &mut Vec<TurnRow>) {}
+    pub(super) fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<TurnRow>) {
+        match &seen.happening {
+            Happening::Told(told) => rows.extend(self.told(seen.at_us, told)),
+            Happening::Generation(_)
+            | Happening::Asked { .. }
+            | Happening::Called { .. }
+            | Happening::Answered { .. }
+            | Happening::Ours { .. }
+            | Happening::Gap { .. }
+            | Happening::Other => {}
+        }
+    }
 
     /// The child is gone.
-    pub(super) fn run_ended(&mut self, _at_us: u64, _rows: &mut Vec<TurnRow>) {}
+    pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<TurnRow>) {
+        for (thread_id, thread) in self.0.take_all() {
+            let Some(turn) = thread.turn else { continue };
+            let end = TurnEnd {
+                event: TurnEvent::Failed,
+                status: TurnEvent::Failed.name().to_owned(),
+                error_code: Some(STREAM_CLOSED.to_owned()),
+                error_message: None,
+            };
+            rows.push(TurnRow { thread_id, ..turn.ends(at_us, end) });
+        }
+    }
+
+    fn told(&mut self, at_us: u64, told: &Told<'_>) -> Option<TurnRow> {
+        let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
+        let turn_id = told.place.turn_id.as_deref();
+        match &*told.method {
+            "turn/started" => {
+                let row = self.thread(thread_id.clone()).starts(turn_id?, at_us)?;
+                Some(TurnRow { thread_id, raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row })
+            }
+            "turn/completed" => {
+                let row = self.thread(thread_id.clone()).ends(turn_id?, at_us, TurnEnd::of(told.params))?;
+                Some(TurnRow { thread_id, raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row })
+            }
+            "item/started" => {
+                self.thread(thread_id).goes_on(turn_id?);
+                None
+            }
+            "item/agentMessage/delta" => {
+                let turn = self.thread(thread_id).goes_on(turn_id?)?;
+                turn.streams(told.place.item_id.as_deref(), told.place.delta.as_deref().unwrap_or_default());
+                None
+            }
+            "item/completed" => {
+                // It may come long after its turn.
+                self.thread(thread_id).running(turn_id?)?.says(told);
+                None
+            }
+            "thread/tokenUsage/updated" => {
+                self.thread(thread_id).spends(turn_id, told.params);
+                None
+            }
+            "error" => {
+                let params = told.params.written().and_then(Members::of)?;
+                let is_final = params.get("willRetry").is_none_or(|retries| retries.get() != "true");
+                let turn = self.thread(thread_id).running(turn_id?).filter(|_| is_final)?;
+                turn.error = params.get("error").map(TurnError::of).unwrap_or_default();
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn thread(&mut self, thread_id: Option<String>) -> &mut Thread {
+        if self.0.get(&thread_id).is_none() {
+            self.0.insert(thread_id.clone(), Thread::default());
+        }
+        self.0.get_mut(&thread_id).expect("BUG: it was put in, and the newest is not what goes")
+    }
+}
+
+impl Thread {
+    /// The turn of this id, where it runs.
+    fn running(&mut self, turn_id: &str) -> Option<&mut Turn> {
+        self.turn.as_mut().filter(|turn| turn.turn_id.as_deref() == Some(turn_id))
+    }
+
+    /// Something comes of a turn. It may be the first that is seen of it.
+    fn goes_on(&mut self, turn_id: &str) -> Option<&mut Turn> {
+        if self.turn.is_none() && self.ended.as_deref() != Some(turn_id) {
+            self.turn = Some(Turn { turn_id: Some(turn_id.to_owned()), ..Turn::default() });
+        }
+        self.running(turn_id)
+    }
+
+    fn starts(&mut self, turn_id: &str, at_us: u64) -> Option<TurnRow> {
+        self.ended = None;
+        let before = self.turn.take().filter(|turn| turn.turn_id.as_deref() == Some(turn_id));
+        let is_told = before.as_ref().is_some_and(|turn| turn.started_us.is_some());
+        let turn = before.unwrap_or_else(|| Turn { turn_id: Some(turn_id.to_owned()), ..Turn::default() });
+        let started_us = turn.started_us.or(Some(at_us));
+        self.turn = Some(Turn { started_us, ..turn });
+        (!is_told)
+            .then(|| Turn::default().row(at_us, TurnEvent::Started, "inProgress"))
+            .map(|row| TurnRow { turn_id: Some(turn_id.to_owned()), ..row })
+    }
+
+    fn ends(&mut self, turn_id: &str, at_us: u64, end: TurnEnd) -> Option<TurnRow> {
+        if self.ended.as_deref() == Some(turn_id) {
+            return None;
+        }
+        let turn = match self.running(turn_id) {
+            Some(turn) => {
+                let turn = std::mem::take(turn);
+                self.turn = None;
+                turn
+            }
+            None => Turn { turn_id: Some(turn_id.to_owned()), ..Turn::default() },
+        };
+        self.ended = Some(turn_id.to_owned());
+        Some(turn.ends(at_us, end))
+    }
+
+    /// `{tokenUsage:{total,last}}`: `last` is one call of the model. It is said again where nothing was called, such as with
+    /// new limits; the total tells.
+    fn spends(&mut self, turn_id: Option<&str>, params: Params<'_>) {
+        let usage = params.written().and_then(Members::of).and_then(|params| Members::of(params.get("tokenUsage")?));
+        let Some(usage) = usage else { return };
+        let total = usage.get("total").and_then(Tokens::of);
+        let is_again = total.is_some() && total == self.total;
+        self.total = total.or(self.total);
+        if let Some(last) = usage.get("last").and_then(Tokens::of).filter(|_| !is_again)
+            && let Some(turn) = turn_id.and_then(|turn_id| self.running(turn_id))
+        {
+            let Tokens { input, output } = turn.spent.unwrap_or_default();
+            turn.spent =
+                Some(Tokens { input: input.saturating_add(last.input), output: output.saturating_add(last.output) });
+        }
+    }
+}
+
+impl Turn {
+    /// A piece of an answer.
+    fn streams(&mut self, item_id: Option<&str>, delta: &str) {
+        self.delta_chars += delta.chars().count() as u64;
+        if self.output_item.as_deref() != item_id {
+            self.output.clear();
+            self.output_item = item_id.map(str::to_owned);
+        }
+        let room = OUTPUT_BYTES_MAX.saturating_sub(self.output.len());
+        self.output.push_str(&delta[..delta.floor_char_boundary(room)]);
+    }
+
+    /// An item is complete: an answer is what it says now.
+    fn says(&mut self, told: &Told<'_>) {
+        let item = told.params.written().and_then(Members::of).and_then(|params| Members::of(params.get("item")?));
+        let Some(item) = item.filter(|item| item.text("type").as_deref() == Some("agentMessage")) else { return };
+        if let Some(said) = item.text("text").filter(|said| !said.is_empty()) {
+            self.output = said[..said.floor_char_boundary(OUTPUT_BYTES_MAX)].to_owned();
+            self.output_item = told.place.item_id.as_deref().map(str::to_owned);
+        }
+    }
+
+    fn ends(self, at_us: u64, end: TurnEnd) -> TurnRow {
+        let TurnEnd { event, status, error_code, error_message } = end;
+        let row = self.row(at_us, event, &status);
+        // What the last error was is said of a turn that it ended.
+        let error = if event == TurnEvent::Failed { self.error } else { TurnError::default() };
+        TurnRow {
+            latency_ms: self.started_us.map(|started_us| latency_ms(started_us, at_us)),
+            error_code: error_code.or(error.code),
+            error_message: error_message.or(error.message),
+            ..row
+        }
+    }
+
+    fn row(&self, at_us: u64, event_type: TurnEvent, status: &str) -> TurnRow {
+        TurnRow {
+            at_us,
+            thread_id: None,
+            turn_id: self.turn_id.clone(),
+            event_type,
+            status: status.to_owned(),
+            latency_ms: None,
+            delta_chars: self.delta_chars,
+            output_preview: (!self.output.is_empty()).then(|| masked_start(&self.output, OUTPUT_CHARS_MAX)),
+            input_tokens: self.spent.map(|spent| spent.input),
+            output_tokens: self.spent.map(|spent| spent.output),
+            error_code: None,
+            error_message: None,
+            raw_payload_json: None,
+        }
+    }
+}
+
+impl Tokens {
+    fn of(usage: &RawValue) -> Option<Tokens> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Usage {
+            input_tokens: u64,
+            output_tokens: u64,
+        }
+        let Usage { input_tokens, output_tokens } = serde_json::from_str(usage.get()).ok()?;
+        Some(Tokens { input: input_tokens, output: output_tokens })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::playbook::play;
+
+    /// Rows as `MS EVENT THREAD/TURN STATUS LATENCY CHARS PREVIEW TOKENS`, and the error.
+    fn check(told: &str, expect: &[&str]) {
+        let (_, rows) = play(told);
+        let part = |part: &Option<String>| part.clone().unwrap_or("~".to_owned());
+        let say = |row: &TurnRow| {
+            let latency = row.latency_ms.map_or("~".to_owned(), |ms| ms.to_string());
+            let tokens = row.input_tokens.zip(row.output_tokens).map_or("~".to_owned(), |(i, o)| format!("{i}+{o}"));
+            let (at_ms, event, status) = (row.at_us / 1_000, row.event_type.name(), &row.status);
+            let (thread_id, turn_id) = (part(&row.thread_id), part(&row.turn_id));
+            let (chars, preview) = (row.delta_chars, part(&row.output_preview));
+            let mut said =
+                format!("{at_ms} {event} {thread_id}/{turn_id} {status} {latency} {chars} {preview} {tokens}");
+            [&row.error_code, &row.error_message].into_iter().flatten().for_each(|part| said += &format!(" {part}"));
+            said
+        };
+        assert_eq!(rows.turns.iter().map(say).collect::<Vec<_>>(), expect, "{told}");
+    }
+
+    const STARTED: &str = "5 < turn/started t/u {\"status\":\"inProgress\"}\n";
+    const BEGAN: &str = "5 started t/u inProgress ~ 0 ~ ~";
+    const COMPLETED: &str = "9 < turn/completed t/u {\"status\":\"completed\",\"error\":null}\n";
+
+    fn check_end(told: &str, expect: &str) {
+        check(&format!("{STARTED}{told}"), &[BEGAN, expect]);
+    }
+
+    #[test]
+    fn ends() {
+        check_end(COMPLETED, "9 completed t/u completed 4 0 ~ ~");
+        check_end("9 < turn/completed t/u {\"status\":\"interrupted\"}", "9 interrupted t/u interrupted 4 0 ~ ~");
+        check_end("9 < turn/completed t/u {\"status\":\"weird\"}", "9 completed t/u weird 4 0 ~ ~");
+        check_end("9 < turn/completed t/u", "9 completed t/u completed 4 0 ~ ~");
+        let failed = |error: &str| format!("9 < turn/completed t/u {{\"status\":\"failed\",\"error\":{error}}}");
+        check_end(
+            &failed(r#"{"message":"Bearer abcdefghij","codexErrorInfo":"usageLimitExceeded"}"#),
+            "9 failed t/u failed 4 0 ~ ~ usageLimitExceeded Bearer [redacted]",
+        );
+        check_end(
+            &failed(r#"{"message":"no","codexErrorInfo":{"httpConnectionFailed":{"httpStatusCode":500}}}"#),
+            "9 failed t/u failed 4 0 ~ ~ httpConnectionFailed no",
+        );
+        check_end(&failed("null"), "9 failed t/u failed 4 0 ~ ~");
+        let gone = "9 failed t/u failed 4 0 ~ ~ app_server_stream_closed";
+        check_end("9 ! generation_ended", gone);
+        check_end("9 generation 00000000000a\n10 ! generation_ended", gone);
+    }
+
+    #[test]
+    fn an_end_comes_once() {
+        check_end(&format!("{COMPLETED}{COMPLETED}"), "9 completed t/u completed 4 0 ~ ~");
+        check_end(&format!("{COMPLETED}10 ! generation_ended"), "9 completed t/u completed 4 0 ~ ~");
+        check(&format!("{STARTED}{STARTED}"), &[BEGAN]);
+        // What comes late of it begins no turn.
+        let late = "10 < item/agentMessage/delta t/u/m {\"delta\":\"a\"}
+                    10 < item/completed t/a/m {\"type\":\"agentMessage\",\"text\":\"a\"}
+                    11 ! generation_ended";
+        check_end(&format!("{COMPLETED}{late}"), "9 completed t/u completed 4 0 ~ ~");
+    }
+
+    #[test]
+    fn turns_that_were_not_seen_to_start() {
+        check(COMPLETED, &["9 completed t/u completed ~ 0 ~ ~"]);
+        check(
+            &format!("6 < item/agentMessage/delta t/u/m {{\"delta\":\"Hi\"}}\n{COMPLETED}"),
+            &["9 completed t/u completed ~ 2 Hi ~"],
+        );
+        check(
+            "6 < item/started t/u/m {\"type\":\"reasoning\"}\n9 ! generation_ended",
+            &["9 failed t/u failed ~ 0 ~ ~ app_server_stream_closed"],
+        );
+    }
+
+    #[test]
+    fn turns_of_several_threads() {
+        let told = "5 < turn/started a/0
+                    6 < turn/started b/0
+                    7 < item/agentMessage/delta b/0/m {\"delta\":\"Hi\"}
+                    8 < turn/completed a/0 {\"status\":\"completed\"}
+                    9 < turn/completed b/0 {\"status\":\"completed\"}
+                    10 < turn/started a/0";
+        check(
+            told,
+            &[
+                "5 started a/0 inProgress ~ 0 ~ ~",
+                "6 started b/0 inProgress ~ 0 ~ ~",
+                "8 completed a/0 completed 3 0 ~ ~",
+                "9 completed b/0 completed 3 2 Hi ~",
+                "10 started a/0 inProgress ~ 0 ~ ~",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_next_turn_is_the_end_of_one_whose_end_is_lost() {
+        check(
+            &format!("{STARTED}7 < turn/started t/v\n9 ! generation_ended"),
+            &[BEGAN, "7 started t/v inProgress ~ 0 ~ ~", "9 failed t/v failed 2 0 ~ ~ app_server_stream_closed"],
+        );
+    }
+
+    #[test]
+    fn answers() {
+        let delta =
+            |item: &str, text: &str| format!("6 < item/agentMessage/delta t/u/{item} {{\"delta\":\"{text}\"}}\n");
+        let message =
+            |text: &str| format!("7 < item/completed t/u/m {{\"type\":\"agentMessage\",\"text\":\"{text}\"}}\n");
+        let check = |told: &[&str], expect: &str| check_end(&format!("{}{COMPLETED}", told.concat()), expect);
+        check(&[&delta("m", "Hé"), &delta("m", "llo")], "9 completed t/u completed 4 5 Héllo ~");
+        check(&[&delta("m", "a"), &delta("n", "b")], "9 completed t/u completed 4 2 b ~");
+        check(&[&delta("m", "a"), &message("all")], "9 completed t/u completed 4 1 all ~");
+        check(&[&message("all"), &message("")], "9 completed t/u completed 4 0 all ~");
+        check(&[&message("all"), &delta("n", "b")], "9 completed t/u completed 4 1 b ~");
+        check(&["6 < item/reasoning/textDelta t/u/r {\"delta\":\"a\"}\n"], "9 completed t/u completed 4 0 ~ ~");
+        check(&["6 < item/completed t/u/r {\"type\":\"plan\",\"text\":\"a\"}\n"], "9 completed t/u completed 4 0 ~ ~");
+        // Pieces may each be harmless and together a secret.
+        check(&[&delta("m", "Bearer abcd"), &delta("m", "efgh")], "9 completed t/u completed 4 15 Bearer [redacted] ~");
+        let long = "ä".repeat(3_000);
+        let cut = "ä".repeat(400);
+        check(&[&message(&long)], &format!("9 completed t/u completed 4 0 {cut} ~"));
+        check(&[&delta("m", &long)], &format!("9 completed t/u completed 4 3000 {cut} ~"));
+    }
+
+    #[test]
+    fn what_a_turn_costs() {
+        let usage = |turn: &str, total: u64, last: u64| {
+            let tokens = |count: u64| format!("{{\"inputTokens\":{count},\"outputTokens\":{}}}", count / 10);
+            let usage = format!("{{\"total\":{},\"last\":{}}}", tokens(total), tokens(last));
+            format!("6 < thread/tokenUsage/updated t/{turn} {{\"tokenUsage\":{usage}}}\n")
+        };
+        let check = |told: &[String], expect: &str| check_end(&format!("{}{COMPLETED}", told.concat()), expect);
+        check(&[usage("u", 110, 10)], "9 completed t/u completed 4 0 ~ 10+1");
+        // The model is called several times in a turn.
+        check(&[usage("u", 110, 10), usage("u", 130, 20)], "9 completed t/u completed 4 0 ~ 30+3");
+        // It is said once more, with nothing called in between; what was spent before is told on resuming.
+        check(&[usage("u", 110, 10), usage("u", 110, 10)], "9 completed t/u completed 4 0 ~ 10+1");
+        check(&[usage("z", 100, 50), usage("u", 100, 50), usage("u", 110, 10)], "9 completed t/u completed 4 0 ~ 10+1");
+        let odd =
+            "6 < thread/tokenUsage/updated t/u {\"tokenUsage\":{\"last\":{\"inputTokens\":1,\"outputTokens\":2}}}\n";
+        check(&[odd.to_owned(), odd.to_owned()], "9 completed t/u completed 4 0 ~ 2+4");
+        check(&["6 < thread/tokenUsage/updated t/u\n".to_owned()], "9 completed t/u completed 4 0 ~ ~");
+    }
+
+    #[test]
+    fn errors_do_not_end_a_turn() {
+        let error = |retries: &str| {
+            format!("6 < error t/u {{\"error\":{{\"message\":\"no\",\"codexErrorInfo\":\"other\"}}{retries}}}\n")
+        };
+        let failed = "9 < turn/completed t/u {\"status\":\"failed\",\"error\":null}";
+        check(&format!("{STARTED}{}", error("")), &[BEGAN]);
+        check_end(&format!("{}{COMPLETED}", error("")), "9 completed t/u completed 4 0 ~ ~");
+        check_end(&format!("{}{failed}", error(",\"willRetry\":false")), "9 failed t/u failed 4 0 ~ ~ other no");
+        check_end(&format!("{}{failed}", error(",\"willRetry\":true")), "9 failed t/u failed 4 0 ~ ~");
+    }
+
+    #[test]
+    fn rows_hold_what_they_were_made_of() {
+        let (_, rows) = play(&format!("{STARTED}{COMPLETED}{}", STARTED.replace("t/u", "t/v")));
+        let raw = |row: &TurnRow| row.raw_payload_json.clone().unwrap_or_default();
+        assert!(raw(&rows.turns[0]).contains("\"inProgress\"") && raw(&rows.turns[1]).contains("\"completed\""));
+        let (_, rows) = play(&format!("{STARTED}9 ! generation_ended"));
+        assert_eq!(rows.turns[1].raw_payload_json, None);
+    }
 }

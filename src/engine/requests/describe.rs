@@ -62,7 +62,8 @@ fn files(params: &Value, changes: Option<&Value>) -> String {
 }
 
 /// A command without the shell that runs it: `/bin/bash -lc '…'`.
-fn without_shell(command: &str) -> String {
+#[must_use]
+pub fn without_shell(command: &str) -> String {
     let inner = ["bash -lc ", "sh -lc ", "zsh -lc ", "bash -c ", "sh -c "].iter().find_map(|shell| {
         let at = command.find(shell)?;
         command[..at].chars().all(|char| !char.is_whitespace()).then(|| &command[at + shell.len()..])
@@ -72,7 +73,9 @@ fn without_shell(command: &str) -> String {
     quoted.filter(|inner| !inner.contains('\'')).unwrap_or(inner).to_owned()
 }
 
-fn one_line(text: &str) -> String {
+/// A text without its ends of lines and other control characters.
+#[must_use]
+pub fn one_line(text: &str) -> String {
     text.split(|char: char| char.is_control()).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 

@@ -1,0 +1,590 @@
+//! Actions: what an agent does, one line an item, for tools that show it.
+//!
+//! They are read from the rows of tools and of nothing else, so that no one has to keep them.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::event::start_of;
+use super::tools::{Phase, ToolEvent};
+use crate::engine::{one_line, without_shell};
+
+/// Longest command, path or name in a summary, in characters. Source: the ancestor's.
+const TARGET_CHARS_MAX: usize = 80;
+
+/// Longest error in a summary, in characters. Source: the same.
+const ERROR_CHARS_MAX: usize = 120;
+
+/// What an action is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActionKind {
+    /// A command is run.
+    Command,
+    /// Files are changed.
+    FileChange,
+    /// Any other tool is called.
+    Tool,
+    /// A human is asked whether something may be done.
+    Approval,
+    /// A human is asked something.
+    UserInput,
+}
+
+impl ActionKind {
+    /// The name that it has in a document. Source: the contract.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ActionKind::Command => "command",
+            ActionKind::FileChange => "file_change",
+            ActionKind::Tool => "tool",
+            ActionKind::Approval => "approval",
+            ActionKind::UserInput => "user_input",
+        }
+    }
+}
+
+/// How far an action has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActionStatus {
+    /// It is done now.
+    Running,
+    /// A human is waited for.
+    Pending,
+    /// It is done; of a request: there was an answer, whichever.
+    Completed,
+    /// It has failed.
+    Failed,
+    /// It was not allowed.
+    Declined,
+    /// Its turn was interrupted.
+    Interrupted,
+    /// It is not wanted any more.
+    Cancelled,
+    /// Nobody answered in time.
+    Timeout,
+}
+
+impl ActionStatus {
+    /// The name that it has in a document.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ActionStatus::Running => "running",
+            ActionStatus::Pending => "pending",
+            ActionStatus::Completed => "completed",
+            ActionStatus::Failed => "failed",
+            ActionStatus::Declined => "declined",
+            ActionStatus::Interrupted => "interrupted",
+            ActionStatus::Cancelled => "cancelled",
+            ActionStatus::Timeout => "timeout",
+        }
+    }
+
+    fn of(event: ToolEvent) -> ActionStatus {
+        match event {
+            ToolEvent::RequestApproval | ToolEvent::RequestUserInput => ActionStatus::Pending,
+            ToolEvent::Started | ToolEvent::OutputDelta => ActionStatus::Running,
+            ToolEvent::ApprovalDecision | ToolEvent::UserInputSubmitted | ToolEvent::Completed => {
+                ActionStatus::Completed
+            }
+            ToolEvent::Failed => ActionStatus::Failed,
+            ToolEvent::Interrupted => ActionStatus::Interrupted,
+            ToolEvent::Cancelled => ActionStatus::Cancelled,
+            ToolEvent::Declined => ActionStatus::Declined,
+            ToolEvent::Timeout => ActionStatus::Timeout,
+        }
+    }
+
+    /// Whether nothing more comes of it.
+    fn is_end(self) -> bool {
+        match self {
+            ActionStatus::Running | ActionStatus::Pending => false,
+            ActionStatus::Completed
+            | ActionStatus::Failed
+            | ActionStatus::Declined
+            | ActionStatus::Interrupted
+            | ActionStatus::Cancelled
+            | ActionStatus::Timeout => true,
+        }
+    }
+}
+
+/// What an agent does or did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Action {
+    /// What it is.
+    pub action_kind: ActionKind,
+    /// One line for a person.
+    pub summary_text: String,
+    /// How far it has come.
+    pub status: ActionStatus,
+    /// Microseconds since the Unix epoch.
+    pub started_at_us: u64,
+    /// Where it has ended: microseconds since the Unix epoch.
+    pub ended_at_us: Option<u64>,
+    /// Its session.
+    pub session_id: String,
+    /// Its thread.
+    pub thread_id: Option<String>,
+    /// Its turn.
+    pub turn_id: Option<String>,
+    /// Its item.
+    pub item_id: Option<String>,
+}
+
+impl Action {
+    /// The document that it is to others. `time` writes microseconds since the Unix epoch as RFC 3339 with milliseconds.
+    #[must_use]
+    pub fn document(&self, time: impl Fn(u64) -> String) -> Value {
+        json!({
+            "source_provider": "codex-app",
+            "action_kind": self.action_kind.name(),
+            "summary_text": self.summary_text,
+            "status": self.status.name(),
+            "started_at": time(self.started_at_us),
+            "ended_at": self.ended_at_us.map(time),
+            "session_id": self.session_id,
+            "thread_id": self.thread_id,
+            "turn_id": self.turn_id,
+            "item_id": self.item_id,
+        })
+    }
+}
+
+/// A row of `codex_tool_events` as it was kept, its texts borrowed or not: whatever of it an action tells.
+#[derive(Debug, Clone, Default)]
+pub struct KeptTool<'a> {
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// Its session.
+    pub session_id: Cow<'a, str>,
+    /// Its thread.
+    pub thread_id: Option<Cow<'a, str>>,
+    /// Its turn.
+    pub turn_id: Option<Cow<'a, str>>,
+    /// Its item.
+    pub item_id: Option<Cow<'a, str>>,
+    /// The request, by its name in the ledger.
+    pub request_id: Option<Cow<'a, str>>,
+    /// The name of a [`ToolEvent`].
+    pub event_type: Cow<'a, str>,
+    /// The protocol's name for what the item is.
+    pub item_type: Option<Cow<'a, str>>,
+    /// The name of a [`Phase`].
+    pub phase: Option<Cow<'a, str>>,
+    /// The command.
+    pub command: Option<Cow<'a, str>>,
+    /// The status that it has ended with.
+    pub exit_code: Option<i64>,
+    /// The first file that is changed.
+    pub file_path: Option<Cow<'a, str>>,
+    /// How much is changed.
+    pub diff_summary: Option<Cow<'a, str>>,
+    /// What was decided.
+    pub approval_decision: Option<Cow<'a, str>>,
+    /// Milliseconds to this from where it began.
+    pub latency_ms: Option<u64>,
+    /// Why it has failed, in a word.
+    pub error_code: Option<Cow<'a, str>>,
+    /// Why it has failed.
+    pub error_message: Option<Cow<'a, str>>,
+    /// What the row was made of.
+    pub raw_payload_json: Option<Cow<'a, str>>,
+}
+
+/// The `limit` actions that something happened to last, one an item and one a request; that to which it happened last
+/// comes last. `rows` are given newest first. Rows of an unknown `event_type` are passed over.
+pub fn actions<'a>(rows: impl Iterator<Item = KeptTool<'a>>, limit: usize) -> Vec<Action> {
+    let mut known: HashMap<Identity, usize> = HashMap::new();
+    let mut drafts: Vec<Draft<'a>> = Vec::new();
+    for row in rows {
+        let Some(event) = ToolEvent::of(&row.event_type) else { continue };
+        let identity = Identity::of(&row);
+        match known.get(&identity) {
+            Some(index) => drafts[*index].has_older(event, row),
+            None if drafts.len() < limit => {
+                known.insert(identity, drafts.len());
+                drafts.push(Draft::of(event, row));
+            }
+            None => {}
+        }
+    }
+    drafts.into_iter().rev().map(Draft::into_action).collect()
+}
+
+/// What rows of one action have in common.
+#[derive(PartialEq, Eq, Hash)]
+enum Identity {
+    Request(String),
+    /// One without a name, or an item; the last tells which.
+    Place(String, Option<String>, Option<String>, Option<String>, bool),
+}
+
+impl Identity {
+    fn of(row: &KeptTool<'_>) -> Identity {
+        let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
+        match &row.request_id {
+            Some(request_id) => Identity::Request(request_id.clone().into_owned()),
+            None => Identity::Place(
+                row.session_id.clone().into_owned(),
+                owned(&row.thread_id),
+                owned(&row.turn_id),
+                owned(&row.item_id),
+                is_request(row),
+            ),
+        }
+    }
+}
+
+fn is_request(row: &KeptTool<'_>) -> bool {
+    row.request_id.is_some() || row.phase.as_deref() == Some(Phase::Pre.name())
+}
+
+/// An action of which not all rows may have been seen.
+struct Draft<'a> {
+    event: ToolEvent,
+    /// The newest row, or the end; what it lacks is of older ones.
+    row: KeptTool<'a>,
+    /// The name of a tool, or a question.
+    name: Option<String>,
+    is_input: bool,
+    started_us: u64,
+}
+
+impl<'a> Draft<'a> {
+    fn of(event: ToolEvent, row: KeptTool<'a>) -> Draft<'a> {
+        Draft { event, name: name(&row), is_input: is_input(event), started_us: began_us(&row), row }
+    }
+
+    fn has_older(&mut self, event: ToolEvent, older: KeptTool<'a>) {
+        self.started_us = self.started_us.min(began_us(&older));
+        self.name = self.name.take().or_else(|| name(&older));
+        self.is_input |= is_input(event);
+        let is_end = |event| ActionStatus::of(event).is_end();
+        // What it has put out may be told of after its end.
+        let (newest, older) = if is_end(event) && !is_end(self.event) {
+            self.event = event;
+            (older, std::mem::take(&mut self.row))
+        } else {
+            (std::mem::take(&mut self.row), older)
+        };
+        self.row = KeptTool {
+            item_type: newest.item_type.or(older.item_type),
+            command: newest.command.or(older.command),
+            file_path: newest.file_path.or(older.file_path),
+            diff_summary: newest.diff_summary.or(older.diff_summary),
+            ..newest
+        };
+    }
+
+    fn into_action(self) -> Action {
+        let status = ActionStatus::of(self.event);
+        let kind = match (is_request(&self.row), self.row.item_type.as_deref()) {
+            (true, _) if self.is_input => ActionKind::UserInput,
+            (true, _) => ActionKind::Approval,
+            (false, Some("commandExecution")) => ActionKind::Command,
+            (false, Some("fileChange")) => ActionKind::FileChange,
+            (false, Some(_) | None) => ActionKind::Tool,
+        };
+        let owned = |part: Option<Cow<'_, str>>| part.map(Cow::into_owned);
+        Action {
+            action_kind: kind,
+            summary_text: self.summary(kind),
+            status,
+            started_at_us: self.started_us,
+            ended_at_us: status.is_end().then_some(self.row.at_us),
+            session_id: self.row.session_id.into_owned(),
+            thread_id: owned(self.row.thread_id),
+            turn_id: owned(self.row.turn_id),
+            item_id: owned(self.row.item_id),
+        }
+    }
+
+    /// Such as `Started: cargo test`, `Failed: cargo test (exit 101)` or `Approval decision: accept: cargo test`.
+    fn summary(&self, kind: ActionKind) -> String {
+        let decision = self.row.approval_decision.as_deref().map(|decision| format!(": {}", one_line(decision)));
+        let subject = match kind {
+            ActionKind::Approval => "Approval",
+            ActionKind::UserInput => "User input",
+            ActionKind::Command | ActionKind::FileChange | ActionKind::Tool => "",
+        };
+        let verb = match self.event {
+            ToolEvent::RequestApproval | ToolEvent::RequestUserInput => "requested".to_owned(),
+            ToolEvent::ApprovalDecision => format!("decision{}", decision.unwrap_or_default()),
+            ToolEvent::UserInputSubmitted => "submitted".to_owned(),
+            ToolEvent::Started => "started".to_owned(),
+            ToolEvent::OutputDelta => "output update".to_owned(),
+            ToolEvent::Completed => "completed".to_owned(),
+            ToolEvent::Failed => "failed".to_owned(),
+            ToolEvent::Interrupted => "interrupted".to_owned(),
+            ToolEvent::Cancelled => "cancelled".to_owned(),
+            ToolEvent::Declined => "declined".to_owned(),
+            ToolEvent::Timeout => "timed out".to_owned(),
+        };
+        let verb = if subject.is_empty() { capital(&verb) } else { format!("{subject} {verb}") };
+        let what = self.target(kind).map(|target| format!(": {target}")).unwrap_or_default();
+        let exit = self.row.exit_code.filter(|code| *code != 0).map(|code| format!(" (exit {code})"));
+        let error = self.row.error_message.as_deref().or(self.row.error_code.as_deref());
+        let error = error.filter(|_| self.event == ToolEvent::Failed);
+        let error = error.map(|error| format!(": {}", short(error, ERROR_CHARS_MAX)));
+        [verb, what, exit.unwrap_or_default(), error.unwrap_or_default()].concat()
+    }
+
+    /// What it is about.
+    fn target(&self, kind: ActionKind) -> Option<String> {
+        let command = || self.row.command.as_deref().map(|command| short(&without_shell(command), TARGET_CHARS_MAX));
+        let file = || {
+            let path = short(self.row.file_path.as_deref()?, TARGET_CHARS_MAX);
+            let much = self.row.diff_summary.as_deref().map(|much| format!(" ({much})"));
+            Some(format!("{path}{}", much.unwrap_or_default()))
+        };
+        let item_type = || self.row.item_type.as_deref().map(|item_type| short(item_type, TARGET_CHARS_MAX));
+        let name = || self.name.as_deref().map(|name| short(name, TARGET_CHARS_MAX));
+        match kind {
+            ActionKind::Command => command().or_else(item_type),
+            ActionKind::FileChange => file().or_else(item_type),
+            ActionKind::Tool => name().or_else(item_type),
+            ActionKind::Approval => command().or_else(file).or_else(name).or_else(item_type),
+            ActionKind::UserInput => name(),
+        }
+    }
+}
+
+fn is_input(event: ToolEvent) -> bool {
+    matches!(event, ToolEvent::RequestUserInput | ToolEvent::UserInputSubmitted)
+}
+
+fn began_us(row: &KeptTool<'_>) -> u64 {
+    row.at_us.saturating_sub(row.latency_ms.unwrap_or_default().saturating_mul(1_000))
+}
+
+/// What a tool is called or what is asked, where the payload is kept whole.
+fn name(row: &KeptTool<'_>) -> Option<String> {
+    // Of these the columns tell.
+    if !is_request(row) && matches!(row.item_type.as_deref(), Some("commandExecution" | "fileChange")) {
+        return None;
+    }
+    let params: Value = serde_json::from_str(row.raw_payload_json.as_deref()?).ok()?;
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let item = &params["item"];
+    let tool = text(&item["tool"]).map(|tool| match text(&item["server"]) {
+        Some(server) => format!("{server}.{tool}"),
+        None => tool,
+    });
+    let about = ["query", "path"].iter().find_map(|member| text(&item[*member]));
+    let about = about.map(|about| match text(&item["type"]) {
+        Some(item_type) => format!("{item_type} {about}"),
+        None => about,
+    });
+    let asked = || text(&params["questions"][0]["question"]).or_else(|| text(&params["message"]));
+    let wanted = || {
+        let wanted = params["permissions"].as_object()?.iter().filter(|(_, value)| !value.is_null());
+        let wanted: Vec<&str> = wanted.map(|(name, _)| name.as_str()).collect();
+        (!wanted.is_empty()).then(|| wanted.join(", "))
+    };
+    tool.or(about).or_else(asked).or_else(wanted)
+}
+
+fn short(text: &str, chars_max: usize) -> String {
+    let line = one_line(text);
+    match start_of(&line, chars_max) {
+        start if start.len() == line.len() => line,
+        _ => format!("{}…", start_of(&line, chars_max - 1)),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows oldest first: `TIME EVENT PHASE ITEM_TYPE ITEM REQUEST MORE`, `~` for none.
+    fn rows(told: &'static str) -> Vec<KeptTool<'static>> {
+        let part = |text: &'static str| (text != "~").then_some(Cow::Borrowed(text));
+        let row = |line: &'static str| {
+            let mut parts = line.trim().splitn(7, ' ');
+            let mut next = || parts.next().unwrap_or("~");
+            let (at, event_type, phase, item_type, item, request) = (next(), next(), next(), next(), next(), next());
+            let mut row = KeptTool {
+                at_us: at.parse::<u64>().expect("BUG: a test gives times") * 1_000,
+                session_id: Cow::Borrowed("s"),
+                thread_id: Some(Cow::Borrowed("t")),
+                turn_id: Some(Cow::Borrowed("u")),
+                event_type: Cow::Borrowed(event_type),
+                phase: part(phase),
+                item_type: part(item_type),
+                item_id: part(item),
+                request_id: part(request),
+                ..KeptTool::default()
+            };
+            for pair in parts.next().unwrap_or_default().split(';').filter(|pair| !pair.is_empty()) {
+                let (name, value) = pair.split_once('=').expect("BUG: a test gives pairs");
+                match name {
+                    "cmd" => row.command = part(value),
+                    "file" => row.file_path = part(value),
+                    "diff" => row.diff_summary = part(value),
+                    "exit" => row.exit_code = value.parse().ok(),
+                    "latency" => row.latency_ms = value.parse().ok(),
+                    "decision" => row.approval_decision = part(value),
+                    "error" => row.error_message = part(value),
+                    "code" => row.error_code = part(value),
+                    "raw" => row.raw_payload_json = part(value),
+                    _ => panic!("BUG: {name} is no name"),
+                }
+            }
+            row
+        };
+        told.lines().filter(|line| !line.trim().is_empty()).map(row).collect()
+    }
+
+    fn check_limit(told: &'static str, limit: usize, expect: &[&str]) {
+        let actions = actions(rows(told).into_iter().rev(), limit);
+        let say = |action: &Action| {
+            let ended = action.ended_at_us.map_or("-".to_owned(), |at_us| (at_us / 1_000).to_string());
+            let Action { action_kind, summary_text, status, started_at_us, .. } = action;
+            format!("{} {} {}..{ended} {summary_text}", action_kind.name(), status.name(), started_at_us / 1_000)
+        };
+        assert_eq!(actions.iter().map(say).collect::<Vec<_>>(), expect);
+    }
+
+    fn check(told: &'static str, expect: &str) {
+        check_limit(told, 20, &[expect]);
+    }
+
+    #[test]
+    fn a_command() {
+        check(
+            "5 started running commandExecution i ~ cmd=/bin/bash -lc 'cargo test'",
+            "command running 5..- Started: cargo test",
+        );
+        check(
+            "5 started running commandExecution i ~ cmd=ls
+             6 output_delta running commandExecution i ~ cmd=ls",
+            "command running 5..- Output update: ls",
+        );
+        check(
+            "5 started running commandExecution i ~ cmd=ls
+             9 failed post commandExecution i ~ cmd=ls;exit=101;latency=4",
+            "command failed 5..9 Failed: ls (exit 101)",
+        );
+        check("9 completed post commandExecution i ~ cmd=ls;exit=0;latency=4", "command completed 5..9 Completed: ls");
+        check("9 failed post commandExecution i ~ code=gone", "command failed 9..9 Failed: commandExecution: gone");
+    }
+
+    #[test]
+    fn an_end_is_the_end_whatever_is_told_of_after_it() {
+        check(
+            "5 started running commandExecution i ~ cmd=ls
+             9 interrupted post commandExecution i ~ latency=4
+             8 output_delta running commandExecution i ~",
+            "command interrupted 5..9 Interrupted: ls",
+        );
+        // The newest of two ends.
+        check(
+            "5 failed post x i ~ error=a
+             6 completed post x i ~",
+            "tool completed 5..6 Completed: x",
+        );
+    }
+
+    #[test]
+    fn a_change_of_files() {
+        check(
+            "5 started running fileChange i ~ file=/a;diff=+3 -1 in 2 files
+             6 declined post fileChange i ~",
+            "file_change declined 5..6 Declined: /a (+3 -1 in 2 files)",
+        );
+    }
+
+    #[test]
+    fn other_tools_by_their_names() {
+        check(
+            r#"5 started running mcpToolCall i ~ raw={"item":{"server":"lab","tool":"sum"}}
+               6 failed post mcpToolCall i ~ error=no;raw={"truncated":true}"#,
+            "tool failed 5..6 Failed: lab.sum: no",
+        );
+        check(
+            r#"5 started running webSearch i ~ raw={"item":{"type":"webSearch","query":"rust"}}"#,
+            "tool running 5..- Started: webSearch rust",
+        );
+        check("5 started running newTool i ~ raw={", "tool running 5..- Started: newTool");
+    }
+
+    #[test]
+    fn requests_stand_beside_their_items() {
+        check_limit(
+            "5 started running commandExecution i ~ cmd=ls
+             6 request_approval pre commandExecution i g-0 cmd=ls
+             8 approval_decision pre commandExecution i g-0 cmd=ls;decision=decline;latency=2
+             9 declined post commandExecution i ~ cmd=ls;latency=4",
+            20,
+            &["approval completed 6..8 Approval decision: decline: ls", "command declined 5..9 Declined: ls"],
+        );
+        check("6 request_approval pre fileChange i g-0 file=/a", "approval pending 6..- Approval requested: /a");
+        check(
+            "6 request_approval pre ~ ~ g-0 raw={\"permissions\":{\"network\":{},\"x\":null}}",
+            "approval pending 6..- Approval requested: network",
+        );
+        check(
+            "6 timeout pre fileChange i g-0 decision=decline",
+            "approval timeout 6..6 Approval timed out: fileChange",
+        );
+        check(
+            r#"6 request_user_input pre ~ i g-0 raw={"questions":[{"question":"Which?"}]}
+               7 user_input_submitted pre ~ i g-0 latency=1"#,
+            "user_input completed 6..7 User input submitted: Which?",
+        );
+        check(
+            "6 request_user_input pre ~ i g-0
+             7 cancelled pre ~ i g-0 code=withdrawn_by_server",
+            "user_input cancelled 6..7 User input cancelled",
+        );
+        // Without a name they are told from the item by where they stand.
+        check_limit(
+            "5 started running commandExecution i ~ cmd=ls
+             6 request_approval pre commandExecution i ~ cmd=ls
+             9 failed post commandExecution i ~ code=x
+             9 failed pre commandExecution i ~ code=x",
+            20,
+            &["command failed 5..9 Failed: ls: x", "approval failed 6..9 Approval failed: ls: x"],
+        );
+    }
+
+    #[test]
+    fn the_last_ones_oldest_first() {
+        let told = "1 started running x a ~
+                    2 started running x b ~
+                    3 started running x c ~
+                    4 completed post x b ~
+                    5 nonsense post x d ~";
+        check_limit(told, 2, &["tool running 3..- Started: x", "tool completed 2..4 Completed: x"]);
+        check_limit(told, 0, &[]);
+    }
+
+    #[test]
+    fn texts_are_short() {
+        let long: &'static str = Box::leak(
+            format!("5 failed post commandExecution i ~ cmd={};error={}", "x".repeat(200), "e".repeat(200)).into(),
+        );
+        let text = format!("Failed: {}…: {}…", "x".repeat(79), "e".repeat(119));
+        check(long, &format!("command failed 5..5 {text}"));
+    }
+
+    #[test]
+    fn a_document_has_the_names_of_the_contract() {
+        let actions = actions(rows("5 completed post commandExecution i ~ cmd=ls;latency=2").into_iter(), 1);
+        let expect = json!({
+            "source_provider": "codex-app", "action_kind": "command", "summary_text": "Completed: ls",
+            "status": "completed", "started_at": "3000", "ended_at": "5000", "session_id": "s", "thread_id": "t",
+            "turn_id": "u", "item_id": "i",
+        });
+        assert_eq!(actions[0].document(|at_us| at_us.to_string()), expect);
+    }
+}

@@ -1,0 +1,413 @@
+//! What humans are asked, and what comes of it.
+//!
+//! How a request has ended is said by our own note of it. A recording without notes, such as one of a server alone, tells
+//! only that it is over, or not even that: then the request goes without a row.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::bounded::Bounded;
+use super::does::Does;
+use super::event::{EXCERPT_CHARS_MAX, cut, preview};
+use super::happening::{Params, Place, Told};
+use super::tools::{Phase, STREAM_CLOSED, ToolEvent, ToolRow, latency_ms};
+use crate::engine::{RequestKind, RequestType};
+use crate::wire::{Members, RpcId};
+
+/// Requests that are open.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Asked {
+    /// By the id that the server gave them.
+    open: Bounded<String, Request>,
+    /// What the next one is called in the ledger.
+    next: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Request {
+    /// Its name in the ledger; without it no note will come.
+    request_id: Option<String>,
+    at_us: u64,
+    thread_id: Option<String>,
+    turn_id: Option<String>,
+    item_id: Option<String>,
+    wanted: Wanted,
+    does: Does,
+    /// The server is done with it, and all that is missing is the note.
+    is_over: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Wanted {
+    Approval,
+    Input,
+}
+
+#[derive(Deserialize)]
+struct Opened {
+    request_id: String,
+}
+
+#[derive(Deserialize)]
+struct Resolved {
+    request_id: String,
+    status: Option<String>,
+    decision: Option<String>,
+    error_code: Option<String>,
+}
+
+impl Asked {
+    /// Our note of the request that comes next.
+    pub(super) fn opened(&mut self, data: &RawValue) {
+        self.next = Params::Written(data).read::<Opened>().map(|note| note.request_id);
+    }
+
+    /// Lines are lost, and what was said of the next one is not of that which comes now.
+    pub(super) fn gap(&mut self) {
+        self.next = None;
+    }
+
+    /// The server asks something. `item` is what the item does that it asks about, where that is known.
+    pub(super) fn asked(&mut self, at_us: u64, told: &Told<'_>, id: String, item: Option<&Does>) -> Option<ToolRow> {
+        let request_id = self.next.take();
+        let kind = RequestKind::of(&told.method)?;
+        let (wanted, event) = match kind.request_type() {
+            RequestType::Approval | RequestType::Permissions => (Wanted::Approval, ToolEvent::RequestApproval),
+            RequestType::UserInput | RequestType::Elicitation => (Wanted::Input, ToolEvent::RequestUserInput),
+            RequestType::Other => return None,
+        };
+        let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
+        let place = &told.place;
+        let does = Does::of_request(kind, told.params);
+        let request = Request {
+            request_id,
+            at_us,
+            thread_id: owned(&place.thread_id),
+            turn_id: owned(&place.turn_id),
+            item_id: owned(&place.item_id),
+            wanted,
+            does: item.map_or(does.clone(), |item| does.or(item)),
+            is_over: false,
+        };
+        if self.open.get(&id).is_some_and(|open| request.is_again(open)) {
+            return None;
+        }
+        let row = request.row(at_us, event);
+        self.open.insert(id, request);
+        Some(ToolRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row })
+    }
+
+    /// Our note of an end. `does` gives what an open item does.
+    pub(super) fn resolved(
+        &mut self,
+        at_us: u64,
+        data: &RawValue,
+        does: impl Fn(&Place<'_>) -> Option<Does>,
+    ) -> Option<ToolRow> {
+        let note: Resolved = Params::Written(data).read()?;
+        let is_meant = |request: &Request| request.request_id.as_ref() == Some(&note.request_id);
+        let (_, mut request) = self.open.take_if(|_, request| is_meant(request)).pop()?;
+        // The item may have been begun after the request.
+        if let Some(item) = does(&request.place()) {
+            request.does = request.does.or(&item);
+        }
+        let event = match (note.status.as_deref(), note.error_code.as_deref(), request.wanted) {
+            (Some("orphaned"), ..) => ToolEvent::Failed,
+            (Some("expired"), ..) | (_, Some("request_expired"), _) => ToolEvent::Timeout,
+            (_, Some("withdrawn_by_server"), _) => ToolEvent::Cancelled,
+            (_, Some(_), _) => ToolEvent::Failed,
+            (_, None, Wanted::Approval) => ToolEvent::ApprovalDecision,
+            (_, None, Wanted::Input) => ToolEvent::UserInputSubmitted,
+        };
+        Some(ToolRow {
+            approval_decision: note.decision,
+            latency_ms: Some(latency_ms(request.at_us, at_us)),
+            final_status: Some(final_status(event).to_owned()),
+            error_code: note.error_code,
+            raw_payload_json: Some(cut(data.get(), EXCERPT_CHARS_MAX)),
+            ..request.row(at_us, event)
+        })
+    }
+
+    /// The server says that it is done with a request.
+    pub(super) fn server_resolved(&mut self, params: Params<'_>) {
+        let id = params.written().and_then(Members::of).and_then(|params| params.get("requestId"));
+        let Some(id) = id.map(|id| RpcId::from_raw(id).to_string()) else { return };
+        self.over(|open_id, _| *open_id == id);
+    }
+
+    /// An item is done with, and so is what was asked about it: servers of early 2026 say no more than that.
+    pub(super) fn item_over(&mut self, place: &Place<'_>) {
+        let Some(item_id) = place.item_id.as_deref() else { return };
+        let thread_id = place.thread_id.as_deref();
+        self.over(|_, request| {
+            request.item_id.as_deref() == Some(item_id) && request.thread_id.as_deref() == thread_id
+        });
+    }
+
+    /// A turn is over, and so is what was asked in it.
+    pub(super) fn turn_over(&mut self, place: &Place<'_>) {
+        let (Some(thread_id), turn_id) = (place.thread_id.as_deref(), place.turn_id.as_deref()) else { return };
+        self.over(|_, request| {
+            request.thread_id.as_deref() == Some(thread_id)
+                && (request.turn_id.is_none() || request.turn_id.as_deref() == turn_id)
+        });
+    }
+
+    /// The child is gone.
+    pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<ToolRow>) {
+        self.next = None;
+        let open = self.open.take_all().into_iter().map(|(_, request)| request);
+        rows.extend(open.filter(|request| !request.is_over).map(|request| ToolRow {
+            latency_ms: Some(latency_ms(request.at_us, at_us)),
+            final_status: Some(ToolEvent::Failed.name().to_owned()),
+            error_code: Some(STREAM_CLOSED.to_owned()),
+            ..request.row(at_us, ToolEvent::Failed)
+        }));
+    }
+
+    fn over(&mut self, is_meant: impl Fn(&String, &Request) -> bool) {
+        for (id, request) in self.open.take_if(|id, request| !request.is_over && is_meant(id, request)) {
+            if request.request_id.is_some() {
+                self.open.insert(id, Request { is_over: true, ..request });
+            }
+        }
+    }
+}
+
+/// What has become of a request, in a word.
+fn final_status(event: ToolEvent) -> &'static str {
+    match event {
+        ToolEvent::ApprovalDecision | ToolEvent::UserInputSubmitted => ToolEvent::Completed.name(),
+        ToolEvent::RequestApproval
+        | ToolEvent::RequestUserInput
+        | ToolEvent::Started
+        | ToolEvent::OutputDelta
+        | ToolEvent::Completed
+        | ToolEvent::Failed
+        | ToolEvent::Interrupted
+        | ToolEvent::Cancelled
+        | ToolEvent::Declined
+        | ToolEvent::Timeout => event.name(),
+    }
+}
+
+impl Request {
+    /// Whether this is `open` once more, for a client that has resumed: then it has no note of its own.
+    fn is_again(&self, open: &Request) -> bool {
+        self.request_id.is_none()
+            && !open.is_over
+            && self.wanted == open.wanted
+            && self.thread_id == open.thread_id
+            && self.item_id == open.item_id
+    }
+
+    fn place(&self) -> Place<'_> {
+        let borrowed = |part: &'_ Option<String>| part.clone().map(std::borrow::Cow::Owned);
+        Place {
+            thread_id: borrowed(&self.thread_id),
+            turn_id: borrowed(&self.turn_id),
+            item_id: borrowed(&self.item_id),
+            delta: None,
+        }
+    }
+
+    fn row(&self, at_us: u64, event: ToolEvent) -> ToolRow {
+        ToolRow {
+            thread_id: self.thread_id.clone(),
+            turn_id: self.turn_id.clone(),
+            item_id: self.item_id.clone(),
+            request_id: self.request_id.clone(),
+            ..ToolRow::new(at_us, event, Phase::Pre, self.does.clone())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::ToolRow;
+    use crate::history::playbook::play;
+
+    /// Rows of requests as `MS EVENT REQUEST TYPE LATENCY DECISION STATUS`, and what else is there.
+    fn check(told: &str, expect: &[&str]) {
+        let (_, rows) = play(told);
+        let part = |part: &Option<String>| part.clone().unwrap_or("~".to_owned());
+        let say = |row: &ToolRow| {
+            let latency = row.latency_ms.map_or("~".to_owned(), |ms| ms.to_string());
+            let (at_ms, event, request) = (row.at_us / 1_000, row.event_type.name(), part(&row.request_id));
+            let (decision, status) = (part(&row.approval_decision), part(&row.final_status));
+            let mut said = format!("{at_ms} {event} {request} {} {latency} {decision} {status}", part(&row.item_type));
+            let rest = [&row.command, &row.cwd, &row.file_path, &row.diff_summary, &row.error_code];
+            rest.into_iter().flatten().for_each(|part| said += &format!(" {part}"));
+            said
+        };
+        let requests = rows.tools.iter().filter(|row| row.phase.name() == "pre");
+        assert_eq!(requests.map(say).collect::<Vec<_>>(), expect, "{told}");
+    }
+
+    const OPENED: &str = "5 ! request_opened {\"request_id\":\"g-0\"}\n";
+    const COMMAND: &str = "6 ?0 item/commandExecution/requestApproval t/u/i {\"command\":\"ls\",\"cwd\":\"/w\"}\n";
+    const QUESTION: &str = "6 ?0 item/tool/requestUserInput t/u/i {\"questions\":[]}\n";
+    const ASKED: &str = "6 request_approval g-0 commandExecution ~ ~ ~ ls /w";
+
+    fn resolved(status: &str, decision: &str, error_code: &str) -> String {
+        format!(
+            "9 ! request_resolved {{\"request_id\":\"g-0\",\"status\":\"{status}\",\"decision\":{decision},\"error_code\":{error_code}}}\n"
+        )
+    }
+
+    #[test]
+    fn every_method_for_a_human() {
+        check(&format!("{OPENED}{COMMAND}"), &[ASKED]);
+        check("6 ?0 item/fileChange/requestApproval t/u/i", &["6 request_approval ~ fileChange ~ ~ ~"]);
+        check("6 ?0 item/permissions/requestApproval t/u/i", &["6 request_approval ~ ~ ~ ~ ~"]);
+        check(QUESTION, &["6 request_user_input ~ ~ ~ ~ ~"]);
+        check("6 ?0 mcpServer/elicitation/request t/u", &["6 request_user_input ~ ~ ~ ~ ~"]);
+        check(
+            "6 ?0 execCommandApproval ~ {\"conversationId\":\"t\",\"callId\":\"i\",\"command\":[\"ls\"]}",
+            &["6 request_approval ~ commandExecution ~ ~ ~ ls"],
+        );
+        check("6 ?0 applyPatchApproval ~ {\"fileChanges\":{\"/a\":{}}}", &["6 request_approval ~ fileChange ~ ~ ~ /a"]);
+        for method in ["item/tool/call", "currentTime/read", "new/method"] {
+            check(&format!("6 ?0 {method} t/u/i"), &[]);
+        }
+    }
+
+    #[test]
+    fn what_a_request_lacks_is_of_its_item() {
+        let change = r#"{"type":"fileChange","changes":[{"path":"/a","kind":{"type":"add"},"diff":"x\n"}]}"#;
+        check(
+            &format!("5 < item/started t/u/i {change}\n6 ?0 item/fileChange/requestApproval t/u/i"),
+            &["6 request_approval ~ fileChange ~ ~ ~ /a +1 -0 in 1 file"],
+        );
+        let command = r#"{"type":"commandExecution","command":"ls","cwd":"/w"}"#;
+        check(
+            &format!("5 < item/started t/u/i {command}\n6 ?0 item/commandExecution/requestApproval t/u/i"),
+            &["6 request_approval ~ commandExecution ~ ~ ~ ls /w"],
+        );
+        check(
+            &format!("5 < item/started t/u/i {command}\n6 ?0 execCommandApproval t/~/~ {{\"callId\":\"i\"}}"),
+            &["6 request_approval ~ commandExecution ~ ~ ~ ls /w"],
+        );
+        check(
+            &format!("5 < item/started x/u/i {command}\n6 ?0 item/commandExecution/requestApproval t/u/i"),
+            &["6 request_approval ~ commandExecution ~ ~ ~"],
+        );
+        // Servers of early 2026 ask before they tell of the item.
+        check(
+            &format!(
+                "{OPENED}6 ?0 item/commandExecution/requestApproval t/u/i\n7 < item/started t/u/i {command}\n{}",
+                resolved("resolved", "\"accept\"", "null")
+            ),
+            &[
+                "6 request_approval g-0 commandExecution ~ ~ ~",
+                "9 approval_decision g-0 commandExecution 3 accept completed ls /w",
+            ],
+        );
+    }
+
+    #[test]
+    fn every_end() {
+        let approval = |end: &str, expect: &str| check(&format!("{OPENED}{COMMAND}{end}"), &[ASKED, expect]);
+        let about = "g-0 commandExecution 3";
+        approval(
+            &resolved("resolved", "\"accept\"", "null"),
+            &format!("9 approval_decision {about} accept completed ls /w"),
+        );
+        approval(
+            &resolved("resolved", "\"decline\"", "\"request_expired\""),
+            &format!("9 timeout {about} decline timeout ls /w request_expired"),
+        );
+        approval(
+            &resolved("expired", "null", "\"request_expired\""),
+            &format!("9 timeout {about} ~ timeout ls /w request_expired"),
+        );
+        approval(
+            &resolved("resolved", "null", "\"withdrawn_by_server\""),
+            &format!("9 cancelled {about} ~ cancelled ls /w withdrawn_by_server"),
+        );
+        approval(
+            &resolved("orphaned", "null", "\"server_exited\""),
+            &format!("9 failed {about} ~ failed ls /w server_exited"),
+        );
+        approval("9 ! generation_ended", &format!("9 failed {about} ~ failed ls /w app_server_stream_closed"));
+        check(
+            &format!("{OPENED}{QUESTION}{}", resolved("resolved", "null", "null")),
+            &["6 request_user_input g-0 ~ ~ ~ ~", "9 user_input_submitted g-0 ~ 3 ~ completed"],
+        );
+    }
+
+    #[test]
+    fn one_end_each() {
+        let answered = resolved("resolved", "\"accept\"", "null");
+        let decided = "9 approval_decision g-0 commandExecution 3 accept completed ls /w";
+        let check = |before: &str, after: &str| {
+            check(&format!("{OPENED}{COMMAND}{before}{answered}{after}"), &[ASKED, decided]);
+        };
+        check("", &answered);
+        check("", "9 < serverRequest/resolved t {\"requestId\":0}\n10 ! generation_ended");
+        // The note may stand behind the line that it is about.
+        check("8 < serverRequest/resolved t {\"requestId\":0}\n", "10 ! generation_ended");
+        check("8 < turn/completed t/u {\"status\":\"interrupted\"}\n", "10 ! generation_ended");
+    }
+
+    #[test]
+    fn one_whose_note_is_lost_has_not_failed() {
+        let over = "8 < serverRequest/resolved t {\"requestId\":0}\n8 # full\n9 ! generation_ended";
+        check(&format!("{OPENED}{COMMAND}{over}"), &[ASKED]);
+    }
+
+    #[test]
+    fn without_notes_a_request_goes_without_a_row() {
+        let asked = "6 request_approval ~ commandExecution ~ ~ ~ ls /w";
+        let check = |over: &str| check(&format!("{COMMAND}{over}\n9 ! generation_ended"), &[asked]);
+        check("8 < serverRequest/resolved t {\"requestId\":0}");
+        check("8 < item/completed t/u/i {\"type\":\"commandExecution\"}");
+        check("8 < turn/completed t/u");
+    }
+
+    #[test]
+    fn the_type_of_an_id_is_part_of_it() {
+        check(
+            &format!("{COMMAND}8 < serverRequest/resolved t {{\"requestId\":\"0\"}}\n9 ! generation_ended"),
+            &[
+                "6 request_approval ~ commandExecution ~ ~ ~ ls /w",
+                "9 failed ~ commandExecution 3 ~ failed ls /w app_server_stream_closed",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_same_again_is_the_same() {
+        check(&format!("{OPENED}{COMMAND}{COMMAND}"), &[ASKED]);
+        // One that bears its id for the next question is not.
+        let next = COMMAND.replace("t/u/i", "t/u/j");
+        check(&format!("{COMMAND}{next}"), &["6 request_approval ~ commandExecution ~ ~ ~ ls /w"; 2]);
+    }
+
+    #[test]
+    fn a_note_is_of_the_line_behind_it() {
+        check(&format!("{OPENED}5 # full\n{COMMAND}"), &["6 request_approval ~ commandExecution ~ ~ ~ ls /w"]);
+        check(
+            &format!("{OPENED}5 ?9 new/method t/u/i\n{COMMAND}"),
+            &["6 request_approval ~ commandExecution ~ ~ ~ ls /w"],
+        );
+    }
+
+    #[test]
+    fn a_question_that_is_kept_off_the_record() {
+        let told = format!("{OPENED}{QUESTION}");
+        assert_eq!(play(&told).1.tools.len(), 1);
+        let line =
+            r#"{"at":6000,"from":"server","omitted":"secret","bytes":9,"method":"item/tool/requestUserInput","id":0}"#;
+        let record = crate::journal::Record::parse(line.as_bytes()).expect("BUG: a test gives records");
+        let mut asked = super::Asked::default();
+        asked.opened(serde_json::from_str(r#"{"request_id":"g-0"}"#).expect("BUG: a test gives JSON"));
+        let crate::history::Happening::Asked { told, id } = crate::history::Seen::of(&record, None).happening else {
+            panic!("BUG: the record is of a request");
+        };
+        let row = asked.asked(6, &told, id.to_string(), None).expect("it is for a human");
+        assert_eq!((row.request_id.as_deref(), row.thread_id), (Some("g-0"), None));
+        assert_eq!(row.raw_payload_json.as_deref(), Some(r#"{"omitted":"secret"}"#));
+    }
+}

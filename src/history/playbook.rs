@@ -1,0 +1,78 @@
+//! Recordings as tests write them, a record a line: `MS < METHOD THREAD/TURN/ITEM {…}` is what the server tells,
+//! `MS ?ID METHOD …` what it asks, `MS ! EVENT {…}` what we note, `MS # REASON` lines that are lost, and `MS generation G`
+//! the first record of a run. `~` is a name that is not given; the object goes into the turn of `turn/*`, into the item of
+//! `item/started` and `item/completed`, and else into the parameters.
+
+use serde_json::{Map, Value, json};
+
+use super::{Fold, Rows, Seen};
+use crate::journal::{Position, Record, SegmentName};
+
+/// What a recording leads to.
+pub(super) fn play(told: &str) -> (Fold, Rows) {
+    let (mut fold, mut rows) = (Fold::default(), Rows::default());
+    for (number, line) in told.lines().filter(|line| !line.trim().is_empty()).enumerate() {
+        take(&mut fold, number as u64, line, &mut rows);
+    }
+    (fold, rows)
+}
+
+/// Takes one record.
+pub(super) fn take(fold: &mut Fold, offset: u64, line: &str, rows: &mut Rows) {
+    let segment = SegmentName::parse("000000000001-001.jsonl").expect("BUG: the name is one");
+    let record = record(line.trim());
+    let record = Record::parse(record.as_bytes()).expect("BUG: a playbook gives records");
+    fold.take(&Position { segment, offset }, &Seen::of(&record, None), rows);
+}
+
+fn record(line: &str) -> String {
+    let mut parts = line.splitn(3, ' ');
+    let mut next = || parts.next().unwrap_or_default();
+    let (at, kind, rest) = (next(), next(), next());
+    let at = at.parse::<u64>().expect("BUG: a line begins with a time") * 1_000;
+    let (name, more) = rest.split_once(' ').unwrap_or((rest, "~"));
+    let record = match kind.split_at(1) {
+        ("<", _) => json!({"at": at, "from": "server", "line": {"method": name, "params": params(name, more)}}),
+        ("?", id) => {
+            let id: Value = serde_json::from_str(id).expect("BUG: an id is JSON");
+            json!({"at": at, "from": "server", "line": {"method": name, "id": id, "params": params(name, more)}})
+        }
+        ("!", _) => json!({"at": at, "from": "shim", "event": name, "data": object(more)}),
+        ("#", _) => json!({"at": at, "gap": {"lines": 1, "reason": rest}}),
+        ("g", _) => json!({"journal": 1, "session": "s", "generation": rest, "segment": 1, "at": at, "argv": [],
+            "cwd": "/", "codex": {"path": "codex"}, "shim": "0"}),
+        _ => panic!("BUG: {line:?} is no line of a playbook"),
+    };
+    record.to_string()
+}
+
+fn params(method: &str, told: &str) -> Value {
+    let (place, body) = told.split_once(' ').unwrap_or((told, "~"));
+    let mut names = place.split('/').map(|name| Some(name).filter(|name| *name != "~"));
+    let mut next = || names.next().flatten();
+    let (thread_id, turn_id, item_id) = (next(), next(), next());
+    let mut params = Map::new();
+    let mut put = |name: &str, value: Option<Value>| drop(value.map(|value| params.insert(name.to_owned(), value)));
+    put("threadId", thread_id.map(Value::from));
+    let mut body = object(body);
+    if method.starts_with("turn/") {
+        turn_id.map(|turn_id| body.insert("id".to_owned(), Value::from(turn_id)));
+        put("turn", Some(Value::Object(body)));
+    } else if matches!(method, "item/started" | "item/completed") {
+        put("turnId", turn_id.map(Value::from));
+        item_id.map(|item_id| body.insert("id".to_owned(), Value::from(item_id)));
+        put("item", Some(Value::Object(body)));
+    } else {
+        put("turnId", turn_id.map(Value::from));
+        put("itemId", item_id.map(Value::from));
+        params.extend(body);
+    }
+    Value::Object(params)
+}
+
+fn object(json: &str) -> Map<String, Value> {
+    match json {
+        "~" => Map::new(),
+        _ => serde_json::from_str(json).expect("BUG: a playbook gives objects"),
+    }
+}

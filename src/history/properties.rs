@@ -1,0 +1,163 @@
+//! What holds of the fold for every recording: it can be stored and taken up again between any two records, and silence
+//! leads to nothing that the next record would not have led to.
+
+use super::*;
+use crate::journal::{Position, Record, SegmentName};
+
+const TAPES: [(&str, &str); 10] = [
+    ("command_approval", include_str!("../../fixtures/tapes/command_approval.jsonl")),
+    ("end_in_mid_turn", include_str!("../../fixtures/tapes/end_in_mid_turn.jsonl")),
+    ("file_change_approval", include_str!("../../fixtures/tapes/file_change_approval.jsonl")),
+    ("interrupt", include_str!("../../fixtures/tapes/interrupt.jsonl")),
+    ("list_read_resume", include_str!("../../fixtures/tapes/list_read_resume.jsonl")),
+    ("plain_turn", include_str!("../../fixtures/tapes/plain_turn.jsonl")),
+    ("question", include_str!("../../fixtures/tapes/question.jsonl")),
+    ("reasoning", include_str!("../../fixtures/tapes/reasoning.jsonl")),
+    ("streamed_deltas", include_str!("../../fixtures/tapes/streamed_deltas.jsonl")),
+    ("busy", BUSY),
+];
+
+/// What no tape holds: requests with our notes, an item that is cut short by its turn, pieces of two items at once, lines
+/// that are lost, and a child that dies.
+const BUSY: &str = r#"{"journal":1,"session":"s","generation":"000000000001","segment":1,"at":1,"argv":[],"cwd":"/","codex":{"path":"codex"},"shim":"0"}
+{"at":1000,"from":"shim","event":"generation_started","data":{"pid":1}}
+{"at":2000,"from":"server","line":{"method":"turn/started","params":{"threadId":"t","turn":{"id":"0"}}}}
+{"at":3000,"from":"server","line":{"method":"item/started","params":{"threadId":"t","turnId":"0","item":{"type":"commandExecution","id":"a","command":"ls","cwd":"/w"}}}}
+{"at":3500,"from":"shim","event":"request_opened","data":{"request_id":"g-0","request_type":"request_approval"}}
+{"at":4000,"from":"server","line":{"method":"item/commandExecution/requestApproval","id":0,"params":{"threadId":"t","turnId":"0","itemId":"a"}}}
+{"at":5000,"from":"shim","event":"request_resolved","data":{"request_id":"g-0","status":"resolved","source":"client","decision":"accept","error_code":null}}
+{"at":5000,"from":"client","line":{"id":0,"result":{"decision":"accept"}}}
+{"at":6000,"from":"server","line":{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":0}}}
+{"at":7000,"from":"server","line":{"method":"item/commandExecution/outputDelta","params":{"threadId":"t","turnId":"0","itemId":"a","delta":"one "}}}
+{"at":7001,"from":"server","line":{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"0","itemId":"m","delta":"Hel"}}}
+{"at":7002,"from":"server","line":{"method":"item/commandExecution/outputDelta","params":{"threadId":"t","turnId":"0","itemId":"a","delta":"two"}}}
+{"at":7003,"from":"server","line":{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"0","itemId":"m","delta":"lo"}}}
+{"at":400000,"from":"server","line":{"method":"item/commandExecution/outputDelta","params":{"threadId":"t","turnId":"0","itemId":"a","delta":"three"}}}
+{"at":401000,"from":"server","line":{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"0","status":"interrupted","error":null}}}}
+{"at":402000,"from":"server","line":{"method":"item/completed","params":{"threadId":"t","turnId":"0","item":{"type":"commandExecution","id":"a","status":"failed"}}}}
+{"at":403000,"from":"shim","gap":{"lines":2,"reason":"disk full"}}
+{"at":404000,"from":"server","line":{"method":"turn/started","params":{"threadId":"t","turn":{"id":"1"}}}}
+{"at":405000,"from":"server","line":{"method":"item/started","params":{"threadId":"t","turnId":"1","item":{"type":"fileChange","id":"b","changes":[{"path":"/a","kind":{"type":"add"},"diff":"x\n"}]}}}}
+{"at":406000,"from":"server","line":{"method":"item/fileChange/outputDelta","params":{"threadId":"t","turnId":"1","itemId":"b","delta":"x"}}}
+{"at":406500,"from":"shim","event":"request_opened","data":{"request_id":"g-1","request_type":"request_approval"}}
+{"at":407000,"from":"server","line":{"method":"item/fileChange/requestApproval","id":1,"params":{"threadId":"t","turnId":"1","itemId":"b"}}}
+{"at":999000,"from":"shim","event":"generation_ended","data":{"exit_code":null,"signal":9}}
+"#;
+
+fn fold_with(tape: &str, mut between: impl FnMut(&mut Fold, u64, &mut Rows)) -> (Fold, Rows) {
+    let (mut fold, mut rows) = (Fold::default(), Rows::default());
+    let segment = SegmentName::parse("000000000001-001.jsonl").expect("BUG: a test gives a name");
+    let mut offset = 0;
+    for line in tape.lines() {
+        let record = Record::parse(line.as_bytes()).expect("a tape holds records");
+        let seen = Seen::of(&record, None);
+        between(&mut fold, seen.at_us, &mut rows);
+        fold.take(&Position { segment: segment.clone(), offset }, &seen, &mut rows);
+        offset += line.len() as u64 + 1;
+    }
+    (fold, rows)
+}
+
+fn fold_whole(tape: &str) -> (Fold, Rows) {
+    fold_with(tape, |_, _, _| {})
+}
+
+/// A fold that comes back as it was goes on as it would have: each record is a cut of its own.
+#[test]
+fn a_fold_is_the_same_wherever_it_is_cut() {
+    for (name, tape) in TAPES {
+        let (whole, rows) = fold_whole(tape);
+        assert!(!rows.events.is_empty() && !rows.turns.is_empty(), "{name} leads to something");
+        let mut at_record = 0;
+        let (stored, stored_rows) = fold_with(tape, |fold, _, _| {
+            let json = serde_json::to_string(fold).expect("a fold is plain data");
+            let again: Fold = serde_json::from_str(&json).expect("it is as it was stored");
+            assert_eq!(again, *fold, "{name} cut at record {at_record}");
+            *fold = again;
+            at_record += 1;
+        });
+        assert_eq!(stored_rows, rows, "{name}");
+        assert_eq!(stored, whole, "{name}");
+    }
+}
+
+#[test]
+fn silence_only_brings_forward() {
+    let mut brought = 0;
+    for (name, tape) in TAPES {
+        let (_, rows) = fold_whole(tape);
+        let (_, with_silence) = fold_with(tape, |fold, at_us, rows| {
+            let before = rows.events.len();
+            fold.silence(at_us, rows);
+            brought += rows.events.len() - before;
+        });
+        assert_eq!(with_silence, rows, "{name}");
+    }
+    assert!(brought > 0, "no tape was silent for long enough");
+}
+
+#[test]
+fn what_tapes_lead_to() {
+    let check = |name: &str, expect: &[&str]| {
+        let tape = TAPES.iter().find(|(of, _)| *of == name).expect("BUG: there is no such tape").1;
+        let (_, rows) = fold_whole(tape);
+        let part = |part: &Option<String>| part.clone().unwrap_or("~".to_owned());
+        let tools = rows.tools.iter().map(|row| {
+            let request = part(&row.request_id);
+            let status = part(&row.final_status);
+            format!("{} {} {request} {status} {}", row.event_type.name(), row.phase.name(), part(&row.item_type))
+        });
+        let turns = rows.turns.iter().map(|row| {
+            let tokens = row.input_tokens.zip(row.output_tokens).map_or("~".to_owned(), |(i, o)| format!("{i}+{o}"));
+            let (chars, preview, code) = (row.delta_chars, part(&row.output_preview), part(&row.error_code));
+            format!("turn {} {tokens} {chars} {preview} {code}", row.event_type.name())
+        });
+        assert_eq!(tools.chain(turns).collect::<Vec<_>>(), expect, "{name}");
+    };
+    check(
+        "command_approval",
+        &[
+            "started running ~ ~ commandExecution",
+            "request_approval pre ~ ~ commandExecution",
+            "completed post ~ completed commandExecution",
+            "turn started ~ 0 ~ ~",
+            "turn completed 20+10 7 It ran. ~",
+        ],
+    );
+    check(
+        "file_change_approval",
+        &[
+            "started running ~ ~ fileChange",
+            "request_approval pre ~ ~ fileChange",
+            "declined post ~ declined fileChange",
+            "turn started ~ 0 ~ ~",
+            "turn completed 20+10 11 Left alone. ~",
+        ],
+    );
+    check(
+        "question",
+        &["request_user_input pre ~ ~ ~", "turn started ~ 0 ~ ~", "turn completed 20+10 10 Red it is. ~"],
+    );
+    check("interrupt", &["turn started ~ 0 ~ ~", "turn interrupted ~ 7 I begin ~"]);
+    check("end_in_mid_turn", &["turn started ~ 0 ~ ~", "turn failed ~ 7 I begin app_server_stream_closed"]);
+    check(
+        "busy",
+        &[
+            "started running ~ ~ commandExecution",
+            "request_approval pre g-0 ~ commandExecution",
+            "approval_decision pre g-0 completed commandExecution",
+            "output_delta running ~ ~ commandExecution",
+            "interrupted post ~ interrupted commandExecution",
+            "output_delta running ~ ~ commandExecution",
+            "started running ~ ~ fileChange",
+            "output_delta running ~ ~ fileChange",
+            "request_approval pre g-1 ~ fileChange",
+            "failed post ~ failed fileChange",
+            "failed pre g-1 failed fileChange",
+            "turn started ~ 0 ~ ~",
+            "turn interrupted ~ 5 Hello ~",
+            "turn started ~ 0 ~ ~",
+            "turn failed ~ 0 ~ app_server_stream_closed",
+        ],
+    );
+}
