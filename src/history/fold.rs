@@ -137,7 +137,7 @@ impl Fold {
         self.groups.close_all(&mut rows.events);
         self.tools.run_ended(at_us, &mut rows.tools);
         self.turns.run_ended(at_us, &mut rows.turns);
-        self.transcript.run_ended();
+        self.transcript.run_ended(at_us, &mut rows.entries);
         self.activity.run_ended(at_us);
     }
 }

@@ -11,15 +11,25 @@
 //! between any two records.
 
 mod activity;
+mod asked;
 mod bounded;
+mod diff;
 mod event;
+mod failure;
 mod fold;
 mod groups;
 mod happening;
+mod item;
+mod object;
+mod reading;
+mod recent;
 mod time;
 mod tools;
 mod transcript;
 mod turns;
+mod ui;
+mod under_way;
+mod usage;
 
 pub use activity::{Activity, ActivityFold, ThreadActivity};
 pub use event::{EventRow, Key};
@@ -29,3 +39,7 @@ pub use time::rfc3339_millis;
 pub use tools::{Phase, ToolRow};
 pub use transcript::Entry;
 pub use turns::TurnRow;
+pub use ui::{UiEvent, UiFold, UiKind};
+
+#[cfg(test)]
+mod tapes;
