@@ -132,7 +132,7 @@ impl Item {
 
     /// Its command.
     pub(super) fn command(&self) -> Option<String> {
-        super::asked::command(self.members.get("command")?)
+        super::approval::command(self.members.get("command")?)
     }
 
     /// Where its command runs.

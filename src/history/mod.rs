@@ -11,7 +11,7 @@
 //! between any two records.
 
 mod activity;
-mod asked;
+mod approval;
 mod bounded;
 mod diff;
 mod event;

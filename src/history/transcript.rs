@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::asked::{Ask, Asked, End};
+use super::approval::{Ask, Asked, End};
 use super::bounded::Bounded;
 use super::diff::{Came, Diffs, digest};
 use super::failure::Failure;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::activity::{Activity, ActivityFold};
-use super::asked::{Ask, Asked, End, Wanted};
+use super::approval::{Ask, Asked, End, Wanted};
 use super::bounded::Bounded;
 use super::diff::Diffs;
 use super::failure::Failure;
