@@ -12,10 +12,7 @@ const LINES: u64 = 1_000_000;
 
 fn main() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    for (what, line) in [
-        ("events of 200 bytes", event as fn(u64) -> String),
-        ("pieces of 200 bytes", piece),
-    ] {
+    for (what, line) in [("events of 200 bytes", event as fn(u64) -> String), ("pieces of 200 bytes", piece)] {
         let session_dir = dir.path().join(what.replace(' ', "-"));
         measure(what, &session_dir, line);
     }

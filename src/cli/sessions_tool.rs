@@ -7,7 +7,8 @@ use super::chosen;
 use super::say;
 use super::screen::{self, Screen, Tone};
 use crate::config::Environment;
-use crate::control::{Activity, SessionDocument, client};
+use crate::control::{SessionDocument, client};
+use crate::history::Activity;
 use crate::store::Found;
 
 /// Relays that are asked at once.

@@ -9,9 +9,8 @@ use super::screen::{self, Screen, Tone};
 use super::{FAILED, chosen, say};
 use crate::config::Environment;
 use crate::control::client::{self, Answer};
-use crate::control::{
-    Activity, ChildDocument, ClientDocument, Counters, IndexDocument, JournalDocument, SessionDocument,
-};
+use crate::control::{ChildDocument, ClientDocument, Counters, IndexDocument, JournalDocument, SessionDocument};
+use crate::history::Activity;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Header, Position, Record, size_bytes};
 use crate::store::{Found, Otherwise};

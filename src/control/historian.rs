@@ -71,7 +71,7 @@ impl Historian {
 }
 
 /// What threads do at `now_us`, as it is told.
-pub fn threads(activity: &ActivityFold, now_us: u64) -> Vec<ThreadDocument> {
+pub(super) fn threads(activity: &ActivityFold, now_us: u64) -> Vec<ThreadDocument> {
     let document = |thread: crate::history::ThreadActivity| ThreadDocument {
         thread_id: thread.thread_id,
         activity_state: thread.activity,
@@ -85,7 +85,7 @@ pub fn threads(activity: &ActivityFold, now_us: u64) -> Vec<ThreadDocument> {
 }
 
 /// Where a journal ends now.
-fn end_of(journal_dir: &Path) -> Option<Position> {
+pub(super) fn end_of(journal_dir: &Path) -> Option<Position> {
     let segment = SegmentName::list(journal_dir).ok()?.pop()?;
     let offset = std::fs::metadata(journal_dir.join(segment.to_string())).ok()?.len();
     Some(Position { segment, offset })

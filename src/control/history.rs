@@ -4,21 +4,30 @@ use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use axum::extract::{RawQuery, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::historian::{Historian, now_us};
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
-use crate::index::EventPage;
+use crate::history::Action;
+use crate::index::{EventPage, HistoryError, Table};
 
 /// Events of a page, where nobody says how many. Source: the contract.
 const EVENTS_DEFAULT: u64 = 200;
 
 /// The most events of a page. Source: the contract.
 const EVENTS_MAX: u64 = 500;
+
+/// Actions that are told, where nobody says how many.
+const ACTIONS_DEFAULT: u64 = 20;
+
+/// The most of them.
+const ACTIONS_MAX: u64 = 200;
 
 /// What stands behind the `?` of a path.
 pub(super) struct Query(HashMap<String, String>);
@@ -99,6 +108,72 @@ pub(super) async fn activity(State(known): State<Arc<Known>>, _: ThisSession) ->
     let since = since.map(crate::history::rfc3339_millis);
     let told = json!({ "activity_state": document.state, "since": since, "threads": document.threads });
     Ok(json(StatusCode::OK, &told))
+}
+
+pub(super) async fn actions(
+    State(known): State<Arc<Known>>,
+    _: ThisSession,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let limit = Query::of(query.as_deref(), &["limit"])?.limit(ACTIONS_DEFAULT, ACTIONS_MAX)?;
+    let historian = historian(&known)?;
+    let caught_up = historian.catch_up().await;
+    let actions = historian.history.actions(limit, caught_up.epoch).map_err(unreadable)?;
+    let actions: Vec<Value> = actions.iter().map(Action::document).collect();
+    Ok(json(StatusCode::OK, &json!({ "actions": actions })))
+}
+
+pub(super) async fn tools(
+    known: State<Arc<Known>>,
+    session: ThisSession,
+    query: RawQuery,
+) -> Result<Response, Refusal> {
+    rows(Table::Tools, &known, session, query).await
+}
+
+pub(super) async fn turns(
+    known: State<Arc<Known>>,
+    session: ThisSession,
+    query: RawQuery,
+) -> Result<Response, Refusal> {
+    rows(Table::Turns, &known, session, query).await
+}
+
+async fn rows(table: Table, known: &Known, _: ThisSession, RawQuery(query): RawQuery) -> Result<Response, Refusal> {
+    let query = Query::of(query.as_deref(), &["since_id", "limit"])?;
+    let (since, limit) = (query.number("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
+    let historian = historian(known)?;
+    let caught_up = historian.catch_up().await;
+    let page = historian.history.rows(table, since, limit, caught_up.epoch).map_err(unreadable)?;
+    Ok(json(StatusCode::OK, &page))
+}
+
+pub(super) async fn transcript(
+    State(known): State<Arc<Known>>,
+    _: ThisSession,
+    Path((_, thread_id)): Path<(String, String)>,
+) -> Result<Response, Refusal> {
+    let historian = historian(&known)?;
+    let caught_up = historian.catch_up().await;
+    let entries = historian.history.transcript(&thread_id, caught_up.epoch).map_err(unreadable)?;
+    let is_known = || historian.threads(now_us()).iter().any(|thread| thread.thread_id == thread_id);
+    if entries.is_empty() && !is_known() {
+        let message = "nothing was said in a thread of this id, as far as this session has seen";
+        return Err(Refusal::plain(StatusCode::NOT_FOUND, "thread_not_found", message));
+    }
+    let read = |entry: String| RawValue::from_string(entry).unwrap_or_else(|_| RawValue::NULL.to_owned());
+    let entries: Vec<Box<RawValue>> = entries.into_iter().map(read).collect();
+    Ok(json(StatusCode::OK, &TranscriptDocument { thread_id, entries }))
+}
+
+#[derive(Serialize)]
+struct TranscriptDocument {
+    thread_id: String,
+    entries: Vec<Box<RawValue>>,
+}
+
+fn unreadable(error: HistoryError) -> Refusal {
+    Refusal::plain(StatusCode::SERVICE_UNAVAILABLE, "history_unavailable", error.to_string())
 }
 
 #[cfg(test)]

@@ -31,9 +31,7 @@ mod subject;
 
 pub use ask::{Ask, Errand, Reply};
 pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
-pub use document::{
-    ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument,
-};
+pub use document::{ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument};
 pub use published::{Passed, Published};
 pub use requests::with_choices;
 pub use server::start;

@@ -12,13 +12,13 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use super::ask::Ask;
+use super::historian::Historian;
 use super::known::Known;
 use super::peer::trusted;
 use super::published::Published;
 use super::routes;
 use super::socket::{self, Bound, SocketError, SocketFiles};
 use super::stall::Unstalled;
-use super::historian::Historian;
 use super::subject::{Beside, Subject};
 
 /// Connections that are served at once; more wait in the socket's own queue.

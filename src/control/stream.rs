@@ -178,12 +178,7 @@ async fn events(historian: &Historian, since: u64, sender: Sender<Bytes>) -> Res
 }
 
 /// Sends all that the history has behind `cursor`; false where it could not be read.
-async fn pages(
-    historian: &Historian,
-    epoch: u64,
-    cursor: &mut u64,
-    pieces: &mut Pieces,
-) -> Result<bool, Gone> {
+async fn pages(historian: &Historian, epoch: u64, cursor: &mut u64, pieces: &mut Pieces) -> Result<bool, Gone> {
     loop {
         let page = match historian.history.events(Some(*cursor), PAGE, epoch, false) {
             Ok(page) => page,
@@ -254,7 +249,8 @@ async fn records(
                         if let Some(successor) = successor {
                             // It stands right behind.
                             let at = at.offset + bytes.len() as u64 + 1;
-                            let id = id.rsplit_once(':').map_or_else(String::new, |(before, _)| format!("{before}:{at}"));
+                            let id =
+                                id.rsplit_once(':').map_or_else(String::new, |(before, _)| format!("{before}:{at}"));
                             pieces.event(Some(&id), &String::from_utf8_lossy(successor)).await?;
                         }
                     }

@@ -30,8 +30,28 @@ static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 
 /// What stands, in small letters or capitals, in any text in which one of [`SHAPES`] is found, and in any name of a secret.
 const MARKS: [&str; 22] = [
-    "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "akia", "asia", "xox", "eyj", "bearer", "token", "secret",
-    "passw", "passp", "_pat", "-pat", "key", "credential", "auth", "cookie",
+    "sk-",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat",
+    "akia",
+    "asia",
+    "xox",
+    "eyj",
+    "bearer",
+    "token",
+    "secret",
+    "passw",
+    "passp",
+    "_pat",
+    "-pat",
+    "key",
+    "credential",
+    "auth",
+    "cookie",
 ];
 
 /// Cheap to look for: nearly every text has none.

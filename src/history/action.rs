@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::event::start_of;
+use super::time::rfc3339_millis;
 use super::tools::{Phase, ToolEvent};
 use crate::engine::{one_line, without_shell};
 
@@ -136,16 +137,16 @@ pub struct Action {
 }
 
 impl Action {
-    /// The document that it is to others. `time` writes microseconds since the Unix epoch as RFC 3339 with milliseconds.
+    /// The document that it is to others.
     #[must_use]
-    pub fn document(&self, time: impl Fn(u64) -> String) -> Value {
+    pub fn document(&self) -> Value {
         json!({
             "source_provider": "codex-app",
             "action_kind": self.action_kind.name(),
             "summary_text": self.summary_text,
             "status": self.status.name(),
-            "started_at": time(self.started_at_us),
-            "ended_at": self.ended_at_us.map(time),
+            "started_at": rfc3339_millis(self.started_at_us),
+            "ended_at": self.ended_at_us.map(rfc3339_millis),
             "session_id": self.session_id,
             "thread_id": self.thread_id,
             "turn_id": self.turn_id,
@@ -582,9 +583,9 @@ mod tests {
         let actions = actions(rows("5 completed post commandExecution i ~ cmd=ls;latency=2").into_iter(), 1);
         let expect = json!({
             "source_provider": "codex-app", "action_kind": "command", "summary_text": "Completed: ls",
-            "status": "completed", "started_at": "3000", "ended_at": "5000", "session_id": "s", "thread_id": "t",
+            "status": "completed", "started_at": "1970-01-01T00:00:00.003Z", "ended_at": "1970-01-01T00:00:00.005Z", "session_id": "s", "thread_id": "t",
             "turn_id": "u", "item_id": "i",
         });
-        assert_eq!(actions[0].document(|at_us| at_us.to_string()), expect);
+        assert_eq!(actions[0].document(), expect);
     }
 }

@@ -83,6 +83,10 @@ impl<K: Ord + Clone, V: Clone> Bounded<K, V> {
         oldest_first.into_iter().filter_map(|key| entries.remove(&key).map(|value| (key, value))).collect()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// All of them, oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.oldest_first.iter().filter_map(|key| self.entries.get_key_value(key))

@@ -174,7 +174,7 @@ impl Fold {
         self.join_all(rows);
         self.tools.run_ended(at_us, &mut rows.tools);
         self.turns.run_ended(at_us, &mut rows.turns);
-        self.transcript.run_ended();
+        self.transcript.run_ended(at_us, &mut rows.entries);
         self.activity.run_ended(at_us);
     }
 }

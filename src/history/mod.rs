@@ -12,21 +12,27 @@
 
 mod action;
 mod activity;
+mod approval;
 mod asked;
 mod bounded;
+mod diff;
 mod does;
 mod event;
+mod failure;
 mod fold;
 mod groups;
 mod happening;
-#[cfg(test)]
-mod playbook;
-#[cfg(test)]
-mod properties;
+mod item;
+mod object;
+mod reading;
+mod recent;
 mod time;
 mod tools;
 mod transcript;
 mod turns;
+mod ui;
+mod under_way;
+mod usage;
 
 pub use action::{Action, ActionKind, ActionStatus, KeptTool, actions};
 pub use activity::{Activity, ActivityFold, ThreadActivity};
@@ -37,3 +43,11 @@ pub use time::rfc3339_millis;
 pub use tools::{Phase, ToolEvent, ToolRow};
 pub use transcript::Entry;
 pub use turns::{TurnEvent, TurnRow};
+pub use ui::{UiEvent, UiFold, UiKind};
+
+#[cfg(test)]
+mod playbook;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tapes;

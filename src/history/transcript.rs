@@ -1,8 +1,28 @@
 //! What was said and done in a thread, as a reader wants it: finished things only.
+//!
+//! It is told as it happened, and once more whenever a client reads a thread: what has the same identity is the same, and
+//! is given once, as far as this remembers. Its words stand as they were said: no secret is masked here.
+//!
+//! The `codex/event/*` of early 2026 say nothing that does not stand beside them by the names of now.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::happening::Seen;
+use super::approval::{Ask, Asked, End};
+use super::bounded::Bounded;
+use super::diff::{Came, Diffs, digest};
+use super::failure::Failure;
+use super::happening::{Happening, Seen, Told};
+use super::item::{Item, ItemKind};
+use super::object::Object;
+use super::reading::ThreadRead;
+use super::recent::{Met, Recent};
+use super::time::rfc3339_millis;
+use super::usage::Usage;
+
+/// Why a turn has failed whose child is gone. Source: the contract of the history.
+pub(super) const STREAM_CLOSED: &str = "app_server_stream_closed";
 
 /// A line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,12 +37,664 @@ pub struct Entry {
 
 /// What a transcript has to remember from record to record.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Transcript {}
+pub(super) struct Transcript {
+    /// Turns that run, by thread and turn.
+    turns: Bounded<(String, String), Turn>,
+    /// Calls that are answered with a thread, by their ids.
+    reads: Bounded<String, String>,
+    asked: Asked,
+    diffs: Diffs,
+    /// Entries, by thread and identity.
+    given: Recent,
+    /// Turns that have ended.
+    ended: Recent,
+    /// Turns that were told from their beginning to their end: nothing is to be learned of them from a thread that is read.
+    whole: Recent,
+    /// What was told as it happened, by thread, role and text.
+    told: Recent,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Turn {
+    began_us: u64,
+    known: Known,
+    /// Its thread is idle, so it has ended, and how is still to be told.
+    is_over: bool,
+    /// Items of it that were told.
+    items: u64,
+    /// It compacts by an item, so that nothing else has to say so.
+    compacts: bool,
+    plan: Option<String>,
+    usage: Option<Usage>,
+}
+
+/// How much of a turn that runs is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Known {
+    /// All of it.
+    Whole,
+    /// Something is missing.
+    #[default]
+    Part,
+}
+
+/// Where an entry stands.
+#[derive(Clone, Copy)]
+struct Spot<'a> {
+    at_us: u64,
+    event: &'a str,
+    thread_id: &'a str,
+    turn_id: Option<&'a str>,
+    /// The turn, by a name that no other turn of the thread has.
+    turn: &'a str,
+}
+
+impl Spot<'_> {
+    fn object(&self, role: &str, item_id: Option<&str>) -> Object {
+        let object = Object::new().with("ts", rfc3339_millis(self.at_us)).with("role", role);
+        object.with_some("item_id", item_id).with("event", self.event).with_some("turn_id", self.turn_id)
+    }
+}
 
 impl Transcript {
     /// Takes a record, and appends what it adds to a transcript.
-    pub(super) fn take(&mut self, _seen: &Seen<'_>, _rows: &mut Vec<Entry>) {}
+    pub(super) fn take(&mut self, seen: &Seen<'_>, entries: &mut Vec<Entry>) {
+        match &seen.happening {
+            Happening::Told(told) => self.told(seen.at_us, told, entries),
+            Happening::Asked { told, id } => drop(self.asked.asked(told, id)),
+            Happening::Called { told, id } => {
+                if matches!(&*told.method, "thread/resume" | "thread/read" | "thread/fork") {
+                    self.reads.insert(id.to_string(), told.method.clone().into_owned());
+                }
+            }
+            Happening::Answered { id, result, error: _ } => {
+                if !self.reads.is_empty()
+                    && let (Some(method), Some(result)) = (self.reads.remove(&id.to_string()), result)
+                {
+                    self.read(seen.at_us, &method, result, entries);
+                }
+            }
+            Happening::Ours { event, data } => {
+                if let Some((ask, end)) = self.asked.noted(event, *data) {
+                    self.resolved(seen.at_us, &ask, &end, entries);
+                }
+            }
+            Happening::Gap { .. } => {
+                for (key, turn) in self.turns.take_all() {
+                    self.turns.insert(key, Turn { known: Known::Part, ..turn });
+                }
+            }
+            Happening::Generation(_) | Happening::Other => {}
+        }
+    }
 
-    /// The child is gone.
-    pub(super) fn run_ended(&mut self) {}
+    /// The child is gone: turns that ran have failed by it.
+    pub(super) fn run_ended(&mut self, at_us: u64, entries: &mut Vec<Entry>) {
+        for ((thread_id, turn_id), turn) in self.turns.take_all() {
+            let name = turn_name(&turn_id, Some(&turn));
+            let (thread_id, turn_id) = (&*thread_id, Some(&*turn_id));
+            let spot = Spot { at_us, event: "generation_ended", thread_id, turn_id, turn: &name };
+            self.rest(spot, &turn, entries);
+            if !turn.is_over {
+                let object = spot.object("status", None).with("status", "failed").with("error_code", STREAM_CLOSED);
+                self.push(spot, &format!("{name}//status"), object, entries);
+            }
+        }
+        // Ids of calls begin anew.
+        self.reads = Bounded::default();
+    }
+
+    fn told(&mut self, at_us: u64, told: &Told<'_>, entries: &mut Vec<Entry>) {
+        let (Some(thread_id), None) = (told.place.thread_id.as_deref(), &told.place.delta) else { return };
+        let turn_id = told.place.turn_id.as_deref();
+        let key = turn_id.map(|turn_id| (thread_id.to_owned(), turn_id.to_owned()));
+        match (&*told.method, key) {
+            ("turn/started", Some(key)) => self.turn_started(at_us, key, entries),
+            ("item/started", Some(key)) => self.item_started(at_us, key, told),
+            ("turn/plan/updated", Some(key)) => {
+                if let Some(turn) = self.turns.get_mut(&key) {
+                    turn.plan = told.params.written().map(|params| params.get().to_owned());
+                }
+            }
+            ("thread/tokenUsage/updated", Some(key)) => {
+                if let (Some(turn), Some(usage)) = (self.turns.get_mut(&key), Usage::of(told.params)) {
+                    turn.usage = Some(usage);
+                }
+            }
+            ("thread/status/changed", _) => self.thread_status(thread_id, told),
+            ("item/completed" | "turn/diff/updated" | "thread/compacted" | "error" | "turn/completed", key) => {
+                let turn = key.as_ref().and_then(|key| self.turns.get(key));
+                let name = turn_id.map(|turn_id| turn_name(turn_id, turn)).unwrap_or_default();
+                let spot = Spot { at_us, event: &told.method, thread_id, turn_id, turn: &name };
+                match spot.event {
+                    "item/completed" => self.item_completed(spot, told, entries),
+                    "turn/diff/updated" => self.diff(spot, told, entries),
+                    "thread/compacted" => self.compacted(spot, entries),
+                    "error" => self.error(spot, told, entries),
+                    _ => self.turn_completed(spot, told, entries),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn turn_started(&mut self, at_us: u64, key: (String, String), entries: &mut Vec<Entry>) {
+        // One turn of a thread runs at a time: of any other the end was not told.
+        let others = self.turns.take_if(|(thread_id, turn_id), _| *thread_id == key.0 && *turn_id != key.1);
+        for ((thread_id, turn_id), turn) in others {
+            let name = turn_name(&turn_id, Some(&turn));
+            let spot =
+                Spot { at_us, event: "turn/started", thread_id: &thread_id, turn_id: Some(&turn_id), turn: &name };
+            self.rest(spot, &turn, entries);
+        }
+        if self.turns.get(&key).is_none() {
+            self.turns.insert(key, Turn { began_us: at_us, known: Known::Whole, ..Turn::default() });
+        }
+    }
+
+    /// An item may be the first that is seen of a turn; one that comes behind the end of its turn does not begin it anew.
+    fn item_started(&mut self, at_us: u64, key: (String, String), told: &Told<'_>) {
+        if self.turns.get(&key).is_none() && !self.ended.knows(&[&key.0, &key.1]) {
+            self.turns.insert(key.clone(), Turn { began_us: at_us, ..Turn::default() });
+        }
+        let is_compaction = || item(told).is_some_and(|item| item.kind == ItemKind::Compaction);
+        if let Some(turn) = self.turns.get_mut(&key) {
+            turn.compacts |= is_compaction();
+        }
+    }
+
+    fn thread_status(&mut self, thread_id: &str, told: &Told<'_>) {
+        let params: Value = told.params.read().unwrap_or_default();
+        if !matches!(params["status"]["type"].as_str(), Some("idle" | "notLoaded")) {
+            return;
+        }
+        for (key, turn) in self.turns.take_if(|(of, _), _| of == thread_id) {
+            self.turns.insert(key, Turn { is_over: true, ..turn });
+        }
+    }
+
+    fn item_completed(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
+        let Some(item) = item(told) else { return };
+        if let Some(turn_id) = spot.turn_id
+            && let Some(turn) = self.turns.get_mut(&(spot.thread_id.to_owned(), turn_id.to_owned()))
+        {
+            turn.items += 1;
+            turn.compacts |= item.kind == ItemKind::Compaction;
+        }
+        if let (Some(role), Some(text)) = (item.kind.role(), item.text()) {
+            self.told.meet(&[spot.thread_id, role, &text]);
+        }
+        self.item(spot, &item, entries);
+    }
+
+    fn item(&mut self, spot: Spot<'_>, item: &Item, entries: &mut Vec<Entry>) {
+        let (role, text) = (item.kind.role().unwrap_or("tool"), item.text());
+        let spot = Spot { at_us: item.at_us().unwrap_or(spot.at_us), ..spot };
+        let object = spot.object(role, item.id());
+        let object = match item.kind {
+            ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan if text.is_none() => return,
+            ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan => object.with_some("text", text),
+            ItemKind::User => object.with("text", text.unwrap_or_default()).with_some("content", item.content_types()),
+            ItemKind::Aside => object.with("item_type", item.item_type()).with_some("text", text),
+            ItemKind::Compaction => object,
+            ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => item.describe(object),
+        };
+        let identity = format!("{}/{}/{role}", spot.turn, item.id().unwrap_or_default());
+        self.push(spot, &identity, object, entries);
+    }
+
+    fn diff(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
+        let params: Value = told.params.read().unwrap_or_default();
+        let (Some(turn_id), Some(text)) = (spot.turn_id, params["diff"].as_str()) else { return };
+        let Some(snapshot) = self.diffs.take(spot.thread_id, turn_id, text) else { return };
+        if snapshot.came == Came::First {
+            let object = spot.object("diff", None).with("diff_id", &snapshot.diff_id);
+            let object = object.with_some("supersedes", snapshot.supersedes).with("text", text);
+            self.push(spot, &snapshot.diff_id, object, entries);
+        }
+    }
+
+    /// Says what an item says too, since early 2026.
+    fn compacted(&mut self, spot: Spot<'_>, entries: &mut Vec<Entry>) {
+        let key = (spot.thread_id.to_owned(), spot.turn_id.unwrap_or_default().to_owned());
+        if !self.turns.get(&key).is_some_and(|turn| turn.compacts) {
+            let identity = format!("{}/@{}/context_compacted", spot.turn, spot.at_us);
+            self.push(spot, &identity, spot.object("context_compacted", None), entries);
+        }
+    }
+
+    fn error(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
+        let params: Value = told.params.read().unwrap_or_default();
+        if params["willRetry"].as_bool() == Some(true) {
+            return;
+        }
+        let Failure { message, code } = Failure::of(&params["error"]);
+        let message = message.unwrap_or_default();
+        let identity = match spot.turn_id {
+            Some(_) => format!("{}/{}/error", spot.turn, digest(&message)),
+            None => format!("/@{}/error", spot.at_us),
+        };
+        let object = spot.object("error", None).with("text", message).with_some("error_code", code);
+        self.push(spot, &identity, object, entries);
+    }
+
+    fn turn_completed(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
+        let Some(turn_id) = spot.turn_id else { return };
+        if let Some(turn) = self.turns.remove(&(spot.thread_id.to_owned(), turn_id.to_owned())) {
+            self.rest(spot, &turn, entries);
+            if turn.items > 0 && turn.known == Known::Whole {
+                self.whole.meet(&[spot.thread_id, turn_id]);
+            }
+        }
+        self.ended.meet(&[spot.thread_id, turn_id]);
+        let params: Value = told.params.read().unwrap_or_default();
+        self.status(spot, &params["turn"], entries);
+    }
+
+    fn status(&mut self, spot: Spot<'_>, turn: &Value, entries: &mut Vec<Entry>) {
+        let Failure { message, code } = Failure::of(&turn["error"]);
+        let object = spot.object("status", None).with("status", turn["status"].as_str().unwrap_or("completed"));
+        let object = object.with_some("duration_ms", turn.get("durationMs"));
+        let object = object.with_some("error_code", code).with_some("error_message", message);
+        self.push(spot, &format!("{}//status", spot.turn), object, entries);
+    }
+
+    /// What of a turn is told at its end.
+    fn rest(&mut self, spot: Spot<'_>, turn: &Turn, entries: &mut Vec<Entry>) {
+        let plan = turn.plan.as_deref().and_then(|plan| serde_json::from_str::<Value>(plan).ok());
+        if let Some(plan) = plan {
+            let object = steps(spot.object("plan", None), &plan);
+            self.push(spot, &format!("{}//plan", spot.turn), object, entries);
+        }
+        if let Some(usage) = turn.usage {
+            let object = usage.describe(spot.object("token_usage", None));
+            self.push(spot, &format!("{}//token_usage", spot.turn), object, entries);
+        }
+    }
+
+    fn resolved(&mut self, at_us: u64, ask: &Ask, end: &End, entries: &mut Vec<Entry>) {
+        let (Some(thread_id), Some(request_id)) = (&ask.thread_id, &ask.request_id) else { return };
+        let turn_id = ask.turn_id.as_deref();
+        let spot = Spot { at_us, event: "request_resolved", thread_id, turn_id, turn: "" };
+        let object = ask.describe(spot.object("approval", ask.item_id.as_deref())).with_some("text", ask.text.as_ref());
+        self.push(spot, &format!("/{request_id}/approval"), end.describe(object), entries);
+    }
+
+    /// A client has read a thread: what of it was told as it happened is known.
+    fn read(&mut self, at_us: u64, method: &str, result: &RawValue, entries: &mut Vec<Entry>) {
+        let Some(read) = ThreadRead::of(result) else { return };
+        for turn in read.turns {
+            if self.whole.knows(&[&read.thread_id, &turn.turn_id]) {
+                continue;
+            }
+            let (thread_id, turn_id) = (&*read.thread_id, Some(&*turn.turn_id));
+            let at_us = turn.at_us.unwrap_or(at_us);
+            let spot = Spot { at_us, event: method, thread_id, turn_id, turn: &turn.turn_id };
+            // Until early 2026 items got other ids when they were read again, and their turns too.
+            let is_told = |item: &Item| match (item.kind.role(), item.text()) {
+                (Some(role), Some(text)) => item.is_numbered() && self.told.knows(&[thread_id, role, &text]),
+                (_, _) => false,
+            };
+            let fresh: Vec<&Item> = turn.items.iter().filter(|item| !is_told(item)).collect();
+            if fresh.is_empty() && !turn.items.is_empty() {
+                continue;
+            }
+            fresh.into_iter().for_each(|item| self.item(spot, item, entries));
+            self.status(spot, &turn.rest, entries);
+        }
+    }
+
+    fn push(&mut self, spot: Spot<'_>, identity: &str, object: Object, entries: &mut Vec<Entry>) {
+        if self.given.meet(&[spot.thread_id, identity]) == Met::First {
+            let thread_id = spot.thread_id.to_owned();
+            entries.push(Entry { thread_id, identity: identity.to_owned(), json: object.finish() });
+        }
+    }
+}
+
+impl ItemKind {
+    /// Who speaks in it, or what it is; `None` where that is only a tool.
+    fn role(self) -> Option<&'static str> {
+        match self {
+            ItemKind::User => Some("user"),
+            ItemKind::Assistant => Some("assistant"),
+            ItemKind::Reasoning => Some("reasoning"),
+            ItemKind::Plan => Some("plan"),
+            ItemKind::Compaction => Some("context_compacted"),
+            ItemKind::Command => Some("command"),
+            ItemKind::FileChange => Some("file_change"),
+            ItemKind::Aside | ItemKind::Tool => None,
+        }
+    }
+}
+
+/// The item that a notification is about.
+pub(super) fn item(told: &Told<'_>) -> Option<Item> {
+    #[derive(Deserialize)]
+    struct Holds<'a> {
+        #[serde(borrow)]
+        item: &'a RawValue,
+    }
+    Item::read(told.params.read::<Holds<'_>>()?.item)
+}
+
+/// Adds the steps of a plan.
+pub(super) fn steps(object: Object, plan: &Value) -> Object {
+    let status = |status: &Value| match status.as_str() {
+        Some("inProgress") => Value::from("in_progress"),
+        Some(_) | None => status.clone(),
+    };
+    let steps: Vec<Value> = plan["plan"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|step| serde_json::json!({ "step": step["step"], "status": status(&step["status"]) }))
+        .collect();
+    object.with("steps", steps).with_some("explanation", plan["explanation"].as_str())
+}
+
+/// The name of a turn in its thread. Until early 2026 turns were numbered, from 0 in every run of the server.
+fn turn_name(turn_id: &str, turn: Option<&Turn>) -> String {
+    match turn {
+        Some(turn) if turn_id.bytes().all(|byte| byte.is_ascii_digit()) => format!("{turn_id}@{}", turn.began_us),
+        Some(_) | None => turn_id.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::tapes::{entries, records};
+
+    /// A line of `expect` is the identity of an entry and what it says, but for what the identity says and when it was.
+    fn check(playbook: &str, expect: &str) {
+        let told = entries(&records(playbook)).into_iter().map(|entry| {
+            let mut json: serde_json::Map<String, Value> = serde_json::from_str(&entry.json).expect("it is JSON");
+            assert!(entry.thread_id == "t" || entry.thread_id == "f", "{entry:?}");
+            ["ts", "role", "event", "turn_id", "item_id"].iter().for_each(|name| drop(json.remove(*name)));
+            format!("{} {}", entry.identity, Value::Object(json))
+        });
+        let expect: Vec<&str> = expect.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        assert_eq!(told.collect::<Vec<_>>(), expect);
+    }
+
+    /// An item is completed in turn `u`.
+    fn item(members: &str) -> String {
+        let params = format!(r#"{{"threadId":"t","turnId":"u","item":{{{members}}}}}"#);
+        format!(r#"<< {{"method":"item/completed","params":{params}}}"#)
+    }
+
+    #[test]
+    fn roles() {
+        let said = |members: &str, expect: &str| check(&item(members), expect);
+        said(r#""type":"agentMessage","id":"i","text":"a\nb""#, r#"u/i/assistant {"text":"a\nb"}"#);
+        said(r#""type":"agentMessage","id":"i","text":"""#, "");
+        said(r#""type":"plan","id":"i","text":"p""#, r#"u/i/plan {"text":"p"}"#);
+        said(
+            r#""type":"reasoning","id":"i","summary":["a","b"],"content":["c"]"#,
+            r#"u/i/reasoning {"text":"a\n\nb"}"#,
+        );
+        said(r#""type":"reasoning","id":"i","summary":[],"content":["c"]"#, r#"u/i/reasoning {"text":"c"}"#);
+        said(r#""type":"reasoning","id":"i","summary":[],"content":[]"#, "");
+        said(r#""type":"contextCompaction","id":"i""#, "u/i/context_compacted {}");
+        said(
+            r#""type":"hookPrompt","id":"i","fragments":[{"text":"x","hookRunId":"h"}]"#,
+            r#"u/i/tool {"item_type":"hookPrompt","text":"x"}"#,
+        );
+        said(
+            r#""type":"fileChange","id":"i","status":"completed","changes":[{"path":"/a"}]"#,
+            r#"u/i/file_change {"changes":[{"path":"/a"}],"is_error":false,"item_type":"fileChange","status":"completed"}"#,
+        );
+        said(
+            r#""type":"mcpToolCall","id":"i","server":"s","tool":"w","arguments":{"a":1},"error":{"message":"no"},"status":"failed","durationMs":3"#,
+            r#"u/i/tool {"arguments":{"a":1},"duration_ms":3,"error_message":"no","is_error":true,"item_type":"mcpToolCall","server":"s","status":"failed","tool":"w"}"#,
+        );
+        said(
+            r#""type":"newThing","id":"i","what":"x","startedAtMs":1"#,
+            r#"u/i/tool {"details":{"what":"x"},"item_type":"newThing"}"#,
+        );
+    }
+
+    #[test]
+    fn a_user_says_text_and_shows_images() {
+        let said = |content: &str, expect: &str| {
+            check(&item(&format!(r#""type":"userMessage","id":"i","content":[{content}]"#)), expect);
+        };
+        said(r#"{"type":"text","text":"a"},{"type":"text","text":"b"}"#, r#"u/i/user {"text":"a\nb"}"#);
+        said(
+            r#"{"type":"image","url":"data:image/png;base64,AAAA"},{"type":"text","text":"a"}"#,
+            r#"u/i/user {"content":["image","text"],"text":"a"}"#,
+        );
+        said(r#"{"type":"localImage","path":"/a.png"}"#, r#"u/i/user {"content":["localImage"],"text":""}"#);
+    }
+
+    #[test]
+    fn secrets_stand_as_they_were_said() {
+        let said = r#""type":"agentMessage","id":"i","text":"export TOKEN=abcdefghijk""#;
+        check(&item(said), r#"u/i/assistant {"text":"export TOKEN=abcdefghijk"}"#);
+    }
+
+    #[test]
+    fn the_end_of_a_long_output_is_kept() {
+        let output = format!("{}b", "a".repeat(64 << 10));
+        let line = item(&format!(
+            r#""type":"commandExecution","id":"i","command":"ls","cwd":"/","status":"failed","exitCode":1,"aggregatedOutput":"{output}""#
+        ));
+        let entries = entries(&records(&line));
+        let json: Value = serde_json::from_str(&entries[0].json).expect("it is JSON");
+        assert_eq!(json["output"].as_str(), Some(&output[1..]));
+        assert_eq!((json["output_truncated_by_bytes"].as_u64(), json["exit_code"].as_i64()), (Some(1), Some(1)));
+    }
+
+    #[test]
+    fn the_same_is_told_once() {
+        let said = item(r#""type":"agentMessage","id":"i","text":"a""#);
+        check(&format!("{said}\n{said}"), r#"u/i/assistant {"text":"a"}"#);
+        let old = r#"<< {"method":"codex/event/agent_message","params":{"conversationId":"t","msg":{"type":"agent_message","message":"a"}}}"#;
+        check(&format!("{old}\n{said}"), r#"u/i/assistant {"text":"a"}"#);
+    }
+
+    #[test]
+    fn the_last_plan_and_the_last_usage_of_a_turn_come_at_its_end() {
+        check(
+            r#"
+            << {"method":"thread/tokenUsage/updated","params":{"threadId":"t","turnId":"before","tokenUsage":{"last":{},"total":{}}}}
+            << {"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}
+            << {"method":"turn/plan/updated","params":{"threadId":"t","turnId":"u","plan":[{"step":"a","status":"pending"}]}}
+            << {"method":"turn/plan/updated","params":{"threadId":"t","turnId":"u","explanation":"e","plan":[{"step":"a","status":"inProgress"}]}}
+            << {"method":"thread/tokenUsage/updated","params":{"threadId":"t","turnId":"u","tokenUsage":{"last":{"totalTokens":1},"total":{"totalTokens":1}}}}
+            << {"method":"thread/tokenUsage/updated","params":{"threadId":"t","turnId":"u","tokenUsage":{"last":{"totalTokens":2},"total":{"totalTokens":3},"modelContextWindow":9}}}
+            << {"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}
+            << {"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u","status":"failed","durationMs":5,"error":{"message":"m","codexErrorInfo":"other"}}}}
+            generation_ended
+            "#,
+            r#"
+            u//plan {"explanation":"e","steps":[{"status":"in_progress","step":"a"}]}
+            u//token_usage {"context_window":9,"thread_total":3,"total":2}
+            u//status {"duration_ms":5,"error_code":"other","error_message":"m","status":"failed"}
+            "#,
+        );
+    }
+
+    #[test]
+    fn a_turn_dies_with_its_child_unless_it_was_over() {
+        let started = r#"<< {"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}"#;
+        let failed = r#"u//status {"error_code":"app_server_stream_closed","status":"failed"}"#;
+        let idle = r#"<< {"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}"#;
+        let ended =
+            r#"<< {"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u","status":"completed"}}}"#;
+        let item =
+            r#"<< {"method":"item/started","params":{"threadId":"t","turnId":"u","item":{"type":"x","id":"i"}}}"#;
+        let next = r#"<< {"method":"turn/started","params":{"threadId":"t","turn":{"id":"v"}}}"#;
+        check(&format!("{started}\ngeneration_ended\ngeneration_ended"), failed);
+        check(&format!("{item}\ngeneration_ended"), failed);
+        check(&format!("{started}\n{idle}\ngeneration_ended"), "");
+        check(&format!("{started}\n{next}\n{idle}\ngeneration_ended"), "");
+        // What comes behind the end of its turn does not begin it anew.
+        check(&format!("{started}\n{ended}\n{item}\ngeneration_ended"), r#"u//status {"status":"completed"}"#);
+        // How it is said to have ended later on makes no second entry.
+        let read = r#"{"thread":{"id":"t","turns":[{"id":"u","status":"interrupted","items":[]}]}}"#;
+        let resumed = format!(
+            r#">> {{"id":1,"method":"thread/resume","params":{{"threadId":"t"}}}}
+            << {{"id":1,"result":{read}}}"#
+        );
+        check(&format!("{started}\ngeneration_ended\n{resumed}"), failed);
+    }
+
+    #[test]
+    fn numbered_turns_of_two_runs_are_two() {
+        let run = r#"generation_started
+            << {"method":"turn/started","params":{"threadId":"t","turn":{"id":"0"}}}
+            << {"method":"turn/completed","params":{"threadId":"t","turn":{"id":"0","status":"completed"}}}
+            generation_ended"#;
+        check(
+            &format!("{run}\n{run}"),
+            r#"
+            0@1001//status {"status":"completed"}
+            0@1005//status {"status":"completed"}
+            "#,
+        );
+    }
+
+    #[test]
+    fn errors_that_are_final() {
+        let error = |retry: &str| {
+            format!(
+                r#"<< {{"method":"error","params":{{"threadId":"t","turnId":"u"{retry},"error":{{"message":"m"}}}}}}"#
+            )
+        };
+        check(&error(r#","willRetry":true"#), "");
+        check(
+            &format!("{}\n{}", error(r#","willRetry":false"#), error("")),
+            &format!(r#"u/{}/error {{"text":"m"}}"#, digest("m")),
+        );
+    }
+
+    #[test]
+    fn diffs_name_what_they_supersede() {
+        let diff = |text: &str| {
+            format!(r#"<< {{"method":"turn/diff/updated","params":{{"threadId":"t","turnId":"u","diff":"{text}"}}}}"#)
+        };
+        let id = |text: &str| format!("t:u:{}", digest(text));
+        check(
+            &[diff("a"), diff("a\\n"), diff("b"), diff("a")].join("\n"),
+            &format!(
+                "{a} {{\"diff_id\":\"{a}\",\"text\":\"a\"}}\n\
+                 {b} {{\"diff_id\":\"{b}\",\"supersedes\":\"{a}\",\"text\":\"b\"}}",
+                a = id("a"),
+                b = id("b")
+            ),
+        );
+    }
+
+    #[test]
+    fn a_compaction_is_told_once() {
+        let compacted = r#"<< {"method":"thread/compacted","params":{"threadId":"t","turnId":"u"}}"#;
+        let started = r#"<< {"method":"item/started","params":{"threadId":"t","turnId":"u","item":{"type":"contextCompaction","id":"i"}}}"#;
+        let item = item(r#""type":"contextCompaction","id":"i""#);
+        check(compacted, "u/@1000/context_compacted {}");
+        check(&format!("{started}\n{compacted}\n{item}"), "u/i/context_compacted {}");
+        check(&format!("{started}\n{item}\n{compacted}"), "u/i/context_compacted {}");
+    }
+
+    #[test]
+    fn requests_are_told_once_they_have_ended() {
+        check(
+            r#"
+            generation_started
+            request_opened {"request_id":"g-0","request_type":"request_approval"}
+            << {"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"ls","cwd":"/"}}
+            request_opened {"request_id":"g-1","request_type":"request_user_input"}
+            << {"id":1,"method":"item/tool/requestUserInput","params":{"threadId":"t","turnId":"u","itemId":"j","questions":[{"question":"Which?","isSecret":true}]}}
+            << {"method":"serverRequest/resolved","params":{"threadId":"t","requestId":0}}
+            request_resolved {"request_id":"g-0","status":"resolved","source":"api","decision":"decline","error_code":null}
+            generation_ended
+            request_resolved {"request_id":"g-1","status":"orphaned","source":"server","decision":null,"error_code":"server_exited"}
+            request_resolved {"request_id":"g-1","status":"orphaned","source":"server","decision":null,"error_code":"server_exited"}
+            "#,
+            r#"
+            /g-0/approval {"command":"ls","cwd":"/","decision":"decline","kind":"command","request_id":"g-0","source":"api","status":"resolved"}
+            /g-1/approval {"error_code":"server_exited","kind":"questions","request_id":"g-1","source":"server","status":"orphaned","text":"Which?"}
+            "#,
+        );
+    }
+
+    const SAID: &str = r#"{"type":"userMessage","id":"i","content":[{"type":"text","text":"a"}],"completedAtMs":5}"#;
+
+    #[test]
+    fn finished_turns_of_a_thread_that_is_read() {
+        let read = |method: &str, thread: &str| {
+            format!(
+                r#">> {{"id":"r","method":"{method}","params":{{"threadId":"t"}}}}
+                << {{"id":"r","result":{{"thread":{thread}}}}}"#
+            )
+        };
+        let turns = format!(
+            r#"{{"id":"t","turns":[{{"id":"u","status":"completed","completedAt":2,"items":[{SAID}]}},
+            {{"id":"v","status":"inProgress","items":[{SAID}]}}]}}"#
+        )
+        .replace('\n', "");
+        let expect = r#"
+            u/i/user {"text":"a"}
+            u//status {"status":"completed"}
+        "#;
+        for method in ["thread/resume", "thread/read", "thread/fork"] {
+            check(&read(method, &turns), expect);
+        }
+        check(&read("thread/list", &turns), "");
+        check(&format!("{}\n{}", read("thread/read", &turns), read("thread/resume", &turns)), expect);
+        check(&read("thread/read", r#"{"id":"t","turns":null}"#), "");
+        check(&read("thread/read", "7"), "");
+        // What a fork holds is the fork's.
+        let fork = turns.replace(r#"{"id":"t""#, r#"{"id":"f""#);
+        check(
+            &format!("{}\n{}", read("thread/read", &turns), read("thread/fork", &fork)),
+            &format!("{expect}{expect}"),
+        );
+        let told = entries(&records(&read("thread/read", &turns)));
+        let times: Vec<&str> = told.iter().map(|entry| &entry.json[7..31]).collect();
+        assert_eq!(times, ["1970-01-01T00:00:00.005Z", "1970-01-01T00:00:02.000Z"]);
+    }
+
+    #[test]
+    fn a_page_of_turns_is_told_from_its_oldest_on() {
+        let turn =
+            |id: &str, began: u64| format!(r#"{{"id":"{id}","status":"completed","startedAt":{began},"items":[]}}"#);
+        check(
+            &format!(
+                r#">> {{"id":"r","method":"thread/resume","params":{{"threadId":"t"}}}}
+                << {{"id":"r","result":{{"thread":{{"id":"t","turns":[]}},"initialTurnsPage":{{"data":[{},{}]}}}}}}"#,
+                turn("v", 2),
+                turn("u", 1)
+            ),
+            r#"
+            u//status {"status":"completed"}
+            v//status {"status":"completed"}
+            "#,
+        );
+    }
+
+    #[test]
+    fn what_has_other_names_when_it_is_read_again_is_known() {
+        let live = r#"
+            << {"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}
+            << {"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"agentMessage","id":"msg_1","text":"a"}}}
+            << {"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u","status":"completed"}}}"#;
+        let read = |turn: &str, id: &str| {
+            format!(
+                r#"{live}
+                >> {{"id":1,"method":"thread/resume","params":{{}}}}
+                << {{"id":1,"result":{{"thread":{{"id":"t","turns":[{{"id":"{turn}","status":"completed","items":[{{"type":"agentMessage","id":"{id}","text":"a"}}]}}]}}}}}}"#
+            )
+        };
+        let once = "u/msg_1/assistant {\"text\":\"a\"}\nu//status {\"status\":\"completed\"}";
+        check(&read("u", "x"), once);
+        check(&read("turn-1", "item-1"), once);
+        // A stretch is missing: what the thread holds of it is told.
+        let gap = read("u", "x").replacen("\n            << {\"method\":\"item", "\ngap\n<< {\"method\":\"item", 1);
+        check(
+            &gap,
+            "u/msg_1/assistant {\"text\":\"a\"}\nu//status {\"status\":\"completed\"}\nu/x/assistant {\"text\":\"a\"}",
+        );
+    }
 }

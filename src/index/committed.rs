@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 use super::stamp::{Fate, Stamp};
-use crate::history::{EventRow, Fold, GapRow, Rows, rfc3339_millis};
+use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::Position;
 use crate::store::{DatabaseError, Opened, open_database, put_aside};
 
@@ -140,6 +140,51 @@ fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: 
             *offset as i64,
             delta_count.map(|count| count as i64),
         ])?;
+    }
+    for row in &rows.tools {
+        transaction.prepare_cached(INSERT_TOOL)?.execute(params![
+            session_id,
+            row.thread_id,
+            row.turn_id,
+            row.item_id,
+            row.request_id,
+            row.event_type.name(),
+            row.item_type,
+            row.phase.name(),
+            row.command,
+            row.cwd,
+            row.exit_code,
+            row.file_path,
+            row.diff_summary,
+            row.approval_decision,
+            row.latency_ms.map(|value| value as i64),
+            row.final_status,
+            row.error_code,
+            row.error_message,
+            row.raw_payload_json,
+            stamp.of(row.at_us),
+        ])?;
+    }
+    for row in &rows.turns {
+        transaction.prepare_cached(INSERT_TURN)?.execute(params![
+            session_id,
+            row.thread_id,
+            row.turn_id,
+            row.event_type.name(),
+            row.status,
+            row.latency_ms.map(|value| value as i64),
+            row.delta_chars as i64,
+            row.output_preview,
+            row.input_tokens.map(|value| value as i64),
+            row.output_tokens.map(|value| value as i64),
+            row.error_code,
+            row.error_message,
+            row.raw_payload_json,
+            stamp.of(row.at_us),
+        ])?;
+    }
+    for Entry { thread_id, identity, json } in &rows.entries {
+        transaction.prepare_cached(INSERT_ENTRY)?.execute(params![session_id, thread_id, identity, json])?;
     }
     for GapRow { after_events, lines, reason } in &rows.gaps {
         let after_seq = before + *after_events as u64;

@@ -18,7 +18,7 @@ const BY_SERVER: &[u8] = b",\"from\":\"server\",";
 
 /// Follows a journal.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub struct Follower {
     dir: PathBuf,
     reader: Reader,
     /// A record that may be replaced by the next one.
@@ -27,7 +27,7 @@ pub(super) struct Follower {
 
 /// What comes next in a journal.
 #[derive(Debug)]
-pub(super) enum Next<'a> {
+pub enum Next<'a> {
     /// A record, and the one behind it where that may replace its line.
     Record {
         /// Where it begins.
@@ -48,7 +48,7 @@ pub(super) enum Next<'a> {
 
 /// Whether more may come for what was read last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience {
+pub enum Patience {
     /// It may.
     Some,
     /// It has been silent for too long.
@@ -56,12 +56,15 @@ pub(super) enum Patience {
 }
 
 impl Follower {
-    pub(super) fn new(dir: &Path, from: Option<Position>) -> Follower {
+    /// Follows the journal in the folder `dir` from `from` on, or all of it.
+    #[must_use]
+    pub fn new(dir: &Path, from: Option<Position>) -> Follower {
         Follower { dir: dir.to_owned(), reader: Reader::new(dir, from), held: Vec::new() }
     }
 
     /// Where the next record begins.
-    pub(super) fn position(&self) -> Option<&Position> {
+    #[must_use]
+    pub fn position(&self) -> Option<&Position> {
         self.reader.position()
     }
 
@@ -71,7 +74,11 @@ impl Follower {
     }
 
     /// Gives the next record, if there is one by now.
-    pub(super) fn next(&mut self, patience: Patience) -> io::Result<Next<'_>> {
+    ///
+    /// # Errors
+    ///
+    /// That of reading the journal; the position stays.
+    pub fn next(&mut self, patience: Patience) -> io::Result<Next<'_>> {
         let (at, length) = match self.reader.step()? {
             Step::Record { at, bytes } if may_be_replaced(bytes) => {
                 self.held.clear();

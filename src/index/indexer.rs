@@ -487,10 +487,7 @@ fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>
         return;
     };
     let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
-    let replaced_by = match &successor {
-        Some(Record::Line { content, .. }) => content.bytes(),
-        Some(Record::Header(_) | Record::Event { .. } | Record::Gap { .. }) | None => None,
-    };
+    let replaced_by = successor.as_ref().and_then(Record::line_bytes);
     fold.take(at, &Seen::of(&record, replaced_by), rows);
 }
 

@@ -22,11 +22,14 @@ mod retention;
 mod schema;
 mod shared;
 mod stamp;
+mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use follow::{Follower, Next, Patience};
 pub use indexer::{HISTORY_FILE, Index, IndexSettings, Marks, Tell, Tidings};
 pub use page::{EventDocument, EventPage, GapReason};
 pub use query::{History, HistoryError};
 pub use retention::Pruned;
 pub use shared::{IndexState, LiveEvent};
+pub use tables::{RowPage, Table};

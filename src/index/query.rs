@@ -128,7 +128,11 @@ impl History {
     }
 
     /// Asks with the connection that there is, or a new one.
-    fn read<T>(&self, epoch: u64, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, HistoryError> {
+    pub(super) fn read<T>(
+        &self,
+        epoch: u64,
+        ask: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, HistoryError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |source| HistoryError { path: self.path.clone(), source };
         if kept.as_ref().is_none_or(|kept| kept.epoch != epoch) {

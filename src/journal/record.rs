@@ -206,6 +206,15 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 }
 
 impl<'a> Record<'a> {
+    /// The line that it is the record of, where that is there.
+    #[must_use]
+    pub fn line_bytes(&self) -> Option<&[u8]> {
+        match self {
+            Record::Line { content, .. } => content.bytes(),
+            Record::Header(_) | Record::Event { .. } | Record::Gap { .. } => None,
+        }
+    }
+
     /// Reads a record from its line, given without the `\n`.
     ///
     /// # Errors

@@ -207,13 +207,7 @@ impl Writer {
     /// A writer into the folder `dir`, which must exist. `header` describes the run; its `segment` and `at` are filled
     /// in for each segment. The first segment is created by the first commit.
     #[must_use]
-    pub fn new(
-        dir: PathBuf,
-        generation: Generation,
-        header: Header,
-        bounds: Bounds,
-        indexed: IndexedTo,
-    ) -> Writer {
+    pub fn new(dir: PathBuf, generation: Generation, header: Header, bounds: Bounds, indexed: IndexedTo) -> Writer {
         let keeper = Keeper::start(dir.clone(), bounds, indexed);
         Writer {
             dir,

@@ -44,6 +44,8 @@ pub(super) fn start(
         Tidings::Recovered => outbox.tell(Input::IndexRecovered),
     });
     Index::start(settings, marks, tell)
-        .map_err(|error| notices.say(&format!("start a thread for the index: {error}; there is no history of this run")))
+        .map_err(|error| {
+            notices.say(&format!("start a thread for the index: {error}; there is no history of this run"))
+        })
         .ok()
 }

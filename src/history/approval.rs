@@ -1,0 +1,205 @@
+//! What a human is asked, from the line that asks to the note that it has come to an end.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::bounded::Bounded;
+use super::happening::{Place, Told};
+use super::object::Object;
+use crate::engine::{RequestKind, decisions};
+use crate::wire::RpcId;
+
+/// What a human is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Wanted {
+    Command,
+    Diff,
+    Permissions,
+    Questions,
+    Elicitation,
+}
+
+impl Wanted {
+    fn of(method: &str) -> Option<Wanted> {
+        match RequestKind::of(method)? {
+            RequestKind::Command | RequestKind::OldCommand => Some(Wanted::Command),
+            RequestKind::FileChange | RequestKind::OldPatch => Some(Wanted::Diff),
+            RequestKind::Permissions => Some(Wanted::Permissions),
+            RequestKind::UserInput => Some(Wanted::Questions),
+            RequestKind::Elicitation => Some(Wanted::Elicitation),
+            RequestKind::Other => None,
+        }
+    }
+
+    /// Its name in a document.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Wanted::Command => "command",
+            Wanted::Diff => "diff",
+            Wanted::Permissions => "permissions",
+            Wanted::Questions => "questions",
+            Wanted::Elicitation => "elicitation",
+        }
+    }
+}
+
+/// A request that is open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ask {
+    /// What it is called; older journals do not say.
+    pub(super) request_id: Option<String>,
+    pub(super) wanted: Wanted,
+    pub(super) thread_id: Option<String>,
+    pub(super) turn_id: Option<String>,
+    pub(super) item_id: Option<String>,
+    /// What is asked, in words.
+    pub(super) text: Option<String>,
+    pub(super) command: Option<String>,
+    pub(super) cwd: Option<String>,
+    pub(super) reason: Option<String>,
+    /// What can be decided.
+    pub(super) decisions: Vec<Value>,
+}
+
+/// How a request has ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct End {
+    request_id: String,
+    pub(super) status: String,
+    pub(super) source: Option<String>,
+    pub(super) decision: Option<String>,
+    pub(super) error_code: Option<String>,
+}
+
+/// The requests that are open, by the ids that the server gave them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Asked {
+    /// What the next one is called.
+    next: Option<String>,
+    open: Bounded<String, Ask>,
+}
+
+impl Ask {
+    /// Adds what is asked.
+    pub(super) fn describe(&self, object: Object) -> Object {
+        object
+            .with_some("request_id", self.request_id.as_ref())
+            .with("kind", self.wanted.name())
+            .with_some("command", self.command.as_ref())
+            .with_some("cwd", self.cwd.as_ref())
+            .with_some("reason", self.reason.as_ref())
+    }
+}
+
+impl End {
+    /// That of a request of which only that is known, that it is over.
+    pub(super) fn unknown() -> End {
+        End { status: "resolved".to_owned(), ..End::default() }
+    }
+
+    /// Adds how it has ended.
+    pub(super) fn describe(&self, object: Object) -> Object {
+        object
+            .with("status", &self.status)
+            .with_some("decision", self.decision.as_ref())
+            .with_some("source", self.source.as_ref())
+            .with_some("error_code", self.error_code.as_ref())
+    }
+}
+
+impl Asked {
+    /// Takes a note of ours; gives the request that has ended by it.
+    pub(super) fn noted(&mut self, event: &str, data: Option<&RawValue>) -> Option<(Ask, End)> {
+        #[derive(Deserialize)]
+        struct Opened {
+            request_id: String,
+        }
+        match event {
+            // The run before this may have ended without a word, and ids begin anew.
+            "generation_started" => *self = Asked::default(),
+            "request_opened" => {
+                self.next = serde_json::from_str::<Opened>(data?.get()).ok().map(|opened| opened.request_id);
+            }
+            "request_resolved" => {
+                let end: End = serde_json::from_str(data?.get()).ok()?;
+                let named = self.open.take_if(|_, ask| ask.request_id.as_deref() == Some(&end.request_id));
+                return named.into_iter().next().map(|(_, ask)| (ask, end));
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// The server asks; gives the request where it is for a human, and is not open already.
+    pub(super) fn asked(&mut self, told: &Told<'_>, id: &RpcId) -> Option<&Ask> {
+        let request_id = self.next.take();
+        let wanted = Wanted::of(&told.method)?;
+        let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
+        let params: Value = told.params.read().unwrap_or_default();
+        let text = |name: &str| params[name].as_str().map(str::to_owned);
+        let ask = Ask {
+            request_id,
+            wanted,
+            thread_id: owned(&told.place.thread_id),
+            turn_id: owned(&told.place.turn_id),
+            item_id: owned(&told.place.item_id),
+            text: match wanted {
+                Wanted::Questions => Some(questions(&params)),
+                Wanted::Elicitation => text("message").or_else(|| text("description")),
+                Wanted::Command | Wanted::Diff | Wanted::Permissions => None,
+            },
+            command: command(&params["command"]),
+            cwd: text("cwd"),
+            reason: text("reason"),
+            decisions: RequestKind::of(&told.method).map(|kind| decisions(kind, &params)).unwrap_or_default(),
+        };
+        let id = id.to_string();
+        let is_same =
+            |open: &Ask| ask.request_id.is_none() && open.item_id == ask.item_id && open.turn_id == ask.turn_id;
+        if self.open.get(&id).is_some_and(is_same) {
+            return None;
+        }
+        self.open.insert(id.clone(), ask);
+        self.open.get(&id)
+    }
+
+    /// What is asked about an item.
+    pub(super) fn about(&self, place: &Place<'_>) -> Option<&Ask> {
+        let is_meant = |ask: &&Ask| {
+            ask.item_id.as_deref() == place.item_id.as_deref() && ask.thread_id.as_deref() == place.thread_id.as_deref()
+        };
+        self.open.iter().map(|(_, ask)| ask).filter(|_| place.item_id.is_some()).find(is_meant)
+    }
+
+    /// The server says that a request is over; gives it where nothing else will.
+    pub(super) fn over(&mut self, told: &Told<'_>) -> Option<Ask> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Resolved<'a> {
+            #[serde(borrow)]
+            request_id: &'a RawValue,
+        }
+        let id = RpcId::from_raw(told.params.read::<Resolved<'_>>()?.request_id).to_string();
+        if self.open.get(&id)?.request_id.is_some() {
+            return None;
+        }
+        self.open.remove(&id)
+    }
+}
+
+/// A command, which was a list of words until early 2026.
+pub(super) fn command(value: &Value) -> Option<String> {
+    match value {
+        Value::String(command) => Some(command.clone()),
+        Value::Array(words) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    }
+}
+
+fn questions(params: &Value) -> String {
+    let questions = params["questions"].as_array().into_iter().flatten();
+    questions.filter_map(|question| question["question"].as_str()).collect::<Vec<_>>().join("\n")
+}

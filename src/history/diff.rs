@@ -1,0 +1,142 @@
+//! Diffs, told apart by what they hold: the server gives the whole diff of a turn each time, and often the same again.
+
+use serde::{Deserialize, Serialize};
+use sha1::{Digest as _, Sha1};
+
+use super::bounded::Bounded;
+
+/// Hex digits of a digest that stand in the id of a diff. Source: the contract of the history.
+const DIGITS: usize = 12;
+
+/// Diffs of one turn that are told apart at once; over that the oldest is forgotten.
+const DIFFS_MAX: usize = 64;
+
+/// The diffs of the latest turn of every thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Diffs {
+    threads: Bounded<String, Turn>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Turn {
+    turn_id: String,
+    /// Digests; the one that stands now is the last.
+    digests: Vec<String>,
+}
+
+/// The diff of a turn, at a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    /// What it is called.
+    pub(super) diff_id: String,
+    /// The one that stood before it.
+    pub(super) supersedes: Option<String>,
+    /// Whether it stood before already.
+    pub(super) came: Came,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Came {
+    /// For the first time in this turn.
+    First,
+    /// Once more: what was done since was undone.
+    Back,
+}
+
+impl Diffs {
+    /// Takes the diff of a turn; `None` where it is the one that stands.
+    pub(super) fn take(&mut self, thread_id: &str, turn_id: &str, diff: &str) -> Option<Snapshot> {
+        let key = thread_id.to_owned();
+        if self.threads.get(&key).is_none_or(|turn| turn.turn_id != turn_id) {
+            self.threads.insert(key.clone(), Turn { turn_id: turn_id.to_owned(), digests: Vec::new() });
+        }
+        let turn = self.threads.get_mut(&key)?;
+        let digest = digest(diff);
+        // That nothing was changed is worth a word only where something was.
+        if turn.digests.last() == Some(&digest) || (turn.digests.is_empty() && diff.trim().is_empty()) {
+            return None;
+        }
+        let id = |digest: &String| format!("{thread_id}:{turn_id}:{digest}");
+        let supersedes = turn.digests.last().map(id);
+        let before = turn.digests.len();
+        turn.digests.retain(|known| *known != digest);
+        let came = if turn.digests.len() < before { Came::Back } else { Came::First };
+        let diff_id = id(&digest);
+        turn.digests.push(digest);
+        if turn.digests.len() > DIFFS_MAX {
+            turn.digests.remove(0);
+        }
+        Some(Snapshot { diff_id, supersedes, came })
+    }
+}
+
+/// The name of what a diff holds. Source: the ancestor's `diff signature`: SHA-1 of the lines that name files, those that
+/// begin hunks, and the text without white space around it.
+pub(super) fn digest(diff: &str) -> String {
+    let text = diff.trim();
+    if text.is_empty() {
+        return "empty".to_owned();
+    }
+    let lines = || text.lines().map(str::trim_end);
+    let files = lines().filter(|line| line.starts_with("+++ ") || line.starts_with("--- "));
+    let hunks = lines().filter(|line| line.starts_with("@@"));
+    let heads: Vec<&str> = files.chain(hunks).collect();
+    let digest = Sha1::digest(format!("{}\n{text}", heads.join("\n")));
+    digest.iter().flat_map(|byte| [byte >> 4, byte & 15]).take(DIGITS).map(hex_digit).collect()
+}
+
+fn hex_digit(value: u8) -> char {
+    char::from_digit(u32::from(value), 16).expect("BUG: four bits are below 16")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_those_of_the_ancestor() {
+        let check = |diff: &str, expect: &str| assert_eq!(digest(diff), expect);
+        check("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "d5b3fc2aea55");
+        check("\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b", "d5b3fc2aea55");
+        check("  x ", "286a84ee950a");
+        check(" \n", "empty");
+    }
+
+    /// `expect` has a word a snapshot: the name of what stands, of what it supersedes after `<`, `-` where it is dropped.
+    fn check(diffs: &[(&str, &str)], expect: &str) {
+        let mut state = Diffs::default();
+        let name = |id: &str| {
+            let known = diffs.iter().find(|(turn, diff)| id == format!("t:{turn}:{}", digest(diff)));
+            known.map_or(id.to_owned(), |(turn, diff)| format!("{turn}{diff}"))
+        };
+        let told: Vec<String> = diffs
+            .iter()
+            .map(|(turn, diff)| match state.take("t", turn, diff) {
+                None => "-".to_owned(),
+                Some(Snapshot { diff_id, supersedes, came }) => {
+                    let before = supersedes.map(|id| format!("<{}", name(&id))).unwrap_or_default();
+                    let back = if came == Came::Back { "!" } else { "" };
+                    format!("{}{before}{back}", name(&diff_id))
+                }
+            })
+            .collect();
+        assert_eq!(told.join(" "), expect);
+    }
+
+    #[test]
+    fn an_identical_one_is_dropped_and_a_later_one_names_what_it_supersedes() {
+        check(&[("u", "A"), ("u", "A"), ("u", "B"), ("u", "B")], "uA - uB<uA -");
+        check(&[("u", "A"), ("v", "A"), ("v", "B")], "uA vA vB<vA");
+        check(&[("u", "A"), ("u", "B"), ("u", "A"), ("u", "C")], "uA uB<uA uA<uB! uC<uA");
+        check(&[("u", ""), ("u", "A"), ("u", "")], "- uA u<uA");
+    }
+
+    #[test]
+    fn not_more_is_remembered_than_so_much() {
+        let mut state = Diffs::default();
+        (0..200).for_each(|number| drop(state.take("t", "u", &number.to_string())));
+        assert_eq!(state.threads.get(&"t".to_owned()).map(|turn| turn.digests.len()), Some(DIFFS_MAX));
+        assert_eq!(state.take("t", "u", "0").map(|snapshot| snapshot.came), Some(Came::First));
+        assert_eq!(state.take("t", "u", "199").map(|snapshot| snapshot.came), Some(Came::Back));
+    }
+}

@@ -1,0 +1,42 @@
+//! What went wrong, as the server says it.
+
+use serde_json::Value;
+
+/// A failure of the server's.
+#[derive(Debug, Default)]
+pub(super) struct Failure {
+    /// In words.
+    pub(super) message: Option<String>,
+    /// The name of its kind.
+    pub(super) code: Option<String>,
+}
+
+impl Failure {
+    /// As `turn.error`, or the `error` of a notification, has it; its kind is a word, or an object under that word.
+    pub(super) fn of(error: &Value) -> Failure {
+        let message = error.as_str().or_else(|| error["message"].as_str()).map(str::to_owned);
+        let code = match &error["codexErrorInfo"] {
+            Value::String(code) => Some(code.clone()),
+            Value::Object(members) => members.keys().next().cloned(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+        };
+        Failure { message, code }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_words() {
+        let check = |error: &str, message: Option<&str>, code: Option<&str>| {
+            let failure = Failure::of(&serde_json::from_str(error).expect("BUG: a test gives JSON"));
+            assert_eq!((failure.message.as_deref(), failure.code.as_deref()), (message, code));
+        };
+        check(r#"{"message":"m","codexErrorInfo":"serverOverloaded"}"#, Some("m"), Some("serverOverloaded"));
+        check(r#"{"message":"m","codexErrorInfo":{"x":{"httpStatusCode":1}}}"#, Some("m"), Some("x"));
+        check(r#""m""#, Some("m"), None);
+        check("null", None, None);
+    }
+}

@@ -1,0 +1,229 @@
+//! Conversations with the real server, for the tests of this room.
+
+use serde_json::Value;
+
+use super::fold::{Fold, Rows};
+use super::happening::Seen;
+use super::transcript::{Entry, Transcript};
+use super::ui::{UiEvent, UiFold};
+use crate::journal::{Generation, Position, Record, SegmentName};
+
+/// A tape by its name.
+macro_rules! tapes {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../fixtures/tapes/", $name, ".jsonl")))),*]
+    };
+}
+
+const TAPES: [(&str, &str); 9] = tapes![
+    "command_approval",
+    "end_in_mid_turn",
+    "file_change_approval",
+    "interrupt",
+    "list_read_resume",
+    "plain_turn",
+    "question",
+    "reasoning",
+    "streamed_deltas"
+];
+
+fn tape(name: &str) -> &'static str {
+    TAPES.iter().find(|(of, _)| *of == name).expect("BUG: a test names a tape that is there").1
+}
+
+/// A tape with the notes that a journal of today has: a request is opened, and resolved by the client.
+fn with_notes(tape: &str) -> String {
+    let mut lines = Vec::new();
+    let mut open: Option<String> = None;
+    for line in tape.lines() {
+        let record: Value = serde_json::from_str(line).expect("a tape holds JSON");
+        let (said, at) = (&record["line"], &record["at"]);
+        let note = |event: &str, data: Value| {
+            serde_json::json!({ "at": at, "from": "shim", "event": event, "data": data }).to_string()
+        };
+        let is_request = record["from"] == "server" && !said["id"].is_null() && !said["method"].is_null();
+        if is_request {
+            let request_id = format!("000000000001-{}", said["id"]);
+            lines.push(note("request_opened", serde_json::json!({ "request_id": request_id, "request_type": "x" })));
+            open = Some(request_id);
+        }
+        lines.push(line.to_owned());
+        let is_answer = record["from"] == "client" && !said["result"].is_null();
+        if is_answer && let Some(request_id) = open.take() {
+            let decision = &said["result"]["decision"];
+            lines.push(note(
+                "request_resolved",
+                serde_json::json!({ "request_id": request_id, "status": "resolved", "source": "client",
+                    "decision": decision, "error_code": null }),
+            ));
+        }
+    }
+    lines.join("\n")
+}
+
+fn each_seen(lines: &str, mut take: impl FnMut(&Seen<'_>)) {
+    for line in lines.lines() {
+        let record = Record::parse(line.as_bytes()).expect("a tape holds records");
+        take(&Seen::of(&record, None));
+    }
+}
+
+/// What the whole fold makes of records; stored and taken up again between any two of them.
+pub(super) fn entries(lines: &str) -> Vec<Entry> {
+    let (mut fold, mut rows) = (Fold::default(), Rows::default());
+    let segment = SegmentName { generation: Generation::after(None, 1, 1), number: 1 };
+    let mut at = Position { segment, offset: 0 };
+    each_seen(lines, |seen| {
+        fold.take(&at, seen, &mut rows);
+        at.offset += 1;
+        let stored = serde_json::to_string(&fold).expect("plain data");
+        let again: Fold = serde_json::from_str(&stored).expect("as it was stored");
+        assert_eq!(again, fold);
+        fold = again;
+    });
+    rows.entries
+}
+
+/// What a user interface is told of records; stored and taken up again between any two of them.
+pub(super) fn ui_events(lines: &str) -> Vec<UiEvent> {
+    let (mut fold, mut events) = (UiFold::default(), Vec::new());
+    each_seen(lines, |seen| {
+        fold.take(seen, &mut events);
+        let stored = serde_json::to_string(&fold).expect("plain data");
+        let again: UiFold = serde_json::from_str(&stored).expect("as it was stored");
+        assert_eq!(again, fold);
+        fold = again;
+    });
+    events
+}
+
+/// Records by what is short to write of them: `who line`, a microsecond after one another, from a millisecond on.
+pub(super) fn records(playbook: &str) -> String {
+    let lines = playbook.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate().map(|(number, line)| {
+        let at = 1_000 + number;
+        let (who, said) = line.split_once(' ').unwrap_or((line, ""));
+        match who {
+            ">>" => format!(r#"{{"at":{at},"from":"client","line":{said}}}"#),
+            "<<" => format!(r#"{{"at":{at},"from":"server","line":{said}}}"#),
+            "gap" => format!(r#"{{"at":{at},"gap":{{"lines":1,"reason":"x"}}}}"#),
+            event => {
+                let data = if said.is_empty() { "null" } else { said };
+                format!(r#"{{"at":{at},"from":"shim","event":"{event}","data":{data}}}"#)
+            }
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_rebuild_has_the_same_entries_and_none_twice() {
+    for (name, tape) in TAPES {
+        for lines in [tape.to_owned(), with_notes(tape)] {
+            let once = entries(&lines);
+            assert!(once.len() >= 3, "{name}: {once:?}");
+            assert_eq!(entries(&lines), once, "{name}");
+            let identities: std::collections::BTreeSet<_> =
+                once.iter().map(|entry| (&entry.thread_id, &entry.identity)).collect();
+            assert_eq!(identities.len(), once.len(), "{name}: {once:?}");
+            let twice = entries(&format!("{}\n{}", lines.trim_end(), lines));
+            assert_eq!(twice, once, "{name}");
+            // What does not remember what it gave gives the same identities.
+            let (mut given, mut forgetful) = (Vec::new(), Transcript::default());
+            each_seen(&format!("{}\n{}", lines.trim_end(), lines), |seen| {
+                forgetful.take(seen, &mut given);
+                if matches!(seen.happening, super::Happening::Ours { event: "generation_ended", .. }) {
+                    forgetful.run_ended(seen.at_us, &mut given);
+                    forgetful = Transcript::default();
+                }
+            });
+            let again: std::collections::BTreeSet<_> =
+                given.iter().map(|entry| (&entry.thread_id, &entry.identity)).collect();
+            assert_eq!(again, identities, "{name}");
+        }
+    }
+}
+
+#[test]
+fn entries_and_events_are_json_that_says_what_it_is() {
+    let roles = [
+        "user",
+        "assistant",
+        "reasoning",
+        "diff",
+        "command",
+        "file_change",
+        "tool",
+        "plan",
+        "status",
+        "error",
+        "token_usage",
+        "context_compacted",
+        "approval",
+    ];
+    for (name, tape) in TAPES {
+        for entry in entries(&with_notes(tape)) {
+            let json: Value = serde_json::from_str(&entry.json).expect("an entry is JSON");
+            assert!(roles.contains(&json["role"].as_str().unwrap_or_default()), "{name}: {json}");
+            assert!(entry.json.starts_with(r#"{"ts":"2026-01-01T00:00:0"#), "{name}: {json}");
+            assert!(json["event"].is_string() && json["turn_id"].is_string(), "{name}: {json}");
+        }
+        for event in ui_events(&with_notes(tape)) {
+            let json: Value = serde_json::from_str(&event.json).expect("an event is JSON");
+            assert_eq!(json["type"], event.kind.name(), "{name}");
+            assert!(json["ts"].is_string(), "{name}: {json}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_is_read_again_has_nothing_new() {
+    let lines = tape("list_read_resume");
+    let texts = |lines: &str| {
+        let entries = entries(lines).into_iter();
+        let texts = entries.filter_map(|entry| {
+            let json: Value = serde_json::from_str(&entry.json).expect("an entry is JSON");
+            Some(format!("{} {} {}", json["event"].as_str()?, json["role"].as_str()?, json["text"].as_str()?))
+        });
+        texts.collect::<Vec<_>>()
+    };
+    let live = ["item/completed user one", "item/completed assistant First."];
+    assert_eq!(texts(lines)[..2], live);
+    assert_eq!(texts(lines).len(), 4, "{:?}", texts(lines));
+    // Who was not there when it was said learns it from what is read, once.
+    let from_read: Vec<&str> = lines.lines().filter(|line| !line.contains(r#""method":"item/"#)).collect();
+    assert_eq!(texts(&from_read.join("\n")), ["thread/read user one", "thread/read assistant First."]);
+    // And it is the same: the same names, the same times.
+    let named = |lines: &str| {
+        let told = entries(lines).into_iter().take_while(|entry| !entry.json.contains("\"two\""));
+        let told = told.filter(|entry| entry.json.contains("\"text\""));
+        told.map(|entry| (entry.identity, entry.json[..34].to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(named(lines), named(&from_read.join("\n")));
+}
+
+/// `expect` is what a file under `fixtures/history` holds.
+fn check_golden(name: &str, transcript: &str, ui: &str) {
+    let lines = with_notes(tape(name));
+    let told: String = entries(&lines).iter().map(|entry| format!("{}\n  {}\n", entry.identity, entry.json)).collect();
+    assert!(told == transcript, "{name}.transcript is now:\n{told}");
+    let told: String = ui_events(&lines).iter().map(|event| format!("{}\n", event.json)).collect();
+    assert!(told == ui, "{name}.ui is now:\n{told}");
+}
+
+#[test]
+fn what_is_made_of_a_command_that_is_approved() {
+    check_golden(
+        "command_approval",
+        include_str!("../../fixtures/history/command_approval.transcript"),
+        include_str!("../../fixtures/history/command_approval.ui"),
+    );
+}
+
+#[test]
+fn what_is_made_of_a_change_that_is_declined() {
+    check_golden(
+        "file_change_approval",
+        include_str!("../../fixtures/history/file_change_approval.transcript"),
+        include_str!("../../fixtures/history/file_change_approval.ui"),
+    );
+}

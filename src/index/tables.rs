@@ -1,0 +1,149 @@
+//! What tools and turns did, and what was said, as it is kept.
+
+use std::borrow::Cow;
+use std::time::UNIX_EPOCH;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Row, params};
+use serde_json::{Map, Value};
+
+use super::query::{History, HistoryError};
+use crate::history::{Action, KeptTool, actions};
+
+/// A table whose rows are told as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    /// `codex_tool_events`
+    Tools,
+    /// `codex_turn_events`
+    Turns,
+}
+
+/// A page of such rows.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct RowPage {
+    /// The rows, in their order.
+    pub events: Vec<Value>,
+    /// What the next cursor is one more than.
+    pub next_id: u64,
+}
+
+const TOOLS_NEWEST_FIRST: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC";
+
+const TRANSCRIPT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
+
+impl Table {
+    fn after(self) -> &'static str {
+        match self {
+            Table::Tools => "SELECT * FROM codex_tool_events WHERE id > ?1 ORDER BY id LIMIT ?2",
+            Table::Turns => "SELECT * FROM codex_turn_events WHERE id > ?1 ORDER BY id LIMIT ?2",
+        }
+    }
+
+    fn last(self) -> &'static str {
+        match self {
+            Table::Tools => "SELECT * FROM (SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT ?1) ORDER BY id",
+            Table::Turns => "SELECT * FROM (SELECT * FROM codex_turn_events ORDER BY id DESC LIMIT ?1) ORDER BY id",
+        }
+    }
+}
+
+impl History {
+    /// At most `limit` rows behind the number `since`, or the last ones.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError`] where the file cannot be read.
+    pub fn rows(&self, table: Table, since: Option<u64>, limit: u64, epoch: u64) -> Result<RowPage, HistoryError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.read(epoch, |connection| {
+            let events: Vec<Value> = match since {
+                Some(since) => {
+                    let since = i64::try_from(since).unwrap_or(i64::MAX);
+                    let mut select = connection.prepare_cached(table.after())?;
+                    select.query_map(params![since, limit], document)?.collect::<Result<_, _>>()?
+                }
+                None => {
+                    let mut select = connection.prepare_cached(table.last())?;
+                    select.query_map(params![limit], document)?.collect::<Result<_, _>>()?
+                }
+            };
+            let last = events.last().and_then(|event| event["id"].as_u64());
+            Ok(RowPage { next_id: super::page::next_seq(last, since), events })
+        })
+    }
+
+    /// The `limit` actions that something happened to last.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError`] where the file cannot be read.
+    pub fn actions(&self, limit: u64, epoch: u64) -> Result<Vec<Action>, HistoryError> {
+        self.read(epoch, |connection| {
+            let mut select = connection.prepare_cached(TOOLS_NEWEST_FIRST)?;
+            let mut failed = None;
+            let rows = select.query_map([], kept_tool)?.map_while(|row| row.map_err(|error| failed = Some(error)).ok());
+            let found = actions(rows, usize::try_from(limit).unwrap_or(usize::MAX));
+            failed.map_or(Ok(found), Err)
+        })
+    }
+
+    /// What was said in a thread, as JSON, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError`] where the file cannot be read.
+    pub fn transcript(&self, thread_id: &str, epoch: u64) -> Result<Vec<String>, HistoryError> {
+        self.read(epoch, |connection| {
+            let mut select = connection.prepare_cached(TRANSCRIPT)?;
+            select.query_map([thread_id], |row| row.get(0))?.collect()
+        })
+    }
+}
+
+/// A row by the names of its columns; those that hold JSON are read, and lose the ending of their name.
+fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
+    let mut document = Map::new();
+    for (index, name) in row.as_ref().column_names().enumerate() {
+        let value = match row.get_ref(index)? {
+            ValueRef::Integer(number) => Value::from(number),
+            ValueRef::Real(number) => Value::from(number),
+            ValueRef::Text(text) => Value::from(String::from_utf8_lossy(text)),
+            ValueRef::Null | ValueRef::Blob(_) => Value::Null,
+        };
+        match (name.strip_suffix("_json"), value) {
+            (Some(plain), Value::String(json)) => {
+                document.insert(plain.to_owned(), serde_json::from_str(&json).unwrap_or_default());
+            }
+            (Some(plain), value) => drop(document.insert(plain.to_owned(), value)),
+            (None, value) => drop(document.insert(name.to_owned(), value)),
+        }
+    }
+    Ok(Value::Object(document))
+}
+
+fn kept_tool(row: &Row<'_>) -> rusqlite::Result<KeptTool<'static>> {
+    let text = |name: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<String>>(name)?.map(Cow::Owned));
+    let created_at: String = row.get("created_at")?;
+    let at = humantime::parse_rfc3339(&created_at).unwrap_or(UNIX_EPOCH);
+    Ok(KeptTool {
+        at_us: at.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
+        session_id: Cow::Owned(row.get("session_id")?),
+        thread_id: text("thread_id")?,
+        turn_id: text("turn_id")?,
+        item_id: text("item_id")?,
+        request_id: text("request_id")?,
+        event_type: Cow::Owned(row.get("event_type")?),
+        item_type: text("item_type")?,
+        phase: text("phase")?,
+        command: text("command")?,
+        exit_code: row.get("exit_code")?,
+        file_path: text("file_path")?,
+        diff_summary: text("diff_summary")?,
+        approval_decision: text("approval_decision")?,
+        latency_ms: row.get::<_, Option<i64>>("latency_ms")?.and_then(|value| u64::try_from(value).ok()),
+        error_code: text("error_code")?,
+        error_message: text("error_message")?,
+        raw_payload_json: text("raw_payload_json")?,
+    })
+}
