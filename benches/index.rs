@@ -1,5 +1,7 @@
 //! How fast a journal is indexed, and how fast a history answers.
 
+#![allow(clippy::print_stdout, reason = "a benchmark prints")]
+
 use std::time::{Duration, Instant};
 
 use codex_shim::config::RetentionBounds;
