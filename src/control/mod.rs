@@ -18,6 +18,7 @@ mod document;
 mod historian;
 mod history;
 mod known;
+mod metrics;
 mod peer;
 mod published;
 mod refusal;
