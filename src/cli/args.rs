@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+use super::completions::CompletionsArguments;
+use super::doctor::DoctorArguments;
 use super::requests::{
     InterruptArguments, RequestsArguments, RespondArguments, SendArguments, ShowRequestArguments, WaitArguments,
 };
+use super::wrap::{UnwrapArguments, WrapArguments};
 use crate::config::{SessionName, parse_bool, parse_duration};
 use crate::replay::Pace;
 
@@ -111,6 +114,10 @@ Examples:
     Send(SendArguments),
     Interrupt(InterruptArguments),
     Wait(WaitArguments),
+    Doctor(DoctorArguments),
+    Wrap(WrapArguments),
+    Unwrap(UnwrapArguments),
+    Completions(CompletionsArguments),
     /// Print every setting with its source
     #[command(after_long_help = "\
 Settings come from flags, then CODEX_SHIM_* variables, then config.toml in our home, then defaults.

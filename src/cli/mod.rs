@@ -6,10 +6,12 @@
 mod args;
 mod attach_tool;
 mod chosen;
+mod completions;
 mod config_tool;
 mod context_tool;
 mod demo;
 mod dispatch;
+mod doctor;
 mod replay_tool;
 mod requests;
 mod screen;
@@ -17,6 +19,7 @@ mod sessions_tool;
 mod status_tool;
 mod tape_export;
 mod tape_tool;
+mod wrap;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
@@ -70,6 +73,10 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Interrupt(interrupt) }) => requests::run_interrupt(interrupt, &environment),
             Ok(Arguments { tool: Tool::Wait(wait) }) => requests::run_wait(&wait, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
+            Ok(Arguments { tool: Tool::Doctor(doctor) }) => doctor::run(&doctor, &environment),
+            Ok(Arguments { tool: Tool::Wrap(wrap) }) => wrap::run_wrap(&wrap, &environment),
+            Ok(Arguments { tool: Tool::Unwrap(unwrap) }) => wrap::run_unwrap(&unwrap, &environment),
+            Ok(Arguments { tool: Tool::Completions(completions) }) => completions::run(&completions),
             Ok(Arguments { tool: Tool::Demo }) => demo::run(&environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
             Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay),

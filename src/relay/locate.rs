@@ -87,6 +87,9 @@ impl fmt::Display for LocateError {
 
 impl std::error::Error for LocateError {}
 
+/// What a codex is called that stands beside a link of ours that has taken its name.
+pub const SET_ASIDE: &str = "codex-before-codex-shim";
+
 /// Fails where so many of us stand in a row that one of them must have been led back to.
 ///
 /// # Errors
@@ -148,11 +151,18 @@ fn named(program: &Path, named_by: String, path: &OsStr, ourselves: Option<Ident
 
 /// The first executable file called `name` in the folders of `path` that is not `but`.
 fn on_path(name: &OsStr, path: &OsStr, but: Option<Identity>) -> Option<PathBuf> {
-    std::env::split_paths(path).map(|dir| dir.join(name)).find(|candidate| {
+    let is_program = |candidate: &PathBuf| {
         let is_file = candidate.metadata().is_ok_and(|metadata| metadata.is_file());
-        let executable = rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok();
-        is_file && executable && !(but.is_some() && Identity::of(candidate) == but)
-    })
+        is_file && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
+    };
+    let in_dir = |dir: PathBuf| {
+        let candidate = dir.join(name);
+        if but.is_some() && Identity::of(&candidate) == but {
+            return Some(dir.join(SET_ASIDE)).filter(is_program).filter(|aside| Identity::of(aside) != but);
+        }
+        Some(candidate).filter(is_program)
+    };
+    std::env::split_paths(path).find_map(in_dir)
 }
 
 /// What makes two paths the same file.

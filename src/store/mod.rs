@@ -29,4 +29,5 @@ pub use log::open_log;
 pub use offline::OfflineLedger;
 pub use request_table::WhichRequests;
 pub use seq_mark::{SeqMark, SeqWish};
+pub(crate) use session::make_dir;
 pub use session::{Holder, Place, Session, StoreError};

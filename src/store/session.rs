@@ -264,7 +264,7 @@ impl Places {
 
 /// Makes a folder that only we can enter. One that exists already, such as a home that was named to us, stays as it is,
 /// and so do its parents.
-fn make_dir(dir: &Path) -> Result<(), StoreError> {
+pub(crate) fn make_dir(dir: &Path) -> Result<(), StoreError> {
     match DirBuilder::new().mode(0o700).create(dir) {
         // Whatever the umask has left of the mode.
         Ok(()) => std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)),

@@ -1,0 +1,149 @@
+//! `codex-shim doctor`: what could be wrong with us and around us, each with what to do about it.
+//!
+//! It changes nothing.
+
+mod codex;
+mod probe;
+mod state;
+
+use clap::Args;
+use serde_json::json;
+
+use super::screen::{Screen, Tone, plain};
+use super::{FAILED, screen};
+use crate::config::{Environment, Flags, Settings};
+
+/// Look whether anything is wrong, and say what to do about it
+///
+/// It looks for the real codex, whether it still speaks as we know it, where codex leads to on PATH, whether our folder can
+/// be written and has room, whether each session's databases are whole and its relay answers, and for servers that were left
+/// behind. It changes nothing.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status: 0 nothing is broken, 1 something is.
+
+Examples:
+  codex-shim doctor
+  codex-shim doctor --json | jq '.checks[] | select(.status != \"ok\")'")]
+pub(super) struct DoctorArguments {
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Worth knowing; all works.
+    Note,
+    /// Something does not work.
+    Broken,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Check {
+    name: &'static str,
+    verdict: Verdict,
+    /// What was found.
+    found: String,
+    /// What to do about it.
+    remedy: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Check {
+        Check { name, verdict: Verdict::Ok, found: found.into(), remedy: None }
+    }
+
+    fn note(name: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check { name, verdict: Verdict::Note, found: found.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn broken(name: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check { name, verdict: Verdict::Broken, found: found.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+impl Verdict {
+    fn name(self) -> &'static str {
+        match self {
+            Verdict::Ok => "ok",
+            Verdict::Note => "note",
+            Verdict::Broken => "broken",
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Verdict::Ok => Tone::Good,
+            Verdict::Note => Tone::Warning,
+            Verdict::Broken => Tone::Bad,
+        }
+    }
+}
+
+pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32 {
+    let (settings, complaints) = Settings::load(Flags::default(), environment);
+    let mut checks = Vec::new();
+    for complaint in complaints {
+        let remedy = "correct it, or remove it; `codex-shim config` shows what holds";
+        checks.push(Check::broken("settings", complaint.to_string(), remedy));
+    }
+    if checks.is_empty() {
+        checks.push(Check::ok("settings", "all can be used"));
+    }
+    codex::checks(&settings, environment, &mut checks);
+    state::checks(&settings, &mut checks);
+    let is_healthy = checks.iter().all(|check| check.verdict != Verdict::Broken);
+    let text =
+        if arguments.json { as_json(&checks, is_healthy) } else { as_text(&checks, Screen::of_stdout(environment)) };
+    let printed = screen::print(&text);
+    if is_healthy { printed } else { FAILED }
+}
+
+fn as_json(checks: &[Check], is_healthy: bool) -> String {
+    let checks: Vec<_> = checks
+        .iter()
+        .map(|check| json!({ "name": check.name, "status": check.verdict.name(), "found": check.found, "remedy": check.remedy }))
+        .collect();
+    format!("{}\n", json!({ "healthy": is_healthy, "checks": checks }))
+}
+
+fn as_text(checks: &[Check], screen: Screen) -> String {
+    let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for check in checks {
+        let verdict = screen.paint(check.verdict.tone(), &format!("{:6}", check.verdict.name()));
+        text.push_str(&format!("{verdict}  {:width$}  {}\n", check.name, plain(&check.found)));
+        if let Some(remedy) = &check.remedy {
+            text.push_str(&format!("{:8}{:width$}  → {}\n", "", "", plain(remedy)));
+        }
+    }
+    let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    let told = match (count(Verdict::Broken), count(Verdict::Note)) {
+        (0, 0) => screen.paint(Tone::Good, "all is well"),
+        (0, notes) => screen.paint(Tone::Good, &format!("nothing is broken; {notes} worth knowing")),
+        (broken, _) => screen.paint(Tone::Bad, &format!("{broken} broken")),
+    };
+    text.push_str(&format!("\n{told}\n"));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_stands_with_what_to_do() {
+        let checks = [Check::ok("settings", "all can be used"), Check::broken("codex", "not there", "install it")];
+        let text = as_text(&checks, Screen::None);
+        assert_eq!(
+            text,
+            "ok      settings  all can be used\nbroken  codex     not there\n                  → install it\n\n1 broken\n"
+        );
+        assert!(as_json(&checks, false).contains(r#""healthy":false"#));
+    }
+}

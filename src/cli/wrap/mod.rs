@@ -1,0 +1,412 @@
+//! `codex-shim wrap` and `unwrap`: puts us where a tool looks for codex, and takes us away again.
+//!
+//! What was done is kept in `wrapped.json` in our home, with what stood there before; [`unwrap`] gives that back byte for
+//! byte, and leaves alone what somebody has changed since.
+
+mod setting;
+
+use std::fs;
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::{FAILED, say, screen};
+use crate::config::{Environment, Flags, Settings};
+use crate::relay::locate::SET_ASIDE;
+use crate::store::make_dir;
+use setting::{NoPlace, with_member};
+
+/// The file, in our home, that has what was done.
+const WRAPPED_FILE: &str = "wrapped.json";
+
+/// A link to us, in our home, by the name that tools expect.
+const LINK: &str = "bin/codex";
+
+/// A wrong usage.
+const USAGE: i32 = 2;
+
+/// Put codex-shim where a tool looks for codex
+///
+/// TARGET is `path` (a link called codex in a folder of yours that PATH names before the real one), a folder, the path of a
+/// codex (which is set aside, and found there by us), or a tool whose setting is changed: vscode, vscode-insiders, cursor,
+/// openclaw. The change is shown first; nothing is done twice; `unwrap` takes it back.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  codex-shim wrap path
+  codex-shim wrap ~/bin --yes
+  codex-shim wrap vscode --dry-run
+  codex-shim unwrap              takes everything back")]
+pub(super) struct WrapArguments {
+    /// `path`, a folder, the path of a codex, or a tool
+    target: String,
+    /// Only show what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// Take back what `wrap` has done
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  codex-shim unwrap
+  codex-shim unwrap vscode
+  codex-shim unwrap --dry-run")]
+pub(super) struct UnwrapArguments {
+    /// As it was given to `wrap`; without it, everything
+    target: Option<String>,
+    /// Only show what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Something that was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Wrapped {
+    /// What it was done for.
+    target: String,
+    /// Where.
+    path: PathBuf,
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "change")]
+enum Change {
+    /// A link to us was made; what had its name is called this now.
+    Link { to: PathBuf, set_aside: Option<PathBuf> },
+    /// A file was rewritten: from this, or from none, to that.
+    File { before: Option<String>, after: String },
+}
+
+pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> i32 {
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let done = home(&settings).and_then(|home| wrap(arguments, &home, environment));
+    finish(done)
+}
+
+pub(super) fn run_unwrap(arguments: &UnwrapArguments, environment: &Environment) -> i32 {
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    finish(home(&settings).and_then(|home| unwrap(arguments, &home)))
+}
+
+fn finish(done: Result<i32, String>) -> i32 {
+    done.unwrap_or_else(|why| {
+        say(&why);
+        FAILED
+    })
+}
+
+fn home(settings: &Settings) -> Result<PathBuf, String> {
+    settings.home.value.clone().ok_or_else(|| "neither CODEX_SHIM_HOME nor HOME is set".to_owned())
+}
+
+fn wrap(arguments: &WrapArguments, home: &Path, environment: &Environment) -> Result<i32, String> {
+    let ourselves = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
+    let Some(wrapped) = plan(&arguments.target, &ourselves, home, environment)? else {
+        let printed = screen::print(&format!("{}: that is done already\n", arguments.target));
+        return Ok(printed);
+    };
+    screen::print(&shown(&wrapped));
+    if arguments.dry_run {
+        return Ok(0);
+    }
+    if !arguments.yes && !is_agreed()? {
+        return Ok(USAGE);
+    }
+    let mut all = read(home)?;
+    all.retain(|other| other.path != wrapped.path);
+    all.push(wrapped.clone());
+    link_called_codex(home, &std::env::current_exe().unwrap_or_default())?;
+    // What is done can be taken back from before it is done.
+    write(home, &all)?;
+    apply(&wrapped)?;
+    Ok(screen::print("done; `codex-shim unwrap` takes it back\n"))
+}
+
+/// What is to be done; `None` where it is.
+fn plan(target: &str, ourselves: &Path, home: &Path, environment: &Environment) -> Result<Option<Wrapped>, String> {
+    if let Some((file, names)) = tool(target, environment) {
+        return in_setting(target, file, &names, &home.join(LINK));
+    }
+    let path = match target {
+        "path" if leads_to_us(environment, ourselves) => return Ok(None),
+        "path" => folder_ahead(environment)?.join("codex"),
+        _ => {
+            let path = PathBuf::from(target);
+            match (path.is_dir(), path.file_name().is_some_and(|name| name == "codex")) {
+                (true, _) => path.join("codex"),
+                (false, true) => path,
+                (false, false) => {
+                    return Err(format!(
+                        "`{target}` is neither `path`, a folder, the path of a codex, nor one of {}",
+                        TOOLS.join(", ")
+                    ));
+                }
+            }
+        }
+    };
+    let path = std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    if path.canonicalize().ok() == ourselves.canonicalize().ok() {
+        return Ok(None);
+    }
+    let set_aside = path.symlink_metadata().is_ok().then(|| path.with_file_name(SET_ASIDE));
+    if let Some(aside) = &set_aside
+        && aside.symlink_metadata().is_ok()
+    {
+        return Err(format!(
+            "{} is there already: something was wrapped before; see `codex-shim unwrap`",
+            aside.display()
+        ));
+    }
+    let change = Change::Link { to: ourselves.to_owned(), set_aside };
+    Ok(Some(Wrapped { target: target.to_owned(), path, change }))
+}
+
+const TOOLS: [&str; 4] = ["vscode", "vscode-insiders", "cursor", "openclaw"];
+
+/// Where a tool keeps its settings, and the names that lead to the one for codex.
+fn tool(target: &str, environment: &Environment) -> Option<(PathBuf, Vec<&'static str>)> {
+    let home = environment.get("HOME").map(PathBuf::from)?;
+    let config = match (cfg!(target_os = "macos"), environment.get("XDG_CONFIG_HOME")) {
+        (true, _) => home.join("Library/Application Support"),
+        (false, Some(config)) => PathBuf::from(config),
+        (false, None) => home.join(".config"),
+    };
+    let code = |name: &str| Some((config.join(name).join("User/settings.json"), vec!["chatgpt.cliExecutable"]));
+    match target {
+        "vscode" => code("Code"),
+        "vscode-insiders" => code("Code - Insiders"),
+        "cursor" => code("Cursor"),
+        "openclaw" => {
+            let names = vec!["plugins", "entries", "codex", "config", "appServer", "command"];
+            Some((home.join(".openclaw/openclaw.json"), names))
+        }
+        _ => None,
+    }
+}
+
+fn in_setting(target: &str, file: PathBuf, names: &[&str], ourselves: &Path) -> Result<Option<Wrapped>, String> {
+    let before = match fs::read_to_string(&file) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(format!("read {}: {error}", file.display())),
+    };
+    if before.is_none() && file.parent().is_none_or(|folder| !folder.is_dir()) {
+        return Err(format!("{target} has no settings here: {} is not there", file.display()));
+    }
+    let value = ourselves.to_string_lossy();
+    let after = with_member(before.as_deref().unwrap_or_default(), names, &value).map_err(|why| match why {
+        NoPlace::Unreadable => {
+            format!("{} cannot be read as settings; set {} by hand", file.display(), names.join("."))
+        }
+        NoPlace::NoObject(name) => {
+            format!("{}: `{name}` is no object; set {} by hand", file.display(), names.join("."))
+        }
+    })?;
+    if before.as_deref() == Some(&*after) {
+        return Ok(None);
+    }
+    Ok(Some(Wrapped { target: target.to_owned(), path: file, change: Change::File { before, after } }))
+}
+
+/// Whether the first codex on PATH is we ourselves.
+fn leads_to_us(environment: &Environment, ourselves: &Path) -> bool {
+    let path = environment.get("PATH").unwrap_or_default();
+    let first = std::env::split_paths(&path).map(|folder| folder.join("codex")).find(|program| program.exists());
+    first.is_some_and(|program| program.canonicalize().ok() == ourselves.canonicalize().ok())
+}
+
+/// Makes the link that settings name: tools ask what they start for things that only `codex` answers.
+fn link_called_codex(home: &Path, ourselves: &Path) -> Result<(), String> {
+    let link = home.join(LINK);
+    let folder = link.parent().unwrap_or(home);
+    make_dir(folder).map_err(|error| error.to_string())?;
+    if fs::read_link(&link).ok().as_deref() == Some(ourselves) {
+        return Ok(());
+    }
+    let beside = link.with_extension("new");
+    // One that was left half done.
+    let _ = fs::remove_file(&beside);
+    let made = std::os::unix::fs::symlink(ourselves, &beside).and_then(|()| fs::rename(&beside, &link));
+    made.map_err(|error| format!("link {}: {error}", link.display()))
+}
+
+/// A folder of the user's own that PATH names before any real codex.
+fn folder_ahead(environment: &Environment) -> Result<PathBuf, String> {
+    let path = environment.get("PATH").unwrap_or_default();
+    let home = environment.get("HOME").map(PathBuf::from).unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
+    let before_codex = folders.iter().take_while(|folder| !folder.join("codex").exists());
+    let is_ours = |folder: &&PathBuf| {
+        folder.starts_with(&home)
+            && folder.is_dir()
+            && rustix::fs::access(folder.as_path(), rustix::fs::Access::WRITE_OK).is_ok()
+    };
+    before_codex.into_iter().find(is_ours).cloned().ok_or_else(|| {
+        "PATH names no folder of yours before that of the real codex; make one, such as ~/bin, put it first in PATH, and \
+         name it: `codex-shim wrap ~/bin`"
+            .to_owned()
+    })
+}
+
+fn shown(wrapped: &Wrapped) -> String {
+    let path = wrapped.path.display();
+    match &wrapped.change {
+        Change::Link { to, set_aside: None } => format!("link {path} to {}\n", to.display()),
+        Change::Link { to, set_aside: Some(aside) } => {
+            format!("rename {path} to {}\nlink {path} to {}\n", aside.display(), to.display())
+        }
+        Change::File { before, after } => {
+            let before: Vec<&str> = before.as_deref().unwrap_or_default().lines().collect();
+            let after: Vec<&str> = after.lines().collect();
+            let same = |(one, other): &(&&str, &&str)| one == other;
+            let head = before.iter().zip(&after).take_while(same).count();
+            let tail = before[head..].iter().rev().zip(after[head..].iter().rev()).take_while(same).count();
+            let mut text = format!("change {path}\n");
+            before[head..before.len() - tail]
+                .iter()
+                .for_each(|line| text.push_str(&format!("- {}\n", screen::plain(line))));
+            after[head..after.len() - tail]
+                .iter()
+                .for_each(|line| text.push_str(&format!("+ {}\n", screen::plain(line))));
+            text
+        }
+    }
+}
+
+fn is_agreed() -> Result<bool, String> {
+    if !io::stdin().is_terminal() {
+        return Err("nothing was done; `--yes` does it without being asked".to_owned());
+    }
+    let asked = io::stdout().write_all(b"do it? [y/N] ").and_then(|()| io::stdout().flush());
+    asked.map_err(|error| format!("ask: {error}"))?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(|error| format!("read the answer: {error}"))?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+fn apply(wrapped: &Wrapped) -> Result<(), String> {
+    let path = &wrapped.path;
+    let failed = |what: &str, error: io::Error| format!("{what} {}: {error}", path.display());
+    match &wrapped.change {
+        Change::Link { to, set_aside } => {
+            if let Some(aside) = set_aside {
+                fs::rename(path, aside).map_err(|error| failed("rename", error))?;
+            }
+            std::os::unix::fs::symlink(to, path).map_err(|error| failed("link", error))
+        }
+        Change::File { before: _, after } => replace(path, after).map_err(|error| failed("write", error)),
+    }
+}
+
+fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, String> {
+    let all = read(home)?;
+    let is_meant = |wrapped: &&Wrapped| {
+        arguments.target.as_ref().is_none_or(|target| wrapped.target == *target || wrapped.path == Path::new(target))
+    };
+    let meant: Vec<Wrapped> = all.iter().filter(is_meant).cloned().collect();
+    if meant.is_empty() {
+        return Ok(screen::print("nothing is wrapped\n"));
+    }
+    let (mut left, mut failed) = (all, false);
+    for wrapped in &meant {
+        match (take_back(wrapped, arguments.dry_run), arguments.dry_run) {
+            (Ok(told), true) => drop(screen::print(&format!("would {told}\n"))),
+            (Ok(told), false) => {
+                left.retain(|other| other != wrapped);
+                write(home, &left)?;
+                screen::print(&format!("{told}\n"));
+            }
+            (Err(why), _) => {
+                failed = true;
+                say(&why);
+            }
+        }
+    }
+    Ok(if failed { FAILED } else { 0 })
+}
+
+/// Gives back what was there, unless somebody has changed it since.
+fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
+    let path = &wrapped.path;
+    let at = path.display();
+    let failed = |error: io::Error| format!("take back {at}: {error}");
+    match &wrapped.change {
+        Change::Link { to, set_aside } => {
+            let leads_to = fs::read_link(path).ok();
+            match (&leads_to, set_aside) {
+                (Some(there), _) if there == to => {}
+                // It was planned and not done.
+                (_, Some(aside)) if aside.symlink_metadata().is_err() => return Ok(format!("leave {at} as it is")),
+                (None, None) if path.symlink_metadata().is_err() => return Ok(format!("leave {at}, which is gone")),
+                (_, _) => return Err(format!("{at} is not the link that was made there; it is left as it is")),
+            }
+            if !is_dry {
+                fs::remove_file(path).map_err(failed)?;
+                if let Some(aside) = set_aside {
+                    fs::rename(aside, path).map_err(failed)?;
+                }
+            }
+            Ok(match set_aside {
+                Some(aside) => format!("put {} back as {at}", aside.display()),
+                None => format!("remove the link {at}"),
+            })
+        }
+        Change::File { before, after } => {
+            let now = fs::read_to_string(path).ok();
+            if now == *before {
+                return Ok(format!("leave {at} as it is"));
+            }
+            if now.as_deref() != Some(after) {
+                return Err(format!("{at} was changed since; it is left as it is: set it back by hand"));
+            }
+            if !is_dry {
+                match before {
+                    Some(before) => replace(path, before).map_err(failed)?,
+                    None => fs::remove_file(path).map_err(failed)?,
+                }
+            }
+            Ok(format!("put {at} back as it was"))
+        }
+    }
+}
+
+/// Writes a file in one step, through a link to it, with the mode that it has.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let beside = path.with_extension("codex-shim-new");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(&beside)?.write_all(text.as_bytes())?;
+    if let Ok(metadata) = fs::metadata(&path) {
+        fs::set_permissions(&beside, metadata.permissions())?;
+    }
+    fs::rename(&beside, &path)
+}
+
+fn read(home: &Path) -> Result<Vec<Wrapped>, String> {
+    let path = home.join(WRAPPED_FILE);
+    match fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text).map_err(|error| format!("read {}: {error}", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(format!("read {}: {error}", path.display())),
+    }
+}
+
+fn write(home: &Path, wrapped: &[Wrapped]) -> Result<(), String> {
+    let path = home.join(WRAPPED_FILE);
+    let text = serde_json::to_string_pretty(wrapped).expect("BUG: plain data is JSON");
+    let written = make_dir(home).map_err(|error| error.to_string());
+    written.and_then(|()| {
+        replace(&path, &format!("{text}\n")).map_err(|error| format!("write {}: {error}", path.display()))
+    })
+}

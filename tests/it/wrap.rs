@@ -1,0 +1,155 @@
+//! Putting us where a tool looks for codex, and taking us away again; and what the doctor says of it all.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support::shim::{Home, SHIM};
+
+struct Lab {
+    home: Home,
+    user: PathBuf,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let home = Home::new();
+        let user = home.beside().join("user");
+        fs::create_dir_all(user.join("bin")).expect("a folder");
+        fs::create_dir_all(user.join(".config/Code/User")).expect("a folder");
+        Lab { home, user }
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.user.join(".config/Code/User/settings.json")
+    }
+
+    /// A codex that says who it is.
+    fn codex(&self, folder: &str) -> PathBuf {
+        let path = self.user.join(folder).join("codex");
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(&path, "#!/bin/sh\necho codex-cli 1.2.3 \"$@\"\n").expect("write");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
+        path
+    }
+
+    fn run(&self, program: &Path, args: &[&str]) -> Output {
+        let mut command = self.home.shim(&[]);
+        let mut path = OsString::from(self.user.join("bin"));
+        path.push(":");
+        path.push(self.user.join("real"));
+        path.push(":/usr/bin:/bin");
+        let mut other = std::process::Command::new(program);
+        other.args(args).env_clear().env("PATH", path).env("HOME", &self.user).stdin(Stdio::null());
+        for (name, value) in command.env("X", "").get_envs() {
+            if let (true, Some(value)) = (name == "CODEX_SHIM_HOME", value) {
+                other.env(name, value);
+            }
+        }
+        other.output().expect("it runs")
+    }
+
+    fn shim(&self, args: &[&str]) -> Output {
+        self.run(Path::new(SHIM), args)
+    }
+
+    fn well(&self, args: &[&str]) -> String {
+        let output = self.shim(args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+}
+
+#[test]
+fn a_link_is_put_ahead_on_the_path_and_taken_away() {
+    let lab = Lab::new();
+    lab.codex("real");
+    let link = lab.user.join("bin/codex");
+    assert!(lab.well(&["wrap", "path", "--dry-run"]).starts_with("link "));
+    assert!(!link.exists());
+    assert_eq!(lab.shim(&["wrap", "path"]).status.code(), Some(1));
+    lab.well(&["wrap", "path", "--yes"]);
+    assert!(lab.well(&["wrap", "path", "--yes"]).contains("done already"));
+    let told = lab.run(&link, &["--version"]);
+    assert_eq!(String::from_utf8_lossy(&told.stdout), "codex-cli 1.2.3 --version\n");
+    lab.well(&["unwrap"]);
+    assert!(!link.exists() && lab.well(&["unwrap"]).contains("nothing is wrapped"));
+}
+
+#[test]
+fn a_codex_whose_name_was_taken_is_found_and_put_back() {
+    let lab = Lab::new();
+    let codex = lab.codex("bin");
+    let before = fs::read(&codex).expect("it is there");
+    let target = codex.to_str().expect("UTF-8").to_owned();
+    lab.well(&["wrap", &target, "--yes"]);
+    let told = lab.run(&codex, &["--version"]);
+    assert_eq!(String::from_utf8_lossy(&told.stdout), "codex-cli 1.2.3 --version\n");
+    assert!(lab.well(&["wrap", &target, "--yes"]).contains("done already"));
+    lab.well(&["unwrap", &target]);
+    assert_eq!(fs::read(&codex).expect("it is there"), before);
+    assert_eq!(fs::read_dir(lab.user.join("bin")).expect("a folder").count(), 1);
+}
+
+#[test]
+fn a_setting_is_changed_and_put_back_byte_for_byte_unless_it_has_changed() {
+    let lab = Lab::new();
+    let before = "{\n  // mine\n  \"a\": 1, /* x */\n}\n";
+    fs::write(lab.settings(), before).expect("write");
+    let shown = lab.well(&["wrap", "vscode", "--yes"]);
+    assert!(shown.contains("+   \"chatgpt.cliExecutable\": ") && !shown.contains("- "), "{shown}");
+    let text = fs::read_to_string(lab.settings()).expect("it is there");
+    let named = text.lines().nth(1).and_then(|line| line.split('"').nth(3)).expect("a path");
+    assert!(named.ends_with("/bin/codex") && Path::new(named).exists(), "{named}");
+    assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("done already"));
+    lab.well(&["unwrap", "vscode"]);
+    assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), before);
+    lab.well(&["wrap", "vscode", "--yes"]);
+    fs::write(lab.settings(), "{}").expect("write");
+    let output = lab.shim(&["unwrap"]);
+    assert_eq!((output.status.code(), fs::read_to_string(lab.settings()).ok().as_deref()), (Some(1), Some("{}")));
+    let output = lab.shim(&["wrap", "cursor", "--yes"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("has no settings here"), "{output:?}");
+    let output = lab.shim(&["wrap", "nonsense"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is neither"), "{output:?}");
+}
+
+#[test]
+fn the_doctor_says_what_is_broken_and_what_to_do() {
+    let lab = Lab::new();
+    let told = |expect: i32| -> Value {
+        let output = lab.shim(&["doctor", "--json"]);
+        assert_eq!(output.status.code(), Some(expect), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let status = |told: &Value, name: &str| {
+        let checks = told["checks"].as_array().expect("checks");
+        let check = checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}: {told}"));
+        check["status"].as_str().expect("a status").to_owned()
+    };
+    let document = told(1);
+    assert_eq!((status(&document, "codex"), &document["healthy"]), ("broken".to_owned(), &Value::Bool(false)));
+    lab.codex("real");
+    let document = told(0);
+    assert_eq!((status(&document, "codex"), status(&document, "protocol")), ("ok".to_owned(), "note".to_owned()));
+    let session = lab.home.path().join("sessions/s");
+    fs::create_dir_all(&session).expect("a folder");
+    fs::write(session.join("lock"), "").expect("write");
+    fs::write(session.join("ledger.db"), "no database ".repeat(500)).expect("write");
+    assert_eq!(status(&told(1), "database"), "broken");
+}
+
+#[test]
+fn completions_are_for_each_shell_and_pages_for_each_command() {
+    let lab = Lab::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(lab.well(&["completions", shell]).contains("codex-shim"), "{shell}");
+    }
+    lab.well(&["completions", "--man", lab.user.to_str().expect("UTF-8")]);
+    assert!(lab.user.join("codex-shim-respond.1").exists());
+    assert_eq!(lab.shim(&["completions"]).status.code(), Some(2));
+}
