@@ -15,6 +15,7 @@ mod effect;
 mod ending;
 mod input;
 mod ledger;
+mod masking;
 mod redaction;
 mod requests;
 mod secrets;
@@ -36,6 +37,7 @@ pub use ledger::{
     ContextChange, Delivery, GivenRow, LedgerEntry, Outcome, RequestEnd, RequestRow, RequestSource, RequestStatus,
     RowId, WaitingCommand,
 };
+pub use masking::{BadPattern, InPieces, Masker, Pieces};
 pub use redaction::{may_hold_secret, redacted, redacted_json};
 pub use requests::{
     CheckedAnswer, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType, decisions,
