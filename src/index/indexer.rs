@@ -7,34 +7,26 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{broadcast, watch};
 
+use super::batch::{Ahead, Batch, read};
 use super::committed::{Database, Reached};
-use super::follow::{Follower, Next, Patience};
+use super::follow::{Follower, Patience};
 use super::page::EventDocument;
 use super::retention::prune;
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use crate::config::RetentionBounds;
-use crate::history::{ActivityFold, EventRow, Fold, Rows, Seen, rfc3339_millis};
-use crate::journal::{IndexedTo, Position, Record, SegmentName};
+use crate::history::{ActivityFold, EventRow, Rows, rfc3339_millis};
+use crate::journal::{IndexedTo, SegmentName};
 use crate::store::{SeqMark, SeqWish};
 
 /// The history's name in the session's folder.
 pub const HISTORY_FILE: &str = "history.db";
-
-/// Records that one transaction takes.
-const BATCH_RECORDS: usize = 4_096;
-
-/// Bytes of records that one transaction takes.
-const BATCH_BYTES: usize = 2 << 20;
 
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(20);
 
 /// The longest pause between two looks while nothing happens.
 const LOOK_MAX: Duration = Duration::from_millis(250);
-
-/// After how long without a record none can come that belongs to what was read before. Source: the contract.
-const SILENCE: Duration = Duration::from_millis(250);
 
 /// How often the database's file is looked at.
 const STAMP_EVERY: Duration = Duration::from_secs(1);
@@ -189,21 +181,6 @@ struct Indexed {
     reserved: u64,
     stamp_at: Instant,
     read_at: Instant,
-}
-
-/// What is read and cannot be indexed.
-struct Ahead {
-    fold: Fold,
-    follower: Follower,
-    read_at: Instant,
-}
-
-/// What one reading has come to.
-struct Batch {
-    fold: Fold,
-    rows: Rows,
-    records: usize,
-    is_all: bool,
 }
 
 impl Indexer {
@@ -378,7 +355,9 @@ impl Indexer {
     /// Nothing can be indexed now.
     fn failed(&mut self, why: String) {
         self.retry_at = Some(Instant::now() + TRY_AGAIN_AFTER);
-        self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, self.indexed.as_ref()));
+        self.ahead.get_or_insert_with(|| {
+            Ahead::new(&self.settings.journal_dir, self.indexed.as_ref().map(|indexed| &indexed.reached))
+        });
         // What was read and not committed is read again.
         self.indexed = None;
         self.shared.state.send_modify(|state| {
@@ -405,7 +384,9 @@ impl Indexer {
 
     /// Reads what cannot be indexed, and tells it live.
     fn read_ahead(&mut self) {
-        let ahead = self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, self.indexed.as_ref()));
+        let ahead = self.ahead.get_or_insert_with(|| {
+            Ahead::new(&self.settings.journal_dir, self.indexed.as_ref().map(|indexed| &indexed.reached))
+        });
         while let Ok(batch) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, self.patience) {
             let is_all = batch.is_all;
             ahead.fold = batch.fold;
@@ -420,75 +401,6 @@ impl Indexer {
         }
         self.shared.set_activity(ahead.fold.activity());
     }
-}
-
-impl Ahead {
-    /// Where the index has stopped, or, where nothing is known of that, at the run that is under way.
-    fn new(journal_dir: &Path, indexed: Option<&Indexed>) -> Ahead {
-        let read_at = Instant::now();
-        match indexed {
-            Some(Indexed { reached: Reached { fold, position, .. }, .. }) => {
-                Ahead { fold: fold.clone(), follower: Follower::new(journal_dir, position.clone()), read_at }
-            }
-            None => {
-                let segments = SegmentName::list(journal_dir).unwrap_or_default();
-                let last = segments.last().map(|last| &last.generation);
-                let first = segments.iter().find(|segment| Some(&segment.generation) == last);
-                let from = first.map(|segment| Position { segment: segment.clone(), offset: 0 });
-                Ahead { fold: Fold::default(), follower: Follower::new(journal_dir, from), read_at }
-            }
-        }
-    }
-}
-
-/// Folds what there is to be read, up to a bound. On an error nothing was taken.
-fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, patience: Patience) -> io::Result<Batch> {
-    let from = follower.position().cloned();
-    let mut batch = Batch { fold: fold.clone(), rows: Rows::default(), records: 0, is_all: false };
-    let mut bytes_read = 0;
-    let is_silent = patience == Patience::None || read_at.elapsed() >= SILENCE;
-    while batch.records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
-        // A line that has just come may yet be replaced.
-        let stays = is_silent && (batch.records == 0 || patience == Patience::None);
-        match follower.next(if stays { Patience::None } else { Patience::Some }) {
-            Ok(Next::Record { at, bytes, successor }) => {
-                batch.records += 1;
-                bytes_read += bytes.len();
-                take(&mut batch, &at, bytes, successor);
-            }
-            Ok(Next::Lost { at }) => {
-                batch.records += 1;
-                batch.fold.lost(&at, &mut batch.rows);
-            }
-            Ok(Next::End) => {
-                batch.is_all = true;
-                break;
-            }
-            Err(error) => {
-                follower.go_to(from);
-                return Err(error);
-            }
-        }
-    }
-    if batch.records > 0 {
-        *read_at = Instant::now();
-    }
-    if batch.is_all && is_silent && (batch.records == 0 || patience == Patience::None) {
-        batch.fold.silence(u64::MAX, &mut batch.rows);
-    }
-    Ok(batch)
-}
-
-fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>) {
-    let Batch { fold, rows, .. } = batch;
-    // What is no record is none of ours: a hand has been at the file.
-    let Ok(record) = Record::parse(bytes) else {
-        fold.unreadable(at, rows);
-        return;
-    };
-    let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
-    let replaced_by = successor.as_ref().and_then(Record::line_bytes);
-    fold.take(at, &Seen::of(&record, replaced_by), rows);
 }
 
 /// The number before that of the first event that is indexed.
