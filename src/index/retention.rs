@@ -22,6 +22,10 @@ pub struct Pruned {
     pub tool_events: u64,
     /// Rows of turns.
     pub turn_events: u64,
+    /// Whole sessions.
+    pub sessions: u64,
+    /// Size of those, in bytes.
+    pub session_bytes: u64,
     /// How long that took, in milliseconds.
     pub took_ms: u64,
 }
@@ -72,7 +76,7 @@ pub(super) fn prune(connection: &Connection, bounds: &RetentionBounds, now_us: u
         events: batch(connection, &EVENTS, bounds.events_max, &before)?,
         tool_events: batch(connection, &TOOLS, bounds.tool_events_max, &before)?,
         turn_events: batch(connection, &TURNS, bounds.turn_events_max, &before)?,
-        took_ms: 0,
+        ..Pruned::default()
     };
     if pruned.rows() > 0 {
         pruned.took_ms = began.elapsed().as_millis() as u64;
@@ -103,6 +107,8 @@ impl Pruned {
         self.events += more.events;
         self.tool_events += more.tool_events;
         self.turn_events += more.turn_events;
+        self.sessions += more.sessions;
+        self.session_bytes += more.session_bytes;
         self.took_ms += more.took_ms;
     }
 }
