@@ -261,6 +261,17 @@ pub struct RetentionBounds {
     pub session_age_max: Duration,
 }
 
+impl RetentionBounds {
+    /// All is kept.
+    pub const UNBOUNDED: RetentionBounds = RetentionBounds {
+        events_max: u64::MAX,
+        tool_events_max: u64::MAX,
+        turn_events_max: u64::MAX,
+        age_max: Duration::MAX,
+        session_age_max: Duration::MAX,
+    };
+}
+
 /// One setting as a person reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {

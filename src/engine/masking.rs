@@ -378,6 +378,7 @@ impl<'a> Place<'a> {
                     (true, "base64") => Role::Base64,
                     (true, _) => Role::Kept,
                     (false, _) if self.is_kept_part(of) || KEPT.contains(&name) => Role::Kept,
+                    (false, _) if name.ends_with("ase64") => Role::Base64,
                     (false, _) if names_secret(name) => Role::Secret,
                     (false, _) => Role::Text,
                 }
@@ -542,6 +543,11 @@ mod tests {
     fn what_is_no_text_is_masked_too() {
         let line = |bytes: &[u8]| format!(r#"{{"at":1,"from":"server","base64":"{}"}}"#, BASE64_STANDARD.encode(bytes));
         check(&["k..9"], &line(b"\xff kay9\xfe"), &line(b"\xff ****\xfe"));
+        let output = |bytes: &[u8]| {
+            let encoded = BASE64_STANDARD.encode(bytes);
+            format!(r#"{{"at":1,"from":"server","line":{{"params":{{"deltaBase64":"{encoded}"}}}}}}"#)
+        };
+        check(&["k..9"], &output(b"a kay9"), &output(b"a ****"));
         assert_eq!(
             masker(&[]).bytes(b"\xff sk-abcdefghijklmnopq\n").as_deref(),
             Some(&b"\xff [redacted]**********\n"[..])
