@@ -6,7 +6,6 @@
 //!
 //! It never touches what the protocol is made of: kinds, methods, ids, and numbers; nor, in a record, what is said of a line.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -15,8 +14,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::bytes::Regex;
 
-use super::redaction::{MASK, SHAPES, may_hold_secret};
+use super::redaction::{SHAPES, may_hold_secret};
 use super::secrets::names_secret;
+use super::written::{MaskSigns, Written, is_masked, stays};
 use crate::wire::{Token, TokenKind, tokens};
 
 /// Members whose values say what something is, or which one: two that differ have to differ afterwards.
@@ -49,8 +49,8 @@ const KEPT: [&str; 26] = [
     "shim",
 ];
 
-/// What stands for a character of two, three or four bytes that was written as an escape, and how that is written.
-const ESCAPED: [(char, &str); 3] = [('\u{b7}', "\\u00b7"), ('\u{2022}', "\\u2022"), ('\u{1f512}', "\\ud83d\\udd12")];
+/// How many texts deep JSON that stands in a text, as text, is looked into.
+const NESTED_MAX: u32 = 2;
 
 /// A pattern of the user's is no regular expression.
 #[derive(Debug)]
@@ -217,8 +217,12 @@ impl Masker {
         found
     }
 
-    /// Where secrets stand that are not masked yet, in order, none touching the next.
+    /// Where secrets stand that are not masked yet, in order, none touching the next; also in JSON that stands in the text.
     fn spans(&self, text: &[u8]) -> Vec<Range<usize>> {
+        self.spans_within(text, NESTED_MAX)
+    }
+
+    fn spans_within(&self, text: &[u8], nested_max: u32) -> Vec<Range<usize>> {
         let may_have_shape = std::str::from_utf8(text).map_or(true, may_hold_secret);
         let mut spans: Vec<Range<usize>> = Vec::new();
         for shape in self.shapes.iter().filter(|_| may_have_shape) {
@@ -230,6 +234,14 @@ impl Masker {
         }
         for pattern in &self.patterns {
             spans.extend(pattern.find_iter(text).map(|found| found.range()));
+        }
+        if nested_max > 0
+            && memchr::memchr(b'\\', text).is_some()
+            && let Ok(escaped) = std::str::from_utf8(text)
+        {
+            let inner = Written::of_inner(escaped);
+            let found = self.spans_within(&inner.text(), nested_max - 1);
+            spans.extend(inner.written_spans(&found));
         }
         spans.retain(|span| !span.is_empty() && !is_masked(&text[span.clone()]));
         merged(spans)
@@ -288,41 +300,6 @@ fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
         }
     }
     merged
-}
-
-/// Whether a text is what was put in the place of a secret, or a part of that.
-fn is_masked(text: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(text);
-    let is_sign = |char: &char| !u8::try_from(*char).is_ok_and(stays) && ESCAPED.iter().all(|(sign, _)| sign != char);
-    let signs: String = text.chars().filter(is_sign).collect();
-    let word = signs.trim_end_matches('*');
-    MASK.ends_with(word) || (signs.len() == word.len() && MASK.contains(word))
-}
-
-/// Layout is no secret, and the marks of an envelope are needed to find it again.
-fn stays(byte: u8) -> bool {
-    matches!(byte, b'\n' | b'\r' | b'\t' | b' ' | 0x1e | 0x1f)
-}
-
-/// The signs of one mask, one after the other: the word, where it fits, then stars.
-struct MaskSigns {
-    word: &'static [u8],
-}
-
-impl MaskSigns {
-    fn of(span: &Range<usize>) -> MaskSigns {
-        MaskSigns { word: if span.len() >= MASK.len() { MASK.as_bytes() } else { b"" } }
-    }
-
-    fn next(&mut self) -> u8 {
-        match self.word {
-            [first, rest @ ..] => {
-                self.word = rest;
-                *first
-            }
-            [] => b'*',
-        }
-    }
 }
 
 /// Where in a JSON text we are.
@@ -392,99 +369,9 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A JSON string, character by character as it was written.
-struct Written<'a> {
-    written: &'a str,
-    /// How many bytes each is written with, and what it is.
-    units: Vec<(usize, char)>,
-}
-
-impl<'a> Written<'a> {
-    fn of(written: &'a str) -> Written<'a> {
-        let mut rest = written.strip_prefix('"').unwrap_or(written);
-        rest = rest.strip_suffix('"').unwrap_or(rest);
-        let written = rest;
-        let mut units = Vec::with_capacity(rest.len());
-        while let Some(first) = rest.chars().next() {
-            let unit = if first == '\\' { escape(rest) } else { (first.len_utf8(), first) };
-            rest = rest.get(unit.0..).unwrap_or_default();
-            units.push(unit);
-        }
-        Written { written, units }
-    }
-
-    fn text(&self) -> Cow<'a, [u8]> {
-        if !self.written.contains('\\') {
-            return Cow::Borrowed(self.written.as_bytes());
-        }
-        Cow::Owned(self.units.iter().map(|(_, char)| char).collect::<String>().into_bytes())
-    }
-
-    /// It with `spans` of its text masked; `None` where there are none.
-    fn masked(&self, text: &[u8], spans: &[Range<usize>]) -> Option<String> {
-        let (mut spans, mut span) = (spans.iter().cloned(), None);
-        if spans.len() == 0 {
-            return None;
-        }
-        let mut out = String::with_capacity(self.written.len() + 2);
-        out.push('"');
-        let (mut at, mut written_at, mut signs) = (0, 0, MaskSigns { word: b"" });
-        for (length, char) in &self.units {
-            while span.as_ref().is_none_or(|span: &Range<usize>| span.end <= at) {
-                let Some(next) = spans.next() else { break };
-                signs = MaskSigns::of(&next);
-                span = Some(next);
-            }
-            let written = &self.written[written_at..written_at + length];
-            let char_bytes = char.len_utf8();
-            let is_in = span.as_ref().is_some_and(|span| span.start < at + char_bytes && at < span.end);
-            match (is_in, length) {
-                (false, _) => out.push_str(written),
-                (true, _) if u8::try_from(*char).is_ok_and(stays) => out.push_str(written),
-                (true, 2) if written.starts_with('\\') => out.push_str("\\t"),
-                (true, 6) if char_bytes == 1 => out.push_str(&format!("\\u{:04x}", signs.next())),
-                (true, 6 | 12) if written.starts_with('\\') => out.push_str(ESCAPED[char_bytes - 2].1),
-                (true, _) => out.extend((0..char_bytes).map(|_| char::from(signs.next()))),
-            }
-            at += char_bytes;
-            written_at += length;
-        }
-        debug_assert_eq!(at, text.len());
-        out.push('"');
-        Some(out)
-    }
-}
-
-/// How long the escape is that a text begins with, and what it stands for.
-fn escape(rest: &str) -> (usize, char) {
-    let code = |at: usize| rest.get(at..at + 4).and_then(|hex| u32::from_str_radix(hex, 16).ok());
-    match rest.as_bytes().get(1) {
-        Some(b'n') => (2, '\n'),
-        Some(b't') => (2, '\t'),
-        Some(b'r') => (2, '\r'),
-        Some(b'b') => (2, '\u{8}'),
-        Some(b'f') => (2, '\u{c}'),
-        Some(b'u') => match code(2) {
-            Some(high @ 0xd800..0xdc00) => {
-                let low = rest.get(6..8).filter(|mark| *mark == "\\u").and_then(|_| code(8));
-                match low {
-                    Some(low @ 0xdc00..0xe000) => {
-                        let code = 0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00);
-                        (12, char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
-                    }
-                    Some(_) | None => (6, char::REPLACEMENT_CHARACTER),
-                }
-            }
-            Some(code) => (6, char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)),
-            None => (2, 'u'),
-        },
-        Some(byte @ (b'"' | b'\\' | b'/')) => (2, char::from(*byte)),
-        Some(_) | None => (1, '\\'),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::redaction::MASK;
     use super::*;
     use proptest::prelude::*;
 
@@ -513,12 +400,21 @@ mod tests {
         check(
             &["b..r"],
             r#"{"at":1,"from":"server","text":"a bäör \u00e4 b\"\\r \ud83d\ude00"}"#,
-            r#"{"at":1,"from":"server","text":"a ****** \u00e4 *\t\t* \ud83d\ude00"}"#,
+            r#"{"at":1,"from":"server","text":"a ****** \u00e4 *\/\/* \ud83d\ude00"}"#,
         );
         check(
             &["é.😀"],
             r#"{"at":1,"from":"server","line":"\u00e9 \ud83d\ude00 \u0061"}"#,
             r#"{"at":1,"from":"server","line":"\u00b7 \ud83d\udd12 \u0061"}"#,
+        );
+    }
+
+    #[test]
+    fn json_in_a_text_is_looked_into() {
+        check(
+            &["a.b"],
+            r#"{"at":1,"from":"server","text":"x {\"y\":\"a\\\"b, a\\\\\\\"b\"} a-b"}"#,
+            r#"{"at":1,"from":"server","text":"x {\"y\":\"*\/\/*, *\/\/\/\/*\"} ***"}"#,
         );
     }
 

@@ -20,6 +20,7 @@ mod redaction;
 mod requests;
 mod secrets;
 mod version;
+mod written;
 
 use std::time::Duration;
 

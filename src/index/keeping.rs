@@ -54,27 +54,28 @@ const STATES: &str = "SELECT session_id, state FROM codex_event_checkpoints";
 
 const SET_STATE: &str = "UPDATE codex_event_checkpoints SET state = ?2 WHERE session_id = ?1";
 
-fn open(path: &Path, deed: Deed) -> Result<Connection, DatabaseError> {
-    match deed {
-        Deed::Done => open_database_as_is(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..schema::form() }),
-        Deed::Looked => open_to_look(path, BUSY_WAIT_MAX),
-    }
+/// Opens a history that is there.
+fn open(path: &Path, life: Life, deed: Deed) -> Result<Option<Connection>, String> {
+    let opened = match deed {
+        Deed::Done if !path.exists() => Ok(None),
+        Deed::Done => open_database_as_is(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..schema::form() }).map(Some),
+        Deed::Looked => open_to_look(path, life, BUSY_WAIT_MAX),
+    };
+    opened.map_err(|error| error.to_string())
 }
 
 fn told(path: &Path) -> impl Fn(rusqlite::Error) -> String {
     move |source| DatabaseError::Sqlite { path: path.to_owned(), source }.to_string()
 }
 
-/// The segment before which all that is recorded is indexed in the history at `path`; `None` where nothing is.
+/// The segment before which all that is recorded is indexed in the history at `path`, which has an index that runs; `None`
+/// where nothing is.
 ///
 /// # Errors
 ///
 /// What is wrong with the history, as a person is told.
 pub fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
-    if !path.exists() {
-        return Ok(None);
-    }
-    let connection = open(path, Deed::Looked).map_err(|error| error.to_string())?;
+    let Some(connection) = open(path, Life::Live, Deed::Looked)? else { return Ok(None) };
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
     let found = connection.query_row(CHECKPOINT, [], read).optional().map_err(told(path))?;
     Ok(found.and_then(|(generation, number)| Some(SegmentName { generation: Generation::parse(&generation)?, number })))
@@ -87,10 +88,7 @@ pub fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
 ///
 /// What is wrong with the history, as a person is told. That there is none is no error.
 pub fn redact_history(path: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
-    if !path.exists() {
-        return Ok(0);
-    }
-    let mut connection = open(path, deed).map_err(|error| error.to_string())?;
+    let Some(mut connection) = open(path, life, deed)? else { return Ok(0) };
     let mut work = || -> rusqlite::Result<u64> {
         let mut rows = mask_tables(&mut connection, &TABLES, masker, deed)?;
         if life == Life::Stopped {
@@ -126,11 +124,14 @@ fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite
 /// # Errors
 ///
 /// What is wrong with the history, as a person is told. That there is none is no error.
-pub fn prune_history(path: &Path, bounds: &RetentionBounds, now_us: u64, deed: Deed) -> Result<[Over; 3], String> {
-    if !path.exists() {
-        return Ok([Over::default(); 3]);
-    }
-    let connection = open(path, deed).map_err(|error| error.to_string())?;
+pub fn prune_history(
+    path: &Path,
+    bounds: &RetentionBounds,
+    now_us: u64,
+    life: Life,
+    deed: Deed,
+) -> Result<[Over; 3], String> {
+    let Some(connection) = open(path, life, deed)? else { return Ok([Over::default(); 3]) };
     let mut over = retention::over(&connection, bounds, now_us).map_err(told(path))?;
     if deed == Deed::Looked {
         return Ok(over);

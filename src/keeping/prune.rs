@@ -125,7 +125,7 @@ pub fn prune(
     let (count, bytes) = prune_journal(&held, bounds, transcript_files).map_err(|error| error.to_string())?;
     add(Kind::JournalSegments, count, bytes);
     let now_us = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros() as u64;
-    let over = prune_history(&held.history(), &bounds.retention, now_us, deed)?;
+    let over = prune_history(&held.history(), &bounds.retention, now_us, held.life, deed)?;
     for (what, over) in [Kind::Events, Kind::ToolEvents, Kind::TurnEvents].into_iter().zip(over) {
         add(what, over.rows, over.bytes);
     }

@@ -18,6 +18,8 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::masked_rows::Life;
+
 /// Why a database cannot be used.
 #[derive(Debug)]
 pub(crate) enum DatabaseError {
@@ -130,15 +132,22 @@ pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, Database
     Ok(connection)
 }
 
-/// Opens a database that is only looked at. Nothing is made, and where nobody has it open no byte of any file changes.
-pub(crate) fn open_to_look(path: &Path, busy_wait_max: Duration) -> Result<Connection, DatabaseError> {
+/// Opens a database that is only looked at; `None` where there is none, or nothing in it yet. Nothing is made, and in a session
+/// that is stopped no byte of any file changes that holds anything.
+pub(crate) fn open_to_look(
+    path: &Path,
+    life: Life,
+    busy_wait_max: Duration,
+) -> Result<Option<Connection>, DatabaseError> {
     let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
-    std::fs::metadata(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
+    if !path.exists() {
+        return Ok(None);
+    }
     let mut wal = path.as_os_str().to_owned();
     wal.push("-wal");
     let is_at_rest = std::fs::metadata(wal).map_or(true, |wal| wal.len() == 0);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = if is_at_rest {
+    let connection = if life == Life::Stopped && is_at_rest {
         // All that there is stands in the file itself.
         let address: String = path.as_os_str().as_encoded_bytes().iter().map(|byte| in_address(*byte)).collect();
         Connection::open_with_flags(format!("file:{address}?immutable=1"), flags | OpenFlags::SQLITE_OPEN_URI)
@@ -147,7 +156,8 @@ pub(crate) fn open_to_look(path: &Path, busy_wait_max: Duration) -> Result<Conne
     };
     let connection = connection.map_err(failed)?;
     connection.busy_timeout(busy_wait_max).map_err(failed)?;
-    Ok(connection)
+    let is_empty = version(&connection).map_err(failed)? == 0;
+    Ok((!is_empty).then_some(connection))
 }
 
 /// A byte of a path as it stands in an address.

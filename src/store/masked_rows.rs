@@ -85,11 +85,11 @@ pub fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, deed: Deed
     if !path.exists() {
         return Ok(0);
     }
-    let mut connection = match deed {
-        Deed::Done => database::open_as_is(&path, form(BUSY_WAIT_MAX)),
-        Deed::Looked => database::open_to_look(&path, BUSY_WAIT_MAX),
-    }
-    .map_err(|error| error.to_string())?;
+    let opened = match deed {
+        Deed::Done => database::open_as_is(&path, form(BUSY_WAIT_MAX)).map(Some),
+        Deed::Looked => database::open_to_look(&path, life, BUSY_WAIT_MAX),
+    };
+    let Some(mut connection) = opened.map_err(|error| error.to_string())? else { return Ok(0) };
     let [mut requests, answers, commands, deliveries, threads] = LEDGER;
     if life == Life::Live {
         requests.only = OF_A_LIVE_LEDGER;
