@@ -262,7 +262,9 @@ impl Masker {
                     let parsed = Written::of(written);
                     let text = parsed.text();
                     let spans = match role {
-                        Role::Secret if !text.is_empty() && !is_masked(&text) => vec![0..text.len()],
+                        Role::Secret if !text.is_empty() && !is_masked(&text) => {
+                            std::iter::once(0..text.len()).collect()
+                        }
                         Role::Name | Role::Text | Role::Secret | Role::Kept | Role::Base64 => {
                             let more = if delta_at.as_ref() == Some(&range) { in_delta } else { &[] };
                             merged(self.spans(&text).into_iter().chain(more.iter().cloned()).collect())
