@@ -55,7 +55,10 @@ fn measure(what: &str, session_dir: &std::path::Path, line: fn(u64) -> String) {
             tool_events_max: 20_000,
             turn_events_max: 5_000,
             age_max: Duration::from_secs(86_400),
+            session_age_max: Duration::from_secs(30 * 86_400),
         },
+        transcript_files: codex_shim::index::TranscriptFiles::None,
+        home: None,
         indexed_to: codex_shim::journal::IndexedTo::default(),
     };
     let marks = Box::new(|wish: codex_shim::store::SeqWish| {

@@ -38,8 +38,8 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {control, replay} ← relay ← cli ← main`,
-//! with [`config`] beside [`history`]. To change a rule, go to:
+//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {keeping, control, replay} ← relay ← cli ←
+//! main`, with [`config`] beside [`history`]. To change a rule, go to:
 //!
 //! | room | the rules that live there |
 //! |---|---|
@@ -50,6 +50,7 @@
 //! | [`config`] | every setting, its sources and its default |
 //! | [`store`] | the folder of a session, its lock, its ledger, which session a start or a tool belongs to, the log |
 //! | [`index`] | `history.db`: following the journal, each record once; cursors and gaps; what is kept and for how long |
+//! | [`keeping`] | what of stored sessions goes, and what of it is masked, when a person asks |
 //! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
@@ -78,6 +79,8 @@ pub mod history;
 pub mod store;
 
 pub mod index;
+
+pub mod keeping;
 
 pub mod control;
 

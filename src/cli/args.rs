@@ -8,6 +8,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::completions::CompletionsArguments;
 use super::doctor::DoctorArguments;
+use super::prune_tool::PruneArguments;
+use super::redact_tool::RedactArguments;
 use super::requests::{
     InterruptArguments, RequestsArguments, RespondArguments, SendArguments, ShowRequestArguments, WaitArguments,
 };
@@ -41,6 +43,8 @@ Examples:
   codex-shim context push --cmd 'make' --output-file out.txt     the model will know of it
   codex-shim status                          is all well with the relay that runs here?
   codex-shim requests                        what waits for an answer; `respond` gives it
+  codex-shim prune --dry-run                 what is kept longer than it need be
+  codex-shim redact --all                    mask the secrets in what is stored
 
 What was relayed is in $CODEX_SHIM_HOME (default: $XDG_STATE_HOME/codex-shim, else ~/.local/state/codex-shim),
 in sessions/<session>/journal, one line of JSON a record.";
@@ -118,6 +122,8 @@ Examples:
     Wrap(WrapArguments),
     Unwrap(UnwrapArguments),
     Completions(CompletionsArguments),
+    Prune(PruneArguments),
+    Redact(RedactArguments),
     /// Print every setting with its source
     #[command(after_long_help = "\
 Settings come from flags, then CODEX_SHIM_* variables, then config.toml in our home, then defaults.

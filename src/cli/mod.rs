@@ -12,6 +12,8 @@ mod context_tool;
 mod demo;
 mod dispatch;
 mod doctor;
+mod prune_tool;
+mod redact_tool;
 mod replay_tool;
 mod requests;
 mod screen;
@@ -72,6 +74,8 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Send(send) }) => requests::run_send(send, &environment),
             Ok(Arguments { tool: Tool::Interrupt(interrupt) }) => requests::run_interrupt(interrupt, &environment),
             Ok(Arguments { tool: Tool::Wait(wait) }) => requests::run_wait(&wait, &environment),
+            Ok(Arguments { tool: Tool::Prune(prune) }) => prune_tool::run(&prune, &environment),
+            Ok(Arguments { tool: Tool::Redact(redact) }) => redact_tool::run(&redact, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
             Ok(Arguments { tool: Tool::Doctor(doctor) }) => doctor::run(&doctor, &environment),
             Ok(Arguments { tool: Tool::Wrap(wrap) }) => wrap::run_wrap(&wrap, &environment),

@@ -257,6 +257,19 @@ pub struct RetentionBounds {
     pub turn_events_max: u64,
     /// Age of any of them.
     pub age_max: Duration,
+    /// How long after its last use a whole session goes.
+    pub session_age_max: Duration,
+}
+
+impl RetentionBounds {
+    /// All is kept.
+    pub const UNBOUNDED: RetentionBounds = RetentionBounds {
+        events_max: u64::MAX,
+        tool_events_max: u64::MAX,
+        turn_events_max: u64::MAX,
+        age_max: Duration::MAX,
+        session_age_max: Duration::MAX,
+    };
 }
 
 /// One setting as a person reads it.
@@ -330,6 +343,7 @@ impl Settings {
             tool_events_max: self.tool_events_max.value as u64,
             turn_events_max: self.turn_events_max.value as u64,
             age_max: self.history_age_max.value,
+            session_age_max: self.session_age_max.value,
         }
     }
 

@@ -15,10 +15,12 @@ mod effect;
 mod ending;
 mod input;
 mod ledger;
+mod masking;
 mod redaction;
 mod requests;
 mod secrets;
 mod version;
+mod written;
 
 use std::time::Duration;
 
@@ -36,6 +38,7 @@ pub use ledger::{
     ContextChange, Delivery, GivenRow, LedgerEntry, Outcome, RequestEnd, RequestRow, RequestSource, RequestStatus,
     RowId, WaitingCommand,
 };
+pub use masking::{BadPattern, InPieces, Masker, Pieces};
 pub use redaction::{may_hold_secret, redacted, redacted_json};
 pub use requests::{
     CheckedAnswer, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType, decisions,

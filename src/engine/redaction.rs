@@ -10,10 +10,10 @@ use super::secrets::names_secret;
 use crate::wire::{TokenKind, tokens};
 
 /// What stands where a secret stood. It is the same for every secret, so equal texts stay equal.
-const MASK: &str = "[redacted]";
+pub(super) const MASK: &str = "[redacted]";
 
-/// Shapes of keys and tokens. A group called `keep` stays.
-const SHAPES: [&str; 8] = [
+/// Shapes of keys and tokens. Groups called `keep`, which stands ahead, and `then`, which stands behind, stay.
+pub(super) const SHAPES: [&str; 13] = [
     r"\bsk-[A-Za-z0-9_-]{16,}",
     r"\bgh[pousr]_[A-Za-z0-9]{20,}",
     r"\bgithub_pat_[A-Za-z0-9_]{20,}",
@@ -22,14 +22,21 @@ const SHAPES: [&str; 8] = [
     r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
     r"(?<keep>(?i:\bbearer )\s*)[A-Za-z0-9._~+/=-]{8,}",
     r#"(?<keep>(?i:token|secret|password|passwd|api_?key)["']?\s*[=:]\s*["']?)[^\s"'&,;]{6,}"#,
+    r"\bAIza[A-Za-z0-9_-]{30,}",
+    r"\bnpm_[A-Za-z0-9]{20,}",
+    r"\bglpat-[A-Za-z0-9_-]{16,}",
+    // Of one that was cut off the end is missing.
+    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----(?:[\s\S]*?-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----|[A-Za-z0-9+/=\s\\:,.-]*)",
+    r#"(?<keep>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:)[^\s/@"'<>]+(?<then>@)"#,
 ];
 
 static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     SHAPES.iter().map(|shape| Regex::new(shape).expect("BUG: the shapes are regular expressions")).collect()
 });
 
-/// What stands, in small letters or capitals, in any text in which one of [`SHAPES`] is found, and in any name of a secret.
-const MARKS: [&str; 22] = [
+/// What stands, in small letters or capitals, in any text in which one of [`SHAPES`] is found, but for that of an address
+/// with a password, and in any name of a secret.
+const MARKS: [&str; 26] = [
     "sk-",
     "ghp_",
     "gho_",
@@ -52,6 +59,10 @@ const MARKS: [&str; 22] = [
     "credential",
     "auth",
     "cookie",
+    "aiza",
+    "npm_",
+    "glpat-",
+    "private key",
 ];
 
 /// Cheap to look for: nearly every text has none.
@@ -63,7 +74,7 @@ static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
 /// Whether a text can hold anything that looks like a secret, or a member whose name says so.
 #[must_use]
 pub fn may_hold_secret(text: &str) -> bool {
-    MARKED.is_match(text)
+    MARKED.is_match(text) || (text.contains('@') && memchr::memmem::find(text.as_bytes(), b"://").is_some())
 }
 
 /// JSON in which every text that looks like a secret is masked, and every text under a name that says so; everything else
@@ -117,7 +128,10 @@ pub fn redacted(text: &str) -> Option<String> {
     for shape in SECRETS.iter() {
         let current = masked.as_deref().unwrap_or(text);
         if shape.is_match(current) {
-            let keep = |found: &Captures<'_>| format!("{}{MASK}", found.name("keep").map_or("", |keep| keep.as_str()));
+            let keep = |found: &Captures<'_>| {
+                let group = |name| found.name(name).map_or("", |kept| kept.as_str());
+                format!("{}{MASK}{}", group("keep"), group("then"))
+            };
             masked = Some(shape.replace_all(current, keep).into_owned());
         }
     }
@@ -154,5 +168,28 @@ mod tests {
         check("{\"password\": \"hunter22\"}", "{\"password\": \"[redacted]\"}");
         check("a token is a word, sk- is too", "a token is a word, sk- is too");
         check("max_tokens: 12", "max_tokens: 12");
+    }
+
+    #[test]
+    fn keys_of_many_makers_go() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
+        check("sk-ant-api03-abcdefghijklmnop-AA", "[redacted]");
+        check("x sk-proj-abc_defghijklmnop y", "x [redacted] y");
+        check("AIzaSyA1234567890abcdefghijklmnopqrstuv.", "[redacted].");
+        check("//r/:_authX npm_abcdefghijklmnopqrstuvwxyz0123456789", "//r/:_authX [redacted]");
+        check("glpat-abcdefghij_klmnop-q", "[redacted]");
+        check("npm_config_x and glpat- and AIza are words", "npm_config_x and glpat- and AIza are words");
+        check("see postgres://me:pw@db:5432/x.", "see postgres://me:[redacted]@db:5432/x.");
+        check("git clone https://u:ghx@h/r, a@b", "git clone https://u:[redacted]@h/r, a@b");
+        check("https://host:80/x@y mail a@b.c ssh://git@h:22/r", "https://host:80/x@y mail a@b.c ssh://git@h:22/r");
+    }
+
+    #[test]
+    fn private_keys_go_whole_and_where_they_are_cut_off() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
+        let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl+/=\nAAAA\n-----END OPENSSH PRIVATE KEY-----";
+        check(&format!("a {key} b"), "a [redacted] b");
+        check("-----BEGIN PRIVATE KEY-----\\nMIIE\\nxx", "[redacted]");
+        check("-----BEGIN PUBLIC KEY-----\nMIIE", "-----BEGIN PUBLIC KEY-----\nMIIE");
     }
 }

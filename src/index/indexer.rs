@@ -1,31 +1,24 @@
 //! The index's thread: reads on, folds, commits, and says so.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{broadcast, watch};
 
+use super::batch::{Ahead, Batch, read};
 use super::committed::{Database, Reached};
-use super::follow::{Follower, Next, Patience};
+use super::follow::{Follower, Patience};
 use super::page::EventDocument;
-use super::retention::prune;
+use super::retention::{Pruned, prune};
+use super::settings::{IndexSettings, Marks, Tell, Tidings};
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
-use crate::config::RetentionBounds;
-use crate::history::{ActivityFold, EventRow, Fold, Rows, Seen, rfc3339_millis};
-use crate::journal::{IndexedTo, Position, Record, SegmentName};
-use crate::store::{SeqMark, SeqWish};
-
-/// The history's name in the session's folder.
-pub const HISTORY_FILE: &str = "history.db";
-
-/// Records that one transaction takes.
-const BATCH_RECORDS: usize = 4_096;
-
-/// Bytes of records that one transaction takes.
-const BATCH_BYTES: usize = 2 << 20;
+use super::transcripts::{TranscriptFiles, Transcripts};
+use crate::history::{ActivityFold, Entry, EventRow, Rows, rfc3339_millis};
+use crate::journal::SegmentName;
+use crate::store::{IndexLock, SeqMark, SeqWish, outlived, remove_outlived, remove_rests};
 
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(20);
@@ -33,14 +26,14 @@ const LOOK_MIN: Duration = Duration::from_millis(20);
 /// The longest pause between two looks while nothing happens.
 const LOOK_MAX: Duration = Duration::from_millis(250);
 
-/// After how long without a record none can come that belongs to what was read before. Source: the contract.
-const SILENCE: Duration = Duration::from_millis(250);
-
 /// How often the database's file is looked at.
 const STAMP_EVERY: Duration = Duration::from_secs(1);
 
 /// How often what is beyond the bounds is looked for; batches follow each other for as long as there is something.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+
+/// How long after the start, and how often, sessions are looked for that nobody uses any more; one a look.
+const SESSIONS_EVERY: Duration = Duration::from_secs(300);
 
 /// How long a database is left alone that could not be used.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -53,48 +46,6 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// How nice the thread is: it gives way to the relay.
 const NICE: i32 = 10;
-
-/// Has numbers of events reserved.
-pub type Marks = Box<dyn FnMut(SeqWish) -> Result<SeqMark, String> + Send>;
-
-/// What an index is told at its beginning.
-#[derive(Debug, Clone)]
-pub struct IndexSettings {
-    /// The session's id.
-    pub session_id: String,
-    /// Its folder.
-    pub session_dir: PathBuf,
-    /// Its journal's folder.
-    pub journal_dir: PathBuf,
-    /// How much is kept.
-    pub retention: RetentionBounds,
-    /// Told how far it is.
-    pub indexed_to: IndexedTo,
-}
-
-impl IndexSettings {
-    /// Where the history is.
-    #[must_use]
-    pub fn history_path(&self) -> PathBuf {
-        self.session_dir.join(HISTORY_FILE)
-    }
-}
-
-/// What the index tells whoever started it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tidings {
-    /// Nothing can be indexed, and why.
-    Failed(String),
-    /// Nothing can be indexed until the ledger can be used, and why it cannot.
-    AwaitsLedger(String),
-    /// All that waited is indexed.
-    Recovered,
-    /// A file that was no database any more was set aside.
-    SetAside(PathBuf),
-}
-
-/// Tells [`Tidings`].
-pub type Tell = Box<dyn FnMut(Tidings) + Send>;
 
 /// The way to the index's thread.
 #[derive(Debug, Clone)]
@@ -114,13 +65,14 @@ impl Index {
         Ok(Index(shared))
     }
 
-    /// Indexes all that is recorded of a session in which no relay runs. Gives how far it came; where that is not the end,
+    /// Indexes all that is recorded of a session in which no relay runs, and of which the caller has the [`IndexLock`]. Gives how far it came; where that is not the end,
     /// [`IndexState::fault`] tells why.
     #[must_use]
     pub fn catch_up(settings: IndexSettings, marks: Marks, tell: Tell) -> (IndexState, Arc<ActivityFold>) {
         let shared = Arc::new(Shared::default());
         let mut indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
         indexer.patience = Patience::None;
+        indexer.lock = Lock::OfOurCaller;
         while indexer.step() == Looked::More {}
         let state = shared.state.borrow().clone();
         (state, shared.activity())
@@ -195,6 +147,20 @@ struct Indexer {
     retry_at: Option<Instant>,
     fault_told: bool,
     prune_at: Instant,
+    sessions_at: Instant,
+    lock: Lock,
+    transcripts: Option<Transcripts>,
+    transcript_fault_told: bool,
+}
+
+/// Whether nobody else indexes the session.
+enum Lock {
+    /// That is not known.
+    NotTaken,
+    /// We see to it.
+    Held(#[expect(dead_code, reason = "it is held until it is dropped")] IndexLock),
+    /// Our caller does.
+    OfOurCaller,
 }
 
 /// What is indexed, and goes on.
@@ -207,23 +173,12 @@ struct Indexed {
     read_at: Instant,
 }
 
-/// What is read and cannot be indexed.
-struct Ahead {
-    fold: Fold,
-    follower: Follower,
-    read_at: Instant,
-}
-
-/// What one reading has come to.
-struct Batch {
-    fold: Fold,
-    rows: Rows,
-    records: usize,
-    is_all: bool,
-}
-
 impl Indexer {
     fn new(settings: IndexSettings, marks: Marks, tell: Tell, shared: Arc<Shared>) -> Indexer {
+        let transcripts = match settings.transcript_files {
+            TranscriptFiles::Kept => Some(Transcripts::new(&settings.session_dir)),
+            TranscriptFiles::None => None,
+        };
         Indexer {
             settings,
             marks,
@@ -235,6 +190,10 @@ impl Indexer {
             retry_at: None,
             fault_told: false,
             prune_at: Instant::now() + PRUNE_EVERY,
+            sessions_at: Instant::now() + SESSIONS_EVERY,
+            lock: Lock::NotTaken,
+            transcripts,
+            transcript_fault_told: false,
         }
     }
 
@@ -275,6 +234,9 @@ impl Indexer {
             self.read_ahead();
             return Ok(Looked::Failed);
         }
+        if !self.is_ours()? {
+            return Ok(Looked::Nothing);
+        }
         if self.indexed.is_none() {
             self.open()?;
         }
@@ -285,6 +247,7 @@ impl Indexer {
             .map_err(|error| format!("read {}: {error}", self.settings.journal_dir.display()))?;
         if batch.records == 0 && batch.rows == Rows::default() {
             self.recovered();
+            self.remove_session();
             return self.prune();
         }
         let looked = if batch.is_all { Looked::All } else { Looked::More };
@@ -293,6 +256,18 @@ impl Indexer {
             self.recovered();
         }
         Ok(looked)
+    }
+
+    /// Whether nobody else indexes the session; somebody who does is done in a moment, and what is recorded meanwhile waits.
+    fn is_ours(&mut self) -> Result<bool, String> {
+        if matches!(self.lock, Lock::NotTaken) {
+            let dir = &self.settings.session_dir;
+            let taken =
+                IndexLock::try_take(dir).map_err(|error| format!("lock the index in {}: {error}", dir.display()))?;
+            let Some(lock) = taken else { return Ok(false) };
+            self.lock = Lock::Held(lock);
+        }
+        Ok(true)
     }
 
     /// Opens the database, and goes to where it has come.
@@ -322,6 +297,7 @@ impl Indexer {
         }
         self.indexed =
             Some(Indexed { database, reached, follower, reserved: mark.reserved, stamp_at: now, read_at: now });
+        self.complete_transcripts(None);
         Ok(())
     }
 
@@ -372,7 +348,49 @@ impl Indexer {
             state.position = reached.position.clone();
             state.last_seq = reached.seq;
         });
+        self.complete_transcripts(Some(&batch.rows.entries));
         Ok(())
+    }
+
+    /// Brings the files of those threads up to date that something was said in, or of all.
+    fn complete_transcripts(&mut self, touched: Option<&[Entry]>) {
+        let (Some(transcripts), Some(indexed)) = (&mut self.transcripts, &mut self.indexed) else { return };
+        let connection = indexed.database.connection();
+        let completed = match touched {
+            Some(entries) => transcripts.complete(connection, entries.iter().map(|entry| &*entry.thread_id)),
+            None => transcripts.complete_all(connection),
+        };
+        if let Err(error) = completed
+            && !std::mem::replace(&mut self.transcript_fault_told, true)
+        {
+            (self.tell)(Tidings::TranscriptFailed(error.to_string()));
+        }
+    }
+
+    /// Removes one session that nobody uses any more, every now and then.
+    fn remove_session(&mut self) {
+        let Some(home) = &self.settings.home else { return };
+        if Instant::now() < self.sessions_at {
+            return;
+        }
+        self.sessions_at = Instant::now() + SESSIONS_EVERY;
+        let (began, now, age_max) = (Instant::now(), SystemTime::now(), self.settings.retention.session_age_max);
+        remove_rests(home);
+        let found = outlived(home, now, age_max).unwrap_or_default();
+        // That of this relay is held.
+        let removed = found.iter().find(|session| match remove_outlived(home, &session.id, now, age_max) {
+            Ok(removed) => removed.is_ok(),
+            Err(error) => {
+                tracing::warn!(%error, session = %session.id, "remove a session that nobody uses any more");
+                false
+            }
+        });
+        if let Some(session) = removed {
+            tracing::info!(session = %session.id, bytes = session.bytes, "nobody uses this session any more: removed");
+            let took_ms = began.elapsed().as_millis() as u64;
+            let pruned = Pruned { sessions: 1, session_bytes: session.bytes, took_ms, ..Pruned::default() };
+            self.shared.state.send_modify(|state| state.pruned.add(pruned));
+        }
     }
 
     /// Deletes what is beyond the bounds, a batch at a time.
@@ -398,7 +416,9 @@ impl Indexer {
             Failure::Ledger(why) => (why.clone(), Tidings::AwaitsLedger(why)),
         };
         self.retry_at = Some(Instant::now() + TRY_AGAIN_AFTER);
-        self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, self.indexed.as_ref()));
+        self.ahead.get_or_insert_with(|| {
+            Ahead::new(&self.settings.journal_dir, self.indexed.as_ref().map(|indexed| &indexed.reached))
+        });
         // What was read and not committed is read again.
         self.indexed = None;
         self.shared.state.send_modify(|state| {
@@ -425,7 +445,9 @@ impl Indexer {
 
     /// Reads what cannot be indexed, and tells it live.
     fn read_ahead(&mut self) {
-        let ahead = self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, self.indexed.as_ref()));
+        let ahead = self.ahead.get_or_insert_with(|| {
+            Ahead::new(&self.settings.journal_dir, self.indexed.as_ref().map(|indexed| &indexed.reached))
+        });
         while let Ok(batch) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, self.patience) {
             let is_all = batch.is_all;
             ahead.fold = batch.fold;
@@ -440,75 +462,6 @@ impl Indexer {
         }
         self.shared.set_activity(ahead.fold.activity());
     }
-}
-
-impl Ahead {
-    /// Where the index has stopped, or, where nothing is known of that, at the run that is under way.
-    fn new(journal_dir: &Path, indexed: Option<&Indexed>) -> Ahead {
-        let read_at = Instant::now();
-        match indexed {
-            Some(Indexed { reached: Reached { fold, position, .. }, .. }) => {
-                Ahead { fold: fold.clone(), follower: Follower::new(journal_dir, position.clone()), read_at }
-            }
-            None => {
-                let segments = SegmentName::list(journal_dir).unwrap_or_default();
-                let last = segments.last().map(|last| &last.generation);
-                let first = segments.iter().find(|segment| Some(&segment.generation) == last);
-                let from = first.map(|segment| Position { segment: segment.clone(), offset: 0 });
-                Ahead { fold: Fold::default(), follower: Follower::new(journal_dir, from), read_at }
-            }
-        }
-    }
-}
-
-/// Folds what there is to be read, up to a bound. On an error nothing was taken.
-fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, patience: Patience) -> io::Result<Batch> {
-    let from = follower.position().cloned();
-    let mut batch = Batch { fold: fold.clone(), rows: Rows::default(), records: 0, is_all: false };
-    let mut bytes_read = 0;
-    let is_silent = patience == Patience::None || read_at.elapsed() >= SILENCE;
-    while batch.records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
-        // A line that has just come may yet be replaced.
-        let stays = is_silent && (batch.records == 0 || patience == Patience::None);
-        match follower.next(if stays { Patience::None } else { Patience::Some }) {
-            Ok(Next::Record { at, bytes, successor }) => {
-                batch.records += 1;
-                bytes_read += bytes.len();
-                take(&mut batch, &at, bytes, successor);
-            }
-            Ok(Next::Lost { at }) => {
-                batch.records += 1;
-                batch.fold.lost(&at, &mut batch.rows);
-            }
-            Ok(Next::End) => {
-                batch.is_all = true;
-                break;
-            }
-            Err(error) => {
-                follower.go_to(from);
-                return Err(error);
-            }
-        }
-    }
-    if batch.records > 0 {
-        *read_at = Instant::now();
-    }
-    if batch.is_all && is_silent && (batch.records == 0 || patience == Patience::None) {
-        batch.fold.silence(u64::MAX, &mut batch.rows);
-    }
-    Ok(batch)
-}
-
-fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>) {
-    let Batch { fold, rows, .. } = batch;
-    // What is no record is none of ours: a hand has been at the file.
-    let Ok(record) = Record::parse(bytes) else {
-        fold.unreadable(at, rows);
-        return;
-    };
-    let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
-    let replaced_by = successor.as_ref().and_then(Record::line_bytes);
-    fold.take(at, &Seen::of(&record, replaced_by), rows);
 }
 
 /// The number before that of the first event that is indexed.
@@ -553,5 +506,53 @@ fn lower_priority() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
         tracing::debug!(%error, "lower the index's priority");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RetentionBounds;
+    use crate::journal::IndexedTo;
+    use crate::store::{Place, Session};
+
+    #[test]
+    fn one_session_a_look_goes_that_nobody_uses_any_more() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        let place = Place { cwd: "/a".to_owned(), codex_home: "/c".to_owned(), server: vec!["codex".to_owned()] };
+        let open = |name: &str| {
+            let name = name.parse().expect("BUG: a test names a session well");
+            Session::open(home.path(), Some(&name), &place, uuid::Uuid::now_v7()).expect("BUG: the folder is ours")
+        };
+        let own = open("own");
+        ["a", "b"].into_iter().for_each(|name| drop(open(name)));
+        let retention = RetentionBounds {
+            events_max: 1,
+            tool_events_max: 1,
+            turn_events_max: 1,
+            age_max: Duration::from_secs(1),
+            session_age_max: Duration::ZERO,
+        };
+        let settings = IndexSettings {
+            session_id: own.id.clone(),
+            session_dir: own.dir.clone(),
+            journal_dir: own.journal_dir.clone(),
+            retention,
+            transcript_files: TranscriptFiles::None,
+            home: Some(home.path().to_owned()),
+            indexed_to: IndexedTo::default(),
+        };
+        let shared = Arc::new(Shared::default());
+        let marks: Marks = Box::new(|_| Ok(crate::store::SeqMark::default()));
+        let mut indexer = Indexer::new(settings, marks, Box::new(|_| {}), Arc::clone(&shared));
+        let left = || std::fs::read_dir(home.path().join("sessions")).expect("a folder").count();
+        let mut look = || {
+            indexer.sessions_at = Instant::now();
+            indexer.step();
+            (left(), shared.state.borrow().pruned.sessions)
+        };
+        assert_eq!([look(), look(), look()], [(2, 1), (1, 2), (1, 2)]);
+        assert!(own.dir.exists());
+        indexer.step();
     }
 }

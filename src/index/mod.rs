@@ -11,25 +11,33 @@
 //! *Numbers.* Events are numbered without a hole from 1. A rebuild that no longer has the first record goes on above every
 //! number that was ever given; the mark for that stands in the ledger.
 //!
-//! *Locking.* SQLite's; readers never wait for the index, nor it for them.
+//! *Locking.* SQLite's; readers never wait for the index, nor it for them. Who indexes a session, or rewrites what is stored
+//! of it, holds its [`crate::store::IndexLock`]; the index of a relay begins once it has that.
 
+mod batch;
 mod committed;
 mod follow;
 mod indexer;
+mod keeping;
 mod page;
 mod query;
 mod retention;
 mod schema;
+mod settings;
 mod shared;
 mod stamp;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod transcripts;
 
 pub use follow::{Follower, Next, Patience};
-pub use indexer::{HISTORY_FILE, Index, IndexSettings, Marks, Tell, Tidings};
+pub use indexer::Index;
+pub use keeping::{indexed_before, prune_history, redact_history};
 pub use page::{EventDocument, EventPage, GapReason};
 pub use query::{History, HistoryError};
-pub use retention::Pruned;
+pub use retention::{Over, Pruned};
+pub use settings::{HISTORY_FILE, IndexSettings, Marks, Tell, Tidings};
 pub use shared::{IndexState, LiveEvent};
 pub use tables::{RowPage, Table};
+pub use transcripts::{TRANSCRIPTS_DIR, TranscriptFiles};

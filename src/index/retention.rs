@@ -22,6 +22,10 @@ pub struct Pruned {
     pub tool_events: u64,
     /// Rows of turns.
     pub turn_events: u64,
+    /// Whole sessions.
+    pub sessions: u64,
+    /// Size of those, in bytes.
+    pub session_bytes: u64,
     /// How long that took, in milliseconds.
     pub took_ms: u64,
 }
@@ -67,18 +71,64 @@ const TURNS: Pruning = Pruning {
 /// Whatever is gone, the last number that was given stands in the checkpoint.
 pub(super) fn prune(connection: &Connection, bounds: &RetentionBounds, now_us: u64) -> rusqlite::Result<Pruned> {
     let began = Instant::now();
-    let before = rfc3339_millis(now_us.saturating_sub(bounds.age_max.as_micros() as u64));
+    let before = rfc3339_millis(before_us(bounds, now_us));
     let mut pruned = Pruned {
         events: batch(connection, &EVENTS, bounds.events_max, &before)?,
         tool_events: batch(connection, &TOOLS, bounds.tool_events_max, &before)?,
         turn_events: batch(connection, &TURNS, bounds.turn_events_max, &before)?,
-        took_ms: 0,
+        ..Pruned::default()
     };
     if pruned.rows() > 0 {
         pruned.took_ms = began.elapsed().as_millis() as u64;
     }
     Ok(pruned)
 }
+
+/// The time before which rows are too old.
+fn before_us(bounds: &RetentionBounds, now_us: u64) -> u64 {
+    now_us.saturating_sub(u64::try_from(bounds.age_max.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// Rows that are over a bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Over {
+    /// How many.
+    pub rows: u64,
+    /// What they hold, in bytes.
+    pub bytes: u64,
+}
+
+/// What is beyond the bounds: events, rows of tools, rows of turns.
+pub(super) fn over(connection: &Connection, bounds: &RetentionBounds, now_us: u64) -> rusqlite::Result<[Over; 3]> {
+    let before = rfc3339_millis(before_us(bounds, now_us));
+    let count = |sql: &str, rows_max: u64| {
+        let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+        let (rows, bytes) = connection.query_row(sql, params![rows_max, before], read)?;
+        Ok::<_, rusqlite::Error>(Over { rows: rows.try_into().unwrap_or(0), bytes: bytes.try_into().unwrap_or(0) })
+    };
+    Ok([
+        count(OVER_EVENTS, bounds.events_max)?,
+        count(OVER_TOOLS, bounds.tool_events_max)?,
+        count(OVER_TURNS, bounds.turn_events_max)?,
+    ])
+}
+
+const OVER_EVENTS: &str = "
+    SELECT COUNT(*), IFNULL(SUM(OCTET_LENGTH(payload_preview)), 0) FROM codex_events WHERE seq <= (
+        SELECT MAX(seq) FROM codex_events WHERE seq <= (SELECT MAX(seq) FROM codex_events) - ?1 OR timestamp < ?2)";
+
+const OVER_TOOLS: &str = "
+    SELECT COUNT(*), IFNULL(SUM(IFNULL(OCTET_LENGTH(raw_payload_json), 0) + IFNULL(OCTET_LENGTH(command), 0)), 0)
+    FROM codex_tool_events WHERE id <= (
+        SELECT MAX(id) FROM codex_tool_events
+        WHERE id <= (SELECT MAX(id) FROM codex_tool_events) - ?1 OR created_at < ?2)";
+
+const OVER_TURNS: &str = "
+    SELECT COUNT(*), IFNULL(SUM(IFNULL(OCTET_LENGTH(raw_payload_json), 0) + IFNULL(OCTET_LENGTH(output_preview), 0)), 0)
+    FROM codex_turn_events WHERE id <= (
+        SELECT MAX(id) FROM codex_turn_events
+        WHERE id <= (SELECT MAX(id) FROM codex_turn_events) - ?1 OR created_at < ?2)";
 
 fn batch(connection: &Connection, pruning: &Pruning, rows_max: u64, before: &str) -> rusqlite::Result<u64> {
     let numbers = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?));
@@ -103,6 +153,8 @@ impl Pruned {
         self.events += more.events;
         self.tool_events += more.tool_events;
         self.turn_events += more.turn_events;
+        self.sessions += more.sessions;
+        self.session_bytes += more.session_bytes;
         self.took_ms += more.took_ms;
     }
 }

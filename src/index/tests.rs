@@ -37,12 +37,15 @@ impl Lab {
             tool_events_max: 20_000,
             turn_events_max: 5_000,
             age_max: Duration::from_secs(14 * 86_400),
+            session_age_max: Duration::from_secs(30 * 86_400),
         };
         IndexSettings {
             session_id: "s".to_owned(),
             session_dir: self.dir.path().to_owned(),
             journal_dir: self.journal(),
             retention,
+            transcript_files: TranscriptFiles::Kept,
+            home: None,
             indexed_to: crate::journal::IndexedTo::default(),
         }
     }
@@ -65,6 +68,7 @@ impl Lab {
                 Tidings::AwaitsLedger(why) => format!("awaits: {why}"),
                 Tidings::Recovered => "recovered".to_owned(),
                 Tidings::SetAside(_) => "set aside".to_owned(),
+                Tidings::TranscriptFailed(why) => format!("transcript: {why}"),
             };
             told.lock().expect("a lock").push(word);
         })
@@ -344,4 +348,47 @@ fn a_newer_history_is_left_alone() {
     let state = lab.catch_up();
     assert!(state.fault.is_some_and(|fault| fault.contains("newer codex-shim")));
     assert!(Path::new(&lab.history()).exists());
+}
+
+fn said(at_us: u64, thread: &str, text: &str) -> String {
+    format!(
+        r#"{{"at":{at_us},"from":"server","line":{{"method":"item/completed","params":{{"threadId":"{thread}","turnId":"u","item":{{"type":"agentMessage","id":"i{at_us}","text":"{text}"}}}}}}}}"#
+    )
+}
+
+#[test]
+fn transcripts_are_files_too_and_a_fault_there_is_told_once() {
+    let lab = Lab::new();
+    let file = lab.dir.path().join("transcripts/a_b.jsonl");
+    let entries = || History::new(&lab.history()).transcript("a/b", 0).expect("it can be asked");
+    let kept = || std::fs::read_to_string(&file).expect("it is there");
+    lab.append(1, 1, &[said(1, "a/b", "one"), said(2, "c", "two")]);
+    lab.catch_up();
+    assert_eq!(kept(), entries().join("\n") + "\n");
+    std::fs::remove_dir_all(file.parent().expect("a folder")).expect("it is there");
+    std::fs::write(lab.dir.path().join("transcripts"), "in the way").expect("write");
+    lab.append(1, 1, &[said(3, "a/b", "three"), said(4, "c", "four")]);
+    assert_eq!(lab.catch_up().fault, None);
+    let told = std::mem::take(&mut *lab.told.lock().expect("a lock"));
+    assert!(told.len() == 1 && told[0].starts_with("transcript: write "), "{told:?}");
+    std::fs::remove_file(lab.dir.path().join("transcripts")).expect("it is there");
+    lab.catch_up();
+    assert_eq!(kept(), entries().join("\n") + "\n");
+    assert!(entries().len() >= 2 && kept().contains("three"));
+}
+
+#[test]
+fn an_index_waits_for_whoever_rewrites_the_session() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=2));
+    let held = crate::store::IndexLock::try_take(lab.dir.path()).expect("a lock").expect("nobody holds it");
+    let index = lab.start();
+    let state = index.state();
+    index.look();
+    assert_eq!((state.borrow().last_seq, state.borrow().fault.clone()), (0, None));
+    assert!(!lab.history().exists());
+    drop(held);
+    until("it is indexed", || state.borrow().last_seq == 2);
+    assert!(crate::store::IndexLock::try_take(lab.dir.path()).expect("a lock").is_none());
+    index.end();
 }

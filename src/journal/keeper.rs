@@ -4,6 +4,7 @@
 //! sync it.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -141,11 +142,27 @@ fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &
 }
 
 /// A segment, as the bounds see it.
-#[derive(Debug)]
-struct Size {
-    name: SegmentName,
-    bytes: u64,
-    written: SystemTime,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Size {
+    /// Its name.
+    pub name: SegmentName,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was last written to.
+    pub written: SystemTime,
+}
+
+/// Which segments in a journal's folder are over the bounds, oldest first, of those before `indexed`; the last one never is.
+///
+/// # Errors
+///
+/// That of reading the folder.
+pub fn over_bounds(dir: &Path, bounds: Bounds, indexed: &SegmentName, now: SystemTime) -> io::Result<Vec<Size>> {
+    let sizes: Vec<Size> = SegmentName::list(dir)?.into_iter().filter_map(|name| Size::of(dir, name)).collect();
+    let Some(last) = sizes.last().map(|last| last.name.clone()) else { return Ok(Vec::new()) };
+    let gone = doomed(&sizes, bounds, Some(indexed), &last, now);
+    let gone = gone.into_iter().filter(|name| *name < indexed);
+    Ok(gone.filter_map(|name| sizes.iter().find(|size| size.name == *name)).cloned().collect())
 }
 
 impl Size {

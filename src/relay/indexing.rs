@@ -26,6 +26,8 @@ pub(super) fn start(
         session_dir: session.dir.clone(),
         journal_dir: session.journal_dir.clone(),
         retention: opening.retention,
+        transcript_files: opening.transcript_files,
+        home: opening.home.clone(),
         indexed_to: opening.indexed_to.clone(),
     };
     let marks: Marks = Box::new(move |wish| {
@@ -43,6 +45,8 @@ pub(super) fn start(
             "history.db was no database any more; it is kept as {}, and built again from the journal",
             kept.display()
         )),
+        Tidings::TranscriptFailed(why) => Notices::new(Arc::clone(&for_thread))
+            .say(&format!("{why}; the file is completed once it can be, and nothing else lacks anything")),
         Tidings::Recovered => outbox.tell(Input::IndexRecovered),
     });
     Index::start(settings, marks, tell)

@@ -17,7 +17,7 @@ use super::notices::Notices;
 use crate::config::{RetentionBounds, SessionName};
 use crate::control::{self, Beside, Published, SocketFiles, Subject};
 use crate::engine::{ContextBounds, Input, Note, Now};
-use crate::index::Index;
+use crate::index::{Index, TranscriptFiles};
 use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, IndexedTo, ServerOrigin, Writer};
 use crate::store::{Ledger, Order, Place, Session, StoreError, open_log};
 
@@ -51,6 +51,8 @@ pub(super) struct Opening {
     pub(super) bounds: Bounds,
     /// How much of a history is kept.
     pub(super) retention: RetentionBounds,
+    /// Whether transcripts are kept as files, too.
+    pub(super) transcript_files: TranscriptFiles,
     /// Told by the index to the journal's keeper.
     pub(super) indexed_to: IndexedTo,
     pub(super) place: Place,

@@ -23,6 +23,7 @@ use super::signals::{self, Signals};
 use crate::config::{Complaint, Environment, Settings};
 use crate::control::Published;
 use crate::engine::{Attendance, Engine, EngineSettings, Exit};
+use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::store::Place;
 use crate::wire::Side;
@@ -214,6 +215,7 @@ fn prepare(
         record: if settings.record.value { RecordKept::Yes } else { RecordKept::No },
         bounds: settings.journal_bounds(),
         retention: settings.retention(),
+        transcript_files: if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None },
         indexed_to: IndexedTo::default(),
         place: place(command, environment),
         fresh_id,

@@ -16,7 +16,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::masked_rows::Life;
 
 /// Why a database cannot be used.
 #[derive(Debug)]
@@ -128,6 +130,42 @@ pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, Database
         migrate(&mut connection, form.migrations).map_err(failed)?;
     }
     Ok(connection)
+}
+
+/// Opens a database that is only looked at; `None` where there is none, or nothing in it yet. Nothing is made, and in a session
+/// that is stopped no byte of any file changes that holds anything.
+pub(crate) fn open_to_look(
+    path: &Path,
+    life: Life,
+    busy_wait_max: Duration,
+) -> Result<Option<Connection>, DatabaseError> {
+    let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    let is_at_rest = std::fs::metadata(wal).map_or(true, |wal| wal.len() == 0);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = if life == Life::Stopped && is_at_rest {
+        // All that there is stands in the file itself.
+        let address: String = path.as_os_str().as_encoded_bytes().iter().map(|byte| in_address(*byte)).collect();
+        Connection::open_with_flags(format!("file:{address}?immutable=1"), flags | OpenFlags::SQLITE_OPEN_URI)
+    } else {
+        Connection::open_with_flags(path, flags)
+    };
+    let connection = connection.map_err(failed)?;
+    connection.busy_timeout(busy_wait_max).map_err(failed)?;
+    let is_empty = version(&connection).map_err(failed)? == 0;
+    Ok((!is_empty).then_some(connection))
+}
+
+/// A byte of a path as it stands in an address.
+fn in_address(byte: u8) -> String {
+    match byte {
+        b'/' | b'.' | b'-' | b'_' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    }
 }
 
 /// Size of SQLite's cache; a negative number is in KiB.

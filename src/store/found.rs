@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::session::{Holder, StoreError, io_error};
+use crate::config::SessionName;
 use crate::journal::SegmentName;
 
 /// A session that was found.
@@ -70,6 +71,8 @@ impl Found {
 
     fn at(dir: PathBuf) -> Option<Found> {
         let id = dir.file_name()?.to_str()?.to_owned();
+        // One that is being removed has a name that no session can have.
+        id.parse::<SessionName>().ok()?;
         let lock = File::open(dir.join("lock")).ok()?;
         let live = is_held(&lock);
         let holder = Holder::read(&lock);

@@ -10,23 +10,32 @@ mod choice;
 mod context_table;
 mod database;
 mod found;
+mod index_lock;
 mod ledger;
 mod ledger_job;
 mod ledger_keeper;
 mod log;
+mod masked_rows;
 mod offline;
+mod removal;
 mod request_table;
 mod seq_mark;
 mod session;
 
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
 pub use context_table::{KeptDelivery, NewCommand};
-pub(crate) use database::{DatabaseError, Form, Opened, open as open_database, put_aside};
+pub(crate) use database::{
+    DatabaseError, Form, Opened, open as open_database, open_as_is as open_database_as_is, open_to_look, put_aside,
+};
 pub use found::{Found, repository_of};
+pub use index_lock::{INDEX_LOCK_FILE, IndexLock};
 pub use ledger::{LEDGER_FILE, Ledger};
 pub use ledger_job::{KeptRequest, LedgerError, Order};
 pub use log::open_log;
+pub use masked_rows::{Deed, Life, redact_ledger};
+pub(crate) use masked_rows::{MaskedTable, mask_tables, wipe};
 pub use offline::OfflineLedger;
+pub use removal::{Outlived, Spared, is_outlived, last_use, outlived, remove_outlived, remove_rests};
 pub use request_table::WhichRequests;
 pub use seq_mark::{SeqMark, SeqWish};
 pub(crate) use session::make_dir;

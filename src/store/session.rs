@@ -10,9 +10,9 @@
 //! without one.
 
 use std::fmt;
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -185,14 +185,28 @@ impl Session {
     /// Takes the lock of a session, which is made where it does not exist; `None` where another process holds it.
     fn try_hold(sessions: &Path, id: String) -> Result<Option<Session>, StoreError> {
         let dir = sessions.join(&id);
-        make_dir(&dir)?;
         let path = dir.join("lock");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let lock = options.open(&path).map_err(io_error("open", &path))?;
-        if !take(&lock, || std::thread::sleep(LOOKED_AT_WAIT)).map_err(io_error("lock", &path))? {
-            return Ok(None);
-        }
+        let mut tries = 0;
+        let lock = loop {
+            make_dir(&dir)?;
+            let lock = match options.open(&path) {
+                // The folder was removed in between, as one that nobody used any more.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LOOKED_AT_TRIES_MAX => {
+                    tries += 1;
+                    continue;
+                }
+                opened => opened.map_err(io_error("open", &path))?,
+            };
+            if !take(&lock, || std::thread::sleep(LOOKED_AT_WAIT)).map_err(io_error("lock", &path))? {
+                return Ok(None);
+            }
+            tries += 1;
+            if is_at(&lock, &path) || tries > LOOKED_AT_TRIES_MAX {
+                break lock;
+            }
+        };
         lock.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(io_error("protect", &path))?;
         let journal_dir = dir.join("journal");
         make_dir(&journal_dir)?;
@@ -209,6 +223,12 @@ impl Session {
         let written = self.lock.write_all_at(&text, 0).and_then(|()| self.lock.set_len(text.len() as u64));
         written.map_err(io_error("write", &self.dir.join("lock")))
     }
+}
+
+/// Whether a file is the one that is at `path`.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |here: &Metadata, there: &Metadata| (here.dev(), here.ino()) == (there.dev(), there.ino());
+    matches!((file.metadata(), std::fs::metadata(path)), (Ok(here), Ok(there)) if same(&here, &there))
 }
 
 /// Takes a lock for us alone; false where another shim holds it. `let_look` passes the time while tools look at it.

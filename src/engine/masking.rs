@@ -1,0 +1,506 @@
+//! Masking secrets in what is stored already, so that every byte keeps its place.
+//!
+//! A [`Masker`] knows the shapes of [`super::redaction`], and patterns of the user's. What it gives is as long as what it was
+//! given, as text and as JSON, and read as JSON every string in it is as long as it was: whatever counts bytes counts the same
+//! before and after. What is masked already stays as it is.
+//!
+//! It never touches what the protocol is made of: kinds, methods, ids, and numbers; nor, in a record, what is said of a line.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use regex::bytes::Regex;
+
+use super::redaction::{SHAPES, may_hold_secret};
+use super::secrets::names_secret;
+use super::written::{MaskSigns, Written, is_masked, stays};
+use crate::wire::{Token, TokenKind, tokens};
+
+/// Members whose values say what something is, or which one: two that differ have to differ afterwards.
+const KEPT: [&str; 26] = [
+    "jsonrpc",
+    "method",
+    "id",
+    "type",
+    "kind",
+    "status",
+    "role",
+    "event",
+    "event_type",
+    "phase",
+    "ts",
+    "threadId",
+    "thread_id",
+    "turnId",
+    "turn_id",
+    "itemId",
+    "item_id",
+    "callId",
+    "call_id",
+    "requestId",
+    "request_id",
+    "conversationId",
+    "sessionId",
+    "session_id",
+    "generation",
+    "shim",
+];
+
+/// How many texts deep JSON that stands in a text, as text, is looked into.
+const NESTED_MAX: u32 = 2;
+
+/// A pattern of the user's is no regular expression.
+#[derive(Debug)]
+pub struct BadPattern {
+    /// It.
+    pub pattern: String,
+    source: Box<regex::Error>,
+}
+
+impl fmt::Display for BadPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no regular expression", self.pattern)
+    }
+}
+
+impl std::error::Error for BadPattern {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+/// What a text is of which something is masked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// Any JSON.
+    Value,
+    /// A journal's record.
+    Record,
+}
+
+/// Masks secrets.
+#[derive(Debug)]
+pub struct Masker {
+    shapes: Vec<Regex>,
+    patterns: Vec<Regex>,
+}
+
+/// Strings that were written in pieces, by what they belong to; together they may be a secret that none of them is.
+#[derive(Debug, Default)]
+pub struct Pieces {
+    whole: HashMap<String, Vec<u8>>,
+    /// Of each piece: what it belongs to, which one it is, and where it begins in the whole.
+    pieces: Vec<(String, u64, usize)>,
+}
+
+/// What is to be masked in pieces, by the number of the piece.
+pub type InPieces = HashMap<u64, Vec<Range<usize>>>;
+
+impl Pieces {
+    /// Adds the string that is called `delta` in `json`, where there is one, behind what else belongs to `whole`.
+    pub fn add(&mut self, whole: String, number: u64, json: &str) {
+        let Some(range) = delta_of(json) else { return };
+        let text = Written::of(&json[range]).text();
+        let so_far = self.whole.entry(whole.clone()).or_default();
+        self.pieces.push((whole, number, so_far.len()));
+        so_far.extend_from_slice(&text);
+    }
+}
+
+/// Where the first string stands that is called `delta`.
+fn delta_of(json: &str) -> Option<Range<usize>> {
+    let mut named = false;
+    tokens(json).find_map(|token| match token.kind {
+        TokenKind::Name => {
+            named = &json[token.range] == "\"delta\"";
+            None
+        }
+        TokenKind::Text if named => Some(token.range),
+        TokenKind::Text | TokenKind::Number => {
+            named = false;
+            None
+        }
+    })
+}
+
+impl Masker {
+    /// One that knows the shapes, and these patterns too.
+    ///
+    /// # Errors
+    ///
+    /// [`BadPattern`] for the first one that is none.
+    pub fn new(patterns: &[String]) -> Result<Masker, BadPattern> {
+        let compiled = |pattern: &String| {
+            Regex::new(pattern).map_err(|source| BadPattern { pattern: pattern.clone(), source: Box::new(source) })
+        };
+        let shape = |shape: &&str| Regex::new(shape).expect("BUG: the shapes are regular expressions");
+        Ok(Masker {
+            shapes: SHAPES.iter().map(shape).collect(),
+            patterns: patterns.iter().map(compiled).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// A text with its secrets masked; `None` where it has none.
+    #[must_use]
+    pub fn text(&self, text: &str) -> Option<String> {
+        let masked = self.bytes(text.as_bytes())?;
+        Some(String::from_utf8(masked).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    /// The same of bytes that need not be text.
+    #[must_use]
+    pub fn bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let spans = self.spans(bytes);
+        let mut masked: Option<Vec<u8>> = None;
+        for span in spans {
+            let out = masked.get_or_insert_with(|| bytes.to_vec());
+            let mut mask = MaskSigns::of(&span);
+            for byte in &mut out[span] {
+                if !stays(*byte) {
+                    *byte = mask.next();
+                }
+            }
+        }
+        masked
+    }
+
+    /// JSON with the secrets in its strings masked; `None` where it has none. What is no JSON is masked as text.
+    #[must_use]
+    pub fn json(&self, json: &str) -> Option<String> {
+        if serde_json::from_str::<serde::de::IgnoredAny>(json).is_err() {
+            return self.text(json);
+        }
+        self.strings(json, Of::Value, &[])
+    }
+
+    /// JSON with the secrets in its strings masked, and `in_delta` of the one called `delta`.
+    #[must_use]
+    pub fn json_piece(&self, json: &str, in_delta: &[Range<usize>]) -> Option<String> {
+        match in_delta {
+            [] => self.json(json),
+            spans => self.strings(json, Of::Value, spans),
+        }
+    }
+
+    /// A record of a journal, without its `\n`, with the secrets in its line masked, and `in_delta` of the string called
+    /// `delta` in it; `None` where there are none.
+    #[must_use]
+    pub fn record(&self, record: &str, in_delta: &[Range<usize>]) -> Option<String> {
+        self.strings(record, Of::Record, in_delta)
+    }
+
+    /// What is to be masked in each of some pieces.
+    #[must_use]
+    pub fn in_pieces(&self, pieces: &Pieces) -> InPieces {
+        let spans: HashMap<&String, Vec<Range<usize>>> =
+            pieces.whole.iter().map(|(name, text)| (name, self.spans(text))).collect();
+        let mut found = InPieces::new();
+        let mut ends: HashMap<&String, usize> = pieces.whole.iter().map(|(name, text)| (name, text.len())).collect();
+        for (name, number, begin) in pieces.pieces.iter().rev() {
+            let end = ends.insert(name, *begin).unwrap_or(*begin);
+            let within = |span: &Range<usize>| span.start.max(*begin)..span.end.min(end);
+            let of_piece: Vec<Range<usize>> = spans
+                .get(name)
+                .into_iter()
+                .flatten()
+                .map(within)
+                .filter(|span| span.start < span.end)
+                .map(|span| span.start - begin..span.end - begin)
+                .collect();
+            if !of_piece.is_empty() {
+                found.insert(*number, of_piece);
+            }
+        }
+        found
+    }
+
+    /// Where secrets stand that are not masked yet, in order, none touching the next; also in JSON that stands in the text.
+    fn spans(&self, text: &[u8]) -> Vec<Range<usize>> {
+        self.spans_within(text, NESTED_MAX)
+    }
+
+    fn spans_within(&self, text: &[u8], nested_max: u32) -> Vec<Range<usize>> {
+        let may_have_shape = std::str::from_utf8(text).map_or(true, may_hold_secret);
+        let mut spans: Vec<Range<usize>> = Vec::new();
+        for shape in self.shapes.iter().filter(|_| may_have_shape) {
+            spans.extend(shape.captures_iter(text).map(|found| {
+                let all = found.get_match().range();
+                let from = found.name("keep").map_or(all.start, |kept| kept.end());
+                from..found.name("then").map_or(all.end, |kept| kept.start())
+            }));
+        }
+        for pattern in &self.patterns {
+            spans.extend(pattern.find_iter(text).map(|found| found.range()));
+        }
+        if nested_max > 0
+            && memchr::memchr(b'\\', text).is_some()
+            && let Ok(escaped) = std::str::from_utf8(text)
+        {
+            let inner = Written::of_inner(escaped);
+            let found = self.spans_within(&inner.text(), nested_max - 1);
+            spans.extend(inner.written_spans(&found));
+        }
+        spans.retain(|span| !span.is_empty() && !is_masked(&text[span.clone()]));
+        merged(spans)
+    }
+
+    fn strings(&self, json: &str, of: Of, in_delta: &[Range<usize>]) -> Option<String> {
+        let delta_at = if in_delta.is_empty() { None } else { delta_of(json) };
+        let mut masked: Option<String> = None;
+        let mut kept_to = 0;
+        let mut place = Place::default();
+        for Token { kind, range } in tokens(json) {
+            let written = &json[range.clone()];
+            let role = place.role(json, of, kind, &range);
+            let instead = match role {
+                Role::Kept => None,
+                Role::Base64 => self.base64(written),
+                Role::Name | Role::Text | Role::Secret => {
+                    let parsed = Written::of(written);
+                    let text = parsed.text();
+                    let spans = match role {
+                        Role::Secret if !text.is_empty() && !is_masked(&text) => {
+                            std::iter::once(0..text.len()).collect()
+                        }
+                        Role::Name | Role::Text | Role::Secret | Role::Kept | Role::Base64 => {
+                            let more = if delta_at.as_ref() == Some(&range) { in_delta } else { &[] };
+                            merged(self.spans(&text).into_iter().chain(more.iter().cloned()).collect())
+                        }
+                    };
+                    parsed.masked(&text, &spans)
+                }
+            };
+            if let Some(instead) = instead.filter(|instead| instead != written) {
+                let out = masked.get_or_insert_with(|| String::with_capacity(json.len()));
+                out.push_str(&json[kept_to..range.start]);
+                out.push_str(&instead);
+                kept_to = range.end;
+            }
+        }
+        let mut masked = masked?;
+        masked.push_str(&json[kept_to..]);
+        Some(masked)
+    }
+
+    fn base64(&self, written: &str) -> Option<String> {
+        let bytes = BASE64_STANDARD.decode(written.trim_matches('"')).ok()?;
+        Some(format!("\"{}\"", BASE64_STANDARD.encode(self.bytes(&bytes)?)))
+    }
+}
+
+/// Spans in order, those that touch made one.
+fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    spans.sort_unstable_by_key(|span| (span.start, span.end));
+    let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match merged.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            Some(_) | None => merged.push(span),
+        }
+    }
+    merged
+}
+
+/// Where in a JSON text we are.
+#[derive(Debug, Default)]
+struct Place<'a> {
+    depth: usize,
+    seen_to: usize,
+    /// The name of the value that comes next.
+    name: &'a str,
+    /// The name of the record's own member that we are in.
+    top: &'a str,
+}
+
+/// What is done with a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Kept,
+    Name,
+    Text,
+    /// Its name says that it is a secret.
+    Secret,
+    Base64,
+}
+
+impl<'a> Place<'a> {
+    fn role(&mut self, json: &'a str, of: Of, kind: TokenKind, range: &Range<usize>) -> Role {
+        for byte in &json.as_bytes()[self.seen_to..range.start] {
+            match byte {
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+        self.seen_to = range.end;
+        let is_of_record = of == Of::Record && self.depth == 1;
+        match kind {
+            TokenKind::Number => {
+                self.name = "";
+                Role::Kept
+            }
+            TokenKind::Name => {
+                self.name = json[range.clone()].trim_matches('"');
+                if is_of_record {
+                    self.top = self.name;
+                }
+                let is_word = self.name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+                if is_of_record || is_word || self.is_kept_part(of) { Role::Kept } else { Role::Name }
+            }
+            TokenKind::Text => {
+                let name = std::mem::take(&mut self.name);
+                match (is_of_record, self.top) {
+                    (true, "text" | "line" | "cwd") => Role::Text,
+                    (true, "base64") => Role::Base64,
+                    (true, _) => Role::Kept,
+                    (false, _) if self.is_kept_part(of) || KEPT.contains(&name) => Role::Kept,
+                    (false, _) if name.ends_with("ase64") => Role::Base64,
+                    (false, _) if names_secret(name) => Role::Secret,
+                    (false, _) => Role::Text,
+                }
+            }
+        }
+    }
+
+    /// Whether we are in a member of a record that is none of a line.
+    fn is_kept_part(&self, of: Of) -> bool {
+        of == Of::Record && !matches!(self.top, "line" | "data" | "argv" | "codex")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::redaction::MASK;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn masker(patterns: &[&str]) -> Masker {
+        let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+        Masker::new(&patterns).expect("BUG: a test's patterns are regular expressions")
+    }
+
+    /// What becomes of a record; it is as long as it was, and once more changes nothing.
+    fn check(patterns: &[&str], record: &str, expect: &str) {
+        let masker = masker(patterns);
+        let masked = masker.record(record, &[]).unwrap_or_else(|| record.to_owned());
+        assert_eq!(masked, expect);
+        assert_eq!(masked.len(), record.len());
+        assert_eq!(masker.record(&masked, &[]), None);
+        serde_json::from_str::<serde_json::Value>(&masked).expect("JSON");
+    }
+
+    #[test]
+    fn every_byte_keeps_its_place() {
+        check(
+            &[],
+            r#"{"at":1,"from":"client","line":{"a":"use sk-abcdefghijklmnopqrst now","password":"hunter22","n":7}}"#,
+            r#"{"at":1,"from":"client","line":{"a":"use [redacted]************* now","password":"********","n":7}}"#,
+        );
+        check(
+            &["b..r"],
+            r#"{"at":1,"from":"server","text":"a bäör \u00e4 b\"\\r \ud83d\ude00"}"#,
+            r#"{"at":1,"from":"server","text":"a ****** \u00e4 *\/\/* \ud83d\ude00"}"#,
+        );
+        check(
+            &["é.😀"],
+            r#"{"at":1,"from":"server","line":"\u00e9 \ud83d\ude00 \u0061"}"#,
+            r#"{"at":1,"from":"server","line":"\u00b7 \ud83d\udd12 \u0061"}"#,
+        );
+    }
+
+    #[test]
+    fn json_in_a_text_is_looked_into() {
+        check(
+            &["a.b"],
+            r#"{"at":1,"from":"server","text":"x {\"y\":\"a\\\"b, a\\\\\\\"b\"} a-b"}"#,
+            r#"{"at":1,"from":"server","text":"x {\"y\":\"*\/\/*, *\/\/\/\/*\"} ***"}"#,
+        );
+    }
+
+    #[test]
+    fn what_the_protocol_is_made_of_stays() {
+        let record =
+            r#"{"at":1,"from":"server","line":{"method":"abc","id":"abc","params":{"threadId":"abc","abc":1}}}"#;
+        check(&["abc", "from", "server", "line", "1"], record, record);
+        let record = r#"{"at":1,"from":"shim","event":"abc","data":{"x":"-abc-"}}"#;
+        check(&["abc"], record, &record.replace("-abc-", "-***-"));
+        let record = r#"{"at":1,"from":"server","omitted":"secret","bytes":9,"method":"secret","id":"secret"}"#;
+        check(&["secret"], record, record);
+        let header =
+            r#"{"journal":1,"session":"abc","argv":["abc"],"cwd":"/abc","codex":{"path":"/abc"},"shim":"abc"}"#;
+        let masked =
+            r#"{"journal":1,"session":"abc","argv":["***"],"cwd":"/***","codex":{"path":"/***"},"shim":"abc"}"#;
+        check(&["abc"], header, masked);
+        check(&["a@b"], r#"{"at":1,"from":"server","line":{"a@b":1}}"#, r#"{"at":1,"from":"server","line":{"***":1}}"#);
+    }
+
+    #[test]
+    fn what_is_no_text_is_masked_too() {
+        let line = |bytes: &[u8]| format!(r#"{{"at":1,"from":"server","base64":"{}"}}"#, BASE64_STANDARD.encode(bytes));
+        check(&["k..9"], &line(b"\xff kay9\xfe"), &line(b"\xff ****\xfe"));
+        let output = |bytes: &[u8]| {
+            let encoded = BASE64_STANDARD.encode(bytes);
+            format!(r#"{{"at":1,"from":"server","line":{{"params":{{"deltaBase64":"{encoded}"}}}}}}"#)
+        };
+        check(&["k..9"], &output(b"a kay9"), &output(b"a ****"));
+        assert_eq!(
+            masker(&[]).bytes(b"\xff sk-abcdefghijklmnopq\n").as_deref(),
+            Some(&b"\xff [redacted]**********\n"[..])
+        );
+    }
+
+    #[test]
+    fn pieces_are_masked_as_one_text() {
+        let masker = masker(&[]);
+        let (mut pieces, texts) = (Pieces::default(), ["a sk-abc", "def\\nx", "ghijkl sk-", "", "abcdefghijklmnop."]);
+        let records: Vec<String> = texts.iter().map(|text| format!(r#"{{"delta":"{text}","x":1}}"#)).collect();
+        for (number, record) in (0..).zip(&records) {
+            pieces.add("i".to_owned(), number, record);
+            pieces.add("j".to_owned(), 100 + number, "{}");
+        }
+        let found = masker.in_pieces(&pieces);
+        let none = Vec::new();
+        let masked: Vec<String> = (0..)
+            .zip(&records)
+            .map(|(number, record)| {
+                let spans = found.get(&number).unwrap_or(&none);
+                masker.json_piece(record, spans).unwrap_or_else(|| record.clone())
+            })
+            .collect();
+        let expect = ["a sk-abc", "def\\nx", "ghijkl ***", "", "[redacted]******."];
+        let expect: Vec<String> = expect.iter().map(|text| format!(r#"{{"delta":"{text}","x":1}}"#)).collect();
+        assert_eq!(masked, expect);
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_told() {
+        assert_eq!(Masker::new(&["(".to_owned()]).expect_err("it is none").to_string(), "`(` is no regular expression");
+    }
+
+    proptest! {
+        #[test]
+        fn any_json_stays_as_long_and_json(text in "\\PC{0,40}", secret in "[a-z\"\\\\\n\u{e9}\u{1f600}]{1,12}", ascii in any::<bool>()) {
+            let value = serde_json::json!({ "a": format!("{text}{secret}{text}"), "token": secret });
+            let mut json = value.to_string();
+            if ascii {
+                json = json.chars().map(|char| match char.is_ascii() {
+                    true => char.to_string(),
+                    false => char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+                }).collect();
+            }
+            let masker = masker(&[&regex::escape(&secret)]);
+            let masked = masker.json(&json).unwrap_or_else(|| json.clone());
+            prop_assert_eq!(masked.len(), json.len());
+            let after: serde_json::Value = serde_json::from_str(&masked).expect("JSON");
+            prop_assert_eq!(after["a"].as_str().map(str::len), value["a"].as_str().map(str::len));
+            if secret.bytes().any(|byte| byte.is_ascii_lowercase() && !MASK.as_bytes().contains(&byte)) {
+                prop_assert!(!after["a"].as_str().unwrap_or_default().contains(&secret));
+                prop_assert!(after["token"] != value["token"]);
+            }
+            prop_assert_eq!(masker.json(&masked), None);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What is done to a history by a tool: secrets are masked, the oldest rows go.
+//!
+//! *Locking.* Short transactions beside the index of a relay that runs; of a stopped session the caller has the index lock.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::committed::masked_state;
+use super::retention::{self, Over, Pruned};
+use super::schema;
+use crate::config::RetentionBounds;
+use crate::engine::Masker;
+use crate::journal::{Generation, SegmentName};
+use crate::store::{
+    DatabaseError, Deed, Form, Life, MaskedTable, mask_tables, open_database_as_is, open_to_look, wipe,
+};
+
+/// How long a tool waits for the lock of an index.
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+const TABLES: [MaskedTable; 4] = [
+    MaskedTable {
+        name: "codex_events",
+        json: &["payload_preview"],
+        text: &[],
+        only: "1",
+        pieces: Some((
+            "delta_count IS NOT NULL",
+            "event_type || '/' || IFNULL(thread_id, '') || '/' || IFNULL(item_id, '')",
+        )),
+    },
+    MaskedTable {
+        name: "codex_tool_events",
+        json: &["raw_payload_json"],
+        text: &["command", "cwd", "file_path", "diff_summary", "error_message"],
+        only: "1",
+        pieces: Some(("event_type = 'output_delta'", "IFNULL(thread_id, '') || '/' || IFNULL(item_id, '')")),
+    },
+    MaskedTable {
+        name: "codex_turn_events",
+        json: &["raw_payload_json"],
+        text: &["output_preview", "error_message"],
+        only: "1",
+        pieces: None,
+    },
+    MaskedTable { name: "codex_transcript_entries", json: &["entry"], text: &[], only: "1", pieces: None },
+];
+
+const CHECKPOINT: &str = "SELECT generation, segment FROM codex_event_checkpoints";
+
+const STATES: &str = "SELECT session_id, state FROM codex_event_checkpoints";
+
+const SET_STATE: &str = "UPDATE codex_event_checkpoints SET state = ?2 WHERE session_id = ?1";
+
+/// Opens a history that is there.
+fn open(path: &Path, life: Life, deed: Deed) -> Result<Option<Connection>, String> {
+    let opened = match deed {
+        Deed::Done if !path.exists() => Ok(None),
+        Deed::Done => open_database_as_is(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..schema::form() }).map(Some),
+        Deed::Looked => open_to_look(path, life, BUSY_WAIT_MAX),
+    };
+    opened.map_err(|error| error.to_string())
+}
+
+fn told(path: &Path) -> impl Fn(rusqlite::Error) -> String {
+    move |source| DatabaseError::Sqlite { path: path.to_owned(), source }.to_string()
+}
+
+/// The segment before which all that is recorded is indexed in the history at `path`, which has an index that runs; `None`
+/// where nothing is.
+///
+/// # Errors
+///
+/// What is wrong with the history, as a person is told.
+pub fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
+    let Some(connection) = open(path, Life::Live, Deed::Looked)? else { return Ok(None) };
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
+    let found = connection.query_row(CHECKPOINT, [], read).optional().map_err(told(path))?;
+    Ok(found.and_then(|(generation, number)| Some(SegmentName { generation: Generation::parse(&generation)?, number })))
+}
+
+/// Masks the secrets in the history at `path`. Gives how many rows had any. What an index has in hand stays with it while it
+/// runs.
+///
+/// # Errors
+///
+/// What is wrong with the history, as a person is told. That there is none is no error.
+pub fn redact_history(path: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
+    let Some(mut connection) = open(path, life, deed)? else { return Ok(0) };
+    let mut work = || -> rusqlite::Result<u64> {
+        let mut rows = mask_tables(&mut connection, &TABLES, masker, deed)?;
+        if life == Life::Stopped {
+            rows += mask_states(&connection, masker, deed)?;
+        }
+        if deed == Deed::Done {
+            wipe(&connection, life)?;
+        }
+        Ok(rows)
+    };
+    work().map_err(told(path))
+}
+
+/// Masks what is under way at the end of what is indexed.
+fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite::Result<u64> {
+    let mut select = connection.prepare(STATES)?;
+    let states: Vec<(String, String)> =
+        select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+    let mut changed = 0;
+    for (session_id, state) in states {
+        if let Some(masked) = masked_state(&state, masker) {
+            changed += 1;
+            if deed == Deed::Done {
+                connection.execute(SET_STATE, [session_id, masked])?;
+            }
+        }
+    }
+    Ok(changed)
+}
+
+/// What is over the bounds in the history at `path`, and goes where that is to be done: a batch is one short transaction.
+///
+/// # Errors
+///
+/// What is wrong with the history, as a person is told. That there is none is no error.
+pub fn prune_history(
+    path: &Path,
+    bounds: &RetentionBounds,
+    now_us: u64,
+    life: Life,
+    deed: Deed,
+) -> Result<[Over; 3], String> {
+    let Some(connection) = open(path, life, deed)? else { return Ok([Over::default(); 3]) };
+    let mut over = retention::over(&connection, bounds, now_us).map_err(told(path))?;
+    if deed == Deed::Looked {
+        return Ok(over);
+    }
+    let mut went = Pruned::default();
+    loop {
+        let pruned = retention::prune(&connection, bounds, now_us).map_err(told(path))?;
+        if pruned.rows() == 0 {
+            break;
+        }
+        went.add(pruned);
+    }
+    for (over, rows) in over.iter_mut().zip([went.events, went.tool_events, went.turn_events]) {
+        over.rows = rows;
+    }
+    Ok(over)
+}

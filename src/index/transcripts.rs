@@ -1,0 +1,326 @@
+//! Transcripts as files, `transcripts/<thread>.jsonl` in the session's folder: what is committed of a thread, a line each.
+//!
+//! Nothing says how far a file is but the file: as many rows as it has complete lines are in it. A torn last line is cut back,
+//! what is missing is appended when the thread is next touched, and for all threads when a history is opened. Where the lines
+//! are not the first rows (a history that was built again from less, two threads whose names become one), the rows are
+//! appended that are no line yet. So a crash at any instant leaves neither a double nor a hole.
+//!
+//! A fault here costs nothing but the files: the next touch makes up for it.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+/// Their folder's name in the session's folder.
+pub const TRANSCRIPTS_DIR: &str = "transcripts";
+
+/// Longest name of a thread in the name of its file, in bytes.
+const NAME_BYTES_MAX: usize = 200;
+
+/// Files whose lines are remembered; those of others are counted again.
+const COUNTED_MAX: usize = 256;
+
+/// Bytes that are read and appended at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+const THREADS: &str = "SELECT DISTINCT thread_id FROM codex_transcript_entries";
+
+const ENTRIES_FROM: &str =
+    "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id LIMIT -1 OFFSET ?2";
+
+const ENTRY_AT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id LIMIT 1 OFFSET ?2";
+
+/// Whether transcripts are kept as files, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TranscriptFiles {
+    /// They are.
+    Kept,
+    /// They are not.
+    None,
+}
+
+/// The files of a session.
+#[derive(Debug)]
+pub(super) struct Transcripts {
+    dir: PathBuf,
+    /// Lengths in bytes and lines of files as they were left, by the thread that they were left by.
+    counted: HashMap<String, (u64, u64)>,
+}
+
+/// Why a file lacks something.
+#[derive(Debug)]
+pub(super) enum TranscriptError {
+    File(PathBuf, io::Error),
+    Sqlite(rusqlite::Error),
+}
+
+impl std::fmt::Display for TranscriptError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TranscriptError::File(path, error) => write!(f, "write {}: {error}", path.display()),
+            TranscriptError::Sqlite(error) => write!(f, "read what transcripts lack: {error}"),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for TranscriptError {
+    fn from(error: rusqlite::Error) -> TranscriptError {
+        TranscriptError::Sqlite(error)
+    }
+}
+
+/// What is there of a file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Lines {
+    count: u64,
+    last: Vec<u8>,
+    /// Bytes of complete lines.
+    bytes: u64,
+}
+
+impl Transcripts {
+    pub(super) fn new(session_dir: &Path) -> Transcripts {
+        Transcripts { dir: session_dir.join(TRANSCRIPTS_DIR), counted: HashMap::new() }
+    }
+
+    /// Appends what any file lacks. The first fault is given; the rest is done all the same.
+    pub(super) fn complete_all(&mut self, connection: &Connection) -> Result<(), TranscriptError> {
+        let threads: Vec<String> = {
+            let mut select = connection.prepare_cached(THREADS)?;
+            select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?
+        };
+        self.complete(connection, threads.iter().map(String::as_str))
+    }
+
+    /// Appends what the files of these threads lack.
+    pub(super) fn complete<'a>(
+        &mut self,
+        connection: &Connection,
+        threads: impl Iterator<Item = &'a str>,
+    ) -> Result<(), TranscriptError> {
+        let mut done = HashSet::new();
+        let mut first_fault = Ok(());
+        for thread_id in threads.filter(|thread_id| done.insert(*thread_id)) {
+            let completed = self.complete_one(connection, thread_id);
+            if let Err(fault) = completed {
+                self.counted.remove(thread_id);
+                first_fault = first_fault.and(Err(fault));
+            }
+        }
+        first_fault
+    }
+
+    fn complete_one(&mut self, connection: &Connection, thread_id: &str) -> Result<(), TranscriptError> {
+        let path = self.dir.join(file_name(thread_id));
+        let failed = |error| TranscriptError::File(path.clone(), error);
+        make_dir(&self.dir).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let mut file = options.open(&path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        let known = self.counted.get(thread_id).filter(|(bytes, _)| *bytes == length).map(|(_, count)| *count);
+        let (mut bytes, mut count) = (length, known.unwrap_or(0));
+        let mut there: Option<HashSet<Vec<u8>>> = None;
+        if known.is_none() {
+            let lines = Lines::of(&file).map_err(failed)?;
+            if lines.bytes < length {
+                file.set_len(lines.bytes).map_err(failed)?;
+            }
+            (bytes, count) = (lines.bytes, lines.count);
+            if count > 0 {
+                let last: Option<String> = connection
+                    .prepare_cached(ENTRY_AT)?
+                    .query_row(params![thread_id, count as i64 - 1], |row| row.get(0))
+                    .optional()?;
+                if last.is_none_or(|last| last.as_bytes() != lines.last) {
+                    there = Some(all_lines(&mut file).map_err(failed)?);
+                }
+            }
+        }
+        let is_plain = there.is_none();
+        let from = if is_plain { count as i64 } else { 0 };
+        let mut select = connection.prepare_cached(ENTRIES_FROM)?;
+        let mut rows = select.query(params![thread_id, from])?;
+        let (mut chunk, mut more) = (Vec::new(), 0);
+        while let Some(row) = rows.next()? {
+            let entry: String = row.get(0)?;
+            if there.as_ref().is_some_and(|there| there.contains(entry.as_bytes())) {
+                continue;
+            }
+            chunk.extend_from_slice(entry.as_bytes());
+            chunk.push(b'\n');
+            more += 1;
+            if chunk.len() >= CHUNK_BYTES {
+                append(&file, &mut bytes, &mut chunk).map_err(failed)?;
+            }
+        }
+        append(&file, &mut bytes, &mut chunk).map_err(failed)?;
+        if self.counted.len() >= COUNTED_MAX {
+            self.counted.clear();
+        }
+        if is_plain {
+            self.counted.insert(thread_id.to_owned(), (bytes, count + more));
+        }
+        Ok(())
+    }
+}
+
+/// Appends whole lines; what does not go whole is taken back.
+fn append(mut file: &File, bytes: &mut u64, chunk: &mut Vec<u8>) -> io::Result<()> {
+    let written = io::Write::write_all(&mut file, chunk);
+    match written {
+        Ok(()) => *bytes += chunk.len() as u64,
+        Err(_) => file.set_len(*bytes)?,
+    }
+    chunk.clear();
+    written
+}
+
+impl Lines {
+    fn of(file: &File) -> io::Result<Lines> {
+        let mut lines = Lines::default();
+        let (mut line, mut chunk, mut at) = (Vec::new(), vec![0; CHUNK_BYTES], 0);
+        loop {
+            let read = match file.read_at(&mut chunk, at) {
+                Ok(0) => return Ok(lines),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let mut from = 0;
+            for newline in memchr::memchr_iter(b'\n', &chunk[..read]) {
+                line.extend_from_slice(&chunk[from..newline]);
+                std::mem::swap(&mut lines.last, &mut line);
+                line.clear();
+                lines.count += 1;
+                lines.bytes = at + newline as u64 + 1;
+                from = newline + 1;
+            }
+            line.extend_from_slice(&chunk[from..read]);
+            at += read as u64;
+        }
+    }
+}
+
+fn all_lines(file: &mut File) -> io::Result<HashSet<Vec<u8>>> {
+    let mut text = Vec::new();
+    io::Seek::rewind(file)?;
+    file.read_to_end(&mut text)?;
+    Ok(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect())
+}
+
+fn make_dir(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let is_folder = std::fs::symlink_metadata(dir)?.is_dir();
+            if is_folder { Ok(()) } else { Err(error) }
+        }
+        made => made,
+    }
+}
+
+/// The name of a thread's file. What is no letter, digit, `.`, `_` or `-` becomes `_`.
+fn file_name(thread_id: &str) -> String {
+    let safe = |char: char| if char.is_ascii_alphanumeric() || "._-".contains(char) { char } else { '_' };
+    let mut name: String = thread_id.chars().take(NAME_BYTES_MAX).map(safe).collect();
+    if name.bytes().all(|byte| byte == b'.') {
+        name = "_".repeat(name.len().max(1));
+    }
+    name + ".jsonl"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn database() -> Connection {
+        let connection = Connection::open_in_memory().expect("a database");
+        let table = "CREATE TABLE codex_transcript_entries (id INTEGER PRIMARY KEY, thread_id TEXT, entry TEXT)";
+        connection.execute_batch(table).expect("a table");
+        connection
+    }
+
+    fn add(connection: &Connection, thread: &str, entries: &[&str]) {
+        for entry in entries {
+            let insert = "INSERT INTO codex_transcript_entries (thread_id, entry) VALUES (?1, ?2)";
+            connection.execute(insert, [thread, entry]).expect("a row");
+        }
+    }
+
+    #[test]
+    fn names_are_safe() {
+        let check = |thread: &str, expect: &str| assert_eq!(file_name(thread), expect);
+        check("0192-aB_c.d", "0192-aB_c.d.jsonl");
+        check("../x/\0 é", ".._x____.jsonl");
+        check(".", "_.jsonl");
+        check("..", "__.jsonl");
+        check("", "_.jsonl");
+        check(&"x".repeat(999), &format!("{}.jsonl", "x".repeat(200)));
+    }
+
+    #[test]
+    fn whatever_a_crash_has_left_is_completed() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join("transcripts/t.jsonl");
+        let connection = database();
+        add(&connection, "t", &["1", "2"]);
+        add(&connection, "u", &["x"]);
+        let full = "1\n2\n3\n4\n";
+        let mut transcripts = Transcripts::new(dir.path());
+        transcripts.complete_all(&connection).expect("it works");
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "1\n2\n");
+        assert!(dir.path().join("transcripts/u.jsonl").exists());
+        add(&connection, "t", &["3", "4"]);
+        for cut in 0..=full.len() {
+            for is_new in [true, false] {
+                if is_new {
+                    transcripts = Transcripts::new(dir.path());
+                }
+                std::fs::write(&path, &full[..cut]).expect("write");
+                transcripts.complete(&connection, ["t", "t"].into_iter()).expect("it works");
+                assert_eq!(std::fs::read_to_string(&path).expect("it is there"), full, "cut at {cut}");
+            }
+        }
+        transcripts.complete(&connection, ["t"].into_iter()).expect("it works");
+        std::fs::write(&path, "1\n2\n3").expect("write");
+        transcripts.complete(&connection, ["t"].into_iter()).expect("it works");
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), full);
+    }
+
+    #[test]
+    fn lines_that_are_not_the_first_rows_are_neither_doubled_nor_missed() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join("transcripts/a_b.jsonl");
+        let mut transcripts = Transcripts::new(dir.path());
+        let connection = database();
+        add(&connection, "a/b", &["1", "2"]);
+        add(&connection, "a_b", &["x"]);
+        transcripts.complete_all(&connection).expect("it works");
+        add(&connection, "a/b", &["3"]);
+        add(&connection, "a_b", &["y"]);
+        transcripts.complete_all(&connection).expect("it works");
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["1", "2", "3", "x", "y"]);
+        // A history that was built again from less.
+        let connection = database();
+        add(&connection, "a/b", &["3", "4"]);
+        transcripts.complete_all(&connection).expect("it works");
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), text + "4\n");
+    }
+
+    #[test]
+    fn a_link_is_not_written_through() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let connection = database();
+        add(&connection, "t", &["1"]);
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("transcripts")).expect("a link");
+        assert!(Transcripts::new(dir.path()).complete_all(&connection).is_err());
+        assert!(!dir.path().join("t.jsonl").exists());
+    }
+}

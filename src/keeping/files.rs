@@ -1,0 +1,225 @@
+//! Masking secrets in files. Each is as long afterwards, and was last written to when it was.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::engine::{InPieces, Masker, Pieces};
+use crate::journal::{Origin, Record};
+use crate::store::Deed;
+use crate::wire::Side;
+
+/// What a file is called while it is written anew, behind its name.
+const REWRITING: &str = "redacting";
+
+/// How a file is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// It is written anew beside its place, and put there.
+    Beside,
+    /// Somebody may append to it meanwhile: only the bytes of what changes are written over.
+    InPlace,
+}
+
+/// Masks the secrets in a segment of a journal. Gives how many records had any.
+pub(super) fn redact_segment(path: &Path, masker: &Masker, deed: Deed) -> io::Result<u64> {
+    let before = read(path)?;
+    let pieces = pieces(&before, masker);
+    rewrite_lines(path, &before, How::Beside, deed, |number, line| match line {
+        Line::Whole(line) => match std::str::from_utf8(line) {
+            Ok(record) if Record::parse(line).is_ok() => {
+                let in_delta = pieces.get(&number).map_or(&[][..], Vec::as_slice);
+                masker.record(record, in_delta).map(String::into_bytes)
+            }
+            // A hand has been at it.
+            Ok(_) | Err(_) => masker.bytes(line),
+        },
+        // Nothing of it reached a side, and half a secret has no shape.
+        Line::Torn(line) => line.iter().any(|byte| *byte != b'*').then(|| vec![b'*'; line.len()]),
+    })
+}
+
+/// Masks the secrets in a transcript's file. Gives how many lines had any.
+pub(super) fn redact_transcript(path: &Path, masker: &Masker, how: How, deed: Deed) -> io::Result<u64> {
+    let before = read(path)?;
+    rewrite_lines(path, &before, how, deed, |_, line| match line {
+        Line::Whole(line) | Line::Torn(line) => match std::str::from_utf8(line) {
+            Ok(entry) => masker.json(entry).map(String::into_bytes),
+            Err(_) => masker.bytes(line),
+        },
+    })
+}
+
+/// Masks the secrets in a file of no kind. Gives how many lines had any.
+pub(super) fn redact_text(path: &Path, masker: &Masker, deed: Deed) -> io::Result<u64> {
+    let before = read(path)?;
+    let Some(after) = masker.bytes(&before) else { return Ok(0) };
+    let mut lines = 0;
+    let pairs = before.split(|byte| *byte == b'\n').zip(after.split(|byte| *byte == b'\n'));
+    pairs.for_each(|(before, after)| lines += u64::from(before != after));
+    if deed == Deed::Done {
+        write_over(path, &before, &after)?;
+    }
+    Ok(lines)
+}
+
+/// The files in a folder whose names end so, links left out; none where there is no such folder.
+pub(super) fn files_of(dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
+    if !std::fs::symlink_metadata(dir).is_ok_and(|file| file.is_dir()) {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && entry.file_name().to_str().is_some_and(&is_meant) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Removes what a crash has left of files that were written anew.
+pub(super) fn remove_rests(dir: &Path) -> io::Result<()> {
+    for rest in files_of(dir, |name| name.ends_with(&format!(".{REWRITING}")))? {
+        let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(&rest)?;
+        if file.try_lock().is_ok() {
+            std::fs::remove_file(&rest)?;
+        }
+    }
+    Ok(())
+}
+
+/// A line of a file, without its `\n`.
+enum Line<'a> {
+    Whole(&'a [u8]),
+    /// The last one, without one.
+    Torn(&'a [u8]),
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut file, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn rewrite_lines(
+    path: &Path,
+    before: &[u8],
+    how: How,
+    deed: Deed,
+    masked: impl Fn(u64, Line<'_>) -> Option<Vec<u8>>,
+) -> io::Result<u64> {
+    let (mut after, mut at, mut changed) = (Vec::new(), 0, 0);
+    for number in 0.. {
+        let rest = &before[at..];
+        if rest.is_empty() {
+            break;
+        }
+        let newline = memchr::memchr(b'\n', rest);
+        let line = &rest[..newline.unwrap_or(rest.len())];
+        let instead = masked(number, if newline.is_some() { Line::Whole(line) } else { Line::Torn(line) });
+        if let Some(instead) = instead.filter(|instead| instead.len() == line.len() && instead != line) {
+            if changed == 0 {
+                after = before.to_vec();
+            }
+            after[at..at + line.len()].copy_from_slice(&instead);
+            changed += 1;
+        }
+        at += line.len() + usize::from(newline.is_some());
+    }
+    match (deed, how) {
+        (Deed::Looked, How::Beside | How::InPlace) => {}
+        (Deed::Done, _) if changed == 0 => {}
+        (Deed::Done, How::Beside) => put(path, &after)?,
+        (Deed::Done, How::InPlace) => write_over(path, before, &after)?,
+    }
+    Ok(changed)
+}
+
+/// Puts a file in the place of another one, with its times.
+fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    let beside = path.with_added_extension(REWRITING);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let mut file = options.open(&beside)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(io::Error::other("another codex-shim rewrites it")),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    // Another one may have been done with it before it was locked.
+    let there = std::fs::symlink_metadata(&beside)?;
+    let ours = file.metadata()?;
+    if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) {
+        return Err(io::Error::other("another codex-shim rewrites it"));
+    }
+    let written = file.set_len(0).and_then(|()| {
+        file.write_all(bytes)?;
+        file.set_modified(metadata.modified()?)?;
+        file.sync_all()
+    });
+    let put = written.and_then(|()| std::fs::rename(&beside, path));
+    if put.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    put?;
+    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}
+
+/// Writes over those bytes of a file that differ.
+fn write_over(path: &Path, before: &[u8], after: &[u8]) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    let modified = file.metadata()?.modified()?;
+    let mut at = 0;
+    while let Some(from) = (at..after.len()).find(|at| before[*at] != after[*at]) {
+        let to = (from..after.len()).find(|at| before[*at] == after[*at]).unwrap_or(after.len());
+        file.write_all_at(&after[from..to], from as u64)?;
+        at = to;
+    }
+    file.set_modified(modified)?;
+    file.sync_all()
+}
+
+/// What is to be masked in the pieces that some records of a segment hold, by the number of the record.
+fn pieces(segment: &[u8], masker: &Masker) -> InPieces {
+    #[derive(Deserialize)]
+    struct Told<'a> {
+        method: &'a str,
+        #[serde(borrow)]
+        params: Piece<'a>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Piece<'a> {
+        thread_id: Option<&'a str>,
+        item_id: Option<&'a str>,
+    }
+    let mut pieces = Pieces::default();
+    for (number, record) in (0..).zip(segment.split(|byte| *byte == b'\n')) {
+        if memchr::memmem::find(record, b"\"delta\"").is_none() {
+            continue;
+        }
+        let (Ok(Record::Line { from, content, .. }), Ok(text)) = (Record::parse(record), std::str::from_utf8(record))
+        else {
+            continue;
+        };
+        let writer = match from {
+            Origin::Side(Side::Client) => "client",
+            Origin::Side(Side::Server) => "server",
+            Origin::Shim => "shim",
+        };
+        if let Ok(Told { method, params }) = serde_json::from_slice(content.bytes().unwrap_or_default()) {
+            let Piece { thread_id, item_id } = params;
+            pieces.add(format!("{writer} {method} {thread_id:?} {item_id:?}"), number, text);
+        }
+    }
+    masker.in_pieces(&pieces)
+}

@@ -1,0 +1,155 @@
+//! A session that is worked on, and what of it may be touched.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::RetentionBounds;
+use crate::index::{HISTORY_FILE, Index, IndexSettings, Marks, TranscriptFiles, indexed_before};
+use crate::journal::{IndexedTo, SegmentName};
+use crate::store::{Deed, Found, IndexLock, LEDGER_FILE, Life, OfflineLedger};
+
+/// How often somebody else is waited for who indexes the session.
+const BUSY_TRIES: u32 = 100;
+
+/// How long, in between.
+const BUSY_WAIT: Duration = Duration::from_millis(50);
+
+/// Why a session cannot be worked on.
+#[derive(Debug)]
+pub enum HeldError {
+    /// Somebody else is at it.
+    Busy {
+        /// The session.
+        session: String,
+    },
+    /// A file cannot be used.
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What came of it.
+        source: io::Error,
+    },
+    /// It, or something in it, is a link, and may lead anywhere.
+    Link {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Not all is indexed that is recorded, and cannot be.
+    NotIndexed {
+        /// The session.
+        session: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl fmt::Display for HeldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeldError::Busy { session } => write!(
+                f,
+                "session {session}: another codex-shim indexes it or rewrites what is stored of it; try again when it is done"
+            ),
+            HeldError::Link { path } => write!(f, "{} is a link, and is not followed", path.display()),
+            HeldError::Io { path, source } => write!(f, "use {}: {source}", path.display()),
+            HeldError::NotIndexed { session, why } => write!(
+                f,
+                "session {session}: what is recorded cannot be indexed, so its journal is left as it is: {why}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for HeldError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            HeldError::Io { source, .. } => Some(source),
+            HeldError::Busy { .. } | HeldError::Link { .. } | HeldError::NotIndexed { .. } => None,
+        }
+    }
+}
+
+/// A session that is worked on.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) session: Found,
+    pub(super) life: Life,
+    pub(super) deed: Deed,
+    /// The segments that there were at the beginning, oldest first.
+    pub(super) segments: Vec<SegmentName>,
+    _lock: Option<IndexLock>,
+}
+
+impl Held {
+    /// Takes a session, or looks at it.
+    pub(super) fn take(session: &Found, deed: Deed) -> Result<Held, HeldError> {
+        let inside = ["journal", HISTORY_FILE, LEDGER_FILE].map(|name| session.dir.join(name));
+        for path in [session.dir.clone()].into_iter().chain(inside) {
+            if path.is_symlink() {
+                return Err(HeldError::Link { path });
+            }
+        }
+        for _ in 0..BUSY_TRIES {
+            let lock = match deed {
+                Deed::Done => IndexLock::try_take(&session.dir)
+                    .map_err(|source| HeldError::Io { path: session.dir.clone(), source })?,
+                Deed::Looked => None,
+            };
+            // Listed before it is looked who runs: what a relay writes that starts now is not among them.
+            let segments = SegmentName::list(&session.journal_dir()).unwrap_or_default();
+            let life = if session.is_still_live() { Life::Live } else { Life::Stopped };
+            if lock.is_some() || life == Life::Live || deed == Deed::Looked {
+                return Ok(Held { session: session.clone(), life, deed, segments, _lock: lock });
+            }
+            std::thread::sleep(BUSY_WAIT);
+        }
+        Err(HeldError::Busy { session: session.id.clone() })
+    }
+
+    pub(super) fn history(&self) -> PathBuf {
+        self.session.dir.join(HISTORY_FILE)
+    }
+
+    /// Indexes what is not yet, where the session is stopped. Gives the segment before which all is indexed and closed; `None`
+    /// where nothing is.
+    pub(super) fn index(&self, transcript_files: TranscriptFiles) -> Result<Option<SegmentName>, HeldError> {
+        let not_indexed = |why| HeldError::NotIndexed { session: self.session.id.clone(), why };
+        let Some(last) = self.segments.last() else { return Ok(None) };
+        match (self.life, self.deed) {
+            (Life::Live, Deed::Done | Deed::Looked) => {
+                let indexed = indexed_before(&self.history()).map_err(not_indexed)?;
+                // The last one is being written.
+                Ok(indexed.map(|indexed| indexed.min(last.clone())))
+            }
+            (Life::Stopped, Deed::Looked) => Ok(Some(after(last))),
+            (Life::Stopped, Deed::Done) => {
+                self.catch_up(transcript_files).map_err(not_indexed)?;
+                Ok(Some(after(last)))
+            }
+        }
+    }
+
+    fn catch_up(&self, transcript_files: TranscriptFiles) -> Result<(), String> {
+        let mut ledger = OfflineLedger::open(&self.session.dir).map_err(|error| error.to_string())?;
+        let id = self.session.id.clone();
+        let marks: Marks = Box::new(move |wish| ledger.reserve_seq(&id, &wish).map_err(|error| error.to_string()));
+        let settings = IndexSettings {
+            session_id: self.session.id.clone(),
+            session_dir: self.session.dir.clone(),
+            journal_dir: self.session.journal_dir(),
+            retention: RetentionBounds::UNBOUNDED,
+            transcript_files,
+            home: None,
+            indexed_to: IndexedTo::default(),
+        };
+        let (state, _) = Index::catch_up(settings, marks, Box::new(|_| {}));
+        state.fault.map_or(Ok(()), Err)
+    }
+}
+
+/// A name after that of a segment and before that of every one behind it.
+fn after(segment: &SegmentName) -> SegmentName {
+    SegmentName { generation: segment.generation.clone(), number: segment.number.saturating_add(1) }
+}

@@ -1,0 +1,233 @@
+//! Masking secrets in rows that are stored already.
+//!
+//! *Locking.* Rows are read and masked outside of any lock; what has changed is written in short transactions, each row only
+//! where it still is what was read. Of a session that runs nothing else is done. Of a stopped one the file is then written
+//! anew as a whole, so that nothing of what was deleted or overwritten before stays in it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior, params_from_iter};
+
+use super::database::{self, DatabaseError};
+use super::ledger::LEDGER_FILE;
+use super::ledger_keeper::form;
+use crate::engine::{InPieces, Masker, Pieces};
+
+/// Rows that one transaction changes.
+const BATCH_ROWS: usize = 100;
+
+/// How long a relay's lock is waited for.
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How long a relay has to wait at most while what was overwritten is taken out of the log of a database.
+const WIPE_WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// How often that is tried.
+const WIPE_TRIES: u32 = 20;
+
+/// Whether a shim runs in a session that is worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// One does.
+    Live,
+    /// None does.
+    Stopped,
+}
+
+/// Whether something is done, or only looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// It is done.
+    Done,
+    /// It is looked at.
+    Looked,
+}
+
+/// A table whose rows are masked.
+pub(crate) struct MaskedTable {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Columns that hold JSON.
+    pub(crate) json: &'static [&'static str],
+    /// Columns that hold text.
+    pub(crate) text: &'static [&'static str],
+    /// Which rows, as SQL.
+    pub(crate) only: &'static str,
+    /// Which rows hold pieces of something longer in their first column of JSON, and what they belong to, as SQL.
+    pub(crate) pieces: Option<(&'static str, &'static str)>,
+}
+
+const LEDGER: [MaskedTable; 5] = [
+    MaskedTable {
+        name: "codex_pending_requests",
+        json: &["request_payload_json", "resolved_payload_json", "changes_json", "item_json"],
+        text: &["error_message", "summary"],
+        only: "1",
+        pieces: None,
+    },
+    MaskedTable { name: "codex_request_answers", json: &["payload_json"], text: &[], only: "1", pieces: None },
+    MaskedTable { name: "codex_context_commands", json: &["command_json"], text: &[], only: "1", pieces: None },
+    MaskedTable { name: "codex_context_deliveries", json: &[], text: &["text"], only: "1", pieces: None },
+    MaskedTable { name: "codex_threads", json: &[], text: &["beginning"], only: "1", pieces: None },
+];
+
+/// What a relay has in hand stays as it is: open requests are decided by what was kept of them.
+const OF_A_LIVE_LEDGER: &str = "status NOT IN ('pending', 'expired')";
+
+/// Masks the secrets in the ledger in `session_dir`. Gives how many rows had any.
+///
+/// # Errors
+///
+/// What is wrong with the ledger, as a person is told. That there is none is no error.
+pub fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
+    let path = session_dir.join(LEDGER_FILE);
+    if !path.exists() {
+        return Ok(0);
+    }
+    let opened = match deed {
+        Deed::Done => database::open_as_is(&path, form(BUSY_WAIT_MAX)).map(Some),
+        Deed::Looked => database::open_to_look(&path, life, BUSY_WAIT_MAX),
+    };
+    let Some(mut connection) = opened.map_err(|error| error.to_string())? else { return Ok(0) };
+    let [mut requests, answers, commands, deliveries, threads] = LEDGER;
+    if life == Life::Live {
+        requests.only = OF_A_LIVE_LEDGER;
+    }
+    let tables = [requests, answers, commands, deliveries, threads];
+    let masked = mask_tables(&mut connection, &tables, masker, deed);
+    let done = masked.and_then(|rows| {
+        if deed == Deed::Done {
+            wipe(&connection, life)?;
+        }
+        Ok(rows)
+    });
+    done.map_err(|source| DatabaseError::Sqlite { path, source }.to_string())
+}
+
+/// Masks the secrets in some tables; gives how many rows had any.
+pub(crate) fn mask_tables(
+    connection: &mut Connection,
+    tables: &[MaskedTable],
+    masker: &Masker,
+    deed: Deed,
+) -> rusqlite::Result<u64> {
+    if deed == Deed::Done {
+        // What is overwritten is not left lying about in the file.
+        connection.pragma_update(None, "secure_delete", "ON")?;
+    }
+    let mut rows = 0;
+    for table in tables {
+        let pieces = pieces(connection, table, masker)?;
+        rows += mask_table(connection, table, masker, &pieces, deed)?;
+    }
+    Ok(rows)
+}
+
+/// What is to be masked in rows that hold pieces of something longer.
+fn pieces(connection: &Connection, table: &MaskedTable, masker: &Masker) -> rusqlite::Result<InPieces> {
+    let (Some((only, whole)), Some(column)) = (table.pieces, table.json.first()) else { return Ok(InPieces::new()) };
+    let select = format!("SELECT rowid, {whole}, {column} FROM {} WHERE {only} ORDER BY rowid", table.name);
+    let mut select = connection.prepare(&select)?;
+    let mut rows = select.query([])?;
+    let mut pieces = Pieces::default();
+    while let Some(row) = rows.next()? {
+        let (number, whole, json): (i64, String, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        pieces.add(whole, number as u64, json.as_deref().unwrap_or_default());
+    }
+    Ok(masker.in_pieces(&pieces))
+}
+
+/// A row that is changed.
+struct Change {
+    rowid: i64,
+    before: Vec<Option<String>>,
+    after: Vec<Option<String>>,
+}
+
+fn mask_table(
+    connection: &mut Connection,
+    table: &MaskedTable,
+    masker: &Masker,
+    pieces: &InPieces,
+    deed: Deed,
+) -> rusqlite::Result<u64> {
+    let columns: Vec<&str> = table.json.iter().chain(table.text).copied().collect();
+    let select = format!(
+        "SELECT rowid, {} FROM {} WHERE rowid > ?1 AND ({}) ORDER BY rowid LIMIT {BATCH_ROWS}",
+        columns.join(", "),
+        table.name,
+        table.only
+    );
+    let sets = columns.iter().map(|column| format!("{column} = ?")).collect::<Vec<_>>().join(", ");
+    let wheres = columns.iter().map(|column| format!("{column} IS ?")).collect::<Vec<_>>().join(" AND ");
+    let update = format!("UPDATE {} SET {sets} WHERE rowid = ? AND {wheres}", table.name);
+    let (mut last, mut changed) = (i64::MIN, 0);
+    loop {
+        let mut read = 0;
+        let mut changes = Vec::new();
+        {
+            let mut select = connection.prepare_cached(&select)?;
+            let mut rows = select.query([last])?;
+            while let Some(row) = rows.next()? {
+                (last, read) = (row.get(0)?, read + 1);
+                let before: Vec<Option<String>> =
+                    (1..=columns.len()).map(|index| row.get(index)).collect::<rusqlite::Result<_>>()?;
+                let in_piece = pieces.get(&(last as u64)).map_or(&[][..], Vec::as_slice);
+                let masked = |(index, text): (usize, &String)| match index {
+                    0 if !table.json.is_empty() => masker.json_piece(text, in_piece),
+                    index if index < table.json.len() => masker.json(text),
+                    _ => masker.text(text),
+                };
+                let after: Vec<Option<String>> = before
+                    .iter()
+                    .enumerate()
+                    .map(|(index, text)| {
+                        text.as_ref().map(|text| masked((index, text)).unwrap_or_else(|| text.clone()))
+                    })
+                    .collect();
+                if after != before {
+                    changes.push(Change { rowid: last, before, after });
+                }
+            }
+        }
+        changed += changes.len() as u64;
+        if deed == Deed::Done && !changes.is_empty() {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            for Change { rowid, before, after } in changes {
+                let values = after.into_iter().chain([Some(rowid.to_string())]).chain(before);
+                transaction.prepare_cached(&update)?.execute(params_from_iter(values))?;
+            }
+            transaction.commit()?;
+        }
+        if read < BATCH_ROWS {
+            return Ok(changed);
+        }
+    }
+}
+
+/// Takes out of a database's files what was overwritten.
+pub(crate) fn wipe(connection: &Connection, life: Life) -> rusqlite::Result<()> {
+    if life == Life::Stopped {
+        connection.execute_batch("VACUUM")?;
+    }
+    // Whoever reads the database is done in a moment.
+    connection.busy_timeout(WIPE_WAIT_MAX)?;
+    let mut is_busy = true;
+    for _ in 0..WIPE_TRIES {
+        is_busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+        if !is_busy {
+            break;
+        }
+        std::thread::sleep(WIPE_WAIT_MAX);
+    }
+    connection.busy_timeout(BUSY_WAIT_MAX)?;
+    if is_busy {
+        let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+        return Err(rusqlite::Error::SqliteFailure(
+            busy,
+            Some("somebody reads it, so its log cannot be wiped yet".to_owned()),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! Sessions that nobody uses any more: which those are, and how one goes.
+//!
+//! *Locking.* A session goes while its index lock is held and its own lock is shared, as by a tool that looks: a start that
+//! comes meanwhile tries again, and finds that the folder is gone. The folder is first given a name that no session can have,
+//! so nobody ever sees half of one.
+//!
+//! It never follows a link: what is no folder below `sessions` is no session, and of a link inside only the link goes.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::index_lock::IndexLock;
+use super::ledger::LEDGER_FILE;
+use crate::config::SessionName;
+use crate::journal::SegmentName;
+
+/// What the names of folders begin with that are being removed; no session's name has this sign.
+const GOING: &str = "~going.";
+
+/// When a session was used last: the newest of the times at which its lock, the segments of its journal and its ledger were
+/// written to. `None` where there are none: it cannot be told.
+#[must_use]
+pub fn last_use(written: impl IntoIterator<Item = SystemTime>) -> Option<SystemTime> {
+    written.into_iter().max()
+}
+
+/// Whether a session that was used last at `last_use` has been left for longer than `age_max`. One whose times lie in the
+/// future was not.
+#[must_use]
+pub fn is_outlived(last_use: Option<SystemTime>, now: SystemTime, age_max: Duration) -> bool {
+    last_use.is_some_and(|last_use| now.duration_since(last_use).is_ok_and(|age| age > age_max))
+}
+
+/// A session that has been left for too long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outlived {
+    /// Its id.
+    pub id: String,
+    /// Size of its files, in bytes.
+    pub bytes: u64,
+}
+
+/// Why a session that is outlived is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spared {
+    /// It is used, or has been used since it was looked at.
+    Used,
+}
+
+/// The sessions in `home` that nobody has used for longer than `age_max`, and that nobody holds.
+///
+/// # Errors
+///
+/// That of reading the folder of the sessions. That there is none is no error.
+pub fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::Result<Vec<Outlived>> {
+    let sessions = home.join("sessions");
+    let entries = match std::fs::read_dir(&sessions) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        // The type is that of the entry itself, not of what a link leads to.
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let Some(id) = entry.file_name().to_str().map(str::to_owned) else { continue };
+        if !is_folder || id.parse::<SessionName>().is_err() {
+            continue;
+        }
+        let dir = entry.path();
+        if is_outlived(last_use(times_of(&dir)), now, age_max) && shared_lock(&dir).is_ok_and(|lock| lock.is_some()) {
+            found.push(Outlived { id, bytes: bytes_of(&dir) });
+        }
+    }
+    found.sort_by(|one, other| one.id.cmp(&other.id));
+    Ok(found)
+}
+
+/// Removes the session `id` of `home` where it still is outlived and nobody uses it, and what leads to it.
+///
+/// # Errors
+///
+/// That of removing it; it is then still there as a whole, or goes the next time.
+pub fn remove_outlived(home: &Path, id: &str, now: SystemTime, age_max: Duration) -> io::Result<Result<(), Spared>> {
+    if id.parse::<SessionName>().is_err() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is no session's name"));
+    }
+    let dir = home.join("sessions").join(id);
+    if !std::fs::symlink_metadata(&dir)?.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is no folder"));
+    }
+    let Some(_index) = IndexLock::try_take(&dir)? else { return Ok(Err(Spared::Used)) };
+    let Some(_lock) = shared_lock(&dir)? else { return Ok(Err(Spared::Used)) };
+    if !is_outlived(last_use(times_of(&dir)), now, age_max) {
+        return Ok(Err(Spared::Used));
+    }
+    let going = home.join("sessions").join(format!("{GOING}{id}.{}", std::process::id()));
+    std::fs::rename(&dir, &going)?;
+    forget_places(home, id);
+    // Of a link only the link goes, here and below.
+    std::fs::remove_dir_all(&going)?;
+    Ok(Ok(()))
+}
+
+/// Removes what is left of folders whose removal was cut short.
+pub fn remove_rests(home: &Path) {
+    let Ok(entries) = std::fs::read_dir(home.join("sessions")) else { return };
+    for entry in entries.flatten() {
+        let is_rest = entry.file_name().to_str().is_some_and(|name| name.starts_with(GOING));
+        if is_rest && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            // Another one may be at it too.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// When those files of a session were written to that tell of its use. Of the ledger, what is not written back yet counts too.
+fn times_of(dir: &Path) -> Vec<SystemTime> {
+    let journal = dir.join("journal");
+    let is_folder = std::fs::symlink_metadata(&journal).is_ok_and(|file| file.is_dir());
+    let segments = if is_folder { SegmentName::list(&journal).unwrap_or_default() } else { Vec::new() };
+    let segments = segments.iter().map(|segment| journal.join(segment.to_string()));
+    let others = ["lock", LEDGER_FILE, "ledger.db-wal"].map(|name| dir.join(name));
+    let written = segments.chain(others).filter_map(|path| std::fs::symlink_metadata(path).ok());
+    written.filter_map(|file| file.modified().ok()).collect()
+}
+
+/// Size of all files in a folder, in bytes. Links count as themselves.
+fn bytes_of(dir: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(file) if file.is_dir() => bytes_of(&entry.path()),
+        Ok(file) => file.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
+}
+
+/// The lock of a session, shared as by a tool that looks; `None` where a shim holds it.
+fn shared_lock(dir: &Path) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    let lock = options.read(true).custom_flags(libc::O_NOFOLLOW).open(dir.join("lock"))?;
+    match lock.try_lock_shared() {
+        Ok(()) => Ok(Some(lock)),
+        Err(std::fs::TryLockError::WouldBlock) => Ok(None),
+        Err(std::fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Removes what says that `id` last ran somewhere.
+fn forget_places(home: &Path, id: &str) {
+    let places = home.join("places");
+    if !std::fs::symlink_metadata(&places).is_ok_and(|file| file.is_dir()) {
+        return;
+    }
+    for entry in std::fs::read_dir(places).into_iter().flatten().flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && std::fs::read_to_string(entry.path()).is_ok_and(|known| known == id) {
+            // It leads nowhere now, and is written anew by the next start there.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Found, Place, Session};
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    #[test]
+    fn the_last_use_is_the_newest_time() {
+        let day = |number: u32| SystemTime::UNIX_EPOCH + DAY * number;
+        let check = |days: &[u32], age_days, expect| {
+            let last_use = last_use(days.iter().map(|number| day(*number)));
+            assert_eq!(is_outlived(last_use, day(100), DAY * age_days), expect, "{days:?}");
+        };
+        check(&[], 0, false);
+        check(&[69], 30, true);
+        check(&[70], 30, false);
+        check(&[1, 70, 69], 30, false);
+        check(&[1, 2], 30, true);
+        check(&[200], 30, false);
+        check(&[100], 0, false);
+    }
+
+    fn session(home: &Path, name: &str) -> Session {
+        let place = Place { cwd: format!("/{name}"), codex_home: "/c".to_owned(), server: vec!["codex".to_owned()] };
+        let name = name.parse().expect("BUG: a test names a session well");
+        Session::open(home, Some(&name), &place, uuid::Uuid::now_v7()).expect("BUG: the folder is ours")
+    }
+
+    #[test]
+    fn only_what_nobody_uses_goes_and_no_link_is_followed() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        let (home, outside) = (home.path(), home.path().join("outside"));
+        drop(session(home, "old"));
+        drop(session(home, "other"));
+        let live = session(home, "live");
+        std::fs::create_dir(&outside).expect("a folder");
+        std::fs::write(outside.join("lock"), "mine").expect("write");
+        std::os::unix::fs::symlink(&outside, home.join("sessions/link")).expect("a link");
+        std::os::unix::fs::symlink(&outside, home.join("sessions/old/transcripts")).expect("a link");
+        let later = SystemTime::now() + DAY * 31;
+        let ids = |age| -> Vec<String> {
+            outlived(home, later, age).expect("it can be read").into_iter().map(|found| found.id).collect()
+        };
+        assert_eq!(ids(DAY * 32), Vec::<String>::new());
+        assert_eq!(ids(DAY * 30), ["old", "other"]);
+        assert_eq!(std::fs::read_dir(home.join("places")).expect("a folder").count(), 3);
+        let remove = |id: &str| remove_outlived(home, id, later, DAY * 30);
+        assert_eq!(remove("old").expect("it works"), Ok(()));
+        assert_eq!(remove("live").expect("it works"), Err(Spared::Used));
+        let held = IndexLock::try_take(&home.join("sessions/other")).expect("a lock").expect("nobody holds it");
+        assert_eq!(remove("other").expect("it works"), Err(Spared::Used));
+        drop(held);
+        assert!(remove("link").is_err() && remove("..").is_err() && remove("a/b").is_err());
+        assert_eq!(std::fs::read_to_string(outside.join("lock")).expect("it is there"), "mine");
+        assert_eq!(std::fs::read_dir(home.join("places")).expect("a folder").count(), 2);
+        std::fs::create_dir(home.join("sessions/~going.x.1")).expect("a folder");
+        std::fs::write(home.join("sessions/~going.x.1/lock"), "").expect("write");
+        remove_rests(home);
+        let left: Vec<String> = Found::all(home).expect("it can be read").into_iter().map(|one| one.id).collect();
+        assert!(left.contains(&"live".to_owned()) && left.contains(&"other".to_owned()) && left.len() == 3, "{left:?}");
+        drop(live);
+    }
+
+    #[test]
+    fn a_start_that_meets_a_removal_gets_a_folder_of_its_own() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        drop(session(home.path(), "old"));
+        let later = SystemTime::now() + DAY * 31;
+        std::thread::scope(|scope| {
+            let removing = scope.spawn(|| {
+                let removed = remove_outlived(home.path(), "old", later, DAY * 30);
+                removed.is_ok()
+            });
+            let started = session(home.path(), "old");
+            removing.join().expect("it ends");
+            assert_eq!(started.id, "old");
+            assert!(started.dir.join("lock").exists() && started.journal_dir.exists());
+        });
+    }
+}
