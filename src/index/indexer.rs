@@ -8,24 +8,19 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{broadcast, watch};
 
 use super::committed::{Database, Reached};
-use super::follow::{Follower, Next, Patience};
+use super::follow::{Follower, Patience};
 use super::page::EventDocument;
+use super::reading::{Batch, read};
 use super::retention::prune;
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use crate::config::RetentionBounds;
-use crate::history::{ActivityFold, EventRow, Fold, Rows, Seen, rfc3339_millis};
-use crate::journal::{IndexedTo, Position, Record, SegmentName};
+use crate::history::{ActivityFold, EventRow, Fold, Rows, rfc3339_millis};
+use crate::journal::{IndexedTo, Position, SegmentName};
 use crate::store::{SeqMark, SeqWish};
 
 /// The history's name in the session's folder.
 pub const HISTORY_FILE: &str = "history.db";
-
-/// Records that one transaction takes.
-const BATCH_RECORDS: usize = 4_096;
-
-/// Bytes of records that one transaction takes.
-const BATCH_BYTES: usize = 2 << 20;
 
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(20);
@@ -33,14 +28,14 @@ const LOOK_MIN: Duration = Duration::from_millis(20);
 /// The longest pause between two looks while nothing happens.
 const LOOK_MAX: Duration = Duration::from_millis(250);
 
-/// After how long without a record none can come that belongs to what was read before. Source: the contract.
-const SILENCE: Duration = Duration::from_millis(250);
-
 /// How often the database's file is looked at.
 const STAMP_EVERY: Duration = Duration::from_secs(1);
 
 /// How often what is beyond the bounds is looked for; batches follow each other for as long as there is something.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+
+/// How soon that is looked for first: a session may have many runs, all of them short.
+const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
 
 /// How long a database is left alone that could not be used.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -142,6 +137,11 @@ impl Index {
         self.0.activity()
     }
 
+    /// Has it build the database of this epoch again: a reader has found it broken.
+    pub fn build_again(&self, epoch: u64) {
+        self.0.broken(epoch);
+    }
+
     /// Has it look now.
     pub fn look(&self) {
         self.0.ask();
@@ -164,6 +164,15 @@ enum Looked {
     Nothing,
     /// Nothing can be indexed now.
     Failed,
+}
+
+/// What has become of rows that were to be committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Committed {
+    /// They are.
+    Yes,
+    /// The database was broken, and another one is begun.
+    BegunAgain,
 }
 
 struct Indexer {
@@ -198,14 +207,6 @@ struct Ahead {
     read_at: Instant,
 }
 
-/// What one reading has come to.
-struct Batch {
-    fold: Fold,
-    rows: Rows,
-    records: usize,
-    is_all: bool,
-}
-
 impl Indexer {
     fn new(settings: IndexSettings, marks: Marks, tell: Tell, shared: Arc<Shared>) -> Indexer {
         Indexer {
@@ -218,7 +219,7 @@ impl Indexer {
             ahead: None,
             retry_at: None,
             fault_told: false,
-            prune_at: Instant::now() + PRUNE_EVERY,
+            prune_at: Instant::now() + PRUNE_FIRST_AFTER,
         }
     }
 
@@ -271,12 +272,16 @@ impl Indexer {
             self.recovered();
             return self.prune();
         }
-        let looked = if batch.is_all { Looked::All } else { Looked::More };
-        self.commit(batch)?;
-        if looked == Looked::All {
+        let is_all = batch.is_all;
+        if self.commit(batch)? == Committed::Yes && is_all {
             self.recovered();
+            return Ok(Looked::All);
         }
-        Ok(looked)
+        // Building again takes long: whoever reads along is told meanwhile.
+        if self.ahead.is_some() {
+            self.read_ahead();
+        }
+        Ok(Looked::More)
     }
 
     /// Opens the database, and goes to where it has come.
@@ -287,7 +292,14 @@ impl Indexer {
         if let Some(kept) = set_aside {
             (self.tell)(Tidings::SetAside(kept));
         }
-        let reached = database.load().map_err(|error| error.to_string())?;
+        let (database, reached) = match database.load() {
+            Ok(reached) => (database, reached),
+            Err(error) if error.is_broken() => {
+                self.set_aside(database)?;
+                return self.open();
+            }
+            Err(error) => return Err(error.to_string()),
+        };
         let mark = (self.marks)(SeqWish::default())?;
         let reached = match reached {
             Some(reached) => reached,
@@ -309,32 +321,44 @@ impl Indexer {
         Ok(())
     }
 
-    /// Looks whether the database's file is still there, every now and then.
+    /// Looks whether the database's file is still there, every now and then, and at once where somebody doubts it.
     fn look_at_file(&mut self) -> Result<(), String> {
         let Some(indexed) = &mut self.indexed else { return Ok(()) };
-        if indexed.stamp_at.elapsed() < STAMP_EVERY {
+        if indexed.stamp_at.elapsed() < STAMP_EVERY && !self.shared.is_broken() {
             return Ok(());
         }
         indexed.stamp_at = Instant::now();
-        match indexed.database.fate() {
-            Fate::InPlace => Ok(()),
-            Fate::Gone => {
-                self.indexed = None;
-                tracing::warn!("the history's file is gone; it is built again");
-                self.open()
-            }
-            Fate::Broken => {
-                if let Some(indexed) = self.indexed.take() {
-                    let kept = indexed.database.set_aside().map_err(|error| error.to_string())?;
-                    (self.tell)(Tidings::SetAside(kept));
-                }
-                self.open()
-            }
+        let fate = indexed.database.fate();
+        if fate == Fate::InPlace && !self.shared.is_broken() {
+            return Ok(());
         }
+        self.build_again(fate)
     }
 
-    fn commit(&mut self, batch: Batch) -> Result<(), String> {
-        let Some(Indexed { database, reached, follower, reserved, .. }) = &mut self.indexed else { return Ok(()) };
+    /// The database is not what it was: begins another one. What was told before is not told live once more.
+    fn build_again(&mut self, fate: Fate) -> Result<(), String> {
+        let Some(indexed) = self.indexed.take() else { return Ok(()) };
+        self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, Some(&indexed)));
+        match fate {
+            Fate::Gone => {
+                tracing::warn!("the history's file is gone; it is built again");
+                indexed.database.leave().map_err(|error| error.to_string())?;
+            }
+            Fate::InPlace | Fate::Broken => self.set_aside(indexed.database)?,
+        }
+        self.open()
+    }
+
+    fn set_aside(&mut self, database: Database) -> Result<(), String> {
+        let kept = database.set_aside().map_err(|error| error.to_string())?;
+        (self.tell)(Tidings::SetAside(kept));
+        Ok(())
+    }
+
+    fn commit(&mut self, batch: Batch) -> Result<Committed, String> {
+        let Some(Indexed { database, reached, follower, reserved, .. }) = &mut self.indexed else {
+            return Ok(Committed::BegunAgain);
+        };
         let before = reached.seq;
         let seq = before + batch.rows.events.len() as u64;
         if seq > *reserved {
@@ -345,8 +369,14 @@ impl Indexer {
             *reserved = (self.marks)(wish)?.reserved;
         }
         let next = Reached { fold: batch.fold, position: follower.position().cloned(), seq };
-        database.commit(&batch.rows, before, &next).map_err(|error| error.to_string())?;
-        *reached = next;
+        match database.commit(&batch.rows, before, &next) {
+            Ok(()) => *reached = next,
+            Err(error) if error.is_broken() => {
+                self.build_again(Fate::Broken)?;
+                return Ok(Committed::BegunAgain);
+            }
+            Err(error) => return Err(error.to_string()),
+        }
         let begun = reached.fold.open_since().or(reached.position.as_ref());
         begun.into_iter().for_each(|at| self.settings.indexed_to.reached(&at.segment));
         if self.ahead.is_none() {
@@ -356,7 +386,7 @@ impl Indexer {
             state.position = reached.position.clone();
             state.last_seq = reached.seq;
         });
-        Ok(())
+        Ok(Committed::Yes)
     }
 
     /// Deletes what is beyond the bounds, a batch at a time.
@@ -439,56 +469,6 @@ impl Ahead {
             }
         }
     }
-}
-
-/// Folds what there is to be read, up to a bound. On an error nothing was taken.
-fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, patience: Patience) -> io::Result<Batch> {
-    let from = follower.position().cloned();
-    let mut batch = Batch { fold: fold.clone(), rows: Rows::default(), records: 0, is_all: false };
-    let mut bytes_read = 0;
-    let is_silent = patience == Patience::None || read_at.elapsed() >= SILENCE;
-    while batch.records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
-        // A line that has just come may yet be replaced.
-        let stays = is_silent && (batch.records == 0 || patience == Patience::None);
-        match follower.next(if stays { Patience::None } else { Patience::Some }) {
-            Ok(Next::Record { at, bytes, successor }) => {
-                batch.records += 1;
-                bytes_read += bytes.len();
-                take(&mut batch, &at, bytes, successor);
-            }
-            Ok(Next::Lost { at }) => {
-                batch.records += 1;
-                batch.fold.lost(&at, &mut batch.rows);
-            }
-            Ok(Next::End) => {
-                batch.is_all = true;
-                break;
-            }
-            Err(error) => {
-                follower.go_to(from);
-                return Err(error);
-            }
-        }
-    }
-    if batch.records > 0 {
-        *read_at = Instant::now();
-    }
-    if batch.is_all && is_silent && (batch.records == 0 || patience == Patience::None) {
-        batch.fold.silence(u64::MAX, &mut batch.rows);
-    }
-    Ok(batch)
-}
-
-fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>) {
-    let Batch { fold, rows, .. } = batch;
-    // What is no record is none of ours: a hand has been at the file.
-    let Ok(record) = Record::parse(bytes) else {
-        fold.unreadable(at, rows);
-        return;
-    };
-    let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
-    let replaced_by = successor.as_ref().and_then(Record::line_bytes);
-    fold.take(at, &Seen::of(&record, replaced_by), rows);
 }
 
 /// The number before that of the first event that is indexed.

@@ -18,6 +18,7 @@ mod follow;
 mod indexer;
 mod page;
 mod query;
+mod reading;
 mod retention;
 mod schema;
 mod shared;

@@ -21,7 +21,9 @@ mod session;
 
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
 pub use context_table::{KeptDelivery, NewCommand};
-pub(crate) use database::{DatabaseError, Form, Opened, open as open_database, put_aside};
+pub(crate) use database::{
+    DatabaseError, Form, Opened, is_no_database, open as open_database, put_aside, put_aside_beside,
+};
 pub use found::{Found, repository_of};
 pub use ledger::{LEDGER_FILE, Ledger};
 pub use ledger_job::{KeptRequest, LedgerError, Order};
