@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ use crate::support::both_ends::{Live, http, text};
 use crate::support::codex::Lab;
 use crate::support::conversations::ALL;
 use crate::support::eventually;
-use crate::support::history::{Echo, Recorded, all_indexed_once, dump, history_path, line};
+use crate::support::history::{Echo, Recorded, all_indexed_once, dump, history_path, line, open};
 use crate::support::peer::Peer;
 use crate::support::requests::{command_asked, turn_started};
 use crate::support::shim::{Home, SHIM};
@@ -70,8 +71,17 @@ fn tapes_are_indexed_once_and_built_again_as_they_were() {
     echo.end();
 }
 
-/// Has a storm go through a relay until so many bytes have come back, and kills it.
-fn storm_and_kill(home: &Home, from: u64, bytes_min: usize) {
+/// How fast lines come.
+#[derive(Clone, Copy, PartialEq)]
+enum Pace {
+    /// As fast as they go: the index has hardly begun when it is killed.
+    Storm,
+    /// A line now and then: the index is killed in the middle of what it joins.
+    Steady,
+}
+
+/// Has lines go through a relay until so many bytes have come back, and kills it.
+fn pass_and_kill(home: &Home, from: u64, bytes_min: usize, pace: Pace) {
     let mut command = home.shim(&["run", "--session", "s", "--", "cat"]);
     let mut relay = command.stderr(std::process::Stdio::null()).spawn().expect("the shim starts");
     let mut stdin = relay.stdin.take().expect("stdin is piped");
@@ -81,10 +91,24 @@ fn storm_and_kill(home: &Home, from: u64, bytes_min: usize) {
             if writeln!(stdin, "{}", line(number)).is_err() {
                 return;
             }
+            if pace == Pace::Steady {
+                std::thread::park_timeout(Duration::from_micros(500));
+            }
         }
     });
     let (mut back, mut chunk) = (0, [0; 8192]);
-    while back <= bytes_min {
+    let session = home.path().join("sessions/s");
+    let has_begun = || {
+        let events =
+            "SELECT COUNT(*) FROM codex_events WHERE generation = (SELECT generation FROM codex_event_checkpoints)
+            AND delta_count IS NOT NULL";
+        let generation = Recorded::generations(&session).pop();
+        let database = open(&session);
+        let reached = database.query_row("SELECT generation FROM codex_event_checkpoints", [], |row| row.get(0));
+        let joined: rusqlite::Result<i64> = database.query_row(events, [], |row| row.get(0));
+        reached.ok() == generation && joined.is_ok_and(|joined| joined > 0)
+    };
+    while back <= bytes_min || (pace == Pace::Steady && !has_begun()) {
         let read = stdout.read(&mut chunk).expect("stdout can be read");
         assert!(read > 0, "the relay ended by itself");
         back += read;
@@ -99,7 +123,10 @@ fn storm_and_kill(home: &Home, from: u64, bytes_min: usize) {
 fn however_often_it_is_killed_each_record_is_indexed_once() {
     let home = Home::new();
     for number in 0..KILLS {
-        storm_and_kill(&home, number * 100_000, spread(number) as usize % 300_000);
+        match number % 2 {
+            0 => pass_and_kill(&home, number * 100_000, spread(number) as usize % 300_000, Pace::Storm),
+            _ => pass_and_kill(&home, number * 100_000, spread(number) as usize % 20_000, Pace::Steady),
+        }
     }
     assert_eq!(home.sessions().len(), 1, "a kill left its lock behind");
     let echo = Echo::start(home);

@@ -104,6 +104,17 @@ impl Recorded {
         }
     }
 
+    /// The runs that there are, in their order.
+    pub fn generations(session: &Path) -> Vec<String> {
+        let names =
+            fs::read_dir(session.join("journal")).expect("a folder").map(|file| file.expect("a file").file_name());
+        let names = names.map(|name| name.to_str().expect("UTF-8").split('-').next().unwrap_or_default().to_owned());
+        let mut generations: Vec<String> = names.collect();
+        generations.sort();
+        generations.dedup();
+        generations
+    }
+
     pub fn piece_count(&self) -> usize {
         self.pieces.values().map(Vec::len).sum()
     }
