@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::document::{IndexDocument, ThreadDocument};
 use super::subject::Subject;
 use crate::history::{Activity, ActivityFold, rfc3339_millis};
-use crate::index::{HISTORY_FILE, History, Index, IndexState};
+use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState};
 use crate::journal::{Position, SegmentName, reader};
 
 /// How long an answer waits for what is recorded already to be indexed.
@@ -18,7 +18,7 @@ const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Historian {
     pub(super) index: Index,
-    pub(super) history: History,
+    history: History,
     journal_dir: PathBuf,
 }
 
@@ -48,7 +48,21 @@ impl Historian {
             drop(timeout(CATCH_UP_WAIT_MAX, settled).await);
         }
         let state = state.borrow();
-        CaughtUp { epoch: state.epoch, is_behind: !is_there(&state) }
+        // Whatever is joined until it is over is not indexed either, though it was read.
+        CaughtUp { epoch: state.epoch, is_behind: !is_there(&state) || state.fault.is_some() }
+    }
+
+    /// Asks the history as it was at `epoch`; has it built again where that shows it broken.
+    pub(super) fn ask<T>(
+        &self,
+        epoch: u64,
+        ask: impl FnOnce(&History) -> Result<T, HistoryError>,
+    ) -> Result<T, HistoryError> {
+        ask(&self.history).inspect_err(|error| {
+            if error.is_broken() {
+                self.index.build_again(epoch);
+            }
+        })
     }
 
     /// What the session does now.

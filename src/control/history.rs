@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::historian::{Historian, now_us};
+use super::historian::{CaughtUp, Historian, now_us};
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
 use crate::history::Action;
@@ -93,8 +93,8 @@ pub(super) async fn events(
     let query = Query::of(query.as_deref(), &["since_seq", "limit"])?;
     let (since, limit) = (query.number("since_seq")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
     let historian = historian(&known)?;
-    let caught_up = historian.catch_up().await;
-    let page = historian.history.events(since, limit, caught_up.epoch, caught_up.is_behind).unwrap_or_else(|error| {
+    let CaughtUp { epoch, is_behind } = historian.catch_up().await;
+    let page = historian.ask(epoch, |history| history.events(since, limit, epoch, is_behind)).unwrap_or_else(|error| {
         tracing::warn!(%error, "a page of events");
         EventPage::unreadable(since)
     });
@@ -117,8 +117,8 @@ pub(super) async fn actions(
 ) -> Result<Response, Refusal> {
     let limit = Query::of(query.as_deref(), &["limit"])?.limit(ACTIONS_DEFAULT, ACTIONS_MAX)?;
     let historian = historian(&known)?;
-    let caught_up = historian.catch_up().await;
-    let actions = historian.history.actions(limit, caught_up.epoch).map_err(unreadable)?;
+    let CaughtUp { epoch, .. } = historian.catch_up().await;
+    let actions = historian.ask(epoch, |history| history.actions(limit, epoch)).map_err(unreadable)?;
     let actions: Vec<Value> = actions.iter().map(Action::document).collect();
     Ok(json(StatusCode::OK, &json!({ "actions": actions })))
 }
@@ -143,8 +143,8 @@ async fn rows(table: Table, known: &Known, _: ThisSession, RawQuery(query): RawQ
     let query = Query::of(query.as_deref(), &["since_id", "limit"])?;
     let (since, limit) = (query.number("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
     let historian = historian(known)?;
-    let caught_up = historian.catch_up().await;
-    let page = historian.history.rows(table, since, limit, caught_up.epoch).map_err(unreadable)?;
+    let CaughtUp { epoch, .. } = historian.catch_up().await;
+    let page = historian.ask(epoch, |history| history.rows(table, since, limit, epoch)).map_err(unreadable)?;
     Ok(json(StatusCode::OK, &page))
 }
 
@@ -154,8 +154,8 @@ pub(super) async fn transcript(
     Path((_, thread_id)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
     let historian = historian(&known)?;
-    let caught_up = historian.catch_up().await;
-    let entries = historian.history.transcript(&thread_id, caught_up.epoch).map_err(unreadable)?;
+    let CaughtUp { epoch, .. } = historian.catch_up().await;
+    let entries = historian.ask(epoch, |history| history.transcript(&thread_id, epoch)).map_err(unreadable)?;
     let is_known = || historian.threads(now_us()).iter().any(|thread| thread.thread_id == thread_id);
     if entries.is_empty() && !is_known() {
         let message = "nothing was said in a thread of this id, as far as this session has seen";
@@ -172,7 +172,7 @@ struct TranscriptDocument {
     entries: Vec<Box<RawValue>>,
 }
 
-fn unreadable(error: HistoryError) -> Refusal {
+pub(super) fn unreadable(error: HistoryError) -> Refusal {
     Refusal::plain(StatusCode::SERVICE_UNAVAILABLE, "history_unavailable", error.to_string())
 }
 

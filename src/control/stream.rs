@@ -15,11 +15,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use http_body_util::channel::{Channel, Sender};
 use serde_json::json;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::timeout;
 
-use super::historian::{Historian, end_of};
-use super::history::{Query, bad, historian};
+use super::historian::{CaughtUp, Historian, end_of};
+use super::history::{Query, bad, historian, unreadable};
 use super::known::{Known, ThisSession};
 use super::refusal::Refusal;
 use crate::history::{Seen, UiFold};
@@ -75,8 +75,11 @@ pub(super) async fn stream(
     match mode {
         Mode::Events => {
             let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: the number of an event goes there"));
+            let is_number = |id: &&str| id.bytes().all(|byte| byte.is_ascii_digit());
             let since = match last_id {
-                Some(id) => Some(u64::from_str(id).map_err(|_| wrong(id))?),
+                Some(id) => {
+                    Some(Some(id).filter(is_number).and_then(|id| u64::from_str(id).ok()).ok_or_else(|| wrong(id))?)
+                }
                 None => since,
             };
             tokio::spawn(async move {
@@ -87,14 +90,14 @@ pub(super) async fn stream(
         }
         Mode::Raw | Mode::Ui => {
             let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: a generation:segment:offset goes there"));
-            let after = match (last_id, since) {
-                (Some(id), _) => Some(position(id).ok_or_else(|| wrong(id))?),
-                (None, Some(since)) => position_of(&known, since).await?,
+            let start = match (last_id, since) {
+                (Some(id), _) => Some(Start::parse(id).ok_or_else(|| wrong(id))?),
+                (None, Some(since)) => Start::behind(&known, since).await?,
                 (None, None) => None,
             };
             tokio::spawn(async move {
                 if let Ok(historian) = historian(&known) {
-                    let _ = records(historian, &known.subject.journal_dir, after, mode, sender).await;
+                    let _ = records(historian, &known.subject.journal_dir, start, mode, sender).await;
                 }
             });
         }
@@ -121,7 +124,9 @@ impl Pieces {
             self.text.push('\n');
         }
         self.text.push_str("data: ");
-        self.text.push_str(json);
+        // JSON has it between its tokens only, and for a reader of streams a line would end there.
+        self.text
+            .extend(json.split('\r').enumerate().flat_map(|(number, part)| [if number > 0 { " " } else { "" }, part]));
         self.text.push_str("\n\n");
         if self.text.len() >= PIECE_BYTES { self.send().await } else { Ok(()) }
     }
@@ -151,6 +156,15 @@ async fn events(historian: &Historian, since: u64, sender: Sender<Bytes>) -> Res
     pieces.alive().await?;
     historian.catch_up().await;
     loop {
+        // What was told without a number goes out before it has one.
+        loop {
+            match live.try_recv() {
+                Ok(told) => pieces.event(None, &told.json).await?,
+                // What was missed has its number later.
+                Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            }
+        }
         let now = state.borrow_and_update().clone();
         if was_up && now.last_seq.saturating_sub(cursor) > BEHIND_MAX {
             gap(&mut pieces, "reader_behind", cursor, now.last_seq).await?;
@@ -180,7 +194,7 @@ async fn events(historian: &Historian, since: u64, sender: Sender<Bytes>) -> Res
 /// Sends all that the history has behind `cursor`; false where it could not be read.
 async fn pages(historian: &Historian, epoch: u64, cursor: &mut u64, pieces: &mut Pieces) -> Result<bool, Gone> {
     loop {
-        let page = match historian.history.events(Some(*cursor), PAGE, epoch, false) {
+        let page = match historian.ask(epoch, |history| history.events(Some(*cursor), PAGE, epoch, false)) {
             Ok(page) => page,
             Err(error) => {
                 tracing::debug!(%error, "a page for a stream");
@@ -216,7 +230,7 @@ async fn gap(pieces: &mut Pieces, reason: &str, after_seq: u64, up_to_seq: u64) 
 async fn records(
     historian: &Historian,
     journal_dir: &Path,
-    after: Option<Position>,
+    start: Option<Start>,
     mode: Mode,
     sender: Sender<Bytes>,
 ) -> Result<(), Gone> {
@@ -224,10 +238,11 @@ async fn records(
     let mut state = historian.index.state();
     pieces.alive().await?;
     // What a simple UI is told depends on what was told before: it is read from the start of the segment on.
-    let from = after.clone().map(|after| match mode {
-        Mode::Ui => Position { offset: 0, ..after },
-        Mode::Events | Mode::Raw => after,
+    let from = start.clone().map(|Start { at, .. }| match mode {
+        Mode::Ui => Position { offset: 0, ..at },
+        Mode::Events | Mode::Raw => at,
     });
+    let is_told = |at: &Position, part| start.as_ref().is_none_or(|start| start.tells(at, part));
     let mut follower = Follower::new(journal_dir, from);
     let mut ui = UiFold::default();
     let mut events = Vec::new();
@@ -240,10 +255,9 @@ async fn records(
                 silent_for = Duration::ZERO;
                 read += 1;
                 let id = format!("{}:{}:{}", at.segment.generation, at.segment.number, at.offset);
-                let is_told = after.as_ref().is_none_or(|after| at > *after);
                 match mode {
                     Mode::Events | Mode::Raw => {
-                        if is_told {
+                        if is_told(&at, 0) {
                             pieces.event(Some(&id), &String::from_utf8_lossy(bytes)).await?;
                         }
                         if let Some(successor) = successor {
@@ -256,10 +270,11 @@ async fn records(
                     }
                     Mode::Ui => {
                         fold(&mut ui, bytes, successor, &mut events);
-                        for event in events.drain(..) {
-                            if is_told {
-                                pieces.event(Some(&id), &event).await?;
-                            }
+                        let last = events.len().saturating_sub(1);
+                        for (part, event) in events.drain(..).enumerate().filter(|(part, _)| is_told(&at, *part)) {
+                            // Of several, each but the last says how many were told with it.
+                            let id = if part == last { id.clone() } else { format!("{id}:{}", part + 1) };
+                            pieces.event(Some(&id), &event).await?;
                         }
                     }
                 }
@@ -304,21 +319,43 @@ fn fold(ui: &mut UiFold, bytes: &[u8], successor: Option<&[u8]>, events: &mut Ve
     events.extend(told.into_iter().map(|event| event.json));
 }
 
-/// The position that an id names.
-fn position(id: &str) -> Option<Position> {
-    let mut parts = id.split(':');
-    let (generation, number, offset) = (parts.next()?, parts.next()?, parts.next()?);
-    let segment = SegmentName { generation: Generation::parse(generation)?, number: number.parse().ok()? };
-    parts.next().is_none().then_some(Position { segment, offset: offset.parse().ok()? })
+/// Where a reader of records goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Start {
+    /// At this record.
+    at: Position,
+    /// So much of it was told.
+    told: usize,
 }
 
-/// The position of the record of an event.
-async fn position_of(known: &Known, seq: u64) -> Result<Option<Position>, Refusal> {
-    let historian = historian(known)?;
-    let caught_up = historian.catch_up().await;
-    let before = seq.checked_sub(1);
-    let page = before.and_then(|before| historian.history.events(Some(before), 1, caught_up.epoch, false).ok());
-    Ok(page.and_then(|page| position(&page.events.first()?.key)))
+impl Start {
+    /// As an id names it.
+    fn parse(id: &str) -> Option<Start> {
+        let mut parts = id.split(':');
+        let (generation, number, offset) = (parts.next()?, parts.next()?, parts.next()?);
+        let told = parts.next().map_or(Some(usize::MAX), |told| told.parse().ok())?;
+        let segment = SegmentName { generation: Generation::parse(generation)?, number: number.parse().ok()? };
+        parts.next().is_none().then_some(Start { at: Position { segment, offset: offset.parse().ok()? }, told })
+    }
+
+    /// Behind the event of a number; where that is not there any more, at the first that is, and where it is not there yet,
+    /// at the end.
+    async fn behind(known: &Known, seq: u64) -> Result<Option<Start>, Refusal> {
+        let historian = historian(known)?;
+        let CaughtUp { epoch, .. } = historian.catch_up().await;
+        let Some(before) = seq.checked_sub(1) else { return Ok(None) };
+        let page = historian.ask(epoch, |history| history.events(Some(before), 1, epoch, false)).map_err(unreadable)?;
+        let Some(event) = page.events.first() else {
+            return Ok(end_of(&known.subject.journal_dir).map(|at| Start { at, told: 0 }));
+        };
+        let start = Start::parse(&event.key);
+        Ok(start.map(|start| if event.seq == Some(seq) { start } else { Start { told: 0, ..start } }))
+    }
+
+    /// Whether a part of the record at `at` is still to be told.
+    fn tells(&self, at: &Position, part: usize) -> bool {
+        *at > self.at || (*at == self.at && part >= self.told)
+    }
 }
 
 #[cfg(test)]
@@ -327,9 +364,17 @@ mod tests {
 
     #[test]
     fn ids_are_positions() {
-        let read = |id: &str| position(id).map(|at| format!("{}+{}", at.segment, at.offset));
+        let read = |id: &str| Start::parse(id).map(|Start { at, .. }| format!("{}+{}", at.segment, at.offset));
         assert_eq!(read("000000010000:2:77").as_deref(), Some("000000010000-002.jsonl+77"));
-        for wrong in ["", "7", "000000010000:2", "000000010000:2:77:1", "xyz:2:77", "000000010000:-2:77"] {
+        for wrong in [
+            "",
+            "7",
+            "000000010000:2",
+            "000000010000:2:77:x",
+            "000000010000:2:77:1:1",
+            "xyz:2:77",
+            "000000010000:-2:77",
+        ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
     }

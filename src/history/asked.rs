@@ -123,7 +123,10 @@ impl Asked {
             approval_decision: note.decision,
             latency_ms: Some(latency_ms(request.at_us, at_us)),
             final_status: Some(final_status(event).to_owned()),
-            error_code: note.error_code,
+            // In these tables what a dead child leaves open has one word, whether its end was noted or not.
+            error_code: note
+                .error_code
+                .map(|code| if code == "server_exited" { STREAM_CLOSED.to_owned() } else { code }),
             raw_payload_json: Some(cut(data.get(), EXCERPT_CHARS_MAX)),
             ..request.row(at_us, event)
         })
@@ -328,7 +331,7 @@ mod tests {
         );
         approval(
             &resolved("orphaned", "null", "\"server_exited\""),
-            &format!("9 failed {about} ~ failed ls /w server_exited"),
+            &format!("9 failed {about} ~ failed ls /w app_server_stream_closed"),
         );
         approval("9 ! generation_ended", &format!("9 failed {about} ~ failed ls /w app_server_stream_closed"));
         check(

@@ -10,7 +10,7 @@ use super::stamp::{Fate, Stamp};
 use crate::engine::Masker;
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::Position;
-use crate::store::{DatabaseError, Opened, open_database, put_aside};
+use crate::store::{DatabaseError, Opened, open_database, put_aside, put_aside_beside};
 
 const INSERT_EVENT: &str = "
     INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview,
@@ -82,6 +82,14 @@ impl Database {
         // What it could not write back is of no use.
         drop(connection);
         put_aside(&path)
+    }
+
+    /// Leaves a file that is not at its place any more. What stands beside that belongs to this one, and would be taken for
+    /// the other one's.
+    pub(super) fn leave(self) -> Result<(), DatabaseError> {
+        let Database { connection, path, stamp, .. } = self;
+        drop(connection);
+        if stamp.has_left_its_log() { put_aside_beside(&path).map(drop) } else { Ok(()) }
     }
 
     /// What has become of the file.

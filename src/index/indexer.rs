@@ -35,6 +35,9 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// How long after the start, and how often, sessions are looked for that nobody uses any more; one a look.
 const SESSIONS_EVERY: Duration = Duration::from_secs(300);
 
+/// How soon that is looked for first: a session may have many runs, all of them short.
+const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
+
 /// How long a database is left alone that could not be used.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -96,6 +99,11 @@ impl Index {
         self.0.activity()
     }
 
+    /// Has it build the database of this epoch again: a reader has found it broken.
+    pub fn build_again(&self, epoch: u64) {
+        self.0.broken(epoch);
+    }
+
     /// Has it look now.
     pub fn look(&self) {
         self.0.ask();
@@ -132,6 +140,15 @@ impl From<String> for Failure {
     fn from(why: String) -> Failure {
         Failure::History(why)
     }
+}
+
+/// What has become of rows that were to be committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Committed {
+    /// They are.
+    Yes,
+    /// The database was broken, and another one is begun.
+    BegunAgain,
 }
 
 struct Indexer {
@@ -189,7 +206,7 @@ impl Indexer {
             ahead: None,
             retry_at: None,
             fault_told: false,
-            prune_at: Instant::now() + PRUNE_EVERY,
+            prune_at: Instant::now() + PRUNE_FIRST_AFTER,
             sessions_at: Instant::now() + SESSIONS_EVERY,
             lock: Lock::NotTaken,
             transcripts,
@@ -250,12 +267,16 @@ impl Indexer {
             self.remove_session();
             return self.prune();
         }
-        let looked = if batch.is_all { Looked::All } else { Looked::More };
-        self.commit(batch)?;
-        if looked == Looked::All {
+        let is_all = batch.is_all;
+        if self.commit(batch)? == Committed::Yes && is_all {
             self.recovered();
+            return Ok(Looked::All);
         }
-        Ok(looked)
+        // Building again takes long: whoever reads along is told meanwhile.
+        if self.ahead.is_some() {
+            self.read_ahead();
+        }
+        Ok(Looked::More)
     }
 
     /// Whether nobody else indexes the session; somebody who does is done in a moment, and what is recorded meanwhile waits.
@@ -278,7 +299,14 @@ impl Indexer {
         if let Some(kept) = set_aside {
             (self.tell)(Tidings::SetAside(kept));
         }
-        let reached = database.load().map_err(|error| error.to_string())?;
+        let (database, reached) = match database.load() {
+            Ok(reached) => (database, reached),
+            Err(error) if error.is_broken() => {
+                self.set_aside(database)?;
+                return self.open();
+            }
+            Err(error) => return Err(error.to_string().into()),
+        };
         let mark = (self.marks)(SeqWish::default()).map_err(Failure::Ledger)?;
         let reached = match reached {
             Some(reached) => reached,
@@ -301,32 +329,44 @@ impl Indexer {
         Ok(())
     }
 
-    /// Looks whether the database's file is still there, every now and then.
+    /// Looks whether the database's file is still there, every now and then, and at once where somebody doubts it.
     fn look_at_file(&mut self) -> Result<(), Failure> {
         let Some(indexed) = &mut self.indexed else { return Ok(()) };
-        if indexed.stamp_at.elapsed() < STAMP_EVERY {
+        if indexed.stamp_at.elapsed() < STAMP_EVERY && !self.shared.is_broken() {
             return Ok(());
         }
         indexed.stamp_at = Instant::now();
-        match indexed.database.fate() {
-            Fate::InPlace => Ok(()),
-            Fate::Gone => {
-                self.indexed = None;
-                tracing::warn!("the history's file is gone; it is built again");
-                self.open()
-            }
-            Fate::Broken => {
-                if let Some(indexed) = self.indexed.take() {
-                    let kept = indexed.database.set_aside().map_err(|error| error.to_string())?;
-                    (self.tell)(Tidings::SetAside(kept));
-                }
-                self.open()
-            }
+        let fate = indexed.database.fate();
+        if fate == Fate::InPlace && !self.shared.is_broken() {
+            return Ok(());
         }
+        self.build_again(fate)
     }
 
-    fn commit(&mut self, batch: Batch) -> Result<(), Failure> {
-        let Some(Indexed { database, reached, follower, reserved, .. }) = &mut self.indexed else { return Ok(()) };
+    /// The database is not what it was: begins another one. What was told before is not told live once more.
+    fn build_again(&mut self, fate: Fate) -> Result<(), Failure> {
+        let Some(indexed) = self.indexed.take() else { return Ok(()) };
+        self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, Some(&indexed.reached)));
+        match fate {
+            Fate::Gone => {
+                tracing::warn!("the history's file is gone; it is built again");
+                indexed.database.leave().map_err(|error| error.to_string())?;
+            }
+            Fate::InPlace | Fate::Broken => self.set_aside(indexed.database)?,
+        }
+        self.open()
+    }
+
+    fn set_aside(&mut self, database: Database) -> Result<(), String> {
+        let kept = database.set_aside().map_err(|error| error.to_string())?;
+        (self.tell)(Tidings::SetAside(kept));
+        Ok(())
+    }
+
+    fn commit(&mut self, batch: Batch) -> Result<Committed, Failure> {
+        let Some(Indexed { database, reached, follower, reserved, .. }) = &mut self.indexed else {
+            return Ok(Committed::BegunAgain);
+        };
         let before = reached.seq;
         let seq = before + batch.rows.events.len() as u64;
         if seq > *reserved {
@@ -337,8 +377,14 @@ impl Indexer {
             *reserved = (self.marks)(wish).map_err(Failure::Ledger)?.reserved;
         }
         let next = Reached { fold: batch.fold, position: follower.position().cloned(), seq };
-        database.commit(&batch.rows, before, &next).map_err(|error| error.to_string())?;
-        *reached = next;
+        match database.commit(&batch.rows, before, &next) {
+            Ok(()) => *reached = next,
+            Err(error) if error.is_broken() => {
+                self.build_again(Fate::Broken)?;
+                return Ok(Committed::BegunAgain);
+            }
+            Err(error) => return Err(error.to_string().into()),
+        }
         let begun = reached.fold.open_since().or(reached.position.as_ref());
         begun.into_iter().for_each(|at| self.settings.indexed_to.reached(&at.segment));
         if self.ahead.is_none() {
@@ -349,7 +395,7 @@ impl Indexer {
             state.last_seq = reached.seq;
         });
         self.complete_transcripts(Some(&batch.rows.entries));
-        Ok(())
+        Ok(Committed::Yes)
     }
 
     /// Brings the files of those threads up to date that something was said in, or of all.

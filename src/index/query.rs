@@ -10,6 +10,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
 use serde_json::value::RawValue;
 
+use crate::store::is_no_database;
+
 use super::page::{Around, EventDocument, EventPage, gap, next_seq};
 
 /// How long a reader waits where the file is locked as a whole.
@@ -38,6 +40,14 @@ const LAST_EVENTS: &str = "
 pub struct HistoryError {
     path: PathBuf,
     source: rusqlite::Error,
+}
+
+impl HistoryError {
+    /// Whether the file itself is broken.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        is_no_database(&self.source)
+    }
 }
 
 impl fmt::Display for HistoryError {

@@ -53,6 +53,8 @@ struct Asked {
     /// Somebody waits for what is recorded already.
     looks: bool,
     ends: bool,
+    /// The database of this epoch is broken.
+    broken: Option<u64>,
 }
 
 /// Why the index's thread goes on.
@@ -83,6 +85,18 @@ impl Shared {
     pub(super) fn ask(&self) {
         lock(&self.asked).looks = true;
         self.wake.notify_one();
+    }
+
+    /// Has the database of this epoch built again.
+    pub(super) fn broken(&self, epoch: u64) {
+        lock(&self.asked).broken = Some(epoch);
+        self.ask();
+    }
+
+    /// Whether the database that is open was found broken by a reader.
+    pub(super) fn is_broken(&self) -> bool {
+        let epoch = self.state.borrow().epoch;
+        lock(&self.asked).broken == Some(epoch)
     }
 
     pub(super) fn end(&self) {

@@ -16,6 +16,8 @@ pub(super) struct Stamp {
     inode: u64,
     /// Such a file never shrinks.
     bytes: u64,
+    /// The write-ahead log beside it.
+    log: Option<(u64, u64)>,
 }
 
 /// What has become of it.
@@ -32,7 +34,13 @@ pub(super) enum Fate {
 impl Stamp {
     pub(super) fn of(path: &Path) -> io::Result<Stamp> {
         let file = std::fs::metadata(path)?;
-        Ok(Stamp { path: path.to_owned(), device: file.dev(), inode: file.ino(), bytes: file.len() })
+        let log = log_of(path);
+        Ok(Stamp { path: path.to_owned(), device: file.dev(), inode: file.ino(), bytes: file.len(), log })
+    }
+
+    /// Whether another file has its name by now, and the log beside that is still the one of this.
+    pub(super) fn has_left_its_log(&self) -> bool {
+        self.path.exists() && self.log.is_some() && self.log == log_of(&self.path)
     }
 
     /// Looks at the file.
@@ -47,6 +55,13 @@ impl Stamp {
         self.bytes = file.len();
         Fate::InPlace
     }
+}
+
+/// Which file the write-ahead log of a database is.
+fn log_of(path: &Path) -> Option<(u64, u64)> {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    std::fs::metadata(name).ok().map(|log| (log.dev(), log.ino()))
 }
 
 /// Whether what a file begins with is what such a file begins with; one that nothing was written back to yet is empty.

@@ -392,3 +392,63 @@ fn an_index_waits_for_whoever_rewrites_the_session() {
     assert!(crate::store::IndexLock::try_take(lab.dir.path()).expect("a lock").is_none());
     index.end();
 }
+
+#[test]
+fn whatever_was_going_on_is_the_same_live_and_read_again() {
+    let tapes = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tapes");
+    let mut states = std::collections::BTreeSet::new();
+    for name in ["command_approval", "question", "interrupt", "end_in_mid_turn"] {
+        let tape = std::fs::read_to_string(tapes.join(format!("{name}.jsonl"))).expect("a tape");
+        let records: Vec<String> = tape.lines().skip(1).map(str::to_owned).collect();
+        let live = Lab::new();
+        let index = live.start();
+        let (mut state, file) = (index.state(), SegmentName { generation: Generation::after(None, 1, 0), number: 1 });
+        for (count, record) in records.iter().enumerate() {
+            live.append(1, 1, std::slice::from_ref(record));
+            let end = std::fs::metadata(live.journal().join(file.to_string())).expect("it is there").len();
+            until("the record is read", || {
+                index.look();
+                state.borrow_and_update().position.as_ref().is_some_and(|at| at.offset == end)
+            });
+            let again = Lab::new();
+            again.append(1, 1, &records[..=count]);
+            let (_, activity) = Index::catch_up(again.settings(), again.marks(), again.tell());
+            let at_us =
+                serde_json::from_str::<serde_json::Value>(record).expect("JSON")["at"].as_u64().expect("a time");
+            for now_us in [at_us, at_us + 3_000_000, at_us + 600_000_000] {
+                let told = |fold: &crate::history::ActivityFold| (fold.session(now_us), fold.threads(now_us));
+                assert_eq!(told(&index.activity()), told(&activity), "{name}: {record}");
+                states.insert(activity.session(now_us).0.name());
+            }
+            // And where it goes on from what was committed.
+            let resumed = Lab::new();
+            resumed.append(1, 1, &records[..=count]);
+            let copy = resumed.history();
+            let database = rusqlite::Connection::open(live.history()).expect("it is there");
+            database.execute("VACUUM INTO ?1", [copy.to_str().expect("UTF-8")]).expect("a copy");
+            let (_, resumed) = Index::catch_up(resumed.settings(), resumed.marks(), resumed.tell());
+            assert_eq!(resumed, activity, "{name}: {record}");
+        }
+        index.end();
+    }
+    assert_eq!(states.len(), 6, "the tapes tell too little: {states:?}");
+}
+
+#[test]
+fn what_a_reader_finds_broken_is_built_again_and_what_goes_on_is_known_meanwhile() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=3));
+    let index = lab.start();
+    let state = index.state();
+    until("it is indexed", || state.borrow().last_seq == 3);
+    let told = || lab.told.lock().expect("a lock").clone();
+    index.build_again(state.borrow().epoch + 1);
+    lab.append(1, 1, &numbered(4..=4));
+    until("it goes on", || state.borrow().last_seq == 4);
+    assert_eq!((told(), state.borrow().epoch), (Vec::new(), 1));
+    index.build_again(1);
+    until("it is built again", || state.borrow().epoch == 2 && state.borrow().last_seq == 4);
+    assert_eq!(told(), ["set aside"]);
+    assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3", "4 m4"]);
+    index.end();
+}

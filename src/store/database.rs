@@ -63,6 +63,13 @@ impl fmt::Display for DatabaseError {
     }
 }
 
+impl DatabaseError {
+    /// Whether the file itself is broken.
+    pub(crate) fn is_broken(&self) -> bool {
+        matches!(self, DatabaseError::Sqlite { source, .. } if is_no_database(source))
+    }
+}
+
 impl std::error::Error for DatabaseError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -105,7 +112,7 @@ pub(crate) fn open(path: &Path, form: Form) -> Result<Opened, DatabaseError> {
 }
 
 /// Whether an error says that the file itself is broken.
-fn is_no_database(error: &rusqlite::Error) -> bool {
+pub(crate) fn is_no_database(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
@@ -188,6 +195,13 @@ fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result
 
 /// Gives a file that is no database another name, and the files beside it too.
 pub(crate) fn put_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
+    let kept = put_aside_beside(path)?;
+    std::fs::rename(path, &kept).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
+    Ok(kept)
+}
+
+/// Gives the files beside a database other names; tells which one the database itself would get.
+pub(crate) fn put_aside_beside(path: &Path) -> Result<PathBuf, DatabaseError> {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let with = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -203,9 +217,7 @@ pub(crate) fn put_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
             Ok(()) | Err(_) => {}
         }
     }
-    let kept = with(&aside);
-    std::fs::rename(path, &kept).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
-    Ok(kept)
+    Ok(with(&aside))
 }
 
 #[cfg(test)]

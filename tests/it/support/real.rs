@@ -1,6 +1,8 @@
 //! The real codex behind a relay, with a client in front of it and the control socket beside: what tests of its requests
 //! have in common.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::both_ends::{http, text};
@@ -31,17 +33,36 @@ impl Real {
 
     /// The same, with more in codex's own configuration: features first.
     pub fn start_with(test: &str, config: &str, of_codex: &str, script: Script) -> Option<Real> {
-        let codex = installed_or_skip(test)?;
         let model = Model::start(script);
-        let (lab, home) = (Lab::with(&model, of_codex), Home::new());
+        let lab = Lab::with(&model, of_codex);
+        Real::in_lab(test, config, lab, model)
+    }
+
+    /// One that asks a model of this name.
+    pub fn start_as(test: &str, model_name: &str, script: Script) -> Option<Real> {
+        let model = Model::start(script);
+        let lab = Lab::new(&model);
+        let path = lab.codex_home().join("config.toml");
+        let config = std::fs::read_to_string(&path).expect("it is there").replace("gpt-5.5", model_name);
+        std::fs::write(path, config).expect("a file");
+        Real::in_lab(test, "", lab, model)
+    }
+
+    fn in_lab(test: &str, config: &str, lab: Lab, model: Model) -> Option<Real> {
+        let codex = installed_or_skip(test)?;
+        let home = Home::new();
         std::fs::create_dir_all(home.path()).expect("a folder");
         std::fs::write(home.path().join("config.toml"), config).expect("a file");
-        let mut command = lab.command(SHIM);
-        home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_SESSION", "s").arg("app-server");
-        let mut peer = Peer::start(&mut command);
-        peer.initialize();
+        let mut peer = connect(&lab, &home, &codex);
         let thread = start_thread(&mut peer, &lab, "read-only");
         Some(Real { lab, model, home, peer, thread })
+    }
+
+    /// Another run in the same places.
+    pub fn start_again(lab: Lab, model: Model, home: Home, thread: String) -> Real {
+        let codex = installed_or_skip("a second run").expect("there was a first one");
+        let peer = connect(&lab, &home, &codex);
+        Real { lab, model, home, peer, thread }
     }
 
     pub fn http(&self, line: &str, body: &Value) -> (u16, Value) {
@@ -111,6 +132,14 @@ impl Real {
         let ours: Vec<&Value> = seen.iter().filter(|message| message.to_string().contains("codex-shim:")).collect();
         assert!(ours.is_empty(), "{ours:#?}");
     }
+}
+
+fn connect(lab: &Lab, home: &Home, codex: &Path) -> Peer {
+    let mut command = lab.command(SHIM);
+    home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_SESSION", "s").arg("app-server");
+    let mut peer = Peer::start(&mut command);
+    peer.initialize();
+    peer
 }
 
 /// The model runs this, which leaves a file, once it may.

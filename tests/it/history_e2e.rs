@@ -1,0 +1,204 @@
+//! The history of the real codex: what it tells of tools, turns, threads and words.
+
+use serde_json::{Value, json};
+
+use crate::support::both_ends::text;
+use crate::support::conversations::start_turn;
+use crate::support::eventually;
+use crate::support::history::{all_indexed_once, rows};
+use crate::support::model::Item;
+use crate::support::real::{COMMAND, Real, run, says};
+
+fn told(real: &Real, path: &str, member: &str) -> Vec<Value> {
+    real.get(&format!("/sessions/self/{path}"))[member].as_array().expect("an array").clone()
+}
+
+/// Events of what a tool or a turn did, in their order, those of other items left out.
+fn kinds(rows: &[Value], is_meant: impl Fn(&Value) -> bool) -> Vec<String> {
+    rows.iter().filter(|row| is_meant(row)).map(|row| text(&row["event_type"])).collect()
+}
+
+fn state(real: &Real) -> String {
+    text(&real.get("/sessions/self/activity")["activity_state"])
+}
+
+fn roles(real: &Real, thread: &str) -> Vec<String> {
+    let entries = told(real, &format!("threads/{thread}/transcript"), "entries");
+    entries.iter().map(|entry| text(&entry["role"])).collect()
+}
+
+#[test]
+fn e2e_history_of_a_long_answer() {
+    let pieces: Vec<&'static str> =
+        std::iter::repeat_n(["Lorem ", "ipsum ", "dolor ", "sit\u{2028}amet "], 100).flatten().collect();
+    let said = pieces.concat();
+    let Some(mut real) = Real::start("e2e_history_of_a_long_answer", "", vec![vec![Item::Text(pieces)]]) else {
+        return;
+    };
+    start_turn(&mut real.peer, &real.thread, "talk");
+    real.completed("completed");
+    let session = real.home.path().join("sessions/s");
+    let rows = all_indexed_once(&session);
+    let pieces: usize =
+        rows.iter().filter(|row| row.event_type == "item/agentMessage/delta").filter_map(|row| row.pieces).sum();
+    let seen = real.peer.seen.iter().filter(|message| message["method"] == "item/agentMessage/delta").count();
+    assert_eq!((pieces, seen > 100), (seen, true));
+    let turns = told(&real, "turn-events", "events");
+    let last = turns.last().expect("a row");
+    assert_eq!(
+        (&last["event_type"], &last["status"], &last["delta_chars"], &last["output_tokens"]),
+        (&json!("completed"), &json!("completed"), &json!(said.chars().count()), &json!(5)),
+        "{turns:#?}"
+    );
+    let entries = told(&real, &format!("threads/{}/transcript", real.thread), "entries");
+    let words = |role: &str| {
+        entries.iter().filter(|entry| entry["role"] == role).map(|entry| text(&entry["text"])).collect::<Vec<_>>()
+    };
+    assert_eq!((words("user"), words("assistant")), (vec!["talk".to_owned()], vec![said]));
+    eventually("the turn's end", || (state(&real) == "idle").then_some(()));
+    real.end();
+}
+
+#[test]
+fn e2e_history_of_a_command_that_waits_for_a_human() {
+    let Some(mut real) = Real::start("e2e_history_of_a_command", "", vec![run(), says()]) else { return };
+    let (asked, row) = real.asked_by_turn(COMMAND);
+    let item = &asked["params"]["itemId"];
+    let activity = real.get("/sessions/self/activity");
+    assert_eq!(activity["activity_state"], "waiting_permission", "{activity:#}");
+    assert_eq!(activity["threads"][0]["thread_id"], real.thread.as_str());
+    assert_eq!(activity["threads"][0]["pending"], 1);
+    // It waits for as long as nobody answers; nothing else ends it.
+    real.responded(&row, &json!({"decision": "accept"}));
+    real.completed("completed");
+    eventually("the turn's end", || (state(&real) == "idle").then_some(()));
+    let tools = told(&real, "tool-events", "events");
+    let of_item = kinds(&tools, |row| row["item_id"] == *item && row["event_type"] != "output_delta");
+    let mut sorted = of_item.clone();
+    sorted.sort();
+    assert_eq!(sorted, ["approval_decision", "completed", "request_approval", "started"], "{tools:#?}");
+    let completed = tools.iter().find(|row| row["event_type"] == "completed").expect("a row");
+    assert_eq!(
+        (&completed["exit_code"], &completed["item_type"]),
+        (&json!(0), &json!("commandExecution")),
+        "{completed:#}"
+    );
+    let decided = tools.iter().find(|row| row["event_type"] == "approval_decision").expect("a row");
+    assert_eq!((&decided["approval_decision"], &decided["request_id"]), (&json!("accept"), &row["request_id"]));
+    let actions = told(&real, "activity-actions", "actions");
+    let kinds: Vec<(String, String)> =
+        actions.iter().map(|action| (text(&action["action_kind"]), text(&action["status"]))).collect();
+    assert!(kinds.contains(&("command".to_owned(), "completed".to_owned())), "{actions:#?}");
+    let roles = roles(&real, &real.thread);
+    for role in ["user", "command", "assistant", "approval"] {
+        assert_eq!(roles.iter().filter(|found| *found == role).count(), 1, "{role}: {roles:?}");
+    }
+    all_indexed_once(&real.home.path().join("sessions/s"));
+    real.end();
+}
+
+#[test]
+fn e2e_history_of_a_command_that_fails() {
+    let fails = vec![Item::Call { name: "exec_command", arguments: json!({"cmd": "echo no >&2; exit 7"}) }];
+    let Some(mut real) = Real::start("e2e_history_of_a_command_that_fails", "", vec![fails, says()]) else { return };
+    start_turn(&mut real.peer, &real.thread, "go on");
+    real.completed("completed");
+    let tools = told(&real, "tool-events", "events");
+    let last = tools.iter().rfind(|row| row["phase"] == "post").unwrap_or_else(|| panic!("no end: {tools:#?}"));
+    assert_eq!((&last["event_type"], &last["exit_code"]), (&json!("failed"), &json!(7)), "{last:#}");
+    let actions = told(&real, "activity-actions", "actions");
+    assert_eq!(actions.last().map(|action| action["status"].clone()), Some(json!("failed")), "{actions:#?}");
+    real.end();
+}
+
+#[test]
+fn e2e_history_of_an_interrupted_turn() {
+    let script = vec![vec![Item::Text(vec!["I begin"]), Item::Hang], says()];
+    let Some(mut real) = Real::start("e2e_history_of_an_interrupted_turn", "", script) else { return };
+    let turn = start_turn(&mut real.peer, &real.thread, "go on");
+    real.peer.wait_for_method("item/completed");
+    let is_busy = state(&real);
+    assert!(["working", "thinking"].contains(&is_busy.as_str()), "{is_busy}");
+    real.peer.call("turn/interrupt", json!({"threadId": real.thread, "turnId": turn}));
+    real.completed("interrupted");
+    eventually("the turn's end", || (state(&real) == "idle").then_some(()));
+    let turns = told(&real, "turn-events", "events");
+    let last = turns.last().expect("a row");
+    assert_eq!((&last["status"], &last["turn_id"]), (&json!("interrupted"), &json!(turn)), "{turns:#?}");
+    real.end();
+}
+
+#[test]
+fn e2e_history_of_a_change_of_files() {
+    let patch = vec![Item::Patch("*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch")];
+    let Some(mut real) = Real::start("e2e_history_of_a_change_of_files", "", vec![patch, says()]) else { return };
+    let (asked, _) = real.asked_by_turn("item/fileChange/requestApproval");
+    real.peer.answer(&asked, json!({"decision": "accept"}));
+    real.completed("completed");
+    assert!(real.lab.cwd().join("new.txt").exists());
+    let tools = told(&real, "tool-events", "events");
+    let ended = tools.iter().find(|row| row["event_type"] == "completed").unwrap_or_else(|| panic!("{tools:#?}"));
+    assert_eq!(
+        (&ended["item_type"], &ended["diff_summary"]),
+        (&json!("fileChange"), &json!("+1 -0 in 1 file")),
+        "{ended:#}"
+    );
+    assert!(ended["file_path"].as_str().is_some_and(|path| path.ends_with("new.txt")), "{ended:#}");
+    let roles = roles(&real, &real.thread);
+    for role in ["file_change", "diff"] {
+        assert_eq!(roles.iter().filter(|found| *found == role).count(), 1, "{roles:?}");
+    }
+    real.end();
+}
+
+#[test]
+fn e2e_history_of_a_compaction_and_of_a_thread_that_is_resumed() {
+    let script = vec![says(), says(), vec![Item::Text(vec!["Again."])]];
+    let Some(mut real) = Real::start("e2e_history_of_a_compaction", "", script) else { return };
+    start_turn(&mut real.peer, &real.thread, "one");
+    real.completed("completed");
+    real.peer.call("thread/compact/start", json!({"threadId": real.thread}));
+    real.completed("completed");
+    let before = roles(&real, &real.thread);
+    assert_eq!(before.iter().filter(|role| *role == "context_compacted").count(), 1, "{before:?}");
+    // A second run of the same thread.
+    let Real { lab, model, home, peer, thread } = real;
+    assert!(peer.finish().1.success());
+    let mut real = Real::start_again(lab, model, home, thread);
+    real.peer.call("thread/resume", json!({"threadId": real.thread}));
+    assert_eq!(roles(&real, &real.thread), before);
+    start_turn(&mut real.peer, &real.thread, "two");
+    real.completed("completed");
+    let after = roles(&real, &real.thread);
+    assert_eq!(after[..before.len()], before[..]);
+    assert_eq!(after.iter().filter(|role| *role == "user").count(), 2, "{after:?}");
+    all_indexed_once(&real.home.path().join("sessions/s"));
+    real.end();
+}
+
+#[test]
+fn e2e_history_of_a_sub_agent() {
+    let spawn = Item::CallOf {
+        namespace: "multi_agent_v1",
+        name: "spawn_agent",
+        arguments: json!({"message": "help me", "task_name": "t1"}),
+    };
+    let script = vec![vec![spawn], says(), says(), says()];
+    let Some(mut real) = Real::start_as("e2e_history_of_a_sub_agent", "some-model", script) else { return };
+    start_turn(&mut real.peer, &real.thread, "go on");
+    let thread = real.thread.clone();
+    let child = real.peer.wait_for("a turn of another thread", |message| {
+        message["method"] == "turn/completed" && message["params"]["threadId"] != thread.as_str()
+    });
+    let child = text(&child["params"]["threadId"]);
+    let threads = real.get("/sessions/self/activity")["threads"].clone();
+    assert!(threads.as_array().expect("an array").iter().any(|thread| thread["thread_id"] == child), "{threads:#}");
+    assert!(roles(&real, &child).contains(&"assistant".to_owned()));
+    eventually("all turns' ends", || (state(&real) == "idle").then_some(()));
+    let turns = told(&real, "turn-events", "events");
+    assert!(turns.iter().any(|row| row["thread_id"] == child && row["event_type"] == "completed"), "{turns:#?}");
+    let session = real.home.path().join("sessions/s");
+    all_indexed_once(&session);
+    assert!(!rows(&session).expect("rows").is_empty());
+    real.end();
+}

@@ -1,0 +1,460 @@
+//! What tests of the history have in common: a reading of the journal that shares no code with the index, the rows of the
+//! database through a connection of our own, a relay under load, and streams.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use codex_shim::control::{self, client};
+use rusqlite::Connection;
+use rusqlite::types::Value as Cell;
+use serde_json::Value;
+
+use super::both_ends::http;
+use super::shim::Home;
+use super::{PATIENCE, eventually};
+
+pub const EVENTS: &str = "/sessions/self/codex-events";
+
+/// What the contract says has an event of its own among what we note ourselves.
+const NOTES: [&str; 6] = [
+    "generation_started",
+    "generation_ended",
+    "codex_version",
+    "request_resolved",
+    "context_delivered",
+    "event_persist_recovered",
+];
+
+/// Where a record stands: generation, segment, offset.
+pub type Place = (String, u64, u64);
+
+/// What a journal holds, as far as events are made of it.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    /// Types of what is an event by itself.
+    pub whole: BTreeMap<Place, String>,
+    /// Pieces, by what they are of.
+    pub pieces: BTreeMap<String, Vec<Place>>,
+    /// All records.
+    pub records: Vec<(Place, String)>,
+}
+
+pub fn key_of(place: &Place) -> String {
+    format!("{}:{}:{}", place.0, place.1, place.2)
+}
+
+impl Recorded {
+    pub fn read(session: &Path) -> Recorded {
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(session.join("journal")).expect("a folder").map(|file| file.expect("a file").path()).collect();
+        files.sort();
+        let mut recorded = Recorded::default();
+        for path in files {
+            let name = path.file_stem().expect("a name").to_str().expect("UTF-8").to_owned();
+            let (generation, segment) = name.split_once('-').expect("GENERATION-SEGMENT");
+            let text = fs::read(&path).expect("it can be read");
+            let mut offset = 0;
+            for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+                let place = (generation.to_owned(), segment.parse().expect("a number"), offset);
+                offset += line.len() as u64;
+                let line = std::str::from_utf8(&line[..line.len() - 1]).expect("UTF-8");
+                recorded.take(place, line);
+            }
+        }
+        recorded
+    }
+
+    fn take(&mut self, place: Place, line: &str) {
+        self.records.push((place.clone(), line.to_owned()));
+        let record: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("no record: {line}"));
+        if record.get("journal").is_some() || record["replaces"] == true {
+            return;
+        }
+        if record.get("gap").is_some() {
+            self.whole.insert(place, "event_gap".to_owned());
+            return;
+        }
+        if let Some(name) = record["event"].as_str() {
+            if NOTES.contains(&name) {
+                self.whole.insert(place, name.to_owned());
+            }
+            return;
+        }
+        // One that holds what JSON holds only between its tokens is kept as text.
+        let text = record["text"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let line = record.get("line").or(text.as_ref()).unwrap_or(&record);
+        let Some(method) = line["method"].as_str() else { return };
+        let is_call = line.get("id").is_some() && (method.starts_with("turn/") || method.starts_with("thread/"));
+        match record["from"].as_str().expect("a side") {
+            "server" => match piece(method, &line["params"]) {
+                Some(of) => self.pieces.entry(of).or_default().push(place),
+                None => drop(self.whole.insert(place, method.to_owned())),
+            },
+            _ if record["to"] == "client" || !is_call => {}
+            _ => drop(self.whole.insert(place, method.to_owned())),
+        }
+    }
+
+    /// The runs that there are, in their order.
+    pub fn generations(session: &Path) -> Vec<String> {
+        let names =
+            fs::read_dir(session.join("journal")).expect("a folder").map(|file| file.expect("a file").file_name());
+        let names = names.map(|name| name.to_str().expect("UTF-8").split('-').next().unwrap_or_default().to_owned());
+        let mut generations: Vec<String> = names.collect();
+        generations.sort();
+        generations.dedup();
+        generations
+    }
+
+    pub fn piece_count(&self) -> usize {
+        self.pieces.values().map(Vec::len).sum()
+    }
+}
+
+/// What a delta is a piece of.
+fn piece(method: &str, params: &Value) -> Option<String> {
+    let last = method.rsplit('/').next()?;
+    let is_delta = last == "delta" || last.ends_with("Delta");
+    let item = params["itemId"].as_str()?;
+    params["delta"].as_str().filter(|_| is_delta)?;
+    Some(format!("{}/{}/{item} {method}", params["threadId"], params["turnId"]))
+}
+
+/// An event as the database has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    pub seq: u64,
+    pub event_type: String,
+    pub place: Place,
+    pub pieces: Option<usize>,
+    pub of: String,
+}
+
+pub fn history_path(session: &Path) -> PathBuf {
+    session.join("history.db")
+}
+
+pub fn open(session: &Path) -> Connection {
+    let connection = Connection::open(history_path(session)).expect("it can be opened");
+    connection.busy_timeout(PATIENCE).expect("it can wait");
+    connection
+}
+
+/// All events.
+pub fn rows(session: &Path) -> rusqlite::Result<Vec<Row>> {
+    let database = Connection::open(history_path(session))?;
+    database.busy_timeout(PATIENCE)?;
+    let mut select = database.prepare(
+        "SELECT seq, event_type, generation, segment, byte_offset, delta_count, thread_id, turn_id, item_id
+         FROM codex_events ORDER BY seq",
+    )?;
+    let number = |value: i64| u64::try_from(value).expect("a count");
+    let rows = select.query_map([], |row| {
+        let event_type: String = row.get(1)?;
+        let id = |column| Ok::<_, rusqlite::Error>(Value::from(row.get::<_, Option<String>>(column)?));
+        let item: Option<String> = row.get(8)?;
+        Ok(Row {
+            seq: number(row.get(0)?),
+            of: format!("{}/{}/{} {event_type}", id(6)?, id(7)?, item.unwrap_or_default()),
+            event_type,
+            place: (row.get(2)?, number(row.get(3)?), number(row.get(4)?)),
+            pieces: row.get::<_, Option<i64>>(5)?.map(|count| number(count) as usize),
+        })
+    })?;
+    rows.collect()
+}
+
+/// Every row of every table, but for what is under way.
+pub fn dump(session: &Path) -> BTreeMap<&'static str, Vec<Vec<Cell>>> {
+    let database = open(session);
+    let tables =
+        ["codex_events", "codex_event_gaps", "codex_tool_events", "codex_turn_events", "codex_transcript_entries"];
+    let dump = |table: &'static str| {
+        let mut select = database.prepare(&format!("SELECT * FROM {table} ORDER BY 1")).expect("there is one");
+        let columns = select.column_count();
+        let row = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
+        let rows = select.query_map([], row).expect("it can be read").collect::<Result<_, _>>().expect("rows");
+        (table, rows)
+    };
+    tables.into_iter().map(dump).collect()
+}
+
+/// Waits until all that is recorded is indexed, and checks that it is so once, in its order and without a hole. Nothing
+/// must happen meanwhile.
+pub fn all_indexed_once(session: &Path) -> Vec<Row> {
+    let mut recorded = Recorded::default();
+    let indexed = || -> Option<usize> {
+        let database = Connection::open(history_path(session)).ok()?;
+        database.busy_timeout(PATIENCE).ok()?;
+        let count = "SELECT COUNT(*) - COUNT(delta_count) + TOTAL(delta_count) FROM codex_events";
+        Some(database.query_row(count, [], |row| row.get::<_, f64>(0)).ok()? as usize)
+    };
+    let began = Instant::now();
+    let mut bytes = 0;
+    loop {
+        let found = indexed();
+        // What is wrong with it is told below.
+        let now = journal_bytes(session);
+        if std::mem::replace(&mut bytes, now) != now {
+            recorded = Recorded::read(session);
+        } else if began.elapsed() > PATIENCE || found >= Some(recorded.piece_count() + recorded.whole.len()) {
+            let rows = rows(session).expect("it can be read");
+            check_indexed(&recorded, &rows);
+            return rows;
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+fn journal_bytes(session: &Path) -> u64 {
+    let files = fs::read_dir(session.join("journal")).expect("a folder");
+    files.map(|file| file.expect("a file").metadata().expect("it is there").len()).sum()
+}
+
+fn check_indexed(recorded: &Recorded, rows: &[Row]) {
+    for (row, seq) in rows.iter().zip(1..) {
+        assert_eq!(row.seq, seq, "a hole or a double: {row:?}");
+    }
+    let whole: BTreeMap<Place, String> =
+        rows.iter().filter(|row| row.pieces.is_none()).map(|row| (row.place.clone(), row.event_type.clone())).collect();
+    let missing: Vec<_> = recorded.whole.iter().filter(|(place, _)| !whole.contains_key(place)).take(5).collect();
+    assert!(missing.is_empty(), "not indexed: {missing:?}");
+    let invented: Vec<_> = whole.iter().filter(|(place, _)| !recorded.whole.contains_key(place)).take(5).collect();
+    assert!(invented.is_empty(), "of no record: {invented:?}");
+    assert!(whole == recorded.whole, "types differ");
+    assert_eq!(rows.iter().filter(|row| row.pieces.is_none()).count(), whole.len(), "an event twice");
+    let mut groups: BTreeMap<&str, BTreeMap<&Place, usize>> = BTreeMap::new();
+    for row in rows {
+        if let Some(pieces) = row.pieces {
+            let twice = groups.entry(&row.of).or_default().insert(&row.place, pieces);
+            assert_eq!(twice, None, "a group twice: {row:?}");
+        }
+    }
+    assert!(groups.keys().eq(recorded.pieces.keys()), "{:?}\n{:?}", groups.keys(), recorded.pieces.keys());
+    for (of, groups) in groups {
+        // Each group has the pieces from its own place on to that of the next.
+        let pieces = &recorded.pieces[of];
+        let starts: Vec<&&Place> = groups.keys().collect();
+        let counted = starts.iter().enumerate().map(|(number, start)| {
+            let end = starts.get(number + 1);
+            pieces.iter().filter(|place| *place >= **start && end.is_none_or(|end| *place < **end)).count()
+        });
+        assert_eq!(counted.collect::<Vec<_>>(), groups.values().copied().collect::<Vec<_>>(), "{of}");
+        assert_eq!(pieces.len(), groups.values().sum::<usize>(), "{of}");
+    }
+}
+
+/// A page of events.
+pub fn page(session: &Path, query: &str) -> Value {
+    let (status, document) = http(session, &format!("GET {EVENTS}?{query}"), b"");
+    assert_eq!(status, 200, "{document}");
+    document
+}
+
+/// A relay in session `s` in front of `cat`: whatever the client says, the server says too.
+pub struct Echo {
+    pub home: Home,
+    pub session: PathBuf,
+    pub relay: Child,
+}
+
+impl Echo {
+    pub fn start(home: Home) -> Echo {
+        Echo::start_with(home, &[])
+    }
+
+    pub fn start_with(home: Home, settings: &[(&str, &str)]) -> Echo {
+        let mut command = home.shim(&["run", "--session", "s", "--", "cat"]);
+        command.envs(settings.iter().copied()).stderr(Stdio::null());
+        let relay = command.spawn().expect("the shim starts");
+        let session = home.path().join("sessions/s");
+        eventually("the control socket", || client::get(&session, "/healthz").ok());
+        Echo { home, session, relay }
+    }
+
+    /// Passes lines, and checks that they come back as they were.
+    pub fn pass(&mut self, lines: &[String]) {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let stdin = self.relay.stdin.as_mut().expect("stdin is open");
+        let stdout = self.relay.stdout.as_mut().expect("stdout is piped");
+        let mut back = vec![0; text.len()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| stdin.write_all(text.as_bytes()).expect("the relay reads"));
+            stdout.read_exact(&mut back).expect("the lines come back");
+        });
+        assert!(back == text.as_bytes(), "altered");
+    }
+
+    pub fn end(mut self) -> Home {
+        drop(self.relay.stdin.take());
+        self.relay.stdout.as_mut().expect("stdout is piped").read_to_end(&mut Vec::new()).expect("it ends");
+        assert!(self.relay.wait().expect("the shim ends").success());
+        self.home
+    }
+
+    pub fn kill(mut self) -> Home {
+        self.relay.kill().expect("it runs");
+        self.relay.wait().expect("it was killed");
+        self.home
+    }
+}
+
+/// A client that sends lines one after the other, and checks each that comes back, until it is told to end.
+pub struct Load {
+    passed: Arc<AtomicU64>,
+    stop: SyncSender<()>,
+    thread: JoinHandle<Echo>,
+}
+
+impl Load {
+    pub fn start(mut echo: Echo) -> Load {
+        let passed = Arc::new(AtomicU64::new(0));
+        let (stop, stopped) = sync_channel(1);
+        let count = Arc::clone(&passed);
+        let thread = std::thread::spawn(move || {
+            for number in 0.. {
+                echo.pass(&[line(number)]);
+                count.fetch_add(1, Ordering::SeqCst);
+                if stopped.recv_timeout(Duration::from_millis(1)) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+            }
+            echo
+        });
+        Load { passed, stop, thread }
+    }
+
+    /// Waits until so many more lines have come back.
+    pub fn more(&self, lines: u64) {
+        let until = self.passed.load(Ordering::SeqCst) + lines;
+        eventually("more lines", || (self.passed.load(Ordering::SeqCst) >= until).then_some(()));
+    }
+
+    pub fn end(self) -> Echo {
+        self.stop.send(()).expect("it runs");
+        self.thread.join().expect("every line came back as it was")
+    }
+}
+
+/// One of many lines: pieces of three items, other notifications, calls, answers, and text that is looked at twice.
+pub fn line(number: u64) -> String {
+    let mixed = crate::kills::spread(number);
+    let fill = "x".repeat((mixed >> 32) as usize % 120);
+    let place = format!(r#""threadId":"t","turnId":"u","itemId":"i{}""#, number / 40 % 3);
+    match mixed % 12 {
+        0..=5 => format!(r#"{{"method":"item/agentMessage/delta","params":{{{place},"delta":"{fill}"}}}}"#),
+        6 => format!(r#"{{"method":"item/reasoning/summaryTextDelta","params":{{{place},"delta":"{number} "}}}}"#),
+        7 => format!(r#"{{"method":"item/x","params":{{{place},"fill":"\u001e{fill}"}}}}"#),
+        8 => format!(r#"{{"method":"thread/x","params":{{"threadId":"t","number":{number},"fill":"{fill}"}}}}"#),
+        9 => format!(r#"{{"id":{number},"method":"turn/x","params":{{"threadId":"t"}}}}"#),
+        10 => format!(r#"{{"id":{number},"result":{{"fill":"{fill}"}}}}"#),
+        _ => format!(r#"{{"method":"other","params":{{"fill":"{fill}"}}}}"#),
+    }
+}
+
+/// What a stream sends.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    pub id: Option<String>,
+    pub text: String,
+}
+
+impl Sent {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
+    }
+
+    /// Its number, where it has one.
+    pub fn seq(&self) -> Option<u64> {
+        self.json()["seq"].as_u64()
+    }
+}
+
+/// A stream of events, read as a browser does.
+pub struct Stream {
+    from: BufReader<UnixStream>,
+}
+
+impl Stream {
+    /// `query` stands behind the `?`.
+    pub fn open(session: &Path, query: &str, last_id: Option<&str>) -> Stream {
+        let mut stream = UnixStream::connect(control::resolve(session).expect("a socket")).expect("it answers");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        let last_id = last_id.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
+        // In HTTP/1.0 a body is sent as it is.
+        let request = format!("GET {EVENTS}/stream?{query} HTTP/1.0\r\nHost: shim\r\n{last_id}\r\n");
+        stream.write_all(request.as_bytes()).expect("it is read");
+        Stream { from: BufReader::new(stream) }
+    }
+
+    /// Reads only how it is answered.
+    pub fn status(mut self) -> u16 {
+        let mut line = String::new();
+        self.from.read_line(&mut line).expect("it is answered");
+        line.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
+    }
+
+    /// Reads the head of the answer.
+    pub fn begun(mut self) -> Stream {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(self.from.read_line(&mut head).expect("it is answered") > 0, "{head}");
+        }
+        assert!(head.contains(" 200 ") && head.contains("text/event-stream"), "{head}");
+        self
+    }
+
+    /// The next event.
+    pub fn next(&mut self) -> Sent {
+        let (mut id, mut data) = (None, Vec::new());
+        loop {
+            let mut line = String::new();
+            let read = self.from.read_line(&mut line).expect("an event comes");
+            assert!(read > 0, "the stream has ended");
+            assert!(!line.contains('\r'), "a line ends here for a reader of streams: {line:?}");
+            let line = line.trim_end_matches('\n');
+            match line.split_once(": ") {
+                Some(("id", value)) => id = Some(value.to_owned()),
+                Some(("data", value)) => data.push(value.to_owned()),
+                _ if line.is_empty() && !data.is_empty() => return Sent { id, text: data.join("\n") },
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads on in a thread, until the stream ends; whatever came is looked at with [`Collected::seen`].
+    pub fn collected(mut self) -> Collected {
+        let (sent, taken) = sync_channel(1_000_000);
+        std::thread::spawn(move || {
+            loop {
+                let Ok(next) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.next())) else { return };
+                if sent.send(next).is_err() {
+                    return;
+                }
+            }
+        });
+        Collected { taken, seen: Vec::new() }
+    }
+}
+
+/// What a stream has sent.
+pub struct Collected {
+    taken: std::sync::mpsc::Receiver<Sent>,
+    seen: Vec<Sent>,
+}
+
+impl Collected {
+    pub fn seen(&mut self) -> &[Sent] {
+        self.seen.extend(self.taken.try_iter());
+        &self.seen
+    }
+}
