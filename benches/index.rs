@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use codex_shim::config::RetentionBounds;
-use codex_shim::index::{History, Index, IndexSettings};
+use codex_shim::index::{History, Index, IndexLock, IndexSettings};
 use codex_shim::journal::{Generation, SegmentName};
 use codex_shim::store::SeqMark;
 
@@ -61,8 +61,10 @@ fn measure(what: &str, session_dir: &std::path::Path, line: fn(u64) -> String) {
     let marks = Box::new(|wish: codex_shim::store::SeqWish| {
         Ok(SeqMark { reserved: wish.up_to, first_generation: wish.first_generation })
     });
+    let lock = IndexLock::try_take(session_dir).expect("it can be locked").expect("nobody has it");
+    let end = codex_shim::journal::end_of(&settings.journal_dir).expect("there is a journal");
     let began = Instant::now();
-    let (state, _) = Index::catch_up(settings.clone(), marks, Box::new(|_| {}));
+    let (state, _) = Index::catch_up(settings.clone(), lock, end, marks, Box::new(|_| {}));
     let took = began.elapsed();
     println!(
         "index, {what:<20} {:>9.0} lines a second, {} events, {:?}",

@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, watch};
 
 use super::committed::{Database, Reached};
 use super::follow::{Follower, Next, Patience};
+use super::lock::{IndexLock, LOCK_FILE};
 use super::page::EventDocument;
 use super::retention::prune;
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
@@ -44,6 +45,9 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
 /// How long a database is left alone that could not be used.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// How long another process may index this session before that is said.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Numbers that are reserved at a time. Source: the contract.
 const RESERVE: u64 = 10_000;
@@ -112,13 +116,21 @@ impl Index {
         Ok(Index(shared))
     }
 
-    /// Indexes all that is recorded of a session in which no relay runs. Gives how far it came; where that is not the end,
-    /// [`IndexState::fault`] tells why.
+    /// Indexes all that is recorded of a session in which no relay runs, up to `until`: a relay may start meanwhile, and
+    /// what it records is for its own index. Gives how far it came; where that is not the end, [`IndexState::fault`] tells
+    /// why.
     #[must_use]
-    pub fn catch_up(settings: IndexSettings, marks: Marks, tell: Tell) -> (IndexState, Arc<ActivityFold>) {
+    pub fn catch_up(
+        settings: IndexSettings,
+        lock: IndexLock,
+        until: Position,
+        marks: Marks,
+        tell: Tell,
+    ) -> (IndexState, Arc<ActivityFold>) {
         let shared = Arc::new(Shared::default());
         let mut indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
-        indexer.patience = Patience::None;
+        indexer.scope = Scope { patience: Patience::None, until: Some(until) };
+        indexer.lock = Some(lock);
         while indexer.step() == Looked::More {}
         let state = shared.state.borrow().clone();
         (state, shared.activity())
@@ -171,7 +183,10 @@ struct Indexer {
     marks: Marks,
     tell: Tell,
     shared: Arc<Shared>,
-    patience: Patience,
+    scope: Scope,
+    /// Held from where it could be had to the end.
+    lock: Option<IndexLock>,
+    began: Instant,
     indexed: Option<Indexed>,
     /// Reads on while nothing can be indexed.
     ahead: Option<Ahead>,
@@ -179,6 +194,13 @@ struct Indexer {
     retry_at: Option<Instant>,
     fault_told: bool,
     prune_at: Instant,
+}
+
+/// How much of a journal is read.
+struct Scope {
+    patience: Patience,
+    /// The record that stands here, and all behind it, are not.
+    until: Option<Position>,
 }
 
 /// What is indexed, and goes on.
@@ -213,7 +235,9 @@ impl Indexer {
             marks,
             tell,
             shared,
-            patience: Patience::Some,
+            scope: Scope { patience: Patience::Some, until: None },
+            lock: None,
+            began: Instant::now(),
             indexed: None,
             ahead: None,
             retry_at: None,
@@ -259,13 +283,16 @@ impl Indexer {
             self.read_ahead();
             return Ok(Looked::Failed);
         }
+        if !self.holds_lock()? {
+            return Ok(Looked::Nothing);
+        }
         if self.indexed.is_none() {
             self.open()?;
         }
         self.look_at_file()?;
         let Some(indexed) = &mut self.indexed else { return Ok(Looked::Failed) };
         let follower = &mut indexed.follower;
-        let batch = read(&indexed.reached.fold, follower, &mut indexed.read_at, self.patience)
+        let batch = read(&indexed.reached.fold, follower, &mut indexed.read_at, &self.scope)
             .map_err(|error| format!("read {}: {error}", self.settings.journal_dir.display()))?;
         if batch.records == 0 && batch.rows == Rows::default() {
             self.recovered();
@@ -277,6 +304,23 @@ impl Indexer {
             self.recovered();
         }
         Ok(looked)
+    }
+
+    /// Takes the lock, where it is free; a tool that indexes here is soon done.
+    fn holds_lock(&mut self) -> Result<bool, String> {
+        if self.lock.is_some() {
+            return Ok(true);
+        }
+        let path = self.settings.session_dir.join(LOCK_FILE);
+        self.lock = IndexLock::try_take(&self.settings.session_dir)
+            .map_err(|error| format!("lock {}: {error}", path.display()))?;
+        match self.lock {
+            None if self.began.elapsed() >= LOCK_WAIT_MAX => {
+                Err(format!("lock {}: another process has held it for {LOCK_WAIT_MAX:?}", path.display()))
+            }
+            None => Ok(false),
+            Some(_) => Ok(true),
+        }
     }
 
     /// Opens the database, and goes to where it has come.
@@ -406,7 +450,7 @@ impl Indexer {
     /// Reads what cannot be indexed, and tells it live.
     fn read_ahead(&mut self) {
         let ahead = self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, self.indexed.as_ref()));
-        while let Ok(batch) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, self.patience) {
+        while let Ok(batch) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, &self.scope) {
             let is_all = batch.is_all;
             ahead.fold = batch.fold;
             for event in batch.rows.events {
@@ -442,15 +486,22 @@ impl Ahead {
 }
 
 /// Folds what there is to be read, up to a bound. On an error nothing was taken.
-fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, patience: Patience) -> io::Result<Batch> {
+fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, scope: &Scope) -> io::Result<Batch> {
+    let Scope { patience, until } = scope;
+    let is_beyond = |at: &Position| until.as_ref().is_some_and(|until| at >= until);
     let from = follower.position().cloned();
     let mut batch = Batch { fold: fold.clone(), rows: Rows::default(), records: 0, is_all: false };
     let mut bytes_read = 0;
-    let is_silent = patience == Patience::None || read_at.elapsed() >= SILENCE;
+    let is_silent = *patience == Patience::None || read_at.elapsed() >= SILENCE;
     while batch.records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
         // A line that has just come may yet be replaced.
-        let stays = is_silent && (batch.records == 0 || patience == Patience::None);
+        let stays = is_silent && (batch.records == 0 || *patience == Patience::None);
         match follower.next(if stays { Patience::None } else { Patience::Some }) {
+            Ok(Next::Record { at, .. }) if is_beyond(&at) => {
+                follower.go_to(Some(at));
+                batch.is_all = true;
+                break;
+            }
             Ok(Next::Record { at, bytes, successor }) => {
                 batch.records += 1;
                 bytes_read += bytes.len();
@@ -473,7 +524,7 @@ fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, patience: P
     if batch.records > 0 {
         *read_at = Instant::now();
     }
-    if batch.is_all && is_silent && (batch.records == 0 || patience == Patience::None) {
+    if batch.is_all && is_silent && (batch.records == 0 || *patience == Patience::None) {
         batch.fold.silence(u64::MAX, &mut batch.rows);
     }
     Ok(batch)

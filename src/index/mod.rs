@@ -11,11 +11,12 @@
 //! *Numbers.* Events are numbered without a hole from 1. A rebuild that no longer has the first record goes on above every
 //! number that was ever given; the mark for that stands in the ledger.
 //!
-//! *Locking.* SQLite's; readers never wait for the index, nor it for them.
+//! *Locking.* SQLite's; readers never wait for the index, nor it for them. One process at a time writes: [`IndexLock`].
 
 mod committed;
 mod follow;
 mod indexer;
+mod lock;
 mod page;
 mod query;
 mod retention;
@@ -28,6 +29,7 @@ mod tests;
 
 pub use follow::{Follower, Next, Patience};
 pub use indexer::{HISTORY_FILE, Index, IndexSettings, Marks, Tell, Tidings};
+pub use lock::IndexLock;
 pub use page::{EventDocument, EventPage, GapReason};
 pub use query::{History, HistoryError};
 pub use retention::Pruned;

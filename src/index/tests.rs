@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::config::RetentionBounds;
-use crate::journal::{Generation, SegmentName};
+use crate::journal::{Generation, Position, SegmentName};
 use crate::store::SeqMark;
 
 /// A session's folder, with the mark that a ledger would keep.
@@ -70,7 +70,19 @@ impl Lab {
     }
 
     fn catch_up(&self) -> IndexState {
-        Index::catch_up(self.settings(), self.marks(), self.tell()).0
+        let end = crate::journal::end_of(&self.journal()).expect("there is a journal");
+        self.catch_up_to(end)
+    }
+
+    fn catch_up_to(&self, end: Position) -> IndexState {
+        // One that was told to end may be at it.
+        let mut lock = None;
+        until("the lock", || {
+            lock = IndexLock::try_take(self.dir.path()).expect("it can be locked");
+            lock.is_some()
+        });
+        let lock = lock.expect("BUG: it was waited for");
+        Index::catch_up(self.settings(), lock, end, self.marks(), self.tell()).0
     }
 
     fn start(&self) -> Index {
@@ -343,4 +355,38 @@ fn a_newer_history_is_left_alone() {
     let state = lab.catch_up();
     assert!(state.fault.is_some_and(|fault| fault.contains("newer codex-shim")));
     assert!(Path::new(&lab.history()).exists());
+}
+
+#[test]
+fn a_relay_that_starts_meanwhile_keeps_what_it_records_to_itself() {
+    let lab = Lab::new();
+    lab.append(1, 1, &[told(10, "m1"), piece(20, "a")]);
+    let torn = lab.journal().join(SegmentName { generation: Generation::after(None, 1, 0), number: 1 }.to_string());
+    let text = std::fs::read_to_string(&torn).expect("it is there");
+    std::fs::write(&torn, text + r#"{"at":30,"fr"#).expect("write");
+    let end = crate::journal::end_of(&lab.journal()).expect("there is a journal");
+    lab.append(2, 1, &[told(40, "m2")]);
+    assert_eq!(lab.catch_up_to(end.clone()).last_seq, 2);
+    assert_eq!(lab.catch_up_to(end).last_seq, 2);
+    assert_eq!(lab.events(), ["1 m1", "2 item/agentMessage/delta"]);
+    // And its own index goes on there.
+    assert_eq!(lab.catch_up().last_seq, 3);
+    assert_eq!(lab.events()[2], "3 m2");
+}
+
+#[test]
+fn an_index_waits_for_a_tool() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=2));
+    let lock = IndexLock::try_take(lab.dir.path()).expect("it can be locked").expect("nobody has it");
+    let index = lab.start();
+    let state = index.state();
+    index.look();
+    assert!(!lab.history().exists());
+    drop(lock);
+    until("it is indexed", || state.borrow().last_seq == 2);
+    assert!(IndexLock::try_take(lab.dir.path()).expect("it can be locked").is_none());
+    assert!(lab.told.lock().expect("a lock").is_empty());
+    index.end();
+    until("it lets go", || IndexLock::try_take(lab.dir.path()).expect("it can be locked").is_some());
 }
