@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+use super::history::{ChildrenArguments, EventsArguments, TailArguments, TranscriptArguments};
 use super::requests::{
     InterruptArguments, RequestsArguments, RespondArguments, SendArguments, ShowRequestArguments, WaitArguments,
 };
@@ -38,6 +39,7 @@ Examples:
   codex-shim context push --cmd 'make' --output-file out.txt     the model will know of it
   codex-shim status                          is all well with the relay that runs here?
   codex-shim requests                        what waits for an answer; `respond` gives it
+  codex-shim events -f                       what happens; `tail` is what is done, `transcript` what was said
 
 What was relayed is in $CODEX_SHIM_HOME (default: $XDG_STATE_HOME/codex-shim, else ~/.local/state/codex-shim),
 in sessions/<session>/journal, one line of JSON a record.";
@@ -111,6 +113,10 @@ Examples:
     Send(SendArguments),
     Interrupt(InterruptArguments),
     Wait(WaitArguments),
+    Events(EventsArguments),
+    Tail(TailArguments),
+    Children(ChildrenArguments),
+    Transcript(TranscriptArguments),
     /// Print every setting with its source
     #[command(after_long_help = "\
 Settings come from flags, then CODEX_SHIM_* variables, then config.toml in our home, then defaults.

@@ -10,6 +10,8 @@ mod config_tool;
 mod context_tool;
 mod demo;
 mod dispatch;
+mod history;
+mod past;
 mod replay_tool;
 mod requests;
 mod screen;
@@ -69,6 +71,10 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Send(send) }) => requests::run_send(send, &environment),
             Ok(Arguments { tool: Tool::Interrupt(interrupt) }) => requests::run_interrupt(interrupt, &environment),
             Ok(Arguments { tool: Tool::Wait(wait) }) => requests::run_wait(&wait, &environment),
+            Ok(Arguments { tool: Tool::Events(events) }) => history::run_events(&events, &environment),
+            Ok(Arguments { tool: Tool::Tail(tail) }) => history::run_tail(&tail, &environment),
+            Ok(Arguments { tool: Tool::Children(children) }) => history::run_children(&children, &environment),
+            Ok(Arguments { tool: Tool::Transcript(thread) }) => history::run_transcript(&thread, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
             Ok(Arguments { tool: Tool::Demo }) => demo::run(&environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
