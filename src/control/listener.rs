@@ -69,14 +69,15 @@ impl Listener {
         let failed = |cause| ClientError { socket: socket.clone(), cause };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;
-        let asked = runtime.block_on(timeout(ANSWER_WAIT_MAX, async {
+        let ask = async {
             let mut request = Request::builder().method(Method::GET).uri(path);
             if let Some(last_id) = last_id {
                 request = request.header("last-event-id", last_id);
             }
             let response = send(&socket, request, Bytes::new()).await?;
             if response.status().is_success() { Ok(Ok(response.into_body())) } else { Ok(Err(whole(response).await?)) }
-        }));
+        };
+        let asked = runtime.block_on(async { timeout(ANSWER_WAIT_MAX, ask).await });
         match asked {
             Ok(Ok(Ok(body))) => Ok(Listening::Begun(Listener { runtime, socket, body, pieces: Pieces::default() })),
             Ok(Ok(Err(answer))) => Ok(Listening::Refused(answer)),

@@ -12,6 +12,7 @@ mod docs;
 mod e2e;
 mod endings;
 mod faults;
+mod history_tools;
 mod kills;
 mod request_tools;
 mod requests;
