@@ -170,18 +170,19 @@ fn a_live_session_tells_who_speaks_and_what_has_passed() {
     assert!(started_at.ends_with('Z') && started_at.len() == "2026-01-02T03:04:05.678Z".len(), "{started_at}");
     let appended = document["counters"]["journal_appended_bytes"].take();
     assert!(appended.as_u64().is_some_and(|bytes| bytes > 0 && bytes < on_disk));
-    for varies in ["generation", "started_at", "journal"] {
+    assert!(document["state_since"].is_string(), "{document}");
+    for varies in ["generation", "started_at", "journal", "state_since"] {
         document[varies].take();
     }
     assert_eq!(
         document,
         json!({
-            "session_id": "s", "state": "idle", "activity_state": "idle", "generation": null,
+            "session_id": "s", "state": "idle", "activity_state": "idle", "state_since": null, "generation": null,
             "socket": live.session.join("control.sock"),
             "child": {"pid": pid, "codex_version": "0.169.0"},
             "client": {"name": "test-client", "version": "1.0"},
             "threads": [], "pending_requests": 0, "context_waiting": 0, "journal": null,
-            "index": {"lag_lines": 0, "lag_ms": 0, "persisted": false}, "faults": [],
+            "index": {"lag_lines": 0, "lag_ms": 0, "persisted": true}, "faults": [],
             "counters": {
                 "client_lines": 2, "client_bytes": INITIALIZE.len() + secret.len() + 2, "server_lines": 2,
                 "server_bytes": answers.len(), "omitted_lines": 2, "journal_appended_bytes": null,
@@ -436,7 +437,12 @@ fn a_gap_in_the_journal_is_told_by_status() {
     assert_eq!(document["counters"]["journal_missed_lines"], 2, "{document}");
     assert!(document["faults"][0]["what"].as_str().is_some_and(|what| what.contains("File too large")), "{document}");
     let status = text(&tool(&home, &["status"]).stdout);
-    assert!(status.starts_with("the relay runs, with 1 fault and ") && status.contains("2 lines missing"), "{status}");
+    // Neither the journal nor the history can grow.
+    assert!(status.starts_with("the relay runs, with ") && status.contains("2 lines missing"), "{status}");
+    assert!(
+        status.lines().next().is_some_and(|verdict| verdict.contains(" fault") && verdict.contains(" gap")),
+        "{status}"
+    );
     drop(relay.stdin.take());
     assert!(relay.wait().expect("the shim ends").success());
 }
@@ -448,10 +454,15 @@ fn sessions_and_status_tell_what_is_live_and_what_was() {
     let status = live.tool(&["status"]);
     assert_eq!(status.status.code(), Some(0), "{status:?}");
     let status = text(&status.stdout);
-    assert!(status.starts_with("all is well\n\nsession   s\nrelay     live, pid "), "{status}");
-    for told in
-        [", codex 0.169.0: ", "client    test-client 1.0\n", ", no gaps\n", "faults    none\n", "control.sock\n"]
-    {
+    assert!(status.starts_with("all is well\n\nsession   s\nstate     idle for "), "{status}");
+    for told in [
+        "\nrelay     live, pid ",
+        ", codex 0.169.0: ",
+        "client    test-client 1.0\n",
+        ", no gaps\n",
+        "faults    none\n",
+        "control.sock\n",
+    ] {
         assert!(status.contains(told), "{told}: {status}");
     }
     assert!(!status.contains('\x1b'), "{status}");
