@@ -8,6 +8,8 @@
 //! client stdout ◀─│── forward ◀─ journal.commit ◀─ ENGINE ◀─ parse ◀─ frame ◀─ read ◀│── server stdout
 //!                 └──────┬─────────────────┬───────────────────┬──────────────────────┘
 //!     counters, faults ─▶ control.sock ◀─▶ ledger.db     journal/<generation>-<nnn>.jsonl
+//!                              ▲                                │ followed by
+//!                              └────── history.db ◀───────── INDEX (history::Fold)
 //! ```
 //!
 //! # Ideas that carry the rest
@@ -28,21 +30,26 @@
 //!    thread with `synchronous=FULL`. The engine holds a copy of what it decides by, and is told of every change. A request
 //!    for a human goes on once its row is committed, an answer once it is too: the one thing that a direction waits for, at
 //!    most 250 ms.
-//! 6. **Fail open, out loud.** A fault of ours (a folder that cannot be written, a full disk) is a state in which the
+//! 6. **History is a view of the journal.** One pure fold ([`history::Fold`]) reads its records; one thread
+//!    ([`index::Index`]) follows the files and commits what the fold gives together with how far it came. Whatever happens
+//!    to the database, it is read or built again from the files.
+//! 7. **Fail open, out loud.** A fault of ours (a folder that cannot be written, a full disk) is a state in which the
 //!    relay goes on; it is said once on stderr, and the journal marks the gap as soon as it can.
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← journal ← store ← {control, replay} ← relay ← cli ← main`, with [`config`]
-//! beside [`store`]. To change a rule, go to:
+//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {control, replay} ← relay ← cli ← main`,
+//! with [`config`] beside [`history`]. To change a rule, go to:
 //!
 //! | room | the rules that live there |
 //! |---|---|
 //! | [`wire`] (pure) | what a line is, how a message is read, when two ids are the same, which methods are secret |
 //! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends; `engine::context`: what the model is shown of a terminal, and what is taken out of every echo; `engine::requests`: the state machine of approvals and questions |
 //! | [`journal`] | what a record looks like, segments, append and cut back, sync and bounds, following a live journal |
+//! | [`history`] (pure) | what a record tells of: events, what tools and turns did, activity, transcripts, UI events |
 //! | [`config`] | every setting, its sources and its default |
 //! | [`store`] | the folder of a session, its lock, its ledger, which session a start or a tool belongs to, the log |
+//! | [`index`] | `history.db`: following the journal, each record once; cursors and gaps; what is kept and for how long |
 //! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
@@ -50,7 +57,7 @@
 //!
 //! # Invariants, stated by absence
 //!
-//! - `wire` and `engine` know no file, socket, thread, process, environment or clock.
+//! - `wire`, `engine` and `history` know no file, socket, thread, process, environment or clock.
 //! - What one attached client was owed never reaches the next: no answer to its calls, no queue, no half of a line.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a
 //!   reader of the journal.

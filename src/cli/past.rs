@@ -118,7 +118,7 @@ fn marks(session: &Found) -> Result<Marks, NoPast> {
 fn tell() -> Tell {
     Box::new(|tidings| match tidings {
         // Whoever asked is told once, by the state.
-        Tidings::Failed(_) | Tidings::Recovered => {}
+        Tidings::Failed(_) | Tidings::AwaitsLedger(_) | Tidings::Recovered => {}
         Tidings::SetAside(kept) => say(&format!(
             "history.db was no database any more; it is kept as {}, and built again from the journal",
             kept.display()

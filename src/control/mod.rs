@@ -19,6 +19,7 @@ mod historian;
 mod history;
 mod known;
 mod listener;
+mod metrics;
 mod peer;
 mod published;
 mod refusal;

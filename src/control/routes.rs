@@ -13,12 +13,13 @@ use serde::Serialize;
 
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
-use super::{attach, body, calls, context, history, requests, stream};
+use super::{attach, body, calls, context, history, metrics, requests, stream};
 
 /// The routes, and what holds for all of them.
 pub(super) fn router(known: Known) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
+        .route("/metrics", get(metrics::metrics))
         .route("/sessions/{id}", get(session))
         .route("/sessions/{id}/context", get(context::show).post(context::push).delete(context::clear))
         .route("/sessions/{id}/context/deliveries", get(context::deliveries))

@@ -89,6 +89,8 @@ impl IndexSettings {
 pub enum Tidings {
     /// Nothing can be indexed, and why.
     Failed(String),
+    /// Nothing can be indexed until the ledger can be used, and why it cannot.
+    AwaitsLedger(String),
     /// All that waited is indexed.
     Recovered,
     /// A file that was no database any more was set aside.
@@ -176,6 +178,20 @@ enum Looked {
     Nothing,
     /// Nothing can be indexed now.
     Failed,
+}
+
+/// Why nothing can be indexed now.
+enum Failure {
+    /// The history or the journal cannot be used.
+    History(String),
+    /// No numbers can be reserved.
+    Ledger(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Failure {
+        Failure::History(why)
+    }
 }
 
 struct Indexer {
@@ -278,7 +294,7 @@ impl Indexer {
     }
 
     /// Indexes what there is, up to a bound.
-    fn index(&mut self) -> Result<Looked, String> {
+    fn index(&mut self) -> Result<Looked, Failure> {
         if self.retry_at.is_some_and(|at| at > Instant::now()) {
             self.read_ahead();
             return Ok(Looked::Failed);
@@ -324,7 +340,7 @@ impl Indexer {
     }
 
     /// Opens the database, and goes to where it has come.
-    fn open(&mut self) -> Result<(), String> {
+    fn open(&mut self) -> Result<(), Failure> {
         let IndexSettings { session_id, journal_dir, .. } = &self.settings;
         let (database, set_aside) =
             Database::open(&self.settings.history_path(), session_id).map_err(|e| e.to_string())?;
@@ -332,7 +348,7 @@ impl Indexer {
             (self.tell)(Tidings::SetAside(kept));
         }
         let reached = database.load().map_err(|error| error.to_string())?;
-        let mark = (self.marks)(SeqWish::default())?;
+        let mark = (self.marks)(SeqWish::default()).map_err(Failure::Ledger)?;
         let reached = match reached {
             Some(reached) => reached,
             None => Reached { seq: first_seq(journal_dir, &mark)?, ..Reached::default() },
@@ -354,7 +370,7 @@ impl Indexer {
     }
 
     /// Looks whether the database's file is still there, every now and then.
-    fn look_at_file(&mut self) -> Result<(), String> {
+    fn look_at_file(&mut self) -> Result<(), Failure> {
         let Some(indexed) = &mut self.indexed else { return Ok(()) };
         if indexed.stamp_at.elapsed() < STAMP_EVERY {
             return Ok(());
@@ -377,7 +393,7 @@ impl Indexer {
         }
     }
 
-    fn commit(&mut self, batch: Batch) -> Result<(), String> {
+    fn commit(&mut self, batch: Batch) -> Result<(), Failure> {
         let Some(Indexed { database, reached, follower, reserved, .. }) = &mut self.indexed else { return Ok(()) };
         let before = reached.seq;
         let seq = before + batch.rows.events.len() as u64;
@@ -386,7 +402,7 @@ impl Indexer {
                 .filter(|first| first.number == 1 && before == 0)
                 .map(|first| first.generation.to_string());
             let wish = SeqWish { up_to: seq.next_multiple_of(RESERVE), first_generation };
-            *reserved = (self.marks)(wish)?.reserved;
+            *reserved = (self.marks)(wish).map_err(Failure::Ledger)?.reserved;
         }
         let next = Reached { fold: batch.fold, position: follower.position().cloned(), seq };
         database.commit(&batch.rows, before, &next).map_err(|error| error.to_string())?;
@@ -404,7 +420,7 @@ impl Indexer {
     }
 
     /// Deletes what is beyond the bounds, a batch at a time.
-    fn prune(&mut self) -> Result<Looked, String> {
+    fn prune(&mut self) -> Result<Looked, Failure> {
         let Some(indexed) = &mut self.indexed else { return Ok(Looked::Nothing) };
         if Instant::now() < self.prune_at {
             return Ok(Looked::Nothing);
@@ -420,17 +436,21 @@ impl Indexer {
     }
 
     /// Nothing can be indexed now.
-    fn failed(&mut self, why: String) {
+    fn failed(&mut self, failure: Failure) {
+        let (why, tidings) = match failure {
+            Failure::History(why) => (why.clone(), Tidings::Failed(why)),
+            Failure::Ledger(why) => (why.clone(), Tidings::AwaitsLedger(why)),
+        };
         self.retry_at = Some(Instant::now() + TRY_AGAIN_AFTER);
         self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, self.indexed.as_ref()));
         // What was read and not committed is read again.
         self.indexed = None;
         self.shared.state.send_modify(|state| {
-            state.fault = Some(why.clone());
+            state.fault = Some(why);
             state.failed_commits += 1;
         });
         if !std::mem::replace(&mut self.fault_told, true) {
-            (self.tell)(Tidings::Failed(why));
+            (self.tell)(tidings);
         }
     }
 

@@ -62,6 +62,7 @@ impl Lab {
         Box::new(move |tidings| {
             let word = match tidings {
                 Tidings::Failed(why) => format!("failed: {why}"),
+                Tidings::AwaitsLedger(why) => format!("awaits: {why}"),
                 Tidings::Recovered => "recovered".to_owned(),
                 Tidings::SetAside(_) => "set aside".to_owned(),
             };

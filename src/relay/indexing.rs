@@ -37,6 +37,8 @@ pub(super) fn start(
     let tell: Tell = Box::new(move |tidings| match tidings {
         Tidings::Failed(why) => Notices::new(Arc::clone(&for_thread))
             .say(&format!("{why}; relaying and recording go on, and what happens is indexed once it can be")),
+        // Of the ledger it is said already.
+        Tidings::AwaitsLedger(why) => tracing::warn!("the index waits: {why}"),
         Tidings::SetAside(kept) => Notices::new(Arc::clone(&for_thread)).say(&format!(
             "history.db was no database any more; it is kept as {}, and built again from the journal",
             kept.display()

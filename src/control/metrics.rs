@@ -1,0 +1,116 @@
+//! `GET /metrics`: the numbers of a relay, in the text format of Prometheus.
+
+use std::fmt::{Display, Write as _};
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+
+use super::document::SessionDocument;
+use super::known::Known;
+use crate::index::IndexState;
+
+/// The format's own name for itself.
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub(super) async fn metrics(State(known): State<Arc<Known>>) -> Response {
+    let index = known.historian.as_ref().map(|historian| historian.index.state().borrow().clone());
+    let text = rendered(&known.document().await, index.as_ref());
+    (StatusCode::OK, [(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
+}
+
+/// What a number does.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// It only grows.
+    Counter,
+    /// It is what it is now.
+    Gauge,
+}
+
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: Kind, help: &str, samples: &[(&str, &dyn Display)]) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        let mut write = || -> std::fmt::Result {
+            writeln!(self.0, "# HELP codex_shim_{name} {help}")?;
+            writeln!(self.0, "# TYPE codex_shim_{name} {kind}")?;
+            samples.iter().try_for_each(|(labels, value)| writeln!(self.0, "codex_shim_{name}{labels} {value}"))
+        };
+        write().expect("BUG: a String takes every write");
+    }
+}
+
+fn rendered(session: &SessionDocument, index: Option<&IndexState>) -> String {
+    use Kind::{Counter, Gauge};
+    let mut text = Text(String::new());
+    let counters = &session.counters;
+    let quoted = |text: &Option<String>| label(text.as_deref().unwrap_or_default());
+    let info = format!(
+        "{{session_id={},generation={},codex_version={},version={}}}",
+        label(&session.session_id),
+        quoted(&session.generation),
+        quoted(&session.child.codex_version),
+        label(env!("CARGO_PKG_VERSION"))
+    );
+    text.family("info", Gauge, "What runs here.", &[(&info, &1)]);
+    let state = format!("{{state={}}}", label(session.state.name()));
+    text.family("activity", Gauge, "What the session does.", &[(&state, &1)]);
+    let by_side = |text: &mut Text, name: &str, help: &str, client: &u64, server: &u64| {
+        text.family(name, Counter, help, &[("{from=\"client\"}", client), ("{from=\"server\"}", server)]);
+    };
+    let help = "Lines that have passed in this run.";
+    by_side(&mut text, "lines_total", help, &counters.client_lines, &counters.server_lines);
+    by_side(&mut text, "bytes_total", "Their bytes.", &counters.client_bytes, &counters.server_bytes);
+    let one = |text: &mut Text, name: &str, kind: Kind, help: &str, value: &dyn Display| {
+        text.family(name, kind, help, &[("", value)]);
+    };
+    one(&mut text, "omitted_lines_total", Counter, "Lines left out of the record on purpose.", &counters.omitted_lines);
+    let appended = &counters.journal_appended_bytes;
+    one(&mut text, "journal_appended_bytes_total", Counter, "Bytes appended to the journal.", appended);
+    let missed = &counters.journal_missed_lines;
+    one(&mut text, "journal_missed_lines_total", Counter, "Lines that could not be recorded.", missed);
+    one(&mut text, "journal_bytes", Gauge, "Size of the journal.", &session.journal.bytes);
+    let gaps = session.journal.gaps.unwrap_or_default();
+    one(&mut text, "journal_gaps_total", Counter, "Stretches that could not be recorded.", &gaps);
+    one(&mut text, "pending_requests", Gauge, "Requests that wait for an answer.", &session.pending_requests);
+    one(&mut text, "context_waiting", Gauge, "Commands that wait to be shown to the model.", &session.context_waiting);
+    let faults = session.faults.len() as u64 + counters.faults_unlisted;
+    one(&mut text, "faults_total", Counter, "Faults that cost the user nothing.", &faults);
+    if let Some(index) = index {
+        let lag_seconds = session.index.lag_ms as f64 / 1_000.0;
+        one(&mut text, "index_lag_records", Gauge, "Records that are not indexed yet.", &session.index.lag_lines);
+        one(&mut text, "index_lag_seconds", Gauge, "Age of the oldest of them.", &lag_seconds);
+        one(&mut text, "event_seq", Gauge, "Number of the last event.", &index.last_seq);
+        one(&mut text, "event_persist_error_total", Counter, "Commits of events that failed.", &index.failed_commits);
+        let pruned: [(&str, &dyn Display); 3] = [
+            ("{table=\"codex_events\"}", &index.pruned.events),
+            ("{table=\"codex_tool_events\"}", &index.pruned.tool_events),
+            ("{table=\"codex_turn_events\"}", &index.pruned.turn_events),
+        ];
+        text.family("pruned_rows_total", Counter, "Rows beyond what is kept that went.", &pruned);
+        let took_seconds = index.pruned.took_ms as f64 / 1_000.0;
+        one(&mut text, "prune_seconds_total", Counter, "How long that took.", &took_seconds);
+    }
+    text.0
+}
+
+/// The value of a label, quoted as the format wants it.
+fn label(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_quoted() {
+        assert_eq!(label("a\"b\\c\nd"), r#""a\"b\\c\nd""#);
+    }
+}
