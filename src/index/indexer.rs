@@ -7,35 +7,26 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{broadcast, watch};
 
+use super::batch::{Batch, Scope, read};
 use super::committed::{Database, Reached};
-use super::follow::{Follower, Next, Patience};
+use super::follow::{Follower, Patience};
 use super::lock::{IndexLock, LOCK_FILE};
-use super::page::EventDocument;
 use super::retention::prune;
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use crate::config::RetentionBounds;
-use crate::history::{ActivityFold, EventRow, Fold, Rows, Seen, rfc3339_millis};
-use crate::journal::{IndexedTo, Position, Record, SegmentName};
+use crate::history::{ActivityFold, Fold, Rows};
+use crate::journal::{IndexedTo, Position, SegmentName};
 use crate::store::{SeqMark, SeqWish};
 
 /// The history's name in the session's folder.
 pub const HISTORY_FILE: &str = "history.db";
-
-/// Records that one transaction takes.
-const BATCH_RECORDS: usize = 4_096;
-
-/// Bytes of records that one transaction takes.
-const BATCH_BYTES: usize = 2 << 20;
 
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(20);
 
 /// The longest pause between two looks while nothing happens.
 const LOOK_MAX: Duration = Duration::from_millis(250);
-
-/// After how long without a record none can come that belongs to what was read before. Source: the contract.
-const SILENCE: Duration = Duration::from_millis(250);
 
 /// How often the database's file is looked at.
 const STAMP_EVERY: Duration = Duration::from_secs(1);
@@ -212,13 +203,6 @@ struct Indexer {
     prune_at: Instant,
 }
 
-/// How much of a journal is read.
-struct Scope {
-    patience: Patience,
-    /// The record that stands here, and all behind it, are not.
-    until: Option<Position>,
-}
-
 /// What is indexed, and goes on.
 struct Indexed {
     database: Database,
@@ -234,14 +218,6 @@ struct Ahead {
     fold: Fold,
     follower: Follower,
     read_at: Instant,
-}
-
-/// What one reading has come to.
-struct Batch {
-    fold: Fold,
-    rows: Rows,
-    records: usize,
-    is_all: bool,
 }
 
 impl Indexer {
@@ -474,7 +450,7 @@ impl Indexer {
             let is_all = batch.is_all;
             ahead.fold = batch.fold;
             for event in batch.rows.events {
-                let live = LiveEvent { json: unnumbered(&self.settings.session_id, event) };
+                let live = LiveEvent::of(&self.settings.session_id, event);
                 // Nobody may read along.
                 let _ = self.shared.live.send(Arc::new(live));
             }
@@ -505,63 +481,6 @@ impl Ahead {
     }
 }
 
-/// Folds what there is to be read, up to a bound. On an error nothing was taken.
-fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, scope: &Scope) -> io::Result<Batch> {
-    let Scope { patience, until } = scope;
-    let is_beyond = |at: &Position| until.as_ref().is_some_and(|until| at >= until);
-    let from = follower.position().cloned();
-    let mut batch = Batch { fold: fold.clone(), rows: Rows::default(), records: 0, is_all: false };
-    let mut bytes_read = 0;
-    let is_silent = *patience == Patience::None || read_at.elapsed() >= SILENCE;
-    while batch.records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
-        // A line that has just come may yet be replaced.
-        let stays = is_silent && (batch.records == 0 || *patience == Patience::None);
-        match follower.next(if stays { Patience::None } else { Patience::Some }) {
-            Ok(Next::Record { at, .. }) if is_beyond(&at) => {
-                follower.go_to(Some(at));
-                batch.is_all = true;
-                break;
-            }
-            Ok(Next::Record { at, bytes, successor }) => {
-                batch.records += 1;
-                bytes_read += bytes.len();
-                take(&mut batch, &at, bytes, successor);
-            }
-            Ok(Next::Lost { at }) => {
-                batch.records += 1;
-                batch.fold.lost(&at, &mut batch.rows);
-            }
-            Ok(Next::End) => {
-                batch.is_all = true;
-                break;
-            }
-            Err(error) => {
-                follower.go_to(from);
-                return Err(error);
-            }
-        }
-    }
-    if batch.records > 0 {
-        *read_at = Instant::now();
-    }
-    if batch.is_all && is_silent && (batch.records == 0 || *patience == Patience::None) {
-        batch.fold.silence(u64::MAX, &mut batch.rows);
-    }
-    Ok(batch)
-}
-
-fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>) {
-    let Batch { fold, rows, .. } = batch;
-    // What is no record is none of ours: a hand has been at the file.
-    let Ok(record) = Record::parse(bytes) else {
-        fold.unreadable(at, rows);
-        return;
-    };
-    let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
-    let replaced_by = successor.as_ref().and_then(Record::line_bytes);
-    fold.take(at, &Seen::of(&record, replaced_by), rows);
-}
-
 /// The number before that of the first event that is indexed.
 fn first_seq(journal_dir: &Path, mark: &SeqMark) -> Result<u64, String> {
     let begins = first_segment(journal_dir);
@@ -572,26 +491,6 @@ fn first_seq(journal_dir: &Path, mark: &SeqMark) -> Result<u64, String> {
 
 fn first_segment(journal_dir: &Path) -> Option<SegmentName> {
     SegmentName::list(journal_dir).ok()?.into_iter().next()
-}
-
-/// An event that has no number yet, as JSON.
-fn unnumbered(session_id: &str, event: EventRow) -> String {
-    let payload = serde_json::value::RawValue::from_string(event.payload_preview);
-    let document = EventDocument {
-        session_id: session_id.to_owned(),
-        seq: None,
-        timestamp: rfc3339_millis(event.at_us),
-        event_type: event.event_type,
-        thread_id: event.thread_id,
-        turn_id: event.turn_id,
-        item_id: event.item_id,
-        payload_preview: payload.unwrap_or_else(|_| serde_json::value::RawValue::NULL.to_owned()),
-        generation: event.key.0.segment.generation.to_string(),
-        delta_count: event.delta_count,
-        key: event.key.to_string(),
-        persisted: false,
-    };
-    serde_json::to_string(&document).expect("BUG: plain data is JSON")
 }
 
 /// The wall clock, in microseconds since the Unix epoch.

@@ -13,6 +13,7 @@
 //!
 //! *Locking.* SQLite's; readers never wait for the index, nor it for them. One process at a time writes: [`IndexLock`].
 
+mod batch;
 mod committed;
 mod follow;
 mod indexer;

@@ -1,0 +1,89 @@
+//! What one reading of a journal comes to: as much of it as one transaction takes, folded.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::follow::{Follower, Next, Patience};
+use crate::history::{Fold, Rows, Seen};
+use crate::journal::{Position, Record};
+
+/// Records that one transaction takes.
+const BATCH_RECORDS: usize = 4_096;
+
+/// Bytes of records that one transaction takes.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// After how long without a record none can come that belongs to what was read before. Source: the contract.
+const SILENCE: Duration = Duration::from_millis(250);
+
+/// How much of a journal is read.
+pub(super) struct Scope {
+    pub(super) patience: Patience,
+    /// The record that stands here, and all behind it, are not.
+    pub(super) until: Option<Position>,
+}
+
+/// What one reading has come to.
+pub(super) struct Batch {
+    pub(super) fold: Fold,
+    pub(super) rows: Rows,
+    pub(super) records: usize,
+    pub(super) is_all: bool,
+}
+
+/// Folds what there is to be read, up to a bound. On an error nothing was taken.
+pub(super) fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, scope: &Scope) -> io::Result<Batch> {
+    let Scope { patience, until } = scope;
+    let is_beyond = |at: &Position| until.as_ref().is_some_and(|until| at >= until);
+    let from = follower.position().cloned();
+    let mut batch = Batch { fold: fold.clone(), rows: Rows::default(), records: 0, is_all: false };
+    let mut bytes_read = 0;
+    let is_silent = *patience == Patience::None || read_at.elapsed() >= SILENCE;
+    while batch.records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
+        // A line that has just come may yet be replaced.
+        let stays = is_silent && (batch.records == 0 || *patience == Patience::None);
+        match follower.next(if stays { Patience::None } else { Patience::Some }) {
+            Ok(Next::Record { at, .. }) if is_beyond(&at) => {
+                follower.go_to(Some(at));
+                batch.is_all = true;
+                break;
+            }
+            Ok(Next::Record { at, bytes, successor }) => {
+                batch.records += 1;
+                bytes_read += bytes.len();
+                take(&mut batch, &at, bytes, successor);
+            }
+            Ok(Next::Lost { at }) => {
+                batch.records += 1;
+                batch.fold.lost(&at, &mut batch.rows);
+            }
+            Ok(Next::End) => {
+                batch.is_all = true;
+                break;
+            }
+            Err(error) => {
+                follower.go_to(from);
+                return Err(error);
+            }
+        }
+    }
+    if batch.records > 0 {
+        *read_at = Instant::now();
+    }
+    if batch.is_all && is_silent && (batch.records == 0 || *patience == Patience::None) {
+        batch.fold.silence(u64::MAX, &mut batch.rows);
+    }
+    Ok(batch)
+}
+
+fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>) {
+    let Batch { fold, rows, .. } = batch;
+    // What is no record is none of ours: a hand has been at the file.
+    let Ok(record) = Record::parse(bytes) else {
+        fold.unreadable(at, rows);
+        return;
+    };
+    let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
+    let replaced_by = successor.as_ref().and_then(Record::line_bytes);
+    fold.take(at, &Seen::of(&record, replaced_by), rows);
+}
