@@ -65,7 +65,7 @@ fn measure(what: &str, session_dir: &std::path::Path, line: fn(u64) -> String) {
         Ok(SeqMark { reserved: wish.up_to, first_generation: wish.first_generation })
     });
     let began = Instant::now();
-    let (state, _) = Index::catch_up(settings.clone(), marks, Box::new(|_| {}));
+    let (state, _) = Index::catch_up(settings.clone(), None, marks, Box::new(|_| {}));
     let took = began.elapsed();
     println!(
         "index, {what:<20} {:>9.0} lines a second, {} events, {:?}",

@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::completions::CompletionsArguments;
 use super::doctor::DoctorArguments;
+use super::history::{ChildrenArguments, EventsArguments, TailArguments, TranscriptArguments};
 use super::prune_tool::PruneArguments;
 use super::redact_tool::RedactArguments;
 use super::requests::{
@@ -45,6 +46,7 @@ Examples:
   codex-shim requests                        what waits for an answer; `respond` gives it
   codex-shim prune --dry-run                 what is kept longer than it need be
   codex-shim redact --all                    mask the secrets in what is stored
+  codex-shim events -f                       what happens; `tail` is what is done, `transcript` what was said
 
 What was relayed is in $CODEX_SHIM_HOME (default: $XDG_STATE_HOME/codex-shim, else ~/.local/state/codex-shim),
 in sessions/<session>/journal, one line of JSON a record.";
@@ -124,6 +126,10 @@ Examples:
     Completions(CompletionsArguments),
     Prune(PruneArguments),
     Redact(RedactArguments),
+    Events(EventsArguments),
+    Tail(TailArguments),
+    Children(ChildrenArguments),
+    Transcript(TranscriptArguments),
     /// Print every setting with its source
     #[command(after_long_help = "\
 Settings come from flags, then CODEX_SHIM_* variables, then config.toml in our home, then defaults.

@@ -12,6 +12,8 @@ mod context_tool;
 mod demo;
 mod dispatch;
 mod doctor;
+mod history;
+mod past;
 mod prune_tool;
 mod redact_tool;
 mod replay_tool;
@@ -76,6 +78,10 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Wait(wait) }) => requests::run_wait(&wait, &environment),
             Ok(Arguments { tool: Tool::Prune(prune) }) => prune_tool::run(&prune, &environment),
             Ok(Arguments { tool: Tool::Redact(redact) }) => redact_tool::run(&redact, &environment),
+            Ok(Arguments { tool: Tool::Events(events) }) => history::run_events(&events, &environment),
+            Ok(Arguments { tool: Tool::Tail(tail) }) => history::run_tail(&tail, &environment),
+            Ok(Arguments { tool: Tool::Children(children) }) => history::run_children(&children, &environment),
+            Ok(Arguments { tool: Tool::Transcript(thread) }) => history::run_transcript(&thread, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
             Ok(Arguments { tool: Tool::Doctor(doctor) }) => doctor::run(&doctor, &environment),
             Ok(Arguments { tool: Tool::Wrap(wrap) }) => wrap::run_wrap(&wrap, &environment),

@@ -5,18 +5,24 @@ use std::time::SystemTime;
 use bytesize::ByteSize;
 
 use super::args::StatusArguments;
+use super::past::{self, NoPast, Past};
 use super::screen::{self, Screen, Tone};
 use super::{FAILED, chosen, say};
-use crate::config::Environment;
+use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, Answer};
-use crate::control::{ChildDocument, ClientDocument, Counters, IndexDocument, JournalDocument, SessionDocument};
-use crate::history::Activity;
+use crate::control::{
+    ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument, ThreadDocument,
+};
+use crate::history::{Activity, rfc3339_millis};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Header, Position, Record, size_bytes};
-use crate::store::{Found, Otherwise};
+use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise};
 
 /// Columns that a label takes.
 const LABEL_COLUMNS: usize = 9;
+
+/// Threads that are listed, and faults: all of it is to fit a screen.
+const LISTED_MAX: usize = 4;
 
 /// What is known of a session.
 #[derive(Debug)]
@@ -40,7 +46,7 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32
         Ok(session) => session,
         Err(error) => return error.told(),
     };
-    let (report, as_sent) = look(&session);
+    let (report, as_sent) = look(&session, past::retention(environment));
     if let (Life::Silent(why), true) = (&report.life, arguments.json) {
         say(&format!("session {} runs, but does not answer: {why}", session.id));
         return FAILED;
@@ -60,8 +66,14 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32
 }
 
 /// Asks a live session, and looks at the files of another one. Also gives the answer as it was sent.
-fn look(session: &Found) -> (Report, Option<String>) {
-    let from_files = |life| (Report { document: document_of_files(session), life }, None);
+fn look(session: &Found, retention: RetentionBounds) -> (Report, Option<String>) {
+    let from_files = |life: Life| {
+        let mut document = document_of_files(session);
+        if life == Life::Stopped {
+            look_back(&mut document, session, retention);
+        }
+        (Report { document, life }, None)
+    };
     if !session.live {
         return from_files(Life::Stopped);
     }
@@ -93,6 +105,7 @@ fn document_of_files(session: &Found) -> SessionDocument {
         session_id: session.id.clone(),
         state: Activity::Stopped,
         activity_state: Activity::Stopped,
+        state_since: None,
         generation: session.last_segment().map(|segment| segment.generation.to_string()),
         socket: None,
         child: ChildDocument::default(),
@@ -108,17 +121,49 @@ fn document_of_files(session: &Found) -> SessionDocument {
     }
 }
 
+/// Brings what a session has left in order, and adds what that tells.
+fn look_back(document: &mut SessionDocument, session: &Found, retention: RetentionBounds) {
+    match Past::open(session, retention) {
+        Ok(past) => {
+            let (activity, since_us) = past.activity.session(u64::MAX);
+            document.state_since = (activity == Activity::Stopped).then(|| rfc3339_millis(since_us));
+            document.index.persisted = true;
+        }
+        // One that has just been started is told of the next time.
+        Err(NoPast::Live | NoPast::NothingRecorded) => {}
+        Err(NoPast::Failed(what)) => {
+            document.faults.push(Fault { what, since: screen::time(SystemTime::now()) });
+        }
+    }
+    if session.dir.join(LEDGER_FILE).exists()
+        && let Ok(mut ledger) = OfflineLedger::open(&session.dir)
+    {
+        document.context_waiting = ledger.waiting_context().map_or(0, |waiting| waiting.len() as u64);
+    }
+}
+
 fn as_screen(report: &Report, session: &Found, now: SystemTime, to: Screen) -> String {
     let (verdict, tone) = verdict(report);
     let document = &report.document;
-    let mut rows = vec![("session", document.session_id.clone()), ("relay", relay(report, session, now))];
-    if report.life == Life::Live {
+    let is_live = report.life == Life::Live;
+    let mut rows = vec![("session", document.session_id.clone())];
+    if is_live {
+        rows.push(("state", state(document, now)));
+        rows.extend(threads(document, now).map(|threads| ("threads", threads)));
+        rows.push(("waiting", pending(document.pending_requests)));
+    }
+    if !matches!(report.life, Life::Silent(_)) {
+        rows.push(("context", context(document.context_waiting)));
+    }
+    rows.push(("relay", relay(report, session, now)));
+    if is_live {
         rows.push(("server", server(document, session)));
         rows.push(("client", client(document)));
         rows.push(("passed", passed(&document.counters)));
     }
     rows.push(("journal", journal(report, session, now)));
-    if report.life == Life::Live {
+    if !matches!(report.life, Life::Silent(_)) {
+        rows.push(("index", index(report)));
         rows.push(("faults", faults(document)));
     }
     rows.push(("folder", session.dir.display().to_string()));
@@ -138,13 +183,21 @@ fn as_screen(report: &Report, session: &Found, now: SystemTime, to: Screen) -> S
 fn verdict(report: &Report) -> (String, Tone) {
     let document = &report.document;
     match &report.life {
-        Life::Stopped => ("stopped: no relay runs in this session".to_owned(), Tone::Faint),
+        Life::Stopped if document.faults.is_empty() => {
+            ("stopped: no relay runs in this session".to_owned(), Tone::Faint)
+        }
+        Life::Stopped => ("stopped, and what it has left cannot be indexed".to_owned(), Tone::Warning),
         Life::Silent(why) => {
             (format!("a relay runs, but does not answer: {why}; shim.log in its folder may say why"), Tone::Bad)
         }
         Life::Live => match (document.faults.len(), document.journal.gaps.unwrap_or(0), document.state) {
             (0, 0, Activity::Stopped) => {
                 ("ending: the server has ended, the client has not taken all of its output".to_owned(), Tone::Warning)
+            }
+            (0, 0, Activity::Thinking | Activity::Working | Activity::Idle)
+                if document.threads.iter().any(|thread| thread.stalled_since.is_some()) =>
+            {
+                ("the relay is well, but a turn has been silent for long".to_owned(), Tone::Warning)
             }
             (0, 0, Activity::Thinking | Activity::Working | Activity::Idle) => ("all is well".to_owned(), Tone::Good),
             (0, 0, Activity::WaitingInput | Activity::WaitingPermission) => {
@@ -168,6 +221,67 @@ fn counted(count: u64, one: &str, many: &str) -> Option<String> {
         0 => None,
         1 => Some(format!("1 {one}")),
         _ => Some(format!("{count} {many}")),
+    }
+}
+
+/// How long ago something was that is told as text.
+fn age_of(at: &str, now: SystemTime) -> Option<String> {
+    Some(screen::age(humantime::parse_rfc3339(at).ok()?, now))
+}
+
+/// What the session does, and for how long.
+fn state(document: &SessionDocument, now: SystemTime) -> String {
+    let since = document.state_since.as_deref().and_then(|at| age_of(at, now));
+    let since = since.map(|since| format!(" for {since}")).unwrap_or_default();
+    format!("{}{since}", document.state.name())
+}
+
+/// A line for each thread that does something, and the others as far as there is room.
+fn threads(document: &SessionDocument, now: SystemTime) -> Option<String> {
+    let mut all: Vec<&ThreadDocument> = document.threads.iter().collect();
+    // Of the others that which did something last is told first.
+    all.sort_by_key(|thread| {
+        let rests = matches!(thread.activity_state, Activity::Idle | Activity::Stopped);
+        (rests, std::cmp::Reverse(thread.since.clone()))
+    });
+    let mut told: Vec<String> = all.iter().take(LISTED_MAX).map(|thread| one_thread(thread, now)).collect();
+    let unlisted = all.len().saturating_sub(LISTED_MAX) as u64;
+    told.extend(counted(unlisted, "more, see --json", "more, see --json"));
+    (!told.is_empty()).then(|| told.join("\n"))
+}
+
+fn one_thread(thread: &ThreadDocument, now: SystemTime) -> String {
+    let age = age_of(&thread.since, now).map(|age| format!(" for {age}")).unwrap_or_default();
+    let silent = thread.stalled_since.as_deref().and_then(|at| age_of(at, now));
+    let silent = silent.map(|silent| format!(", silent for {silent}")).unwrap_or_default();
+    let last = thread.last_action.as_deref().map(|last| format!("  {last}")).unwrap_or_default();
+    format!("{}  {}{age}{silent}{last}", thread.thread_id, thread.activity_state.name())
+}
+
+fn pending(requests: u64) -> String {
+    match requests {
+        0 => "nothing waits for an answer".to_owned(),
+        1 => "1 request waits for an answer: `codex-shim show latest`".to_owned(),
+        many => format!("{many} requests wait for an answer: `codex-shim requests`"),
+    }
+}
+
+fn context(commands: u64) -> String {
+    match counted(commands, "command of yours waits", "commands of yours wait") {
+        None => "no command of yours waits".to_owned(),
+        Some(waiting) => format!("{waiting} for the next message: `codex-shim context show`"),
+    }
+}
+
+/// How far the history is behind.
+fn index(report: &Report) -> String {
+    let IndexDocument { lag_lines, lag_ms, persisted } = report.document.index;
+    match (counted(lag_lines, "line", "lines"), persisted) {
+        (None, true) => "up to date".to_owned(),
+        (Some(lines), true) => format!("{lines} behind, the oldest for {lag_ms} ms"),
+        (Some(lines), false) => format!("cannot be written: {lines} behind"),
+        (None, false) if report.document.faults.is_empty() => "none is kept".to_owned(),
+        (None, false) => "cannot be written".to_owned(),
     }
 }
 
@@ -251,9 +365,10 @@ fn faults(document: &SessionDocument) -> String {
     if document.faults.is_empty() {
         return "none".to_owned();
     }
-    let mut told: Vec<String> =
-        document.faults.iter().map(|fault| format!("{}  {}", fault.since, screen::plain(&fault.what))).collect();
-    told.extend(counted(document.counters.faults_unlisted, "more, see shim.log", "more, see shim.log"));
+    let fault = |fault: &Fault| format!("{}  {}", fault.since, screen::plain(&fault.what));
+    let mut told: Vec<String> = document.faults.iter().take(LISTED_MAX).map(fault).collect();
+    let unlisted = document.faults.len().saturating_sub(LISTED_MAX) as u64 + document.counters.faults_unlisted;
+    told.extend(counted(unlisted, "more, see shim.log", "more, see shim.log"));
     told.join("\n")
 }
 

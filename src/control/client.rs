@@ -69,12 +69,12 @@ impl Answer {
 /// Why there is no answer.
 #[derive(Debug)]
 pub struct ClientError {
-    socket: PathBuf,
-    cause: Cause,
+    pub(super) socket: PathBuf,
+    pub(super) cause: Cause,
 }
 
 #[derive(Debug)]
-enum Cause {
+pub(super) enum Cause {
     Connect(io::Error),
     /// The socket is another user's.
     Stranger(u32),
@@ -197,7 +197,7 @@ fn at<T>(dir: &Path, wait_max: Duration, talk: impl AsyncFnOnce(&Path) -> Result
 }
 
 /// Sends a request, and gives the head of the answer. The connection ends with the runtime.
-async fn send(socket: &Path, request: Builder, body: Bytes) -> Result<Response<Incoming>, Cause> {
+pub(super) async fn send(socket: &Path, request: Builder, body: Bytes) -> Result<Response<Incoming>, Cause> {
     let stream = UnixStream::connect(socket).await.map_err(Cause::Connect)?;
     let server = stream.peer_cred().map_err(Cause::Connect)?;
     if server.uid() != 0 && server.uid() != rustix::process::geteuid().as_raw() {
@@ -210,12 +210,12 @@ async fn send(socket: &Path, request: Builder, body: Bytes) -> Result<Response<I
 }
 
 /// The whole of an answer.
-async fn whole(response: Response<Incoming>) -> Result<Answer, Cause> {
+pub(super) async fn whole(response: Response<Incoming>) -> Result<Answer, Cause> {
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(Cause::Talk)?;
     Ok(Answer { status, body: body.to_bytes() })
 }
 
-fn talk(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Cause {
+pub(super) fn talk(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Cause {
     Cause::Talk(error.into())
 }

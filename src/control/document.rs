@@ -15,6 +15,9 @@ pub struct SessionDocument {
     pub state: Activity,
     /// The same under the name that it has for a thread.
     pub activity_state: Activity,
+    /// Since when, RFC 3339, where that is on record.
+    #[serde(default)]
+    pub state_since: Option<String>,
     /// The run of the child, or the last one.
     pub generation: Option<String>,
     /// Where the control socket really is, links resolved.

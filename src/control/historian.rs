@@ -7,9 +7,9 @@ use tokio::time::timeout;
 
 use super::document::{IndexDocument, ThreadDocument};
 use super::subject::Subject;
-use crate::history::{Activity, ActivityFold, rfc3339_millis};
+use crate::history::{Action, Activity, ActivityFold, ThreadActivity, rfc3339_millis};
 use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState};
-use crate::journal::{Position, SegmentName, reader};
+use crate::journal::{Position, end_of, reader};
 
 /// How long an answer waits for what is recorded already to be indexed.
 const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -65,14 +65,15 @@ impl Historian {
         })
     }
 
-    /// What the session does now.
-    pub(super) fn activity(&self) -> Activity {
-        self.index.activity().session(now_us()).0
+    /// What the session does now, and since when, in microseconds since the Unix epoch.
+    pub(super) fn activity(&self) -> (Activity, u64) {
+        self.index.activity().session(now_us())
     }
 
-    /// What its threads do at `now_us`.
+    /// What its threads do at `now_us`, and did last.
     pub(super) fn threads(&self, now_us: u64) -> Vec<ThreadDocument> {
-        threads(&self.index.activity(), now_us)
+        let epoch = self.index.state().borrow().epoch;
+        threads(&self.index.activity(), &self.history, epoch, now_us)
     }
 
     /// How far the index is.
@@ -84,25 +85,27 @@ impl Historian {
     }
 }
 
-/// What threads do at `now_us`, as it is told.
-pub(super) fn threads(activity: &ActivityFold, now_us: u64) -> Vec<ThreadDocument> {
-    let document = |thread: crate::history::ThreadActivity| ThreadDocument {
+/// What threads do at `now_us`, as it is told. What they did last is left out where it cannot be read.
+#[must_use]
+pub fn threads(activity: &ActivityFold, history: &History, epoch: u64, now_us: u64) -> Vec<ThreadDocument> {
+    let threads = activity.threads(now_us);
+    let ids: Vec<String> = threads.iter().map(|thread| thread.thread_id.clone()).collect();
+    let last = if ids.is_empty() { Ok(Vec::new()) } else { history.last_actions(&ids, epoch) };
+    let last = last.unwrap_or_else(|error| {
+        tracing::debug!(%error, "what threads did last");
+        Vec::new()
+    });
+    let last = last.into_iter().chain(std::iter::repeat(None));
+    let document = |(thread, last): (ThreadActivity, Option<Action>)| ThreadDocument {
         thread_id: thread.thread_id,
         activity_state: thread.activity,
         since: rfc3339_millis(thread.since_us),
         turn_id: thread.turn_id,
         pending: thread.pending,
-        last_action: None,
+        last_action: last.map(|action| action.summary_text),
         stalled_since: thread.stalled_since_us.map(rfc3339_millis),
     };
-    activity.threads(now_us).into_iter().map(document).collect()
-}
-
-/// Where a journal ends now.
-pub(super) fn end_of(journal_dir: &Path) -> Option<Position> {
-    let segment = SegmentName::list(journal_dir).ok()?.pop()?;
-    let offset = std::fs::metadata(journal_dir.join(segment.to_string())).ok()?.len();
-    Some(Position { segment, offset })
+    threads.into_iter().zip(last).map(document).collect()
 }
 
 /// How many records stand behind a position, and when the first of them was made.

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::document::SessionDocument;
 use super::historian::{CaughtUp, Historian, now_us};
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
@@ -103,10 +104,8 @@ pub(super) async fn events(
 
 pub(super) async fn activity(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
     historian(&known)?;
-    let document = known.document().await;
-    let since = known.historian.as_ref().map(|historian| historian.index.activity().session(now_us()).1);
-    let since = since.map(crate::history::rfc3339_millis);
-    let told = json!({ "activity_state": document.state, "since": since, "threads": document.threads });
+    let SessionDocument { state, state_since, threads, .. } = known.document().await;
+    let told = json!({ "activity_state": state, "since": state_since, "threads": threads });
     Ok(json(StatusCode::OK, &told))
 }
 
@@ -156,7 +155,7 @@ pub(super) async fn transcript(
     let historian = historian(&known)?;
     let CaughtUp { epoch, .. } = historian.catch_up().await;
     let entries = historian.ask(epoch, |history| history.transcript(&thread_id, epoch)).map_err(unreadable)?;
-    let is_known = || historian.threads(now_us()).iter().any(|thread| thread.thread_id == thread_id);
+    let is_known = || historian.index.activity().threads(now_us()).iter().any(|thread| thread.thread_id == thread_id);
     if entries.is_empty() && !is_known() {
         let message = "nothing was said in a thread of this id, as far as this session has seen";
         return Err(Refusal::plain(StatusCode::NOT_FOUND, "thread_not_found", message));

@@ -17,7 +17,7 @@ use super::published::Published;
 use super::refusal::Refusal;
 use super::subject::Subject;
 use crate::engine::{Question, SideReply};
-use crate::history::Activity;
+use crate::history::{Activity, rfc3339_millis};
 use crate::store::Ledger;
 
 /// What the routes answer from.
@@ -69,23 +69,25 @@ impl Known {
     pub(super) async fn document(&self) -> SessionDocument {
         let Known { subject, published, socket, historian, .. } = self;
         let bytes = crate::journal::size_bytes(&subject.journal_dir).unwrap_or_default();
-        let (activity_state, threads, index) = match historian {
+        let (activity, threads, index) = match historian {
             Some(historian) => {
                 historian.catch_up().await;
-                (historian.activity(), historian.threads(now_us()), historian.document())
+                (Some(historian.activity()), historian.threads(now_us()), historian.document())
             }
-            None => (Activity::Idle, Vec::new(), IndexDocument::NONE),
+            None => (None, Vec::new(), IndexDocument::NONE),
         };
-        // The relay knows best whether the child runs.
-        let state = match (published.child_runs(), activity_state) {
-            (false, _) => Activity::Stopped,
-            (true, Activity::Stopped) => Activity::Idle,
-            (true, activity) => activity,
+        // The relay knows best whether the child runs; since when is told where the journal says so too.
+        let (state, since_us) = match (published.child_runs(), activity) {
+            (false, Some((Activity::Stopped, since_us))) => (Activity::Stopped, Some(since_us)),
+            (false, _) => (Activity::Stopped, None),
+            (true, None | Some((Activity::Stopped, _))) => (Activity::Idle, None),
+            (true, Some((activity, since_us))) => (activity, Some(since_us)),
         };
         SessionDocument {
             session_id: subject.session_id.clone(),
             state,
             activity_state: state,
+            state_since: since_us.map(rfc3339_millis),
             generation: published.generation(),
             socket: Some(socket.to_string_lossy().into_owned()),
             child: published.child(),

@@ -18,6 +18,7 @@ mod document;
 mod historian;
 mod history;
 mod known;
+mod listener;
 mod metrics;
 mod peer;
 mod published;
@@ -32,7 +33,11 @@ mod subject;
 
 pub use ask::{Ask, Errand, Reply};
 pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
-pub use document::{ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument};
+pub use document::{
+    ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument, ThreadDocument,
+};
+pub use historian::threads;
+pub use listener::{Heard, Listener, Listening, Sent};
 pub use published::{Passed, Published};
 pub use requests::with_choices;
 pub use server::start;

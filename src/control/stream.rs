@@ -18,13 +18,13 @@ use serde_json::json;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::timeout;
 
-use super::historian::{CaughtUp, Historian, end_of};
+use super::historian::{CaughtUp, Historian};
 use super::history::{Query, bad, historian, unreadable};
 use super::known::{Known, ThisSession};
 use super::refusal::Refusal;
 use crate::history::{Seen, UiFold};
 use crate::index::{Follower, Next, Patience};
-use crate::journal::{Generation, Position, Record, SegmentName};
+use crate::journal::{Generation, Position, Record, SegmentName, end_of};
 
 /// Events that are read from the history at a time.
 const PAGE: u64 = 500;

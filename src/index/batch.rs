@@ -18,6 +18,13 @@ const BATCH_BYTES: usize = 2 << 20;
 /// After how long without a record none can come that belongs to what was read before. Source: the contract.
 const SILENCE: Duration = Duration::from_millis(250);
 
+/// How much of a journal is read.
+pub(super) struct Scope {
+    pub(super) patience: Patience,
+    /// The record that stands here, and all behind it, are not.
+    pub(super) until: Option<Position>,
+}
+
 /// What is read and cannot be indexed.
 pub(super) struct Ahead {
     pub(super) fold: Fold,
@@ -53,20 +60,22 @@ impl Ahead {
 }
 
 /// Folds what there is to be read, up to a bound. On an error nothing was taken.
-pub(super) fn read(
-    fold: &Fold,
-    follower: &mut Follower,
-    read_at: &mut Instant,
-    patience: Patience,
-) -> io::Result<Batch> {
+pub(super) fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, scope: &Scope) -> io::Result<Batch> {
+    let Scope { patience, until } = scope;
+    let is_beyond = |at: &Position| until.as_ref().is_some_and(|until| at >= until);
     let from = follower.position().cloned();
     let mut batch = Batch { fold: fold.clone(), rows: Rows::default(), records: 0, is_all: false };
     let mut bytes_read = 0;
-    let is_silent = patience == Patience::None || read_at.elapsed() >= SILENCE;
+    let is_silent = *patience == Patience::None || read_at.elapsed() >= SILENCE;
     while batch.records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
         // A line that has just come may yet be replaced.
-        let stays = is_silent && (batch.records == 0 || patience == Patience::None);
+        let stays = is_silent && (batch.records == 0 || *patience == Patience::None);
         match follower.next(if stays { Patience::None } else { Patience::Some }) {
+            Ok(Next::Record { at, .. }) if is_beyond(&at) => {
+                follower.go_to(Some(at));
+                batch.is_all = true;
+                break;
+            }
             Ok(Next::Record { at, bytes, successor }) => {
                 batch.records += 1;
                 bytes_read += bytes.len();
@@ -89,7 +98,7 @@ pub(super) fn read(
     if batch.records > 0 {
         *read_at = Instant::now();
     }
-    if batch.is_all && is_silent && (batch.records == 0 || patience == Patience::None) {
+    if batch.is_all && is_silent && (batch.records == 0 || *patience == Patience::None) {
         batch.fold.silence(u64::MAX, &mut batch.rows);
     }
     Ok(batch)

@@ -9,8 +9,8 @@ use super::schema;
 use super::stamp::{Fate, Stamp};
 use crate::engine::Masker;
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
-use crate::journal::Position;
-use crate::store::{DatabaseError, Opened, open_database, put_aside, put_aside_beside};
+use crate::journal::{Position, SegmentName};
+use crate::store::{DatabaseError, Opened, SeqMark, open_database, put_aside, put_aside_beside};
 
 const INSERT_EVENT: &str = "
     INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview,
@@ -248,4 +248,16 @@ fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached
         state,
     ])?;
     Ok(())
+}
+
+/// The number before that of the first event that is indexed.
+pub(super) fn first_seq(journal_dir: &Path, mark: &SeqMark) -> Result<u64, String> {
+    let begins = first_segment(journal_dir);
+    let is_first =
+        |first: SegmentName| first.number == 1 && mark.first_generation.as_deref() == Some(first.generation.as_str());
+    Ok(if mark.reserved == 0 || begins.is_some_and(is_first) { 0 } else { mark.reserved })
+}
+
+pub(super) fn first_segment(journal_dir: &Path) -> Option<SegmentName> {
+    SegmentName::list(journal_dir).ok()?.into_iter().next()
 }

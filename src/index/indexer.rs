@@ -1,24 +1,22 @@
 //! The index's thread: reads on, folds, commits, and says so.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, watch};
 
-use super::batch::{Ahead, Batch, read};
-use super::committed::{Database, Reached};
+use super::batch::{Ahead, Batch, Scope, read};
+use super::committed::{Database, Reached, first_segment, first_seq};
 use super::follow::{Follower, Patience};
-use super::page::EventDocument;
-use super::retention::{Pruned, prune};
 use super::settings::{IndexSettings, Marks, Tell, Tidings};
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use super::transcripts::{TranscriptFiles, Transcripts};
-use crate::history::{ActivityFold, Entry, EventRow, Rows, rfc3339_millis};
-use crate::journal::SegmentName;
-use crate::store::{IndexLock, SeqMark, SeqWish, outlived, remove_outlived, remove_rests};
+use super::upkeep::SESSIONS_EVERY;
+use crate::history::{ActivityFold, Rows};
+use crate::journal::Position;
+use crate::store::{IndexLock, SeqWish};
 
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(20);
@@ -29,17 +27,14 @@ const LOOK_MAX: Duration = Duration::from_millis(250);
 /// How often the database's file is looked at.
 const STAMP_EVERY: Duration = Duration::from_secs(1);
 
-/// How often what is beyond the bounds is looked for; batches follow each other for as long as there is something.
-const PRUNE_EVERY: Duration = Duration::from_secs(60);
-
-/// How long after the start, and how often, sessions are looked for that nobody uses any more; one a look.
-const SESSIONS_EVERY: Duration = Duration::from_secs(300);
-
 /// How soon that is looked for first: a session may have many runs, all of them short.
 const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
 
 /// How long a database is left alone that could not be used.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// How long a relay's index waits for whoever rewrites the session, until it says so.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Numbers that are reserved at a time. Source: the contract.
 const RESERVE: u64 = 10_000;
@@ -68,13 +63,19 @@ impl Index {
         Ok(Index(shared))
     }
 
-    /// Indexes all that is recorded of a session in which no relay runs, and of which the caller has the [`IndexLock`]. Gives how far it came; where that is not the end,
-    /// [`IndexState::fault`] tells why.
+    /// Indexes what is recorded of a session in which no relay runs, and of which the caller has the [`IndexLock`]: up to
+    /// `until`, or all of it. A relay may start meanwhile, and what it records is for its own index. Gives how far it came;
+    /// where that is not the end, [`IndexState::fault`] tells why.
     #[must_use]
-    pub fn catch_up(settings: IndexSettings, marks: Marks, tell: Tell) -> (IndexState, Arc<ActivityFold>) {
+    pub fn catch_up(
+        settings: IndexSettings,
+        until: Option<Position>,
+        marks: Marks,
+        tell: Tell,
+    ) -> (IndexState, Arc<ActivityFold>) {
         let shared = Arc::new(Shared::default());
         let mut indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
-        indexer.patience = Patience::None;
+        indexer.scope = Scope { patience: Patience::None, until };
         indexer.lock = Lock::OfOurCaller;
         while indexer.step() == Looked::More {}
         let state = shared.state.borrow().clone();
@@ -117,7 +118,7 @@ impl Index {
 
 /// What a look has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Looked {
+pub(super) enum Looked {
     /// There may be more.
     More,
     /// There was something, and that was all.
@@ -129,7 +130,7 @@ enum Looked {
 }
 
 /// Why nothing can be indexed now.
-enum Failure {
+pub(super) enum Failure {
     /// The history or the journal cannot be used.
     History(String),
     /// No numbers can be reserved.
@@ -151,27 +152,28 @@ enum Committed {
     BegunAgain,
 }
 
-struct Indexer {
-    settings: IndexSettings,
-    marks: Marks,
-    tell: Tell,
-    shared: Arc<Shared>,
-    patience: Patience,
-    indexed: Option<Indexed>,
+pub(super) struct Indexer {
+    pub(super) settings: IndexSettings,
+    pub(super) marks: Marks,
+    pub(super) tell: Tell,
+    pub(super) shared: Arc<Shared>,
+    pub(super) scope: Scope,
+    pub(super) indexed: Option<Indexed>,
     /// Reads on while nothing can be indexed.
-    ahead: Option<Ahead>,
+    pub(super) ahead: Option<Ahead>,
     /// When it is tried again.
-    retry_at: Option<Instant>,
-    fault_told: bool,
-    prune_at: Instant,
-    sessions_at: Instant,
-    lock: Lock,
-    transcripts: Option<Transcripts>,
-    transcript_fault_told: bool,
+    pub(super) retry_at: Option<Instant>,
+    pub(super) fault_told: bool,
+    pub(super) prune_at: Instant,
+    pub(super) sessions_at: Instant,
+    pub(super) lock: Lock,
+    pub(super) began: Instant,
+    pub(super) transcripts: Option<Transcripts>,
+    pub(super) transcript_fault_told: bool,
 }
 
 /// Whether nobody else indexes the session.
-enum Lock {
+pub(super) enum Lock {
     /// That is not known.
     NotTaken,
     /// We see to it.
@@ -181,13 +183,13 @@ enum Lock {
 }
 
 /// What is indexed, and goes on.
-struct Indexed {
-    database: Database,
-    reached: Reached,
-    follower: Follower,
-    reserved: u64,
-    stamp_at: Instant,
-    read_at: Instant,
+pub(super) struct Indexed {
+    pub(super) database: Database,
+    pub(super) reached: Reached,
+    pub(super) follower: Follower,
+    pub(super) reserved: u64,
+    pub(super) stamp_at: Instant,
+    pub(super) read_at: Instant,
 }
 
 impl Indexer {
@@ -201,7 +203,7 @@ impl Indexer {
             marks,
             tell,
             shared,
-            patience: Patience::Some,
+            scope: Scope { patience: Patience::Some, until: None },
             indexed: None,
             ahead: None,
             retry_at: None,
@@ -209,6 +211,7 @@ impl Indexer {
             prune_at: Instant::now() + PRUNE_FIRST_AFTER,
             sessions_at: Instant::now() + SESSIONS_EVERY,
             lock: Lock::NotTaken,
+            began: Instant::now(),
             transcripts,
             transcript_fault_told: false,
         }
@@ -260,7 +263,7 @@ impl Indexer {
         self.look_at_file()?;
         let Some(indexed) = &mut self.indexed else { return Ok(Looked::Failed) };
         let follower = &mut indexed.follower;
-        let batch = read(&indexed.reached.fold, follower, &mut indexed.read_at, self.patience)
+        let batch = read(&indexed.reached.fold, follower, &mut indexed.read_at, &self.scope)
             .map_err(|error| format!("read {}: {error}", self.settings.journal_dir.display()))?;
         if batch.records == 0 && batch.rows == Rows::default() {
             self.recovered();
@@ -285,7 +288,15 @@ impl Indexer {
             let dir = &self.settings.session_dir;
             let taken =
                 IndexLock::try_take(dir).map_err(|error| format!("lock the index in {}: {error}", dir.display()))?;
-            let Some(lock) = taken else { return Ok(false) };
+            let Some(lock) = taken else {
+                if self.began.elapsed() < LOCK_WAIT_MAX {
+                    return Ok(false);
+                }
+                return Err(format!(
+                    "lock the index in {}: another process has held it for {LOCK_WAIT_MAX:?}",
+                    dir.display()
+                ));
+            };
             self.lock = Lock::Held(lock);
         }
         Ok(true)
@@ -398,63 +409,6 @@ impl Indexer {
         Ok(Committed::Yes)
     }
 
-    /// Brings the files of those threads up to date that something was said in, or of all.
-    fn complete_transcripts(&mut self, touched: Option<&[Entry]>) {
-        let (Some(transcripts), Some(indexed)) = (&mut self.transcripts, &mut self.indexed) else { return };
-        let connection = indexed.database.connection();
-        let completed = match touched {
-            Some(entries) => transcripts.complete(connection, entries.iter().map(|entry| &*entry.thread_id)),
-            None => transcripts.complete_all(connection),
-        };
-        if let Err(error) = completed
-            && !std::mem::replace(&mut self.transcript_fault_told, true)
-        {
-            (self.tell)(Tidings::TranscriptFailed(error.to_string()));
-        }
-    }
-
-    /// Removes one session that nobody uses any more, every now and then.
-    fn remove_session(&mut self) {
-        let Some(home) = &self.settings.home else { return };
-        if Instant::now() < self.sessions_at {
-            return;
-        }
-        self.sessions_at = Instant::now() + SESSIONS_EVERY;
-        let (began, now, age_max) = (Instant::now(), SystemTime::now(), self.settings.retention.session_age_max);
-        remove_rests(home);
-        let found = outlived(home, now, age_max).unwrap_or_default();
-        // That of this relay is held.
-        let removed = found.iter().find(|session| match remove_outlived(home, &session.id, now, age_max) {
-            Ok(removed) => removed.is_ok(),
-            Err(error) => {
-                tracing::warn!(%error, session = %session.id, "remove a session that nobody uses any more");
-                false
-            }
-        });
-        if let Some(session) = removed {
-            tracing::info!(session = %session.id, bytes = session.bytes, "nobody uses this session any more: removed");
-            let took_ms = began.elapsed().as_millis() as u64;
-            let pruned = Pruned { sessions: 1, session_bytes: session.bytes, took_ms, ..Pruned::default() };
-            self.shared.state.send_modify(|state| state.pruned.add(pruned));
-        }
-    }
-
-    /// Deletes what is beyond the bounds, a batch at a time.
-    fn prune(&mut self) -> Result<Looked, Failure> {
-        let Some(indexed) = &mut self.indexed else { return Ok(Looked::Nothing) };
-        if Instant::now() < self.prune_at {
-            return Ok(Looked::Nothing);
-        }
-        let pruned = prune(indexed.database.connection(), &self.settings.retention, now_us());
-        let pruned = pruned.map_err(|source| indexed.database.error(source).to_string())?;
-        if pruned.rows() == 0 {
-            self.prune_at = Instant::now() + PRUNE_EVERY;
-            return Ok(Looked::Nothing);
-        }
-        self.shared.state.send_modify(|state| state.pruned.add(pruned));
-        Ok(Looked::All)
-    }
-
     /// Nothing can be indexed now.
     fn failed(&mut self, failure: Failure) {
         let (why, tidings) = match failure {
@@ -494,11 +448,11 @@ impl Indexer {
         let ahead = self.ahead.get_or_insert_with(|| {
             Ahead::new(&self.settings.journal_dir, self.indexed.as_ref().map(|indexed| &indexed.reached))
         });
-        while let Ok(batch) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, self.patience) {
+        while let Ok(batch) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, &self.scope) {
             let is_all = batch.is_all;
             ahead.fold = batch.fold;
             for event in batch.rows.events {
-                let live = LiveEvent { json: unnumbered(&self.settings.session_id, event) };
+                let live = LiveEvent::of(&self.settings.session_id, event);
                 // Nobody may read along.
                 let _ = self.shared.live.send(Arc::new(live));
             }
@@ -508,43 +462,6 @@ impl Indexer {
         }
         self.shared.set_activity(ahead.fold.activity());
     }
-}
-
-/// The number before that of the first event that is indexed.
-fn first_seq(journal_dir: &Path, mark: &SeqMark) -> Result<u64, String> {
-    let begins = first_segment(journal_dir);
-    let is_first =
-        |first: SegmentName| first.number == 1 && mark.first_generation.as_deref() == Some(first.generation.as_str());
-    Ok(if mark.reserved == 0 || begins.is_some_and(is_first) { 0 } else { mark.reserved })
-}
-
-fn first_segment(journal_dir: &Path) -> Option<SegmentName> {
-    SegmentName::list(journal_dir).ok()?.into_iter().next()
-}
-
-/// An event that has no number yet, as JSON.
-fn unnumbered(session_id: &str, event: EventRow) -> String {
-    let payload = serde_json::value::RawValue::from_string(event.payload_preview);
-    let document = EventDocument {
-        session_id: session_id.to_owned(),
-        seq: None,
-        timestamp: rfc3339_millis(event.at_us),
-        event_type: event.event_type,
-        thread_id: event.thread_id,
-        turn_id: event.turn_id,
-        item_id: event.item_id,
-        payload_preview: payload.unwrap_or_else(|_| serde_json::value::RawValue::NULL.to_owned()),
-        generation: event.key.0.segment.generation.to_string(),
-        delta_count: event.delta_count,
-        key: event.key.to_string(),
-        persisted: false,
-    };
-    serde_json::to_string(&document).expect("BUG: plain data is JSON")
-}
-
-/// The wall clock, in microseconds since the Unix epoch.
-fn now_us() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }
 
 /// Has this thread give way to the others.

@@ -30,6 +30,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod transcripts;
+mod upkeep;
 
 pub use follow::{Follower, Next, Patience};
 pub use indexer::Index;

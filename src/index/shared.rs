@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
 
+use super::page::EventDocument;
 use super::retention::Pruned;
-use crate::history::ActivityFold;
+use crate::history::{ActivityFold, EventRow, rfc3339_millis};
 use crate::journal::Position;
 
 /// Events that are told live and are not indexed; a reader that is further behind misses some.
@@ -36,6 +37,28 @@ pub struct IndexState {
 pub struct LiveEvent {
     /// It, as JSON.
     pub json: String,
+}
+
+impl LiveEvent {
+    /// An event that has no number yet.
+    pub(super) fn of(session_id: &str, event: EventRow) -> LiveEvent {
+        let payload = serde_json::value::RawValue::from_string(event.payload_preview);
+        let document = EventDocument {
+            session_id: session_id.to_owned(),
+            seq: None,
+            timestamp: rfc3339_millis(event.at_us),
+            event_type: event.event_type,
+            thread_id: event.thread_id,
+            turn_id: event.turn_id,
+            item_id: event.item_id,
+            payload_preview: payload.unwrap_or_else(|_| serde_json::value::RawValue::NULL.to_owned()),
+            generation: event.key.0.segment.generation.to_string(),
+            delta_count: event.delta_count,
+            key: event.key.to_string(),
+            persisted: false,
+        };
+        LiveEvent { json: serde_json::to_string(&document).expect("BUG: plain data is JSON") }
+    }
 }
 
 /// What the index's thread shares with whoever asks.

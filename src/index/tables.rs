@@ -30,6 +30,15 @@ pub struct RowPage {
 
 const TOOLS_NEWEST_FIRST: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC";
 
+const LAST_TOOLS: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT ?1";
+
+const THREADS: &str = "
+    SELECT thread_id FROM (SELECT thread_id, MAX(id) AS last FROM codex_transcript_entries GROUP BY thread_id)
+    ORDER BY last DESC";
+
+/// Rows in which what a thread did last is looked for.
+const LAST_ACTION_ROWS: i64 = 200;
+
 const TRANSCRIPT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
 
 impl Table {
@@ -86,6 +95,32 @@ impl History {
             let found = actions(rows, usize::try_from(limit).unwrap_or(usize::MAX));
             failed.map_or(Ok(found), Err)
         })
+    }
+
+    /// What was done last in each of `threads`, as far as it was not long ago.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError`] where the file cannot be read.
+    pub fn last_actions(&self, threads: &[String], epoch: u64) -> Result<Vec<Option<Action>>, HistoryError> {
+        self.read(epoch, |connection| {
+            let mut select = connection.prepare_cached(LAST_TOOLS)?;
+            let rows: Vec<KeptTool<'_>> = select.query_map([LAST_ACTION_ROWS], kept_tool)?.collect::<Result<_, _>>()?;
+            let last = |thread: &String| {
+                let of_thread = rows.iter().filter(|row| row.thread_id.as_deref() == Some(thread));
+                actions(of_thread.cloned(), 1).pop()
+            };
+            Ok(threads.iter().map(last).collect())
+        })
+    }
+
+    /// The threads in which something was said, that which spoke last first.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError`] where the file cannot be read.
+    pub fn threads(&self, epoch: u64) -> Result<Vec<String>, HistoryError> {
+        self.read(epoch, |connection| connection.prepare_cached(THREADS)?.query_map([], |row| row.get(0))?.collect())
     }
 
     /// What was said in a thread, as JSON, oldest first.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::config::RetentionBounds;
-use crate::journal::{Generation, SegmentName};
-use crate::store::SeqMark;
+use crate::journal::{Generation, Position, SegmentName};
+use crate::store::{IndexLock, SeqMark};
 
 /// A session's folder, with the mark that a ledger would keep.
 struct Lab {
@@ -75,7 +75,18 @@ impl Lab {
     }
 
     fn catch_up(&self) -> IndexState {
-        Index::catch_up(self.settings(), self.marks(), self.tell()).0
+        let end = crate::journal::end_of(&self.journal()).expect("there is a journal");
+        self.catch_up_to(end)
+    }
+
+    fn catch_up_to(&self, end: Position) -> IndexState {
+        // One that was told to end may be at it.
+        let mut lock = None;
+        until("the lock", || {
+            lock = IndexLock::try_take(self.dir.path()).expect("it can be locked");
+            lock.is_some()
+        });
+        Index::catch_up(self.settings(), Some(end), self.marks(), self.tell()).0
     }
 
     fn start(&self) -> Index {
@@ -378,22 +389,6 @@ fn transcripts_are_files_too_and_a_fault_there_is_told_once() {
 }
 
 #[test]
-fn an_index_waits_for_whoever_rewrites_the_session() {
-    let lab = Lab::new();
-    lab.append(1, 1, &numbered(1..=2));
-    let held = crate::store::IndexLock::try_take(lab.dir.path()).expect("a lock").expect("nobody holds it");
-    let index = lab.start();
-    let state = index.state();
-    index.look();
-    assert_eq!((state.borrow().last_seq, state.borrow().fault.clone()), (0, None));
-    assert!(!lab.history().exists());
-    drop(held);
-    until("it is indexed", || state.borrow().last_seq == 2);
-    assert!(crate::store::IndexLock::try_take(lab.dir.path()).expect("a lock").is_none());
-    index.end();
-}
-
-#[test]
 fn whatever_was_going_on_is_the_same_live_and_read_again() {
     let tapes = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tapes");
     let mut states = std::collections::BTreeSet::new();
@@ -412,7 +407,7 @@ fn whatever_was_going_on_is_the_same_live_and_read_again() {
             });
             let again = Lab::new();
             again.append(1, 1, &records[..=count]);
-            let (_, activity) = Index::catch_up(again.settings(), again.marks(), again.tell());
+            let (_, activity) = Index::catch_up(again.settings(), None, again.marks(), again.tell());
             let at_us =
                 serde_json::from_str::<serde_json::Value>(record).expect("JSON")["at"].as_u64().expect("a time");
             for now_us in [at_us, at_us + 3_000_000, at_us + 600_000_000] {
@@ -426,7 +421,7 @@ fn whatever_was_going_on_is_the_same_live_and_read_again() {
             let copy = resumed.history();
             let database = rusqlite::Connection::open(live.history()).expect("it is there");
             database.execute("VACUUM INTO ?1", [copy.to_str().expect("UTF-8")]).expect("a copy");
-            let (_, resumed) = Index::catch_up(resumed.settings(), resumed.marks(), resumed.tell());
+            let (_, resumed) = Index::catch_up(resumed.settings(), None, resumed.marks(), resumed.tell());
             assert_eq!(resumed, activity, "{name}: {record}");
         }
         index.end();
@@ -451,4 +446,38 @@ fn what_a_reader_finds_broken_is_built_again_and_what_goes_on_is_known_meanwhile
     assert_eq!(told(), ["set aside"]);
     assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3", "4 m4"]);
     index.end();
+}
+
+#[test]
+fn a_relay_that_starts_meanwhile_keeps_what_it_records_to_itself() {
+    let lab = Lab::new();
+    lab.append(1, 1, &[told(10, "m1"), piece(20, "a")]);
+    let torn = lab.journal().join(SegmentName { generation: Generation::after(None, 1, 0), number: 1 }.to_string());
+    let text = std::fs::read_to_string(&torn).expect("it is there");
+    std::fs::write(&torn, text + r#"{"at":30,"fr"#).expect("write");
+    let end = crate::journal::end_of(&lab.journal()).expect("there is a journal");
+    lab.append(2, 1, &[told(40, "m2")]);
+    assert_eq!(lab.catch_up_to(end.clone()).last_seq, 2);
+    assert_eq!(lab.catch_up_to(end).last_seq, 2);
+    assert_eq!(lab.events(), ["1 m1", "2 item/agentMessage/delta"]);
+    // And its own index goes on there.
+    assert_eq!(lab.catch_up().last_seq, 3);
+    assert_eq!(lab.events()[2], "3 m2");
+}
+
+#[test]
+fn an_index_waits_for_a_tool() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=2));
+    let lock = IndexLock::try_take(lab.dir.path()).expect("it can be locked").expect("nobody has it");
+    let index = lab.start();
+    let state = index.state();
+    index.look();
+    assert!(!lab.history().exists());
+    drop(lock);
+    until("it is indexed", || state.borrow().last_seq == 2);
+    assert!(IndexLock::try_take(lab.dir.path()).expect("it can be locked").is_none());
+    assert!(lab.told.lock().expect("a lock").is_empty());
+    index.end();
+    until("it lets go", || IndexLock::try_take(lab.dir.path()).expect("it can be locked").is_some());
 }

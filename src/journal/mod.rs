@@ -15,5 +15,5 @@ mod writer;
 
 pub use keeper::{Bounds, IndexedTo, Size, over_bounds};
 pub use record::{Content, FORMAT, Header, Origin, Record, RecordError, ServerOrigin};
-pub use segment::{Generation, NoGeneration, Position, SegmentName, size_bytes};
+pub use segment::{Generation, NoGeneration, Position, SegmentName, end_of, size_bytes};
 pub use writer::{Batch, JournalError, SEGMENT_BYTES_MAX, Tally, Writer};

@@ -112,6 +112,14 @@ pub fn size_bytes(dir: &Path) -> io::Result<u64> {
     Ok(segments.iter().map(size).sum())
 }
 
+/// Where a journal ends now; `None` where it has no segment, or cannot be looked at.
+#[must_use]
+pub fn end_of(dir: &Path) -> Option<Position> {
+    let segment = SegmentName::list(dir).ok()?.pop()?;
+    let offset = std::fs::metadata(dir.join(segment.to_string())).ok()?.len();
+    Some(Position { segment, offset })
+}
+
 impl fmt::Display for SegmentName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{:03}.jsonl", self.generation, self.number)

@@ -144,7 +144,7 @@ impl Held {
             home: None,
             indexed_to: IndexedTo::default(),
         };
-        let (state, _) = Index::catch_up(settings, marks, Box::new(|_| {}));
+        let (state, _) = Index::catch_up(settings, None, marks, Box::new(|_| {}));
         state.fault.map_or(Ok(()), Err)
     }
 }

@@ -57,6 +57,17 @@ impl Found {
         File::open(self.dir.join("lock")).is_ok_and(|lock| is_held(&lock))
     }
 
+    /// What `look` gives where no shim runs in it: none starts meanwhile, so it has to be done in an instant. `None` where
+    /// one runs.
+    pub fn while_stopped<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
+        let lock = File::open(self.dir.join("lock")).ok()?;
+        lock.try_lock_shared().ok()?;
+        let seen = look();
+        // Closing it would let go of it too, but later.
+        let _ = lock.unlock();
+        Some(seen)
+    }
+
     /// Its journal's folder.
     #[must_use]
     pub fn journal_dir(&self) -> PathBuf {
@@ -128,6 +139,12 @@ mod tests {
         };
         let named = |name: &str, live| (name.to_owned(), live);
         assert_eq!(told(), [named("first", true), named("second", false)]);
+        let looked = Found::all(home.path())
+            .expect("it can be read")
+            .iter()
+            .map(|found| found.while_stopped(|| ()))
+            .collect::<Vec<_>>();
+        assert_eq!(looked, [None, Some(())]);
         drop(first);
         assert!(told().iter().all(|(_, live)| !live));
         assert_eq!(Found::all(home.path()).expect("it can be read")[0].holder.clone().expect("signed").place, place);

@@ -1,7 +1,7 @@
 //! The ledger of a session in which no relay runs.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
@@ -80,6 +80,27 @@ impl OfflineLedger {
         self.within(|transaction| request_table::rows(transaction, which))
     }
 
+    /// The runs that have requests open. What it gives while nobody holds the session is for [`OfflineLedger::orphan`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn open_runs(&self) -> Result<Vec<String>, LedgerError> {
+        request_table::open_runs(&self.connection).map_err(|source| self.unavailable(source))
+    }
+
+    /// What `runs` have left open is nobody's any more: they are over, whoever holds the session by now.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]; it stays open then.
+    pub fn orphan(&mut self, runs: &[String]) -> Result<(), LedgerError> {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.within(|transaction| {
+            request_table::orphan_runs(transaction, runs, since_epoch.as_micros() as u64).map(|_| ())
+        })
+    }
+
     /// As [`super::Ledger::request`].
     ///
     /// # Errors
@@ -114,8 +135,10 @@ impl OfflineLedger {
             transaction.commit()?;
             Ok(value)
         };
-        done().map_err(|source| {
-            LedgerError::Unavailable(DatabaseError::Sqlite { path: self.path.clone(), source }.to_string())
-        })
+        done().map_err(|source| self.unavailable(source))
+    }
+
+    fn unavailable(&self, source: rusqlite::Error) -> LedgerError {
+        LedgerError::Unavailable(DatabaseError::Sqlite { path: self.path.clone(), source }.to_string())
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use rusqlite::{OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{GivenRow, LedgerEntry, RequestEnd, RequestRow};
@@ -192,6 +192,21 @@ pub(super) fn orphan_earlier(transaction: &Transaction<'_>, run: &RunIds, at_us:
         error_message = 'the server was started anew before there was an answer', resolution_source = 'policy',
         resolved_at = ?2 WHERE status IN ('pending', 'expired') AND process_generation <> ?1";
     set(transaction, SQL, params![run.generation, time(at_us)])
+}
+
+/// The runs that have something open.
+pub(super) fn open_runs(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    const SQL: &str =
+        "SELECT DISTINCT process_generation FROM codex_pending_requests WHERE status IN ('pending', 'expired')";
+    connection.prepare(SQL)?.query_map([], |row| row.get(0))?.collect()
+}
+
+/// What runs have left open that are known to be over is nobody's any more.
+pub(super) fn orphan_runs(transaction: &Transaction<'_>, runs: &[String], at_us: u64) -> rusqlite::Result<usize> {
+    const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',
+        error_message = 'the relay ended before there was an answer', resolution_source = 'policy', resolved_at = ?2
+        WHERE status IN ('pending', 'expired') AND process_generation = ?1";
+    runs.iter().map(|run| set(transaction, SQL, params![run, time(at_us)])).sum()
 }
 
 /// Which rows are asked for.

@@ -170,13 +170,14 @@ fn a_live_session_tells_who_speaks_and_what_has_passed() {
     assert!(started_at.ends_with('Z') && started_at.len() == "2026-01-02T03:04:05.678Z".len(), "{started_at}");
     let appended = document["counters"]["journal_appended_bytes"].take();
     assert!(appended.as_u64().is_some_and(|bytes| bytes > 0 && bytes < on_disk));
-    for varies in ["generation", "started_at", "journal"] {
+    assert!(document["state_since"].is_string(), "{document}");
+    for varies in ["generation", "started_at", "journal", "state_since"] {
         document[varies].take();
     }
     assert_eq!(
         document,
         json!({
-            "session_id": "s", "state": "idle", "activity_state": "idle", "generation": null,
+            "session_id": "s", "state": "idle", "activity_state": "idle", "state_since": null, "generation": null,
             "socket": live.session.join("control.sock"),
             "child": {"pid": pid, "codex_version": "0.169.0"},
             "client": {"name": "test-client", "version": "1.0"},
@@ -453,10 +454,15 @@ fn sessions_and_status_tell_what_is_live_and_what_was() {
     let status = live.tool(&["status"]);
     assert_eq!(status.status.code(), Some(0), "{status:?}");
     let status = text(&status.stdout);
-    assert!(status.starts_with("all is well\n\nsession   s\nrelay     live, pid "), "{status}");
-    for told in
-        [", codex 0.169.0: ", "client    test-client 1.0\n", ", no gaps\n", "faults    none\n", "control.sock\n"]
-    {
+    assert!(status.starts_with("all is well\n\nsession   s\nstate     idle for "), "{status}");
+    for told in [
+        "\nrelay     live, pid ",
+        ", codex 0.169.0: ",
+        "client    test-client 1.0\n",
+        ", no gaps\n",
+        "faults    none\n",
+        "control.sock\n",
+    ] {
         assert!(status.contains(told), "{told}: {status}");
     }
     assert!(!status.contains('\x1b'), "{status}");

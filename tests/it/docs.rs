@@ -1,6 +1,7 @@
-//! The examples in the documentation of the control socket, run as they stand.
+//! The examples in the documentation of the control socket and of the history, run as they stand.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use codex_shim::control::client;
@@ -11,8 +12,13 @@ use crate::support::shim::Home;
 
 const CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/control.md");
 
+const HISTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/history.md");
+
 /// The id of a request as the examples have it.
 const SOME_REQUEST: &str = "6b02d1a90c4e-0";
+
+/// The id of a thread as they have it.
+const SOME_THREAD: &str = "0192abcd";
 
 /// Answers every call, and asks for an approval once it is initialized.
 const SERVER: &str = r#"while read -r line; do
@@ -31,15 +37,46 @@ fn examples(text: &str) -> Vec<String> {
     lines.map(|line| line.split(" | jq").next().unwrap_or(line).to_owned()).collect()
 }
 
+/// Runs an example beside a session; returns what it asked for.
+fn run(example: &str, session: &Path) -> Command {
+    let script = format!(
+        "S={}; ask=\"curl -s --unix-socket $S/control.sock\"; self=http://shim/sessions/self; exec {}",
+        session.display(),
+        example.replace(SOME_THREAD, "t")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]);
+    command
+}
+
+/// The first thing that a stream says.
+fn first_of_stream(example: &str, session: &Path) -> Value {
+    let mut curl = run(example, session).stdout(Stdio::piped()).spawn().expect("sh runs");
+    let lines = BufReader::new(curl.stdout.take().expect("stdout is piped")).lines();
+    let mut lines = lines.map(|line| line.expect("it is text"));
+    let first = lines.find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+    curl.kill().expect("it runs");
+    curl.wait().expect("it is ours");
+    let first = first.unwrap_or_else(|| panic!("{example}: nothing"));
+    serde_json::from_str(&first).unwrap_or_else(|_| panic!("{example}: {first}"))
+}
+
+fn answer(example: &str, session: &Path) -> Value {
+    let output = run(example, session).output().expect("sh runs");
+    let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{example}: {output:?}");
+    serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{example}: {answer}"))
+}
+
 #[test]
 fn docs_examples_for_the_control_socket_work() {
     if Command::new("curl").arg("--version").stdout(Stdio::null()).status().is_err() {
         let _ = writeln!(std::io::stderr(), "SKIPPED: docs_examples_for_the_control_socket_work: there is no curl");
         return;
     }
-    let text = std::fs::read_to_string(CONTROL).expect("it is there");
-    let examples = examples(&text);
-    assert!(examples.len() >= 14, "{examples:?}");
+    let read = |path: &str| examples(&std::fs::read_to_string(path).expect("it is there"));
+    let (history, control) = (read(HISTORY), read(CONTROL));
+    assert!(history.len() >= 11 && control.len() >= 17, "{history:?} {control:?}");
     let home = Home::new();
     let mut shim = home.shim(&["serve", "--session", "s", "--", "sh", "-c", SERVER]).spawn().expect("the shim starts");
     let session = home.path().join("sessions/s");
@@ -48,16 +85,11 @@ fn docs_examples_for_the_control_socket_work() {
         let listed: Value = serde_json::from_slice(&listed.body).ok()?;
         listed["requests"][0]["request_id"].as_str().map(str::to_owned)
     });
-    for example in examples {
-        let script = format!(
-            "S={}; ask=\"curl -s --unix-socket $S/control.sock\"; self=http://shim/sessions/self; {}",
-            session.display(),
-            example.replace(SOME_REQUEST, &request)
-        );
-        let output = Command::new("sh").args(["-c", &script]).output().expect("sh runs");
-        let answer = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{example}: {output:?}");
-        let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{example}: {answer}"));
+    // The last of what control.md shows is that the server is stopped.
+    for example in history.iter().chain(&control) {
+        let example = example.replace(SOME_REQUEST, &request);
+        let answer =
+            if example.contains(" -N ") { first_of_stream(&example, &session) } else { answer(&example, &session) };
         assert!(answer.get("detail").is_none(), "{example}: {answer}");
     }
     shim.kill().expect("it runs");

@@ -16,6 +16,7 @@ mod history;
 mod history_e2e;
 mod history_faults;
 mod history_stream;
+mod history_tools;
 mod keeping;
 mod kills;
 mod request_tools;

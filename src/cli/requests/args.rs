@@ -164,7 +164,7 @@ pub(in crate::cli) enum Goal {
 
 /// Wait until something is to be answered, or nothing is to be done
 ///
-/// In this version turns are not followed: a session counts as idle while its server runs and no request waits.
+/// A session is idle while its server runs, no turn does, and no request waits.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status: 0 it has come, 1 the time is over, 4 no relay runs, or it has ended.

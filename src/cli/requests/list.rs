@@ -101,7 +101,7 @@ pub(super) fn who(row: &Value) -> String {
 }
 
 /// Lines whose cells stand below one another; the last cell is as long as it is.
-fn aligned(lines: &[Vec<(Tone, String)>], to: Screen) -> String {
+pub(in crate::cli) fn aligned(lines: &[Vec<(Tone, String)>], to: Screen) -> String {
     let plain: Vec<Vec<(Tone, String)>> =
         lines.iter().map(|line| line.iter().map(|(tone, cell)| (*tone, screen::plain(cell))).collect()).collect();
     let columns = plain.iter().map(Vec::len).max().unwrap_or_default();

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::chosen::{self, NotChosen};
+use super::past::{NoPast, settle};
 use super::{FAILED, NO_SUCH_REQUEST, NOT_RUNNING, USAGE, say, screen};
 use crate::config::Environment;
 use crate::control::client::{self, Answer, ClientError};
@@ -26,9 +27,9 @@ use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
 use name::NotNamed;
 
 pub(super) use args::{
-    InterruptArguments, RequestsArguments, RespondArguments, SendArguments, ShowRequestArguments, WaitArguments,
+    Common, InterruptArguments, RequestsArguments, RespondArguments, SendArguments, ShowRequestArguments, WaitArguments,
 };
-pub(super) use list::run_requests;
+pub(super) use list::{aligned, run_requests};
 pub(super) use respond::run_respond;
 pub(super) use send::{run_interrupt, run_send};
 pub(super) use show::run_show;
@@ -36,10 +37,11 @@ pub(super) use wait::run_wait;
 
 /// Why one of these tools cannot do what it was asked for.
 #[derive(Debug)]
-enum Stop {
+pub(super) enum Stop {
     NotChosen(NotChosen),
     /// No relay runs in the session of this id.
     NotRunning(String),
+    #[expect(private_interfaces, reason = "made and told here alone")]
     NotNamed(NotNamed),
     /// The arguments do not fit the request.
     Usage(String),
@@ -74,12 +76,12 @@ impl Stop {
 }
 
 /// What a tool has come to, as the status to exit with.
-fn status(done: Result<i32, Stop>) -> i32 {
+pub(super) fn status(done: Result<i32, Stop>) -> i32 {
     done.unwrap_or_else(|stop| stop.told())
 }
 
 /// The session that a tool reads, live or not.
-fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
+pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
     chosen::one(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
 }
 
@@ -95,7 +97,7 @@ fn needed(session: &Found, asked: Result<Answer, ClientError>) -> Result<Answer,
 }
 
 /// The answer of a relay; `None` where it has ended since it was found.
-fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, Stop> {
+pub(super) fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, Stop> {
     match asked {
         Ok(answer) => Ok(Some(answer)),
         Err(_) if !session.is_still_live() => Ok(None),
@@ -107,15 +109,15 @@ fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Optio
 }
 
 /// What a relay said against something.
-struct Refused {
+pub(super) struct Refused {
     code: String,
-    message: String,
+    pub(super) message: String,
     /// All of it.
     detail: Value,
 }
 
 impl Refused {
-    fn of(answer: &Answer) -> Refused {
+    pub(super) fn of(answer: &Answer) -> Refused {
         let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let detail = document["detail"].clone();
         let code = detail["error_code"].as_str().unwrap_or_default().to_owned();
@@ -150,10 +152,15 @@ fn rows(session: &Found, which: WhichRequests) -> Result<Vec<Value>, Stop> {
     Ok(rows.into_iter().map(with_choices).collect())
 }
 
-/// The ledger's file, where there is one.
+/// The ledger's file, where there is one; what runs that are over have left open is orphaned first.
 fn ledger(session: &Found) -> Result<Option<OfflineLedger>, Stop> {
     if !session.dir.join(LEDGER_FILE).exists() {
         return Ok(None);
+    }
+    match settle(session) {
+        // A relay that runs by now does that itself.
+        Ok(()) | Err(NoPast::Live | NoPast::NothingRecorded) => {}
+        Err(NoPast::Failed(why)) => return Err(Stop::Failed(why)),
     }
     OfflineLedger::open(&session.dir).map(Some).map_err(|error| Stop::Failed(error.to_string()))
 }
@@ -209,7 +216,7 @@ fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }
 
-fn print_json(document: &impl Serialize) -> i32 {
+pub(super) fn print_json(document: &impl Serialize) -> i32 {
     let text = serde_json::to_string(document).expect("BUG: plain data is JSON");
     screen::print(&format!("{text}\n"))
 }

@@ -1,0 +1,218 @@
+//! `codex-shim children`: all sessions, what they do, and which of them wait for somebody.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::super::past::{self, NoPast, Past};
+use super::super::requests::{aligned, print_json};
+use super::super::screen::{self, Screen, Tone};
+use super::super::{chosen, say};
+use super::actions::{age, words};
+use super::args::ChildrenArguments;
+use crate::config::{Environment, RetentionBounds};
+use crate::control::{SessionDocument, client};
+use crate::history::{Action, Activity};
+use crate::store::Found;
+
+/// Sessions that are looked at at once.
+const LOOKED_AT_ONCE_MAX: usize = 16;
+
+/// A session, as it is listed.
+#[derive(Debug, Clone, Serialize)]
+struct Child {
+    session_id: String,
+    live: bool,
+    /// What it does; `null` where its relay does not answer.
+    activity_state: Option<Activity>,
+    /// Since when, where that is known.
+    since: Option<String>,
+    cwd: Option<String>,
+    pending_requests: u64,
+    /// What waits for an answer, oldest first.
+    waits_for: Vec<Value>,
+    /// As in `activity-actions`.
+    last_action: Option<Value>,
+    /// Why something of this cannot be told.
+    error: Option<String>,
+}
+
+/// Lists the sessions.
+pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &Environment) -> i32 {
+    let found = match chosen::all(environment) {
+        Ok(found) => found,
+        Err(error) => return error.told(),
+    };
+    let retention = past::retention(environment);
+    let mut children: Vec<Child> = found.chunks(LOOKED_AT_ONCE_MAX).flat_map(|some| all(some, retention)).collect();
+    // The order of what was found is kept otherwise.
+    children.sort_by_key(|child| (child.pending_requests == 0, !child.live));
+    if arguments.as_json {
+        return print_json(&json!({ "children": children }));
+    }
+    if children.is_empty() {
+        say("there is no session yet; a relay makes one, see `codex-shim --help`");
+    }
+    screen::print(&table(&children, SystemTime::now(), Screen::of_stdout(environment)))
+}
+
+fn all(some: &[Found], retention: RetentionBounds) -> Vec<Child> {
+    std::thread::scope(|scope| {
+        let looking: Vec<_> = some.iter().map(|session| (session, scope.spawn(|| look(session, retention)))).collect();
+        let child = |(session, look): (&Found, std::thread::ScopedJoinHandle<'_, Child>)| {
+            look.join().unwrap_or_else(|_| Child::of(session))
+        };
+        looking.into_iter().map(child).collect()
+    })
+}
+
+impl Child {
+    /// What is known of a session before it is looked at.
+    fn of(session: &Found) -> Child {
+        Child {
+            session_id: session.id.clone(),
+            live: session.live,
+            activity_state: None,
+            since: None,
+            cwd: session.holder.as_ref().map(|holder| holder.place.cwd.clone()),
+            pending_requests: 0,
+            waits_for: Vec::new(),
+            last_action: None,
+            error: None,
+        }
+    }
+}
+
+fn look(session: &Found, retention: RetentionBounds) -> Child {
+    if session.is_still_live() {
+        match live(session) {
+            Ok(child) => return child,
+            // It may have ended meanwhile.
+            Err(why) if session.is_still_live() => {
+                return Child { live: true, error: Some(why), ..Child::of(session) };
+            }
+            Err(_) => {}
+        }
+    }
+    let stopped = Child {
+        live: false,
+        activity_state: Some(Activity::Stopped),
+        since: Some(screen::time(session.last_used)),
+        ..Child::of(session)
+    };
+    match Past::open(session, retention).map(|past| past.history.actions(1, 0)) {
+        Ok(Ok(actions)) => Child { last_action: actions.last().map(Action::document), ..stopped },
+        Ok(Err(why)) => Child { error: Some(why.to_string()), ..stopped },
+        Err(NoPast::NothingRecorded) => stopped,
+        Err(NoPast::Failed(why)) => Child { error: Some(why), ..stopped },
+        Err(NoPast::Live) => Child { live: true, activity_state: None, ..stopped },
+    }
+}
+
+/// What the relay of a session says.
+fn live(session: &Found) -> Result<Child, String> {
+    let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.to_string());
+    let document: SessionDocument = get("/sessions/self")?.document()?;
+    let rows = match document.pending_requests {
+        0 => Vec::new(),
+        _ => {
+            let listed: Value = get("/sessions/self/codex-pending-requests")?.document()?;
+            listed["requests"].as_array().cloned().unwrap_or_default()
+        }
+    };
+    let brief = |row: Value| {
+        json!({
+            "request_id": row["request_id"], "request_type": row["request_type"], "thread_id": row["thread_id"],
+            "requested_at": row["requested_at"], "summary": row["summary"],
+        })
+    };
+    // One that keeps no journal has none.
+    let actions: Value = get("/sessions/self/activity-actions?limit=1")?.document().unwrap_or_default();
+    Ok(Child {
+        live: true,
+        activity_state: Some(document.state),
+        since: document.state_since.or(document.started_at),
+        pending_requests: document.pending_requests,
+        waits_for: rows.into_iter().map(brief).collect(),
+        last_action: actions["actions"].as_array().and_then(|actions| actions.last().cloned()),
+        ..Child::of(session)
+    })
+}
+
+fn table(children: &[Child], now: SystemTime, to: Screen) -> String {
+    let lines: Vec<Vec<(Tone, String)>> = children.iter().map(|child| cells(child, now)).collect();
+    aligned(&lines, to)
+}
+
+fn cells(child: &Child, now: SystemTime) -> Vec<(Tone, String)> {
+    let since = child.since.as_deref().and_then(|at| humantime::parse_rfc3339(at).ok());
+    let (state, tone) = match child.activity_state {
+        None => ("no answer", Tone::Bad),
+        Some(state) => (state.name(), tone(state)),
+    };
+    let last = child.last_action.as_ref().map(|action| {
+        let ago = age(action, now).map(|age| format!(" ({age} ago)")).unwrap_or_default();
+        format!("{}{ago}", words(action))
+    });
+    let mut cells = vec![
+        (Tone::Strong, child.session_id.clone()),
+        (tone, state.to_owned()),
+        (Tone::Faint, since.map_or_else(|| "-".to_owned(), |since| screen::age(since, now))),
+        (Tone::Faint, last.unwrap_or_else(|| "-".to_owned())),
+    ];
+    let first = child.waits_for.first().map(|row| row["summary"].as_str().unwrap_or_default());
+    let waits = first.map(|summary| match child.pending_requests {
+        0 | 1 => format!("waits for you: {summary}"),
+        many => format!("waits for you: {summary}, and {} more", many - 1),
+    });
+    cells.extend(waits.map(|waits| (Tone::Warning, waits)));
+    cells.extend(child.error.clone().map(|why| (Tone::Bad, why)));
+    cells
+}
+
+fn tone(state: Activity) -> Tone {
+    match state {
+        Activity::WaitingPermission | Activity::WaitingInput => Tone::Warning,
+        Activity::Working | Activity::Thinking => Tone::Good,
+        Activity::Idle => Tone::Strong,
+        Activity::Stopped => Tone::Faint,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_a_session() {
+        let now = humantime::parse_rfc3339("2026-01-02T03:06:07Z").expect("a time");
+        let child = |id: &str, state: Option<Activity>| Child {
+            session_id: id.to_owned(),
+            live: true,
+            activity_state: state,
+            since: Some("2026-01-02T03:06:00.000Z".to_owned()),
+            cwd: None,
+            pending_requests: 0,
+            waits_for: Vec::new(),
+            last_action: None,
+            error: None,
+        };
+        let waiting = Child {
+            pending_requests: 2,
+            waits_for: vec![json!({ "summary": "run make" }), json!({ "summary": "x" })],
+            last_action: Some(json!({
+                "action_kind": "command", "summary_text": "Completed: ls", "started_at": "2026-01-02T03:06:01Z",
+                "ended_at": "2026-01-02T03:06:05Z",
+            })),
+            ..child("a", Some(Activity::WaitingPermission))
+        };
+        let silent = Child { error: Some("why".to_owned()), ..child("long", None) };
+        let expect = "\
+a     waiting_permission  7s  ran ls (2s ago)  waits for you: run make, and 1 more
+long  no answer           7s  -                why
+b     idle                7s  -
+";
+        assert_eq!(table(&[waiting, silent, child("b", Some(Activity::Idle))], now, Screen::None), expect);
+    }
+}

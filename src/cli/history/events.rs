@@ -1,0 +1,288 @@
+//! `codex-shim events`: what happened, and what happens.
+
+use std::collections::VecDeque;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::super::requests::{Stop, print_json, status};
+use super::super::screen::Screen;
+use super::super::{say, screen};
+use super::args::EventsArguments;
+use super::following::{Following, Told};
+use super::words::Event;
+use super::{Page, Read, put};
+use crate::config::Environment;
+
+/// Events that are asked for at a time. Source: the contract.
+const PAGE: u64 = 500;
+
+/// Events that are printed where nobody says how many.
+const LAST: u64 = 50;
+
+/// The same where it goes on.
+const LAST_BEFORE_FOLLOWING: u64 = 10;
+
+/// Events without a number whose keys are remembered.
+const UNNUMBERED_MAX: usize = 10_000;
+
+/// Prints events.
+pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Environment) -> i32 {
+    status(events(arguments, environment))
+}
+
+fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32, Stop> {
+    let mut read = Read::chosen(arguments.common.session.as_deref(), environment)?;
+    let wanted = Wanted::of(arguments);
+    let shown = match (arguments.since, arguments.limit) {
+        (Some(since), limit) => first(&mut read, since, limit.unwrap_or(u64::MAX), &wanted)?,
+        (None, limit) => {
+            let usual = if arguments.follow { LAST_BEFORE_FOLLOWING } else { LAST };
+            last(&mut read, limit.unwrap_or(usual), &wanted)?
+        }
+    };
+    if arguments.common.as_json && !arguments.follow {
+        return Ok(print_json(&shown.document()));
+    }
+    shown.say_gap();
+    let mut printer = Printer::new(arguments.common.as_json, environment);
+    for event in &shown.events {
+        if let Err(status) = printer.print(event.get()) {
+            return Ok(status);
+        }
+    }
+    if !arguments.follow {
+        return Ok(0);
+    }
+    // With a beginning, a limit is how many there are in all.
+    let mut left = arguments.since.and(arguments.limit).map(|limit| limit.saturating_sub(shown.events.len() as u64));
+    let mut following = Following::new(&mut read, shown.cursor);
+    while left != Some(0) {
+        let Some(Told { json, event }) = following.next(None)? else { continue };
+        if wanted.has(&event) {
+            if let Err(status) = printer.print(&json) {
+                return Ok(status);
+            }
+            left = left.map(|left| left - 1);
+        }
+    }
+    Ok(0)
+}
+
+/// Which events are printed.
+#[derive(Debug, Default)]
+struct Wanted {
+    types: Vec<String>,
+    thread: Option<String>,
+}
+
+impl Wanted {
+    fn of(arguments: &EventsArguments) -> Wanted {
+        Wanted { types: arguments.types.clone(), thread: arguments.thread.clone() }
+    }
+
+    /// Whether that is every one.
+    fn has_all(&self) -> bool {
+        self.types.is_empty() && self.thread.is_none()
+    }
+
+    /// What says that something is missing always is.
+    fn has(&self, event: &Event) -> bool {
+        let is_type = |wanted: &String| match wanted.strip_suffix('*') {
+            Some(beginning) => event.event_type.starts_with(beginning),
+            None => event.event_type == *wanted,
+        };
+        let is_thread =
+            |wanted: &String| event.thread_id.as_ref().is_some_and(|thread| thread.starts_with(wanted.as_str()));
+        event.is_gap()
+            || ((self.types.is_empty() || self.types.iter().any(is_type)) && self.thread.iter().all(is_thread))
+    }
+}
+
+/// What was found in the history.
+#[derive(Debug, Default)]
+struct Shown {
+    events: VecDeque<Box<RawValue>>,
+    /// Everything up to here was looked at.
+    cursor: u64,
+    earliest_seq: Option<u64>,
+    latest_seq: Option<u64>,
+    gap_reason: Option<String>,
+    /// The number that was asked for, or from which on it was looked.
+    since: Option<u64>,
+}
+
+impl Shown {
+    fn learn(&mut self, page: &Page) {
+        self.earliest_seq = page.earliest_seq;
+        self.latest_seq = page.latest_seq;
+        if page.history_gap && self.gap_reason.is_none() {
+            self.gap_reason.clone_from(&page.gap_reason);
+        }
+    }
+
+    fn document(&self) -> Value {
+        json!({
+            "events": self.events, "earliest_seq": self.earliest_seq, "latest_seq": self.latest_seq,
+            "next_seq": self.cursor.saturating_add(1), "history_gap": self.gap_reason.is_some(),
+            "gap_reason": self.gap_reason,
+        })
+    }
+
+    /// Says what is missing, where no event does: the stretches that the journal lacks are events.
+    fn say_gap(&self) {
+        match (self.gap_reason.as_deref(), self.earliest_seq) {
+            (Some("retention"), Some(earliest)) => {
+                let since = self.since.unwrap_or(0);
+                say(&format!("events {} to {} are not kept any more", since + 1, earliest.saturating_sub(1)));
+            }
+            (Some("retention"), None) => say("no event is kept any more"),
+            (Some("persistence_error"), _) => {
+                say("not all that is recorded can be looked up yet; `codex-shim status` may tell why");
+            }
+            (Some("journal_gap") | None, _) => {}
+            (Some(other), _) => say(&format!("something is missing: {}", screen::plain(other))),
+        }
+    }
+}
+
+/// The first events behind `since` that are wanted.
+fn first(read: &mut Read, since: u64, limit: u64, wanted: &Wanted) -> Result<Shown, Stop> {
+    let mut shown = Shown { cursor: since, since: Some(since), ..Shown::default() };
+    loop {
+        let page = read.events(Some(shown.cursor), PAGE)?;
+        shown.learn(&page);
+        let is_last = (page.events.len() as u64) < PAGE;
+        for json in page.events {
+            let Ok(event) = serde_json::from_str::<Event>(json.get()) else { continue };
+            shown.cursor = event.seq.unwrap_or(shown.cursor);
+            if wanted.has(&event) {
+                shown.events.push_back(json);
+            }
+            if shown.events.len() as u64 == limit {
+                return Ok(shown);
+            }
+        }
+        if is_last {
+            return Ok(shown);
+        }
+    }
+}
+
+/// The last events that are wanted, looked for from the end backward.
+fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, Stop> {
+    let at_first = if wanted.has_all() { limit.min(PAGE) } else { PAGE };
+    let mut page = read.events(None, at_first)?;
+    let mut shown = Shown { cursor: page.latest_seq.unwrap_or(0), ..Shown::default() };
+    // Numbers from here on were looked at.
+    let mut from = u64::MAX;
+    loop {
+        shown.learn(&page);
+        let mut lowest = from;
+        for json in page.events.into_iter().rev() {
+            let Ok(event) = serde_json::from_str::<Event>(json.get()) else { continue };
+            let Some(seq) = event.seq.filter(|seq| *seq < from) else { continue };
+            lowest = lowest.min(seq);
+            if wanted.has(&event) {
+                shown.events.push_front(json);
+            }
+            if shown.events.len() as u64 == limit {
+                return Ok(shown);
+            }
+        }
+        let earliest = page.earliest_seq.unwrap_or(u64::MAX);
+        // Where no number was below, there is a stretch that was never given.
+        from = if lowest < from { lowest } else { from.saturating_sub(PAGE) };
+        if from <= earliest {
+            return Ok(shown);
+        }
+        page = read.events(Some(from.saturating_sub(PAGE + 1).max(earliest.saturating_sub(1))), PAGE)?;
+    }
+}
+
+/// Prints events, each once.
+struct Printer {
+    as_json: bool,
+    screen: Screen,
+    /// Keys of events that were printed before they had a number.
+    unnumbered: VecDeque<String>,
+}
+
+impl Printer {
+    fn new(as_json: bool, environment: &Environment) -> Printer {
+        Printer { as_json, screen: Screen::of_stdout(environment), unnumbered: VecDeque::new() }
+    }
+
+    fn print(&mut self, json: &str) -> Result<(), i32> {
+        if self.as_json {
+            return put(&format!("{json}\n"));
+        }
+        let Ok(event) = serde_json::from_str::<Event>(json) else { return Ok(()) };
+        if self.is_known(&event) { Ok(()) } else { put(&event.line(self.screen)) }
+    }
+
+    /// Whether an event was printed before, when it had no number yet.
+    fn is_known(&mut self, event: &Event) -> bool {
+        let Some(key) = &event.key else { return false };
+        match (event.seq, self.unnumbered.iter().position(|known| known == key)) {
+            (Some(_), Some(at)) => {
+                self.unnumbered.remove(at);
+                true
+            }
+            (None, Some(_)) => true,
+            (None, None) => {
+                self.unnumbered.push_back(key.clone());
+                if self.unnumbered.len() > UNNUMBERED_MAX {
+                    self.unnumbered.pop_front();
+                }
+                false
+            }
+            (Some(_), None) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(json: Value) -> Event {
+        serde_json::from_value(json).expect("an event")
+    }
+
+    #[test]
+    fn what_is_wanted() {
+        let wanted = |types: &[&str], thread: Option<&str>| Wanted {
+            types: types.iter().map(|one| (*one).to_owned()).collect(),
+            thread: thread.map(str::to_owned),
+        };
+        let check = |wanted: Wanted, event_type: &str, thread: Option<&str>, expect: bool| {
+            let event = event(json!({"seq": 1, "event_type": event_type, "thread_id": thread}));
+            assert_eq!(wanted.has(&event), expect, "{wanted:?} {event_type} {thread:?}");
+        };
+        check(wanted(&[], None), "a", None, true);
+        check(wanted(&["item/*", "b"], None), "item/started", None, true);
+        check(wanted(&["item/*", "b"], None), "b", None, true);
+        check(wanted(&["item/*", "b"], None), "bc", None, false);
+        check(wanted(&["item"], None), "item/started", None, false);
+        check(wanted(&[], Some("0192")), "a", Some("0192-x"), true);
+        check(wanted(&[], Some("0192")), "a", Some("0193-x"), false);
+        check(wanted(&[], Some("0192")), "a", None, false);
+        check(wanted(&["b"], Some("0192")), "event_gap", None, true);
+    }
+
+    #[test]
+    fn an_event_that_gets_its_number_later_is_printed_once() {
+        let mut printer = Printer { as_json: false, screen: Screen::None, unnumbered: VecDeque::new() };
+        let mut check = |seq: Option<u64>, key: &str, expect: bool| {
+            let event = event(json!({"seq": seq, "event_type": "a", "key": key}));
+            assert_eq!(printer.is_known(&event), expect, "{seq:?} {key}");
+        };
+        check(None, "k", false);
+        check(None, "l", false);
+        check(Some(1), "j", false);
+        check(Some(2), "k", true);
+        check(Some(2), "k", false);
+        check(Some(3), "l", true);
+    }
+}

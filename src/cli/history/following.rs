@@ -1,0 +1,146 @@
+//! Follows the events of a session from a number on, across the ends and starts of its relay.
+//!
+//! It stands at a number, as the stream does: what it is given has the next one, whether it comes from a relay that runs, from
+//! the one after it, or from what the last one has left. So nothing is missed between two of them, and nothing comes twice.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::Read;
+use super::words::Event;
+use crate::control::{Heard, Listener, Listening};
+
+use super::super::requests::{Refused, Stop};
+
+/// How often it is looked whether a relay runs, or answers, again.
+const LOOK_WAIT: Duration = Duration::from_millis(200);
+
+/// How long a relay may leave us without an answer, as one does that has only just started.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Events that are read at a time of a session that has stopped.
+const PAGE: u64 = 500;
+
+/// An event of a session, as it is told.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// It, as JSON.
+    pub(super) json: String,
+    /// It.
+    pub(super) event: Event,
+}
+
+/// A session that is followed.
+pub(super) struct Following<'a> {
+    read: &'a mut Read,
+    /// The last number that was given.
+    cursor: u64,
+    listener: Option<Listener>,
+    waiting: VecDeque<Told>,
+    /// What a relay has left was read, so that there is nothing more until the next one.
+    has_left_read: bool,
+    /// Since when a relay that runs has not answered.
+    silent_since: Option<Instant>,
+}
+
+impl<'a> Following<'a> {
+    /// Follows a session from behind the event `cursor` on.
+    pub(super) fn new(read: &'a mut Read, cursor: u64) -> Following<'a> {
+        Following { read, cursor, listener: None, waiting: VecDeque::new(), has_left_read: false, silent_since: None }
+    }
+
+    /// The session, for what else is asked of it.
+    pub(super) fn read(&mut self) -> &mut Read {
+        self.read
+    }
+
+    /// The next event; `None` where there was none in this time. Without one it waits as long as it takes.
+    pub(super) fn next(&mut self, wait_max: Option<Duration>) -> Result<Option<Told>, Stop> {
+        let began = Instant::now();
+        loop {
+            if let Some(told) = self.waiting.pop_front() {
+                return Ok(Some(told));
+            }
+            let left = wait_max.map(|wait_max| wait_max.saturating_sub(began.elapsed()));
+            match &mut self.listener {
+                Some(listener) => match listener.next(left) {
+                    Ok(Heard::Sent(sent)) => {
+                        if let Some(seq) = sent.id.as_deref().and_then(|id| id.parse().ok()) {
+                            self.cursor = seq;
+                        }
+                        self.waiting.extend(told(sent.data));
+                    }
+                    Ok(Heard::Nothing) => return Ok(None),
+                    // Another one may run by now, or soon.
+                    Ok(Heard::End) | Err(_) => self.listener = None,
+                },
+                None => {
+                    self.find()?;
+                    let is_there = self.listener.is_some() || !self.waiting.is_empty();
+                    if !is_there && left.is_some_and(|left| left.is_zero()) {
+                        return Ok(None);
+                    }
+                    if !is_there {
+                        std::thread::park_timeout(left.map_or(LOOK_WAIT, |left| left.min(LOOK_WAIT)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Listens to the relay that runs, or reads what the last one has left.
+    fn find(&mut self) -> Result<(), Stop> {
+        let session = &self.read.session;
+        if session.is_still_live() {
+            self.has_left_read = false;
+            self.read.past = None;
+            let path = "/sessions/self/codex-events/stream";
+            match Listener::start(&session.dir, path, Some(&self.cursor.to_string())) {
+                Ok(Listening::Begun(listener)) => (self.listener, self.silent_since) = (Some(listener), None),
+                Ok(Listening::Refused(answer)) => return Err(Stop::Failed(Refused::of(&answer).message)),
+                // It has only just started, or ends.
+                Err(why) => {
+                    if self.silent_since.get_or_insert_with(Instant::now).elapsed() >= SILENCE_MAX {
+                        let id = &session.id;
+                        return Err(Stop::Failed(format!(
+                            "session {id} runs, but does not answer: {why}; see `codex-shim status`"
+                        )));
+                    }
+                }
+            }
+            return Ok(());
+        }
+        if !session.dir.exists() {
+            return Err(Stop::Failed(format!("session {} is gone", session.id)));
+        }
+        if self.has_left_read {
+            return Ok(());
+        }
+        // What was opened before that relay ran does not know what it has left.
+        self.read.past = None;
+        let Some(past) = self.read.past()? else { return Ok(()) };
+        let page = past.history.events(Some(self.cursor), PAGE, 0, false);
+        let page = page.map_err(|error| Stop::Failed(error.to_string()))?;
+        if page.events.len() < PAGE as usize {
+            self.has_left_read = true;
+        }
+        let first = page.events.first().and_then(|event| event.seq);
+        if let Some(first) = first.filter(|first| *first > self.cursor + 1) {
+            let payload = json!({ "reason": "retention", "after_seq": self.cursor, "up_to_seq": first - 1 });
+            let gap = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
+            self.waiting.extend(told(gap.to_string()));
+        }
+        for event in &page.events {
+            self.cursor = event.seq.unwrap_or(self.cursor);
+            self.waiting.extend(told(serde_json::to_string(event).expect("BUG: plain data is JSON")));
+        }
+        Ok(())
+    }
+}
+
+fn told(json: String) -> Option<Told> {
+    let event = serde_json::from_str(&json).ok()?;
+    Some(Told { json, event })
+}

@@ -1,0 +1,132 @@
+//! The tools of the history: what happened, what was done, what was said.
+//!
+//! Where a relay runs it is asked; where none does, what it has left is brought in order and read: see [`super::past`].
+
+mod actions;
+mod args;
+mod children;
+mod events;
+mod following;
+mod transcript;
+mod words;
+
+use std::io::{self, Write as _};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::FAILED;
+use super::past::{self, NoPast, Past};
+use super::requests::{Stop, answered, readable};
+use crate::config::{Environment, RetentionBounds};
+use crate::control::client;
+use crate::history::Action;
+use crate::index::HistoryError;
+use crate::store::Found;
+
+pub(super) use actions::run_tail;
+pub(super) use args::{ChildrenArguments, EventsArguments, TailArguments, TranscriptArguments};
+pub(super) use children::run_children;
+pub(super) use events::run_events;
+pub(super) use transcript::run_transcript;
+
+/// How often a session is asked once more that has just begun or ended.
+const TRIES_MAX: u32 = 10;
+
+/// A session whose history is read, whether a relay runs in it or not.
+struct Read {
+    session: Found,
+    retention: RetentionBounds,
+    past: Option<Past>,
+}
+
+/// A page of events, as the control socket gives it.
+#[derive(Debug, Deserialize)]
+struct Page {
+    events: Vec<Box<RawValue>>,
+    earliest_seq: Option<u64>,
+    latest_seq: Option<u64>,
+    history_gap: bool,
+    gap_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Actions {
+    actions: Vec<Value>,
+}
+
+impl Read {
+    /// The session that is meant.
+    fn chosen(flag: Option<&str>, environment: &Environment) -> Result<Read, Stop> {
+        Ok(Read { session: readable(flag, environment)?, retention: past::retention(environment), past: None })
+    }
+
+    /// At most `limit` events behind `since`, or the last ones.
+    fn events(&mut self, since: Option<u64>, limit: u64) -> Result<Page, Stop> {
+        let since_seq = since.map(|since| format!("since_seq={since}&")).unwrap_or_default();
+        let path = format!("/sessions/self/codex-events?{since_seq}limit={limit}");
+        self.ask(&path, |past| {
+            let page = past.history.events(since, limit, 0, false)?;
+            let text = serde_json::to_string(&page).expect("BUG: plain data is JSON");
+            Ok(serde_json::from_str(&text).expect("BUG: a page is a page"))
+        })
+    }
+
+    /// The `limit` actions to which something happened last, as documents.
+    fn actions(&mut self, limit: u64) -> Result<Vec<Value>, Stop> {
+        let path = format!("/sessions/self/activity-actions?limit={limit}");
+        let told: Actions = self.ask(&path, |past| {
+            let actions = past.history.actions(limit, 0)?;
+            Ok(Actions { actions: actions.iter().map(Action::document).collect() })
+        })?;
+        Ok(told.actions)
+    }
+
+    /// The answer of the relay to `GET path`, or what is read where none runs.
+    fn ask<T: DeserializeOwned>(
+        &mut self,
+        path: &str,
+        read: impl Fn(&Past) -> Result<T, HistoryError>,
+    ) -> Result<T, Stop> {
+        for _ in 0..TRIES_MAX {
+            if self.session.is_still_live() {
+                self.past = None;
+                if let Some(answer) = answered(&self.session, client::get(&self.session.dir, path))? {
+                    return answer.document().map_err(Stop::Failed);
+                }
+            }
+            match self.past()? {
+                Some(past) => return read(past).map_err(|error| Stop::Failed(error.to_string())),
+                None => continue,
+            }
+        }
+        Err(Stop::Failed(format!("session {} begins and ends all the time; try again", self.session.id)))
+    }
+
+    /// What the session has left behind; `None` where a relay runs in it by now.
+    fn past(&mut self) -> Result<Option<&Past>, Stop> {
+        if self.past.is_none() {
+            match Past::open(&self.session, self.retention) {
+                Ok(past) => self.past = Some(past),
+                Err(NoPast::Live) => return Ok(None),
+                Err(NoPast::Failed(why)) => return Err(Stop::Failed(why)),
+                Err(NoPast::NothingRecorded) => {
+                    let id = &self.session.id;
+                    return Err(Stop::Failed(format!("nothing is on record of session {id}: it keeps no journal")));
+                }
+            }
+        }
+        Ok(self.past.as_ref())
+    }
+}
+
+/// Prints something, at once; where nobody reads any more, or it cannot be written, gives the status to end with.
+fn put(text: &str) -> Result<(), i32> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| {
+        // The reader of our output has had enough.
+        if error.kind() == io::ErrorKind::BrokenPipe { 0 } else { FAILED }
+    })
+}

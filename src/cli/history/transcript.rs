@@ -1,0 +1,320 @@
+//! `codex-shim transcript`: what was said and done in a thread.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::super::requests::{Stop, status};
+use super::super::screen::{self, Screen, Tone};
+use super::args::TranscriptArguments;
+use super::{Read, put};
+use crate::config::Environment;
+use crate::engine::{one_line, without_shell};
+use crate::index::{HISTORY_FILE, History};
+
+/// What names the thread that spoke last.
+const LATEST: &str = "latest";
+
+/// Lines of an output that are shown: its end.
+const OUTPUT_LINES_MAX: usize = 5;
+
+/// Threads that are named where none is meant.
+const NAMED_MAX: usize = 8;
+
+#[derive(Deserialize)]
+struct Transcript {
+    entries: Vec<Box<RawValue>>,
+}
+
+/// Prints a transcript.
+pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environment: &Environment) -> i32 {
+    status(transcript(arguments, environment))
+}
+
+fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Result<i32, Stop> {
+    let mut read = Read::chosen(arguments.session.as_deref(), environment)?;
+    let thread = named(&arguments.thread, &threads(&mut read)?, &read.session.id).map_err(Stop::Failed)?;
+    let path = format!("/sessions/self/threads/{thread}/transcript");
+    let told: Transcript = read.ask(&path, |past| {
+        let entries = past.history.transcript(&thread, 0)?;
+        Ok(Transcript { entries: entries.into_iter().filter_map(|entry| RawValue::from_string(entry).ok()).collect() })
+    })?;
+    let to = Screen::of_stdout(environment);
+    for entry in &told.entries {
+        let text = match arguments.as_json {
+            true => format!("{entry}\n"),
+            false => in_words(&serde_json::from_str(entry.get()).unwrap_or_default(), to),
+        };
+        if let Err(status) = put(&text) {
+            return Ok(status);
+        }
+    }
+    Ok(0)
+}
+
+/// All threads in which something was said, that which spoke last first.
+fn threads(read: &mut Read) -> Result<Vec<String>, Stop> {
+    // The relay has all that it has recorded indexed by the time it answers; the rest is in the file, for any reader.
+    let path = read.session.dir.join(HISTORY_FILE);
+    let of_past =
+        read.ask("/sessions/self/codex-events?limit=1", |past| past.history.threads(0).map(Known::Threads))?;
+    match of_past {
+        Known::Threads(threads) => Ok(threads),
+        Known::Page {} => History::new(&path).threads(0).map_err(|error| Stop::Failed(error.to_string())),
+    }
+}
+
+/// What is known of the threads of a session.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Known {
+    Threads(Vec<String>),
+    /// A relay has answered.
+    Page {},
+}
+
+/// The thread that is meant.
+fn named(name: &str, threads: &[String], session: &str) -> Result<String, String> {
+    let list = |threads: &[&String]| {
+        let named: Vec<&str> = threads.iter().take(NAMED_MAX).map(|thread| thread.as_str()).collect();
+        let more = if threads.len() > NAMED_MAX { " and more" } else { "" };
+        format!("{}{more}", named.join(", "))
+    };
+    let all: Vec<&String> = threads.iter().collect();
+    if all.is_empty() {
+        return Err(format!("nothing was said in session {session} yet"));
+    }
+    if let Some(exact) = threads.iter().find(|thread| *thread == name) {
+        return Ok(exact.clone());
+    }
+    if name == LATEST {
+        return Ok(all[0].clone());
+    }
+    let candidates: Vec<&String> = threads.iter().filter(|thread| thread.starts_with(name)).collect();
+    match &candidates[..] {
+        [only] => Ok((*only).clone()),
+        [] => {
+            Err(format!("no thread begins with `{name}` in session {session}; there is {}, and `latest`", list(&all)))
+        }
+        several => Err(format!("several threads begin with `{name}`: {}; say more", list(several))),
+    }
+}
+
+/// An entry for a person; nothing where there is nothing to read in it.
+fn in_words(entry: &Value, to: Screen) -> String {
+    let text = |name: &str| entry[name].as_str().unwrap_or_default();
+    let role = text("role");
+    let ended = how_it_ended(entry);
+    match role {
+        "user" => block("user", Tone::Good, text("ts"), text("text"), None, to),
+        "assistant" => block("assistant", Tone::Strong, text("ts"), text("text"), None, to),
+        "reasoning" => block("reasoning", Tone::Faint, text("ts"), text("text"), Some(Tone::Faint), to),
+        "plan" => block("plan", Tone::Strong, text("ts"), &plan(entry), None, to),
+        "command" => {
+            let line = format!("$ {}{ended}", one_line(&without_shell(text("command"))));
+            format!("{}{}", row(Tone::Strong, &line, to), output(text("output"), to))
+        }
+        "file_change" => {
+            let files: Vec<String> = changes(&entry["changes"]);
+            row(Tone::Strong, &format!("changed {}{ended}", files.join(", ")), to)
+        }
+        "tool" => {
+            let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+            let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
+            let said = if text("text").is_empty() { String::new() } else { format!(": {}", one_line(text("text"))) };
+            row(Tone::Strong, &format!("called {name}{said}{ended}"), to)
+        }
+        "diff" => row(Tone::Faint, &format!("diff of the turn so far: {}", much(text("text"))), to),
+        "approval" => {
+            let what = [text("command"), text("text"), text("reason")].into_iter().find(|part| !part.is_empty());
+            let outcome = [decision(entry), text("error_code").to_owned(), text("status").to_owned()];
+            let outcome = outcome.into_iter().find(|part| !part.is_empty()).unwrap_or_default();
+            let by = if text("source").is_empty() { String::new() } else { format!(" by {}", text("source")) };
+            let what = what.map(|what| one_line(&without_shell(what))).unwrap_or_else(|| text("kind").to_owned());
+            row(Tone::Warning, &format!("asked: {what}: {outcome}{by}"), to)
+        }
+        "status" => {
+            let tone = if text("status") == "completed" { Tone::Faint } else { Tone::Bad };
+            let why = if text("error_message").is_empty() { text("error_code") } else { text("error_message") };
+            let why = if why.is_empty() { String::new() } else { format!(": {}", one_line(why)) };
+            format!("{}\n", row(tone, &format!("turn {}{}{why}", text("status"), took(entry)), to))
+        }
+        "error" => row(Tone::Bad, &format!("error: {}", one_line(text("text"))), to),
+        "token_usage" => row(Tone::Faint, &format!("{} tokens in the last call", entry["total"]), to),
+        "context_compacted" => row(Tone::Faint, "the context was compacted", to),
+        other => row(Tone::Faint, other, to),
+    }
+}
+
+/// Who speaks, and what they say below it.
+fn block(role: &str, tone: Tone, at: &str, said: &str, said_tone: Option<Tone>, to: Screen) -> String {
+    let mut text = format!("{}  {}\n", to.paint(tone, role), to.paint(Tone::Faint, &screen::plain(at)));
+    for line in said.lines() {
+        let line = screen::plain(&line.replace('\t', "    "));
+        let line = said_tone.map_or(line.clone(), |tone| to.paint(tone, &line));
+        let _ = writeln!(text, "{}", format!("  {line}").trim_end());
+    }
+    text.push('\n');
+    text
+}
+
+fn row(tone: Tone, line: &str, to: Screen) -> String {
+    format!("  {}\n", to.paint(tone, &screen::plain(line)))
+}
+
+/// ` (exit 1, 2s 300ms)`; nothing where it went as it should and took no time.
+fn how_it_ended(entry: &Value) -> String {
+    let mut told: Vec<String> = Vec::new();
+    match (entry["exit_code"].as_i64(), entry["status"].as_str()) {
+        (Some(code), _) => told.push(format!("exit {code}")),
+        (None, Some(status)) if status != "completed" => told.push(status.to_owned()),
+        (None, _) => {}
+    }
+    told.extend(entry["duration_ms"].as_u64().map(duration));
+    told.extend(entry["error_message"].as_str().map(one_line));
+    if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
+}
+
+fn took(entry: &Value) -> String {
+    entry["duration_ms"].as_u64().map(|ms| format!(" in {}", duration(ms))).unwrap_or_default()
+}
+
+fn duration(ms: u64) -> String {
+    // Of what takes long nobody wants to know the milliseconds.
+    let ms = if ms >= 10_000 { ms / 1_000 * 1_000 } else { ms };
+    humantime::format_duration(std::time::Duration::from_millis(ms)).to_string()
+}
+
+/// The end of an output.
+fn output(text: &str, to: Screen) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let hidden = lines.len().saturating_sub(OUTPUT_LINES_MAX);
+    let mut told = String::new();
+    if hidden > 0 {
+        told.push_str(&row(Tone::Faint, &format!("  … {hidden} more above"), to));
+    }
+    for line in &lines[hidden..] {
+        told.push_str(&row(Tone::Faint, &format!("  {}", line.replace('\t', "    ")), to));
+    }
+    told
+}
+
+/// `src/a.rs (+3 -1)` for each file.
+fn changes(changes: &Value) -> Vec<String> {
+    let change = |change: &Value| {
+        let path = change["path"].as_str().unwrap_or("a file");
+        let kind = change["kind"]["type"].as_str().or(change["kind"].as_str()).unwrap_or("update");
+        let diff = change["diff"].as_str().unwrap_or_default();
+        match kind {
+            "add" => format!("{path} (new, {} lines)", diff.lines().count()),
+            "delete" => format!("{path} (deleted)"),
+            _ => format!("{path} ({})", lines_of(diff)),
+        }
+    };
+    changes.as_array().into_iter().flatten().map(change).collect()
+}
+
+/// `+3 -1`
+fn lines_of(diff: &str) -> String {
+    let is_head = |line: &&str| line.starts_with("+++ ") || line.starts_with("--- ");
+    let count = |sign: char| diff.lines().filter(|line| line.starts_with(sign) && !is_head(line)).count();
+    format!("+{} -{}", count('+'), count('-'))
+}
+
+/// `2 files, +10 -3`
+fn much(diff: &str) -> String {
+    let files = diff.lines().filter(|line| line.starts_with("diff --git ")).count();
+    match (diff.is_empty(), files) {
+        (true, _) => "nothing any more".to_owned(),
+        (false, 0) => lines_of(diff),
+        (false, 1) => format!("1 file, {}", lines_of(diff)),
+        (false, files) => format!("{files} files, {}", lines_of(diff)),
+    }
+}
+
+fn plan(entry: &Value) -> String {
+    let step = |step: &Value| {
+        let mark = match step["status"].as_str() {
+            Some("completed") => "x",
+            Some("in_progress") => ">",
+            Some(_) | None => " ",
+        };
+        format!("[{mark}] {}\n", step["step"].as_str().unwrap_or_default())
+    };
+    match entry["steps"].as_array() {
+        Some(steps) => steps.iter().map(step).collect(),
+        None => entry["text"].as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+fn decision(entry: &Value) -> String {
+    match &entry["decision"] {
+        Value::String(decision) => decision.clone(),
+        Value::Null => String::new(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => entry["decision"].to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(entry: Value, expect: &str) {
+        assert_eq!(in_words(&entry, Screen::None), expect, "{entry}");
+    }
+
+    #[test]
+    fn what_was_said_stands_below_who_said_it() {
+        check(json!({"role": "user", "ts": "T", "text": "a\n\tb\u{1b}"}), "user  T\n  a\n      b\u{fffd}\n\n");
+        let steps = json!([{"step": "one", "status": "completed"}, {"step": "two", "status": "in_progress"}]);
+        check(json!({"role": "plan", "ts": "T", "steps": steps}), "plan  T\n  [x] one\n  [>] two\n\n");
+    }
+
+    #[test]
+    fn what_was_done_is_a_line() {
+        let output = "1\n2\n3\n4\n5\n6\n";
+        check(
+            json!({"role": "command", "command": "/bin/sh -c 'make x'", "exit_code": 2, "duration_ms": 12_345, "output": output}),
+            "  $ make x (exit 2, 12s)\n    … 1 more above\n    2\n    3\n    4\n    5\n    6\n",
+        );
+        let changes = json!([
+            {"path": "a", "kind": {"type": "update"}, "diff": "@@ -1 +1,2 @@\n-x\n+y\n+z\n"},
+            {"path": "b", "kind": {"type": "add"}, "diff": "x\ny\n"},
+        ]);
+        check(
+            json!({"role": "file_change", "changes": changes, "status": "declined"}),
+            "  changed a (+2 -1), b (new, 2 lines) (declined)\n",
+        );
+        check(json!({"role": "tool", "server": "lab", "tool": "look", "status": "completed"}), "  called lab.look\n");
+        let diff = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n";
+        check(json!({"role": "diff", "text": diff}), "  diff of the turn so far: 1 file, +1 -1\n");
+        check(
+            json!({"role": "approval", "command": "make", "status": "resolved", "decision": "accept", "source": "api"}),
+            "  asked: make: accept by api\n",
+        );
+        check(
+            json!({"role": "status", "status": "failed", "error_code": "app_server_stream_closed"}),
+            "  turn failed: app_server_stream_closed\n\n",
+        );
+    }
+
+    #[test]
+    fn a_thread_is_named_by_a_beginning() {
+        let threads = ["ab-2", "ab-1", "c"].map(str::to_owned);
+        let check = |name: &str, expect: Result<&str, &str>| match (named(name, &threads, "s"), expect) {
+            (Ok(found), Ok(expect)) => assert_eq!(found, expect),
+            (Err(why), Err(words)) => assert!(why.contains(words), "{why}"),
+            (found, expect) => panic!("{name}: {found:?}, not {expect:?}"),
+        };
+        check("latest", Ok("ab-2"));
+        check("c", Ok("c"));
+        check("ab-1", Ok("ab-1"));
+        check("ab", Err("say more"));
+        check("x", Err("there is ab-2, ab-1, c"));
+        assert!(named("latest", &[], "s").is_err());
+    }
+}

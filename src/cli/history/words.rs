@@ -1,0 +1,285 @@
+//! An event in a line: when, which, what, where, and what matters of it.
+//!
+//! Pure, but for the colours.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::screen::{self, Screen, Tone};
+use crate::engine::{one_line, without_shell};
+
+/// Longest part of a payload that is shown, in characters.
+const WORDS_CHARS_MAX: usize = 100;
+
+/// Characters of a thread's id that are shown: of a UUIDv7 all that is the time.
+const THREAD_CHARS: usize = 13;
+
+/// Columns that a type takes; a longer one pushes the rest of its line.
+const TYPE_COLUMNS: usize = 32;
+
+/// Members that stand elsewhere in the line, or tell a person nothing.
+const ELSEWHERE: [&str; 6] = ["threadId", "turnId", "itemId", "conversationId", "thread_id", "turn_id"];
+
+/// An event, as far as a line shows it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Event {
+    pub(super) seq: Option<u64>,
+    #[serde(default)]
+    timestamp: String,
+    pub(super) event_type: String,
+    #[serde(default)]
+    pub(super) thread_id: Option<String>,
+    #[serde(default)]
+    payload_preview: Value,
+    #[serde(default)]
+    delta_count: Option<u64>,
+    #[serde(default)]
+    pub(super) key: Option<String>,
+}
+
+impl Event {
+    /// Whether it says that something is missing.
+    pub(super) fn is_gap(&self) -> bool {
+        self.event_type == "event_gap"
+    }
+
+    /// It, in a line.
+    pub(super) fn line(&self, to: Screen) -> String {
+        let seq = self.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
+        let thread: String = self.thread_id.as_deref().unwrap_or("-").chars().take(THREAD_CHARS).collect();
+        let head = format!("{:24} {seq:>6} ", screen::plain(&self.timestamp));
+        let event_type = format!("{:TYPE_COLUMNS$}", screen::plain(&self.event_type));
+        let thread = format!("{:THREAD_CHARS$}", screen::plain(&thread));
+        let (tone, words) = (self.tone(), self.words());
+        let words = if words.is_empty() { words } else { format!("  {}", to.paint(tone, &screen::plain(&words))) };
+        let line =
+            format!("{} {}  {}{words}", to.paint(Tone::Faint, &head), event_type, to.paint(Tone::Faint, &thread));
+        format!("{}\n", line.trim_end())
+    }
+
+    fn tone(&self) -> Tone {
+        let payload = Payload(&self.payload_preview);
+        match &*self.event_type {
+            "event_gap" | "error" => Tone::Bad,
+            "turn/completed" if payload.text(&["turn", "status"]).as_deref() == Some("failed") => Tone::Bad,
+            asked if is_request(asked) => Tone::Warning,
+            _ => Tone::Strong,
+        }
+    }
+
+    /// What matters of it, in a few words.
+    fn words(&self) -> String {
+        let payload = Payload(&self.payload_preview);
+        let quoted = |text: String| format!("“{text}”");
+        let words = match &*self.event_type {
+            "event_gap" => Some(gap(&self.payload_preview)),
+            "item/started" | "item/completed" => Some(item(&payload)),
+            "turn/start" | "turn/steer" => payload.text(&["input", "0", "text"]).map(quoted),
+            "turn/started" => payload.text(&["turn", "id"]).map(|id| format!("turn {id}")),
+            "turn/completed" => payload.text(&["turn", "status"]).map(|status| {
+                let error = payload.text(&["turn", "error", "message"]);
+                error.map_or(status.clone(), |error| format!("{status}: {error}"))
+            }),
+            "error" => payload.text(&["error", "message"]).or_else(|| payload.text(&["message"])),
+            "thread/status/changed" => payload.text(&["status", "type"]).map(|status| {
+                let flags = &self.payload_preview["status"]["activeFlags"];
+                let flags: Vec<&str> = flags.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+                if flags.is_empty() { status } else { format!("{status}: {}", flags.join(", ")) }
+            }),
+            "request_resolved" => Some(resolved(&payload)),
+            asked if is_request(asked) => asked_for(&payload),
+            _ if self.delta_count.is_some() => payload.text(&["delta"]).map(quoted),
+            _ => None,
+        };
+        let words = words.filter(|words| !words.is_empty());
+        let words = words.unwrap_or_else(|| members(&self.payload_preview, 3));
+        let words = short(&words);
+        match self.delta_count {
+            Some(count) if count > 1 => format!("{words} ({count} pieces)"),
+            Some(_) | None => words,
+        }
+    }
+}
+
+fn is_request(event_type: &str) -> bool {
+    let name = event_type.rsplit('/').next().unwrap_or(event_type);
+    matches!(name, "requestApproval" | "requestUserInput" | "applyPatchApproval" | "execCommandApproval")
+        || event_type == "mcpServer/elicitation/request"
+}
+
+/// A payload, whole or only the start of one.
+struct Payload<'a>(&'a Value);
+
+impl Payload<'_> {
+    /// The text at a path; of a payload that was cut, the first member of that name that it has left.
+    fn text(&self, path: &[&str]) -> Option<String> {
+        let found = path.iter().try_fold(self.0, |value, name| match value {
+            Value::Array(all) => all.get(name.parse::<usize>().ok()?),
+            Value::Object(members) => members.get(*name),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        });
+        match found {
+            Some(Value::String(text)) => Some(text.clone()),
+            Some(Value::Number(number)) => Some(number.to_string()),
+            Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => None,
+            None if self.0["truncated"] == true => member_of_start(self.0["preview"].as_str()?, path.last()?),
+            None => None,
+        }
+    }
+}
+
+/// The text of a member in the start of a JSON text, as far as it goes.
+fn member_of_start(start: &str, name: &str) -> Option<String> {
+    let member = format!("\"{name}\":\"");
+    let text = &start[start.find(&member)? + member.len()..];
+    let mut end = text.len();
+    let mut is_escaped = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'"' if !is_escaped => {
+                end = at;
+                break;
+            }
+            b'\\' => is_escaped = !is_escaped,
+            _ => is_escaped = false,
+        }
+    }
+    // Half of an escape may stand at the end.
+    let whole = |end: usize| serde_json::from_str(&format!("\"{}\"", text.get(..end)?)).ok();
+    (end.saturating_sub(6)..=end).rev().find_map(whole)
+}
+
+fn gap(payload: &Value) -> String {
+    let reason = payload["reason"].as_str().unwrap_or("unknown");
+    match (payload["after_seq"].as_u64(), payload["up_to_seq"].as_u64(), payload["lines"].as_u64()) {
+        (Some(after), Some(up_to), _) if reason == "retention" => {
+            format!("events {} to {up_to} are not kept any more", after + 1)
+        }
+        (Some(after), Some(up_to), _) => format!("events {} to {up_to} come late ({reason})", after + 1),
+        (_, _, Some(1)) => format!("1 line is missing here ({reason})"),
+        (_, _, Some(lines)) if lines > 0 => format!("{lines} lines are missing here ({reason})"),
+        (_, _, Some(_) | None) => format!("something is missing here ({reason})"),
+    }
+}
+
+fn item(payload: &Payload<'_>) -> String {
+    let text = |name: &str| payload.text(&["item", name]);
+    let kind = text("type").unwrap_or_default();
+    let what = match &*kind {
+        "commandExecution" => text("command").map(|command| without_shell(&command)),
+        "fileChange" => payload.text(&["item", "changes", "0", "path"]).or_else(|| text("path")),
+        "userMessage" => payload.text(&["item", "content", "0", "text"]),
+        _ => text("tool").or_else(|| text("text")).or_else(|| text("query")),
+    };
+    let exit = text("exitCode").map(|code| format!(" (exit {code})")).unwrap_or_default();
+    let status = text("status").filter(|status| !matches!(&**status, "completed" | "inProgress"));
+    let status = status.map(|status| format!(" [{status}]")).unwrap_or_default();
+    // What ends the line must not be cut with the rest of it.
+    format!("{kind} {}{exit}{status}", what.map(|what| short(&what)).unwrap_or_default()).trim_end().to_owned()
+}
+
+fn resolved(payload: &Payload<'_>) -> String {
+    let text = |name: &str| payload.text(&[name]);
+    let status = text("error_code").or_else(|| text("status")).unwrap_or_default();
+    let decision = text("decision").map(|decision| format!(": {decision}")).unwrap_or_default();
+    let source = text("source").map(|source| format!(" by {source}")).unwrap_or_default();
+    format!("{} {status}{decision}{source}", text("request_id").unwrap_or_default())
+}
+
+fn asked_for(payload: &Payload<'_>) -> Option<String> {
+    let what = payload.text(&["command"]).map(|command| without_shell(&command));
+    let what = what.or_else(|| payload.text(&["questions", "0", "question"])).or_else(|| payload.text(&["message"]));
+    let reason = payload.text(&["reason"]);
+    match (what, reason) {
+        (Some(what), Some(reason)) => Some(format!("{what} ({reason})")),
+        (what, reason) => what.or(reason),
+    }
+}
+
+/// The first members of an object that say something in a word.
+fn members(value: &Value, most: usize) -> String {
+    let plain = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    };
+    let told = |(name, value): (&String, &Value)| match (ELSEWHERE.contains(&&**name), plain(value)) {
+        (false, Some(text)) if !text.is_empty() => Some(format!("{name}={text}")),
+        (false, _) | (true, _) => None,
+    };
+    match value {
+        Value::Object(_) if value["truncated"] == true => value["preview"].as_str().unwrap_or_default().to_owned(),
+        Value::Object(members) => members.iter().filter_map(told).take(most).collect::<Vec<_>>().join(" "),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            plain(value).unwrap_or_default()
+        }
+    }
+}
+
+/// One line of a bounded length.
+pub(super) fn short(text: &str) -> String {
+    let line = one_line(text);
+    match line.char_indices().nth(WORDS_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(event_type: &str, payload: Value, delta_count: Option<u64>) -> Event {
+        let event = json!({
+            "seq": 7, "timestamp": "2026-01-02T03:04:05.000Z", "event_type": event_type,
+            "thread_id": "0192abcd-1234-7000", "payload_preview": payload, "delta_count": delta_count,
+        });
+        serde_json::from_value(event).expect("an event")
+    }
+
+    fn check(event_type: &str, payload: Value, expect: &str) {
+        assert_eq!(event(event_type, payload, None).words(), expect, "{event_type}");
+    }
+
+    #[test]
+    fn a_line_is_aligned_and_steers_nothing() {
+        let line = event("turn/start", json!({"input": [{"type": "text", "text": "a\u{1b}[1m\nb"}]}), None);
+        assert_eq!(
+            line.line(Screen::None),
+            "2026-01-02T03:04:05.000Z      7  turn/start                        0192abcd-1234  “a [1m b”\n"
+        );
+        let bare = Event { seq: None, thread_id: None, payload_preview: Value::Null, ..line };
+        assert_eq!(bare.line(Screen::None), "2026-01-02T03:04:05.000Z      -  turn/start                        -\n");
+    }
+
+    #[test]
+    fn what_matters_of_a_payload() {
+        let command = json!({"item": {"type": "commandExecution", "command": "/bin/bash -lc 'cargo test'", "exitCode": 101, "status": "failed"}});
+        check("item/completed", command, "commandExecution cargo test (exit 101) [failed]");
+        check("item/completed", json!({"item": {"type": "agentMessage", "text": "hi\nyou"}}), "agentMessage hi you");
+        check("item/started", json!({"item": {"type": "userMessage", "content": [{"text": "go"}]}}), "userMessage go");
+        check("turn/completed", json!({"turn": {"status": "failed", "error": {"message": "no"}}}), "failed: no");
+        let asked = json!({"command": "make", "reason": "to see"});
+        check("item/commandExecution/requestApproval", asked, "make (to see)");
+        let resolved = json!({"request_id": "g-0", "status": "resolved", "source": "api", "decision": "accept"});
+        check("request_resolved", resolved, "g-0 resolved: accept by api");
+        check("event_gap", json!({"lines": 2, "reason": "disk full"}), "2 lines are missing here (disk full)");
+        let gap = json!({"reason": "retention", "after_seq": 0, "up_to_seq": 9});
+        check("event_gap", gap, "events 1 to 9 are not kept any more");
+        check("new/thing", json!({"threadId": "t", "a": 1, "b": {}, "c": "x"}), "a=1 c=x");
+        let delta = event("item/agentMessage/delta", json!({"delta": "abc"}), Some(3));
+        assert_eq!(delta.words(), "“abc” (3 pieces)");
+    }
+
+    #[test]
+    fn a_payload_that_was_cut_tells_what_it_has_left() {
+        let cut = |preview: &str| json!({"truncated": true, "preview": preview, "original_chars": 9_999});
+        let start = r#"{"item":{"type":"commandExecution","command":"echo \"a\"","output":"xx\u00"#;
+        check("item/completed", cut(start), "commandExecution echo \"a\"");
+        let start = r#"{"item":{"type":"agentMessage","text":"one \"two\" \u00"#;
+        check("item/completed", cut(start), "agentMessage one \"two\"");
+        check("other", cut("{\"a\":[1"), "{\"a\":[1");
+    }
+}

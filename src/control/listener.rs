@@ -1,0 +1,160 @@
+//! Listens to a stream of a relay's, as Server-Sent Events. For tools: each call blocks, as long as it is told to.
+
+use std::path::Path;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::{Method, Request};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use super::client::{ANSWER_WAIT_MAX, Answer, Cause, ClientError, send, talk, whole};
+use super::socket;
+
+/// How long a relay may say nothing: it says that all is well every 15 s.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// The longest event that is taken, in bytes.
+const SENT_BYTES_MAX: usize = 16 << 20;
+
+/// An event of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// What `Last-Event-ID` names it by, where it has something.
+    pub id: Option<String>,
+    /// What it says.
+    pub data: String,
+}
+
+/// What has come of listening for a while.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// An event.
+    Sent(Sent),
+    /// Nothing, in this time.
+    Nothing,
+    /// The relay says no more.
+    End,
+}
+
+/// Listens to a relay.
+#[derive(Debug)]
+pub struct Listener {
+    runtime: Runtime,
+    socket: std::path::PathBuf,
+    body: Incoming,
+    pieces: Pieces,
+}
+
+/// What came of asking for a stream.
+#[derive(Debug)]
+pub enum Listening {
+    /// It begins.
+    Begun(Listener),
+    /// The relay gives none, and says why.
+    Refused(Answer),
+}
+
+impl Listener {
+    /// Asks the relay whose session's folder is `dir` for the stream at `path`, from behind the event `last_id` on.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`] where there is no answer.
+    pub fn start(dir: &Path, path: &str, last_id: Option<&str>) -> Result<Listening, ClientError> {
+        let socket = socket::resolve(dir)
+            .map_err(|error| ClientError { socket: dir.join(socket::SOCKET_FILE), cause: Cause::Connect(error) })?;
+        let failed = |cause| ClientError { socket: socket.clone(), cause };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;
+        let ask = async {
+            let mut request = Request::builder().method(Method::GET).uri(path);
+            if let Some(last_id) = last_id {
+                request = request.header("last-event-id", last_id);
+            }
+            let response = send(&socket, request, Bytes::new()).await?;
+            if response.status().is_success() { Ok(Ok(response.into_body())) } else { Ok(Err(whole(response).await?)) }
+        };
+        let asked = runtime.block_on(async { timeout(ANSWER_WAIT_MAX, ask).await });
+        match asked {
+            Ok(Ok(Ok(body))) => Ok(Listening::Begun(Listener { runtime, socket, body, pieces: Pieces::default() })),
+            Ok(Ok(Err(answer))) => Ok(Listening::Refused(answer)),
+            Ok(Err(cause)) => Err(failed(cause)),
+            Err(_) => Err(failed(Cause::TooSlow(ANSWER_WAIT_MAX))),
+        }
+    }
+
+    /// Waits for the next event, for as long as `wait_max`, or until there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`] where the stream has broken off, or the relay has been silent for too long.
+    pub fn next(&mut self, wait_max: Option<Duration>) -> Result<Heard, ClientError> {
+        let Listener { runtime, socket, body, pieces } = self;
+        let failed = |cause| ClientError { socket: socket.clone(), cause };
+        loop {
+            if let Some(sent) = pieces.take() {
+                return Ok(Heard::Sent(sent));
+            }
+            if pieces.bytes.len() > SENT_BYTES_MAX {
+                return Err(failed(talk("an event of this length is none that we know")));
+            }
+            let wait = wait_max.unwrap_or(SILENCE_MAX);
+            let frame = runtime.block_on(async { timeout(wait, body.frame()).await });
+            match frame {
+                Ok(None) => return Ok(Heard::End),
+                Ok(Some(Ok(frame))) => pieces.bytes.extend(frame.into_data().unwrap_or_default()),
+                Ok(Some(Err(error))) => return Err(failed(talk(error))),
+                Err(_) if wait_max.is_some() => return Ok(Heard::Nothing),
+                Err(_) => return Err(failed(Cause::TooSlow(SILENCE_MAX))),
+            }
+        }
+    }
+}
+
+/// What has come of a stream and was not taken yet.
+#[derive(Debug, Default)]
+struct Pieces {
+    bytes: Vec<u8>,
+}
+
+impl Pieces {
+    /// The next whole event. What only says that all is well is none.
+    fn take(&mut self) -> Option<Sent> {
+        while let Some(end) = memchr::memmem::find(&self.bytes, b"\n\n") {
+            let block: Vec<u8> = self.bytes.drain(..end + 2).collect();
+            let block = String::from_utf8_lossy(&block);
+            let member = |name: &str| {
+                let line = block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+                Some(line.strip_prefix(' ').unwrap_or(line).to_owned())
+            };
+            if let Some(data) = member("data") {
+                return Some(Sent { id: member("id"), data });
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_taken_whole_however_they_come() {
+        let stream = ": alive\n\nid: 7\ndata: {\"a\":\"b: c\"}\n\n: alive\n\ndata: {}\n\nid: 8\nda";
+        for bytes_each in [1, 2, 3, 7, 1_000] {
+            let mut pieces = Pieces::default();
+            let mut taken = Vec::new();
+            for piece in stream.as_bytes().chunks(bytes_each) {
+                pieces.bytes.extend(piece);
+                taken.extend(std::iter::from_fn(|| pieces.take()));
+            }
+            let sent = |id: Option<&str>, data: &str| Sent { id: id.map(str::to_owned), data: data.to_owned() };
+            assert_eq!(taken, [sent(Some("7"), "{\"a\":\"b: c\"}"), sent(None, "{}")], "{bytes_each}");
+            assert_eq!(pieces.bytes, b"id: 8\nda");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the index keeps in order besides: transcripts as files, what is beyond the bounds, sessions that nobody uses any more.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use super::indexer::{Failure, Indexer, Looked};
+use super::retention::{Pruned, prune};
+use super::settings::Tidings;
+use crate::history::Entry;
+use crate::store::{outlived, remove_outlived, remove_rests};
+
+/// How often what is beyond the bounds is looked for; batches follow each other for as long as there is something.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+
+/// How often sessions are looked for that nobody uses any more; one a look.
+pub(super) const SESSIONS_EVERY: Duration = Duration::from_secs(300);
+
+impl Indexer {
+    /// Brings the files of those threads up to date that something was said in, or of all.
+    pub(super) fn complete_transcripts(&mut self, touched: Option<&[Entry]>) {
+        let (Some(transcripts), Some(indexed)) = (&mut self.transcripts, &mut self.indexed) else { return };
+        let connection = indexed.database.connection();
+        let completed = match touched {
+            Some(entries) => transcripts.complete(connection, entries.iter().map(|entry| &*entry.thread_id)),
+            None => transcripts.complete_all(connection),
+        };
+        if let Err(error) = completed
+            && !std::mem::replace(&mut self.transcript_fault_told, true)
+        {
+            (self.tell)(Tidings::TranscriptFailed(error.to_string()));
+        }
+    }
+
+    /// Removes one session that nobody uses any more, every now and then.
+    pub(super) fn remove_session(&mut self) {
+        let Some(home) = &self.settings.home else { return };
+        if Instant::now() < self.sessions_at {
+            return;
+        }
+        self.sessions_at = Instant::now() + SESSIONS_EVERY;
+        let (began, now, age_max) = (Instant::now(), SystemTime::now(), self.settings.retention.session_age_max);
+        remove_rests(home);
+        let found = outlived(home, now, age_max).unwrap_or_default();
+        // That of this relay is held.
+        let removed = found.iter().find(|session| match remove_outlived(home, &session.id, now, age_max) {
+            Ok(removed) => removed.is_ok(),
+            Err(error) => {
+                tracing::warn!(%error, session = %session.id, "remove a session that nobody uses any more");
+                false
+            }
+        });
+        if let Some(session) = removed {
+            tracing::info!(session = %session.id, bytes = session.bytes, "nobody uses this session any more: removed");
+            let took_ms = began.elapsed().as_millis() as u64;
+            let pruned = Pruned { sessions: 1, session_bytes: session.bytes, took_ms, ..Pruned::default() };
+            self.shared.state.send_modify(|state| state.pruned.add(pruned));
+        }
+    }
+
+    /// Deletes what is beyond the bounds, a batch at a time.
+    pub(super) fn prune(&mut self) -> Result<Looked, Failure> {
+        let Some(indexed) = &mut self.indexed else { return Ok(Looked::Nothing) };
+        if Instant::now() < self.prune_at {
+            return Ok(Looked::Nothing);
+        }
+        let pruned = prune(indexed.database.connection(), &self.settings.retention, now_us());
+        let pruned = pruned.map_err(|source| indexed.database.error(source).to_string())?;
+        if pruned.rows() == 0 {
+            self.prune_at = Instant::now() + PRUNE_EVERY;
+            return Ok(Looked::Nothing);
+        }
+        self.shared.state.send_modify(|state| state.pruned.add(pruned));
+        Ok(Looked::All)
+    }
+}
+
+/// The wall clock, in microseconds since the Unix epoch.
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}

@@ -1,0 +1,438 @@
+//! The tools of the history through the real binary: what happened, what was done, what was said, while a relay runs,
+//! across its restarts, and when none runs any more.
+
+use std::fs::{self, File};
+use std::process::{Child, Output, Stdio};
+use std::sync::mpsc::Receiver;
+
+use serde_json::{Value, json};
+
+use crate::support::both_ends::{Live, failed, lines_of, next, text, told, tool};
+use crate::support::eventually;
+use crate::support::shim::Home;
+
+const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
+
+/// Has turn `u1` run in thread `t`.
+fn begin_turn(live: &mut Live) {
+    assert_eq!(live.send(INITIALIZE), format!("{INITIALIZE}\n"));
+    live.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}"#);
+    assert!(live.turn(1, "t").is_empty());
+    live.take_turn(1);
+    live.say_plainly(r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u1","items":[]}}}"#);
+}
+
+/// A relay whose server runs turn `u1` in thread `t`.
+fn in_turn() -> Live {
+    let mut live = Live::start();
+    begin_turn(&mut live);
+    live
+}
+
+fn item(event: &str, item: &Value) -> String {
+    json!({ "method": format!("item/{event}"), "params": { "threadId": "t", "turnId": "u1", "item": item } })
+        .to_string()
+}
+
+fn command_begins(live: &mut Live, id: &str, command: &str) {
+    let one = json!({"type": "commandExecution", "id": id, "command": command, "cwd": "/w", "status": "inProgress"});
+    live.say_plainly(&item("started", &one));
+}
+
+fn command_ends(live: &mut Live, id: &str, command: &str, exit: i64) {
+    let status = if exit == 0 { "completed" } else { "failed" };
+    let one = json!({
+        "type": "commandExecution", "id": id, "command": command, "cwd": "/w", "status": status, "exitCode": exit,
+        "aggregatedOutput": "one\ntwo\n",
+    });
+    live.say_plainly(&item("completed", &one));
+}
+
+fn says(live: &mut Live, id: &str, words: &str) {
+    live.say_plainly(&item("completed", &json!({"type": "agentMessage", "id": id, "text": words})));
+}
+
+fn asks(live: &mut Live, id: u32, command: &str) {
+    live.say_plainly(&format!(
+        r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u1","itemId":"i{id}","command":"{command}","cwd":"/work"}}}}"#
+    ));
+}
+
+/// What a tool prints for a person.
+fn shown(output: &Output) -> String {
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).expect("it is text")
+}
+
+fn documents(output: &Output) -> Vec<Value> {
+    shown(output).lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect()
+}
+
+fn types(document: &Value) -> Vec<String> {
+    document["events"].as_array().expect("an array").iter().map(|event| text(&event["event_type"])).collect()
+}
+
+/// All events of a session as a tool tells them.
+fn all(home: &Home) -> Vec<Value> {
+    let document = told(&tool(home, &["events", "--session", "s", "--since", "0", "--json"]));
+    assert_eq!(document["history_gap"], false, "{document}");
+    document["events"].as_array().expect("an array").clone()
+}
+
+/// A tool that goes on until it is ended.
+struct Follower {
+    tool: Child,
+    lines: Receiver<Vec<u8>>,
+}
+
+impl Follower {
+    fn start(home: &Home, args: &[&str]) -> Follower {
+        let mut command = home.shim(args);
+        let mut tool = command.current_dir(home.beside()).stdin(Stdio::null()).spawn().expect("the tool runs");
+        let lines = lines_of(tool.stdout.take().expect("stdout is piped"));
+        Follower { tool, lines }
+    }
+
+    fn line(&self) -> String {
+        next(&self.lines, "a line of a tool")
+    }
+
+    fn document(&self) -> Value {
+        serde_json::from_str(&self.line()).expect("it is JSON")
+    }
+
+    /// Lines up to one that has `words` in it.
+    fn until(&self, words: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            lines.push(self.line());
+            if lines.last().is_some_and(|line| line.contains(words)) {
+                return lines;
+            }
+        }
+    }
+
+    /// Ends it as a person does; returns the rest.
+    fn end(mut self) -> Vec<String> {
+        let pid = rustix::process::Pid::from_child(&self.tool);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+        self.tool.wait().expect("it is ours");
+        self.lines.iter().map(|line| String::from_utf8(line).expect("it is text")).collect()
+    }
+}
+
+#[test]
+fn events_are_listed_and_chosen() {
+    let mut live = in_turn();
+    command_begins(&mut live, "c1", "make");
+    command_ends(&mut live, "c1", "make", 2);
+    let document = told(&live.tool(&["events", "--since", "0", "--json"]));
+    let asked = live.get("/sessions/self/codex-events?since_seq=0");
+    for member in ["events", "earliest_seq", "latest_seq", "next_seq", "history_gap", "gap_reason"] {
+        assert_eq!(document[member], asked[member], "{member}");
+    }
+    let items = told(&live.tool(&["events", "--type", "item/*", "--json"]));
+    assert_eq!(types(&items), ["item/started", "item/completed"]);
+    assert_eq!(items["next_seq"], asked["next_seq"]);
+    let one =
+        told(&live.tool(&["events", "--type", "item/*", "--type", "turn/start", "-n", "2", "--since", "0", "--json"]));
+    assert_eq!(types(&one), ["turn/start", "item/started"]);
+    // Whoever goes on there misses nothing.
+    let next_seq = one["next_seq"].as_u64().expect("a number").to_string();
+    let rest = told(&live.tool(&[
+        "events",
+        "--since",
+        &(next_seq.parse::<u64>().expect("a number") - 1).to_string(),
+        "--type",
+        "item/*",
+        "--json",
+    ]));
+    assert_eq!(types(&rest), ["item/completed"]);
+    assert_eq!(types(&told(&live.tool(&["events", "--thread", "x", "--json"]))), [""; 0]);
+
+    let list = shown(&live.tool(&["events", "-n", "1"]));
+    let words: Vec<&str> = list.split_whitespace().skip(1).collect();
+    let seq = asked["latest_seq"].to_string();
+    assert_eq!(words, [&*seq, "item/completed", "t", "commandExecution", "make", "(exit", "2)", "[failed]"]);
+    assert_eq!(live.tool(&["events", "-n", "0"]).status.code(), Some(2));
+    failed(&live.tool(&["events", "--session", "other"]), 3, "other");
+    live.kill();
+}
+
+#[test]
+fn a_follower_misses_nothing_across_a_restart_and_is_told_nothing_twice() {
+    let mut live = in_turn();
+    let follower = Follower::start(&live.home, &["events", "--session", "s", "--since", "0", "-f", "--json"]);
+    follower.until("turn/started");
+    says(&mut live, "m1", "one");
+    assert_eq!(follower.document()["event_type"], "item/completed");
+    // Something may be recorded that the stream has not come to.
+    says(&mut live, "m2", "two");
+    let home = live.kill();
+    follower.until("two");
+    let mut live = Live::start_in(home);
+    says(&mut live, "m3", "three");
+    follower.until("three");
+    let home = live.end_quietly();
+    follower.until("generation_ended");
+    assert_eq!(follower.end(), [""; 0]);
+
+    let again = Follower::start(&home, &["events", "--session", "s", "--since", "0", "-f", "--json"]);
+    let lines = again.until("three");
+    let seqs: Vec<u64> = lines
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).expect("it is JSON")["seq"].as_u64().expect("a number"))
+        .collect();
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
+    again.end();
+}
+
+#[test]
+fn what_follows_is_chosen_and_counted_too() {
+    let mut live = in_turn();
+    let mut follower =
+        Follower::start(&live.home, &["events", "--since", "0", "-n", "2", "-f", "--type", "item/completed"]);
+    command_begins(&mut live, "c1", "make");
+    says(&mut live, "m1", "one");
+    command_ends(&mut live, "c1", "make", 0);
+    assert!(follower.line().trim_end().ends_with("agentMessage one"));
+    assert!(follower.line().trim_end().ends_with("commandExecution make (exit 0)"));
+    assert!(follower.tool.wait().expect("it is ours").success());
+    live.kill();
+}
+
+#[test]
+fn what_a_killed_relay_has_left_is_indexed_and_its_requests_are_orphaned() {
+    let mut live = in_turn();
+    says(&mut live, "m1", "one");
+    asks(&mut live, 0, "make");
+    says(&mut live, "m2", "two");
+    let session = live.session.clone();
+    let home = live.kill();
+    // As where the index had not come to it.
+    for file in ["history.db", "history.db-wal", "history.db-shm"] {
+        drop(fs::remove_file(session.join(file)));
+    }
+    let events = all(&home);
+    assert!(events.last().expect("events").to_string().contains("two"), "{events:#?}");
+    let rows = told(&tool(&home, &["requests", "--all", "--session", "s", "--json"]));
+    assert_eq!(
+        (&rows["requests"][0]["status"], &rows["requests"][0]["error_code"]),
+        (&json!("orphaned"), &json!("server_restarted"))
+    );
+    let status = shown(&tool(&home, &["status", "--session", "s"]));
+    assert!(status.starts_with("stopped") && status.contains("up to date"), "{status}");
+
+    // A relay goes on in the same session where the tool has come to; a rebuild leads to the same.
+    let mut live = Live::start_in(home);
+    assert_eq!(live.session, session);
+    says(&mut live, "m3", "three");
+    let home = live.kill();
+    let events = all(&home);
+    for file in ["history.db", "history.db-wal", "history.db-shm"] {
+        drop(fs::remove_file(session.join(file)));
+    }
+    assert_eq!(all(&home), events);
+    assert_eq!(events.iter().filter(|event| event["event_type"] == "generation_started").count(), 2, "{events:#?}");
+}
+
+#[test]
+fn a_tool_that_is_at_it_does_not_turn_a_start_away() {
+    let home = in_turn().kill();
+    let session = home.path().join("sessions/s");
+    let lock = File::options().read(true).write(true).create(true).truncate(false).open(session.join("index.lock"));
+    let lock = lock.expect("a file");
+    lock.try_lock().expect("nobody has it");
+    // Two tools wait for each other.
+    let mut waiting = Follower::start(&home, &["events", "--session", "s", "--since", "0", "--json"]);
+    let mut live = Live::start_in(home);
+    assert_eq!(live.home.sessions(), std::slice::from_ref(&session));
+    says(&mut live, "m1", "late");
+    let page = live.get("/sessions/self/codex-events?since_seq=0");
+    assert_eq!((&page["history_gap"], &page["gap_reason"]), (&json!(true), &json!("persistence_error")), "{page}");
+    drop(lock);
+    eventually("the index", || {
+        let page = live.get("/sessions/self/codex-events?since_seq=0");
+        (page["history_gap"] == false && page.to_string().contains("late")).then_some(())
+    });
+    // The tool has asked the relay instead.
+    let page = waiting.document();
+    assert!(page["history_gap"] == true || page.to_string().contains("turn/started"), "{page}");
+    assert!(waiting.tool.wait().expect("it is ours").success());
+    assert!(live.end_quietly().sessions().len() == 1);
+}
+
+#[test]
+fn actions_are_listed_and_followed() {
+    let mut live = in_turn();
+    assert_eq!(shown(&live.tool(&["tail"])), "nothing was done in session s yet\n");
+    command_begins(&mut live, "c1", "ls");
+    command_ends(&mut live, "c1", "ls", 0);
+    command_begins(&mut live, "c2", "make");
+    let actions = told(&live.tool(&["tail", "--json"]));
+    assert_eq!(actions, live.get("/sessions/self/activity-actions"));
+    let lines = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split_once("ago  ").expect("an age").1.to_owned()).collect()
+    };
+    assert_eq!(lines(&shown(&live.tool(&["tail"]))), ["ran ls  [completed]", "runs make  [running]"]);
+
+    let follower = Follower::start(&live.home, &["tail", "--session", "s", "-n", "1", "-f"]);
+    assert_eq!(lines(&follower.line()), ["runs make  [running]"]);
+    command_ends(&mut live, "c2", "make", 2);
+    assert_eq!(lines(&follower.line()), ["ran make (exit 2)  [failed]"]);
+    asks(&mut live, 0, "rm x");
+    assert_eq!(lines(&follower.line()), ["Approval requested: rm x  [pending]"]);
+    let home = live.kill();
+    let mut live = Live::start_in(home);
+    begin_turn(&mut live);
+    // What has failed with the relay is told as soon as the next one says so.
+    assert_eq!(lines(&follower.line()).len(), 1);
+    follower.end();
+    let home = live.kill();
+    let last = shown(&tool(&home, &["tail", "--session", "s", "-n", "3"]));
+    assert_eq!(lines(&last)[..2], ["ran ls  [completed]", "ran make (exit 2)  [failed]"]);
+}
+
+#[test]
+fn sessions_that_wait_for_somebody_come_first() {
+    let mut live = in_turn();
+    command_begins(&mut live, "c1", "ls");
+    let stopped = ["run", "--session", "z", "--", "true"];
+    assert!(live.home.shim(&stopped).stdin(Stdio::null()).output().expect("the shim runs").status.success());
+    let list = shown(&live.tool(&["children"]));
+    let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        (lines[0][0], lines[0][3], lines[0][4], lines[1][..2].to_vec()),
+        ("s", "runs", "ls", vec!["z", "stopped"]),
+        "{list}"
+    );
+    asks(&mut live, 0, "make");
+    asks(&mut live, 1, "make x");
+    let list = shown(&live.tool(&["children"]));
+    let first = list.lines().next().expect("a line");
+    assert!(first.starts_with("s  waiting_permission"), "{list}");
+    assert!(first.ends_with("waits for you: run make, and 1 more"), "{list}");
+    let document = told(&live.tool(&["children", "--json"]));
+    let children = document["children"].as_array().expect("an array");
+    let names: Vec<&str> = children.iter().filter_map(|child| child["session_id"].as_str()).collect();
+    assert_eq!(names, ["s", "z"]);
+    assert_eq!(
+        (&children[0]["activity_state"], &children[0]["pending_requests"]),
+        (&json!("waiting_permission"), &json!(2))
+    );
+    assert_eq!(children[0]["waits_for"][1]["summary"], "run make x");
+    assert_eq!(
+        (&children[1]["live"], &children[1]["activity_state"], &children[1]["error"]),
+        (&json!(false), &json!("stopped"), &Value::Null)
+    );
+    live.kill();
+}
+
+#[test]
+fn a_conversation_is_printed() {
+    let mut live = in_turn();
+    failed(&live.tool(&["transcript", "latest"]), 1, "nothing was said");
+    live.say_plainly(&item(
+        "completed",
+        &json!({"type": "userMessage", "id": "m0", "content": [{"type": "text", "text": "hi"}]}),
+    ));
+    command_begins(&mut live, "c1", "make");
+    command_ends(&mut live, "c1", "make", 2);
+    says(&mut live, "m1", "it does not\nbuild");
+    live.say_plainly(
+        r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u1","items":[],"status":"completed"}}}"#,
+    );
+    let check = |output: &Output| {
+        let text = shown(output);
+        let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+        let said = ["  hi", "  $ make (exit 2)", "    one", "    two", "  it does not", "  build", "  turn completed"];
+        assert!(lines[0].starts_with("user  2") && lines[5].starts_with("assistant  2"), "{text}");
+        assert_eq!([&lines[1..5], &lines[6..]].concat(), said, "{text}");
+    };
+    check(&live.tool(&["transcript", "latest"]));
+    let entries = documents(&live.tool(&["transcript", "t", "--json"]));
+    assert_eq!(json!(entries), live.get("/sessions/self/threads/t/transcript")["entries"]);
+    failed(&live.tool(&["transcript", "nope"]), 1, "there is t, and `latest`");
+    let home = live.kill();
+    check(&tool(&home, &["transcript", "t", "--session", "s"]));
+    assert_eq!(documents(&tool(&home, &["transcript", "latest", "--session", "s", "--json"])), entries);
+}
+
+#[test]
+fn status_tells_what_is_done_and_what_waits() {
+    let mut live = in_turn();
+    command_begins(&mut live, "c1", "make");
+    let document = told(&live.tool(&["status", "--json"]));
+    let thread = &document["threads"][0];
+    assert_eq!((&thread["thread_id"], &thread["last_action"]), (&json!("t"), &json!("Started: make")), "{document:#}");
+    assert!(document["state_since"].is_string(), "{document:#}");
+    let asked = live.get("/sessions/self");
+    for member in ["session_id", "threads", "state_since", "pending_requests", "child", "index"] {
+        // A turn that emits nothing is said to be thinking after a while.
+        if !matches!(member, "threads" | "state_since") || asked["state"] == document["state"] {
+            assert_eq!(document[member], asked[member], "{member}");
+        }
+    }
+    asks(&mut live, 0, "rm x");
+    let screen = shown(&live.tool(&["status"]));
+    let row = |label: &str| -> String {
+        let line = screen.lines().find(|line| line.starts_with(label));
+        line.unwrap_or_else(|| panic!("no {label} in\n{screen}"))[label.len()..].trim().to_owned()
+    };
+    assert!(screen.starts_with("all is well, and it waits for you\n"), "{screen}");
+    assert!(row("state").starts_with("waiting_permission for "), "{screen}");
+    assert!(row("threads").starts_with("t  waiting_permission for "), "{screen}");
+    assert!(row("threads").ends_with("Approval requested: rm x"), "{screen}");
+    assert!(row("waiting").starts_with("1 request waits"), "{screen}");
+    assert_eq!((&*row("index"), &*row("faults")), ("up to date", "none"), "{screen}");
+    assert!(screen.lines().count() <= 24, "{screen}");
+    live.kill();
+}
+
+#[test]
+fn what_is_not_kept_any_more_is_said() {
+    let mut live = in_turn();
+    says(&mut live, "m1", "one");
+    let home = live.kill();
+    let latest = all(&home).len();
+    let history = rusqlite::Connection::open(home.path().join("sessions/s/history.db")).expect("it is there");
+    history.execute("DELETE FROM codex_events WHERE seq < ?1", [latest as i64]).expect("rows go");
+    let output = tool(&home, &["events", "--session", "s", "--since", "0"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr, format!("codex-shim: events 1 to {} are not kept any more\n", latest - 1));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1, "{output:?}");
+    let document = told(&tool(&home, &["events", "--session", "s", "--since", "0", "--json"]));
+    assert_eq!((&document["history_gap"], &document["gap_reason"]), (&json!(true), &json!("retention")));
+    // To one that follows it is an event.
+    let follower = Follower::start(&home, &["events", "--session", "s", "--since", "1", "-n", "99", "-f"]);
+    assert!(follower.line().contains("agentMessage one"));
+    follower.end();
+}
+
+#[test]
+fn a_history_that_cannot_be_used_is_a_failure_that_says_why() {
+    let live = in_turn();
+    let home = live.kill();
+    let path = home.path().join("sessions/s/history.db");
+    let history = rusqlite::Connection::open(&path).expect("it is there");
+    history.pragma_update(None, "user_version", 99).expect("a number");
+    drop(history);
+    for tool_args in [&["events"][..], &["tail"], &["transcript", "latest"]] {
+        let args = [tool_args, &["--session", "s"]].concat();
+        failed(&tool(&home, &args), 1, "newer codex-shim");
+    }
+    let children = told(&tool(&home, &["children", "--json"]));
+    assert!(text(&children["children"][0]["error"]).contains("newer codex-shim"), "{children}");
+    let status = tool(&home, &["status", "--session", "s"]);
+    assert!(shown(&status).contains("newer codex-shim"), "{status:?}");
+    fs::remove_file(&path).expect("it is there");
+    assert!(!all(&home).is_empty());
+}
+
+#[test]
+fn a_session_without_a_journal_has_no_history() {
+    let live = Live::configured("record = false\n");
+    failed(&live.tool(&["events"]), 1, "keeps no history");
+    let home = live.kill();
+    failed(&tool(&home, &["tail", "--session", "s"]), 1, "nothing is on record");
+}
