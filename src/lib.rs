@@ -33,7 +33,7 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← journal ← store ← {control, replay} ← relay ← cli ← main`, with [`config`]
+//! Imports run one way: `wire ← engine ← journal ← store ← {control, replay} ← relay ← tui ← cli ← main`, with [`config`]
 //! beside [`store`]. To change a rule, go to:
 //!
 //! | room | the rules that live there |
@@ -46,6 +46,7 @@
 //! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
+//! | [`tui`] | what the terminal UI shows and what a key does; pure but for `reader`, `poller`, `terminal` and `run` |
 //! | [`cli`] | which invocation means what, the tools |
 //!
 //! # Invariants, stated by absence
@@ -77,5 +78,7 @@ pub mod control;
 pub mod replay;
 
 pub mod relay;
+
+pub mod tui;
 
 pub mod cli;

@@ -17,6 +17,7 @@ mod sessions_tool;
 mod status_tool;
 mod tape_export;
 mod tape_tool;
+mod tui_tool;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
@@ -69,6 +70,7 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Send(send) }) => requests::run_send(send, &environment),
             Ok(Arguments { tool: Tool::Interrupt(interrupt) }) => requests::run_interrupt(interrupt, &environment),
             Ok(Arguments { tool: Tool::Wait(wait) }) => requests::run_wait(&wait, &environment),
+            Ok(Arguments { tool: Tool::Tui(tui) }) => tui_tool::run(&tui, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
             Ok(Arguments { tool: Tool::Demo }) => demo::run(&environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
