@@ -31,6 +31,8 @@ mod pressed;
 mod reader;
 mod run;
 mod terminal;
+#[cfg(test)]
+mod tests;
 pub mod text;
 pub mod timeline;
 mod told;

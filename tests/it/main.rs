@@ -25,3 +25,4 @@ mod start;
 mod support;
 mod tapes;
 mod tidy;
+mod tui;

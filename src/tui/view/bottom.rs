@@ -112,7 +112,8 @@ fn panel<'a>(model: &Model, session: &Session, shown: &Answering, brush: Brush, 
     let head = format!("{} · {at}/{} · asked {age} ago · {}", ask.id, session.asks.len(), plain(&ask.summary()));
     let rule = Line::from(brush.span(&cut(&head, brush.width), Role::Warning));
     let foot = how(model, session, shown, brush, rows);
-    let head_rows = usize::from(rows > foot.lines.len() + 1);
+    // What is asked goes before what it is called.
+    let head_rows = usize::from(rows > foot.lines.len() + 2);
     if head_rows == 1 {
         bottom.lines.push(rule);
     }
@@ -122,7 +123,7 @@ fn panel<'a>(model: &Model, session: &Session, shown: &Answering, brush: Brush, 
     let from = shown.scroll.min(last);
     let hidden = all.len() - from.min(all.len());
     for (number, line) in all.into_iter().enumerate().skip(from).take(room) {
-        let is_last = number + 1 == from + room && hidden > room;
+        let is_last = room > 1 && number + 1 == from + room && hidden > room;
         bottom.lines.push(match is_last {
             true => Line::from(brush.span(&cut("… more, Down scrolls", brush.width), Role::Faint)),
             false => line,
@@ -190,8 +191,12 @@ fn how<'a>(model: &Model, session: &Session, shown: &Answering, brush: Brush, ro
                     .push(format!("what this is is not known here: codex-shim respond {id} --json '{{\"result\":…}}'"));
             }
             let one = parts.join("  ");
-            let is_narrow = width(&one) > brush.width * 3;
-            say(&mut bottom, &if is_narrow { keys_alone(&choices) } else { one }, Role::Info);
+            // Half of the rows at most: nobody decides on what is not to be seen.
+            let is_narrow = wrap(&one, brush.width).len() * 2 > rows;
+            match is_narrow {
+                true => say(&mut bottom, &cut(&keys_alone(&shown.ask), brush.width), Role::Info),
+                false => say(&mut bottom, &one, Role::Info),
+            }
             bottom
         }
         (Mode::Approval | Mode::Chat, _) => bottom,
@@ -199,12 +204,15 @@ fn how<'a>(model: &Model, session: &Session, shown: &Answering, brush: Brush, ro
 }
 
 /// Where there is no room for words.
-fn keys_alone(choices: &[super::super::ask::Choice]) -> String {
-    let keys: Vec<String> = choices
-        .iter()
-        .map(|choice| format!("{} {}", choice.key, choice.label.split(' ').next().unwrap_or_default()))
-        .collect();
-    keys.join(" ")
+fn keys_alone(ask: &Ask) -> String {
+    let mut keys: Vec<String> = ask.choices().iter().map(|choice| format!("[{}]", choice.key)).collect();
+    if ask.takes_reason() {
+        keys.push("[r]".to_owned());
+    }
+    match keys.is_empty() {
+        true => "not known here: see codex-shim respond".to_owned(),
+        false => format!("{} F1", keys.concat()),
+    }
 }
 
 /// A question with its options.

@@ -210,7 +210,7 @@ fn of_diff(line: &str) -> Role {
 }
 
 /// An entry in full.
-pub(super) fn reading<'a>(reading: &Reading, brush: Brush, rows: usize) -> Vec<Line<'a>> {
+pub(super) fn reading<'a>(reading: &Reading, now_us: u64, brush: Brush, rows: usize) -> Vec<Line<'a>> {
     let entry = &reading.entry;
     let mut all: Vec<(String, Role)> = Vec::new();
     let head = format!("{} {}", entry.kind.name(), rfc3339_millis(entry.at_us));
@@ -219,7 +219,7 @@ pub(super) fn reading<'a>(reading: &Reading, brush: Brush, rows: usize) -> Vec<L
         (Some(thread), 0) => format!(" · thread {}", plain(thread)),
         (None, 0) => String::new(),
     };
-    all.push((format!("{head}{}{more}", so_far(entry, entry.at_us)), Role::Faint));
+    all.push((format!("{head}{}{more}", so_far(entry, now_us)), Role::Faint));
     all.extend(wrap(&entry.title, brush.width).into_iter().map(|line| (line, Role::Strong)));
     let is_diff = matches!(entry.kind, Kind::Change | Kind::Diff);
     for line in entry.body.split('\n') {

@@ -38,7 +38,7 @@ pub fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Option<Position> 
     };
     if let Focus::Reading(reading) = &session.focus {
         let rows = usize::from(area.height).saturating_sub(1);
-        put(&history::reading(reading, brush, rows), area, 0, buffer);
+        put(&history::reading(reading, model.now_us, brush, rows), area, 0, buffer);
         put(&[footer(model, session, brush)], area, area.height - 1, buffer);
         return None;
     }
@@ -183,10 +183,10 @@ fn footer<'a>(model: &Model, session: &Session, brush: Brush) -> Line<'a> {
     let ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
     let gated = session.is_gated();
     let enter = match place {
-        Place::Chat if gated => "Enter does nothing: a request waits, ^R leads to it",
+        Place::Chat if gated => "Enter off: a request waits, ^R leads to it",
         Place::Chat => "Enter sends",
         Place::Approval | Place::Input if ended => "Enter goes on",
-        Place::Approval => "Enter does nothing",
+        Place::Approval => "Enter off",
         Place::Input => "Enter takes this answer",
         Place::Sure => "y does it, n does not",
         Place::Line if session.focus == Focus::Answer => "Enter declines with this reason",
