@@ -18,6 +18,7 @@ use crate::support::shim::{Home, SHIM};
 /// A terminal of its own. It ends with the test.
 struct Tmux {
     socket: PathBuf,
+    _folder: tempfile::TempDir,
 }
 
 impl Tmux {
@@ -27,7 +28,8 @@ impl Tmux {
             let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no tmux");
             return None;
         }
-        let tmux = Tmux { socket: home.beside().join("tmux") };
+        let folder = tempfile::tempdir().expect("a folder");
+        let tmux = Tmux { socket: folder.path().join("tmux"), _folder: folder };
         let shell = format!(
             "CODEX_SHIM_HOME='{}' '{SHIM}' tui {args}; echo \"left with $?\"; stty -a | tr ' ;' '\\n\\n' | grep icanon; cat",
             home.path().display()
@@ -143,7 +145,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     tmux.shows("Tab history");
 
     // The relay ends, what was is still to be read, and the terminal is as it was.
-    live.end();
+    let _home = live.end();
     tmux.shows("s  stopped");
     tmux.keys(&["Tab"]);
     tmux.types("/make all");
