@@ -391,14 +391,17 @@ impl Shelf {
     /// One in full.
     fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
         let before = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
+        // In front of the first record of a segment stands nothing that would be read here.
+        let segment = || key.at.segment.clone();
         let after = match key.nth.checked_sub(1) {
-            Some(nth) => Key { at: key.at.clone(), nth },
-            None => {
-                let offset = key.at.offset.saturating_sub(1);
-                Key { at: Position { segment: key.at.segment.clone(), offset }, nth: u16::MAX }
-            }
+            Some(nth) => Some(Key { at: key.at.clone(), nth }),
+            None => key
+                .at
+                .offset
+                .checked_sub(1)
+                .map(|offset| Key { at: Position { segment: segment(), offset }, nth: u16::MAX }),
         };
-        let mut timeline = Timeline::of(Range { after: Some(after), before: Some(before) }, FULL_BYTES_MAX);
+        let mut timeline = Timeline::of(Range { after, before: Some(before) }, FULL_BYTES_MAX);
         self.from(&key.at.segment, Stays::Nowhere, |heard| {
             timeline.take(heard);
             let is_over = heard.at > key.at && !timeline.has_open();
@@ -485,4 +488,96 @@ enum Matched {
     At(Key),
     Nothing,
     Unwanted,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A journal of a recorded conversation and, in two more segments, of messages; and one who reads it.
+    fn journal() -> (tempfile::TempDir, Shelf) {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let tape = include_str!("../../fixtures/tapes/command_approval.jsonl");
+        std::fs::write(dir.path().join("000000000001-001.jsonl"), tape).expect("a file");
+        for segment in 1..=2_u64 {
+            let header = r#"{"journal":1,"session":"s","generation":"000000000002","segment":N,"at":1,"argv":[],"cwd":"/","codex":{"path":"x"},"shim":"0"}"#;
+            let mut text = format!("{}\n", header.replace('N', &segment.to_string()));
+            for number in 0..400 {
+                let number = segment * 1_000 + number;
+                let item = format!(
+                    r#"{{"id":"i{number}","type":"userMessage","content":[{{"type":"text","text":"m{number}"}}]}}"#
+                );
+                let params = format!(r#"{{"threadId":"t","turnId":"u","item":{item}}}"#);
+                text.push_str(&format!("{{\"at\":{number},\"from\":\"server\",\"line\":{{\"method\":\"item/completed\",\"params\":{params}}}}}\n"));
+            }
+            text.push_str("{\"at\":9000,\"gap\":{\"lines\":2,\"reason\":\"disk full\"}}\n");
+            std::fs::write(dir.path().join(format!("000000000002-00{segment}.jsonl")), text).expect("a file");
+        }
+        let shelf = Shelf { dir: dir.path().to_owned(), wanted: Arc::new(AtomicU64::new(0)), number: 0 };
+        (dir, shelf)
+    }
+
+    /// What stands at the end, as whoever attaches sees it.
+    fn restored(dir: &Path) -> Timeline {
+        let (events, happened) = sync_channel(4);
+        let _following = follow(dir, 0, Teller { events, attachment: 1 }).expect("a thread");
+        match happened.recv_timeout(Duration::from_secs(20)) {
+            Ok(Event::Of(1, News::Restored { epoch: 0, timeline })) => *timeline,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn pages_fit_together_without_a_hole_and_without_a_double() {
+        let (dir, shelf) = journal();
+        let all: Vec<Entry> = restored(dir.path()).into_entries();
+        assert!(
+            all.len() > 800 && !all.iter().any(|entry| entry.kind == super::super::entry::Kind::Error),
+            "{}",
+            all.len()
+        );
+        let mut found: Vec<Entry> = Vec::new();
+        let mut before = Key { at: all[all.len() - 1].key.at.clone(), nth: u16::MAX };
+        loop {
+            let page = shelf.older(&before, 300).expect("it can be read").expect("it is wanted");
+            before = page.entries.first().map_or(before, |entry| entry.key.clone());
+            found.splice(0..0, page.entries);
+            if page.is_last {
+                break;
+            }
+        }
+        assert_eq!(found, all);
+        let mut forward = all[..1].to_vec();
+        loop {
+            let page = shelf.newer(&forward[forward.len() - 1].key).expect("it can be read").expect("it is wanted");
+            forward.extend(page.entries);
+            if page.is_last {
+                break;
+            }
+        }
+        assert_eq!(forward, all);
+        for entry in all.iter().step_by(97) {
+            assert_eq!(shelf.one(&entry.key).expect("it can be read").as_ref(), Some(entry));
+        }
+    }
+
+    #[test]
+    fn what_is_far_back_is_found() {
+        let (dir, shelf) = journal();
+        let all: Vec<Entry> = restored(dir.path()).into_entries();
+        let (first, last) = (&all[0].key, &all[all.len() - 1].key);
+        let find = |text: &str, from: &Key, way| {
+            let matcher = Matcher { text: Some(text.to_owned()), ..Matcher::default() };
+            let found = shelf.find(&matcher, from, way).expect("it can be read").expect("it is wanted")?;
+            let entry = found.1.entries.iter().find(|entry| entry.key == found.0).cloned();
+            Some(
+                entry.expect("it is on its page").title
+                    + &found.1.entries.last().map_or(String::new(), |last| last.body.clone()),
+            )
+        };
+        assert_eq!(find("m1007", last, Way::Back).as_deref(), Some("m1007"));
+        assert_eq!(find("m2", first, Way::Forward).as_deref(), Some("m2000"));
+        assert!(find("echo relayed", last, Way::Back).is_some());
+        assert_eq!(find("nowhere", last, Way::Back), None);
+    }
 }

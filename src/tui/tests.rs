@@ -168,7 +168,14 @@ impl Play {
                 Command::ReadOlder(key) => format!("older {}", key.at.offset),
                 Command::ReadNewer(key) => format!("newer {}", key.at.offset),
                 Command::Find { matcher, from, way } => format!("find {:?} {} {way:?}", matcher.text, from.at.offset),
-                other => format!("{other:?}"),
+                other @ (Command::Quit
+                | Command::Suspend
+                | Command::Retake
+                | Command::List
+                | Command::Attach { .. }
+                | Command::Follow { .. }
+                | Command::Open(_)
+                | Command::Interrupt) => format!("{other:?}"),
             });
         }
     }
