@@ -38,8 +38,8 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {keeping, control, replay} ← relay ← cli ←
-//! main`, with [`config`] beside [`history`]. To change a rule, go to:
+//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {keeping, control, replay} ← relay ← tui ←
+//! cli ← main`, with [`config`] beside [`history`]. To change a rule, go to:
 //!
 //! | room | the rules that live there |
 //! |---|---|
@@ -54,6 +54,7 @@
 //! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
+//! | [`tui`] | what the terminal UI shows and what a key does; pure but for `reader`, `poller`, `terminal` and `run` |
 //! | [`cli`] | which invocation means what, the tools |
 //!
 //! # Invariants, stated by absence
@@ -87,5 +88,7 @@ pub mod control;
 pub mod replay;
 
 pub mod relay;
+
+pub mod tui;
 
 pub mod cli;

@@ -47,6 +47,7 @@ Examples:
   codex-shim prune --dry-run                 what is kept longer than it need be
   codex-shim redact --all                    mask the secrets in what is stored
   codex-shim events -f                       what happens; `tail` is what is done, `transcript` what was said
+  codex-shim tui                             all of it on the whole terminal
 
 What was relayed is in $CODEX_SHIM_HOME (default: $XDG_STATE_HOME/codex-shim, else ~/.local/state/codex-shim),
 in sessions/<session>/journal, one line of JSON a record.";
@@ -130,6 +131,20 @@ Examples:
     Tail(TailArguments),
     Children(ChildrenArguments),
     Transcript(TranscriptArguments),
+    /// See what happens in a session, answer what it asks, and speak to it, on the whole terminal
+    ///
+    /// Without a session it lists them all, those first that wait for you. `?` or F1 shows every key.
+    #[command(after_long_help = "\
+What is typed is said to the model only in the mode `chat`, which never answers a request; ^R leads to what waits.
+The last row tells the mode, and what Enter does.
+
+Exit status: 0 it was left, 2 there is no terminal, 3 there is no such session.
+
+Examples:
+  codex-shim tui
+  codex-shim tui work
+  NO_COLOR=1 codex-shim tui work")]
+    Tui(TuiArguments),
     /// Print every setting with its source
     #[command(after_long_help = "\
 Settings come from flags, then CODEX_SHIM_* variables, then config.toml in our home, then defaults.
@@ -373,6 +388,16 @@ pub(super) struct RunArguments {
 pub(super) struct AttachArguments {
     /// The session, or the beginning of its name
     #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TuiArguments {
+    /// The session, or the beginning of its name
+    #[arg(value_name = "SESSION")]
+    pub(super) place: Option<String>,
+    /// The same
+    #[arg(long, value_name = "SESSION", conflicts_with = "place")]
     pub(super) session: Option<String>,
 }
 

@@ -23,6 +23,7 @@ mod sessions_tool;
 mod status_tool;
 mod tape_export;
 mod tape_tool;
+mod tui_tool;
 mod wrap;
 
 use std::ffi::{OsStr, OsString};
@@ -82,6 +83,7 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Tail(tail) }) => history::run_tail(&tail, &environment),
             Ok(Arguments { tool: Tool::Children(children) }) => history::run_children(&children, &environment),
             Ok(Arguments { tool: Tool::Transcript(thread) }) => history::run_transcript(&thread, &environment),
+            Ok(Arguments { tool: Tool::Tui(tui) }) => tui_tool::run(&tui, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
             Ok(Arguments { tool: Tool::Doctor(doctor) }) => doctor::run(&doctor, &environment),
             Ok(Arguments { tool: Tool::Wrap(wrap) }) => wrap::run_wrap(&wrap, &environment),

@@ -19,6 +19,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::attach::PROTOCOL;
+use super::requests::SOURCE_HEADER;
 use super::socket;
 use crate::wire::LINE_BYTES_MAX;
 
@@ -111,7 +112,7 @@ impl std::error::Error for ClientError {
 ///
 /// [`ClientError`] where there is no whole answer; an answer that refuses is one.
 pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::GET, path, Bytes::new(), ANSWER_WAIT_MAX)
+    ask_at(dir, Method::GET, path, Bytes::new(), Caller::Tool, ANSWER_WAIT_MAX)
 }
 
 /// `POST`s a JSON text likewise.
@@ -120,7 +121,7 @@ pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
 ///
 /// [`ClientError`], as of [`get`].
 pub fn post(dir: &Path, path: &str, json: String) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::POST, path, json.into(), ANSWER_WAIT_MAX)
+    ask_at(dir, Method::POST, path, json.into(), Caller::Tool, ANSWER_WAIT_MAX)
 }
 
 /// `POST`s what the relay itself may have to wait for, such as an answer of the server.
@@ -129,7 +130,16 @@ pub fn post(dir: &Path, path: &str, json: String) -> Result<Answer, ClientError>
 ///
 /// [`ClientError`], as of [`get`].
 pub fn post_within(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::POST, path, json.into(), wait_max)
+    ask_at(dir, Method::POST, path, json.into(), Caller::Tool, wait_max)
+}
+
+/// The same, by the terminal UI: the ledger names it as such.
+///
+/// # Errors
+///
+/// [`ClientError`], as of [`get`].
+pub fn post_by_tui(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
+    ask_at(dir, Method::POST, path, json.into(), Caller::Tui, wait_max)
 }
 
 /// `DELETE`s likewise.
@@ -138,7 +148,7 @@ pub fn post_within(dir: &Path, path: &str, json: String, wait_max: Duration) -> 
 ///
 /// [`ClientError`], as of [`get`].
 pub fn delete(dir: &Path, path: &str) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::DELETE, path, Bytes::new(), ANSWER_WAIT_MAX)
+    ask_at(dir, Method::DELETE, path, Bytes::new(), Caller::Tool, ANSWER_WAIT_MAX)
 }
 
 /// What came of asking to be attached.
@@ -174,9 +184,27 @@ pub fn attach(dir: &Path) -> Result<Attached, ClientError> {
     })
 }
 
-fn ask_at(dir: &Path, method: Method, path: &str, body: Bytes, wait_max: Duration) -> Result<Answer, ClientError> {
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    Tool,
+    Tui,
+}
+
+fn ask_at(
+    dir: &Path,
+    method: Method,
+    path: &str,
+    body: Bytes,
+    caller: Caller,
+    wait_max: Duration,
+) -> Result<Answer, ClientError> {
     at(dir, wait_max, async |socket| {
         let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+        let request = match caller {
+            Caller::Tool => request,
+            Caller::Tui => request.header(SOURCE_HEADER, "tui"),
+        };
         whole(send(socket, request, body).await?).await
     })
 }

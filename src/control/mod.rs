@@ -8,6 +8,7 @@
 //! time of a copy, when something rare has happened or somebody asks. It never stops the relay: a socket that cannot be
 //! had is a fault like any other. It never serves another user, nor a page in a browser.
 
+pub mod answer;
 mod ask;
 mod attach;
 mod body;

@@ -21,7 +21,7 @@ use crate::store::{LedgerError, WhichRequests};
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The header by which the terminal UI says who it is.
-const SOURCE_HEADER: &str = "x-codex-shim-source";
+pub(super) const SOURCE_HEADER: &str = "x-codex-shim-source";
 
 /// A row with what is needed to decide on it.
 #[must_use]

@@ -31,4 +31,5 @@ mod start;
 mod support;
 mod tapes;
 mod tidy;
+mod tui;
 mod wrap;

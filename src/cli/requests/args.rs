@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use crate::config::parse_duration;
+use crate::control::answer::Word;
 
 /// Which session, and in what form it is told: the same for each of these tools.
 #[derive(Debug, Args)]
@@ -56,17 +58,21 @@ pub(in crate::cli) struct ShowRequestArguments {
     pub(in crate::cli) common: Common,
 }
 
-/// What can be decided in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum Word {
-    /// Yes, this once
-    Accept,
-    /// Yes, and the same again in this session without asking
-    AcceptForSession,
-    /// No; the model goes on without
-    Decline,
-    /// No, and the turn ends
-    Cancel,
+impl ValueEnum for Word {
+    fn value_variants<'a>() -> &'a [Word] {
+        &[Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Word::Accept => PossibleValue::new("accept").help("Yes, this once"),
+            Word::AcceptForSession => {
+                PossibleValue::new("accept-for-session").help("Yes, and the same again in this session without asking")
+            }
+            Word::Decline => PossibleValue::new("decline").help("No; the model goes on without"),
+            Word::Cancel => PossibleValue::new("cancel").help("No, and the turn ends"),
+        })
+    }
 }
 
 /// Answer a request

@@ -3,7 +3,6 @@
 //! Where a relay runs it is asked, and it alone decides; where none does, what was can still be read from the ledger's file.
 
 mod args;
-mod body;
 mod list;
 mod name;
 mod respond;
@@ -20,9 +19,9 @@ use super::chosen::{self, NotChosen};
 use super::past::{NoPast, settle};
 use super::{FAILED, NO_SUCH_REQUEST, NOT_RUNNING, USAGE, say, screen};
 use crate::config::Environment;
+use crate::control::answer::{self as body, kind_name, kind_of};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::with_choices;
-use crate::engine::RequestKind;
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
 use name::NotNamed;
 
@@ -192,23 +191,6 @@ fn one(session: &Found, request_id: &str) -> Result<Option<Value>, Stop> {
     let Some(mut ledger) = ledger(session)? else { return Ok(None) };
     let kept = ledger.request(request_id).map_err(|error| Stop::Failed(error.to_string()))?;
     Ok(kept.map(|kept| json!({ "request": with_choices(kept.row), "answers": kept.answers })))
-}
-
-/// What the answer to a row looks like.
-fn kind_of(row: &Value) -> RequestKind {
-    row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other)
-}
-
-/// A kind of request in words.
-fn kind_name(kind: RequestKind) -> &'static str {
-    match kind {
-        RequestKind::Command | RequestKind::OldCommand => "command",
-        RequestKind::FileChange | RequestKind::OldPatch => "file change",
-        RequestKind::Permissions => "permissions",
-        RequestKind::UserInput => "question",
-        RequestKind::Elicitation => "elicitation",
-        RequestKind::Other => "other",
-    }
 }
 
 /// The text of a member, nothing where it is none.

@@ -12,8 +12,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::super::screen;
-use super::args::Word;
 use super::{body, kind_of, text};
+use crate::control::answer::Word;
 use crate::engine::RequestKind;
 
 /// How often something is asked again that was not understood.

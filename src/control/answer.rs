@@ -7,16 +7,46 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::args::Word;
-use super::{kind_name, kind_of};
 use crate::engine::{GivenAnswer, RequestKind};
+
+/// What can be decided in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// Yes, this once.
+    Accept,
+    /// Yes, and the same again in this session without asking.
+    AcceptForSession,
+    /// No; the model goes on without.
+    Decline,
+    /// No, and the turn ends.
+    Cancel,
+}
+
+/// What the answer to a row looks like.
+#[must_use]
+pub fn kind_of(row: &Value) -> RequestKind {
+    row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other)
+}
+
+/// A kind of request in words.
+#[must_use]
+pub fn kind_name(kind: RequestKind) -> &'static str {
+    match kind {
+        RequestKind::Command | RequestKind::OldCommand => "command",
+        RequestKind::FileChange | RequestKind::OldPatch => "file change",
+        RequestKind::Permissions => "permissions",
+        RequestKind::UserInput => "question",
+        RequestKind::Elicitation => "elicitation",
+        RequestKind::Other => "other",
+    }
+}
 
 /// The body that says `word` to a request.
 ///
 /// # Errors
 ///
 /// What would be an answer to it.
-pub(super) fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, String> {
+pub fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, String> {
     let kind = kind_of(row);
     let takes = |what: &str| Err(format!("this is a request of the kind `{}`: {what}", kind_name(kind)));
     match kind {
@@ -71,7 +101,7 @@ fn asked_for(row: &Value) -> Value {
 /// # Errors
 ///
 /// What would be an answer to it.
-pub(super) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, String> {
+pub fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, String> {
     let kind = kind_of(row);
     match kind {
         RequestKind::UserInput => {
@@ -120,7 +150,8 @@ fn field(schema: &Value, answer: &str) -> Result<Value, String> {
 }
 
 /// Whether the answer that is stored is what `body` would have come to. One that is kept nowhere counts as another.
-pub(super) fn is_stored(row: &Value, body: &Value) -> bool {
+#[must_use]
+pub fn is_stored(row: &Value, body: &Value) -> bool {
     let Ok(given) = serde_json::from_value::<GivenAnswer>(body.clone()) else { return false };
     let Ok(payload) = serde_json::from_str::<Box<RawValue>>(&row["request_payload"].to_string()) else { return false };
     given
@@ -139,7 +170,8 @@ fn told(result: &Value) -> Value {
 }
 
 /// An answer in a few words, as it is stored.
-pub(super) fn in_words(payload: &Value) -> String {
+#[must_use]
+pub fn in_words(payload: &Value) -> String {
     let first = ["decision", "action"].iter().find_map(|name| payload[*name].as_str());
     match (first, payload) {
         (Some(word), _) => word.to_owned(),

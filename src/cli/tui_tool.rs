@@ -1,0 +1,38 @@
+//! `codex-shim tui`: the sessions and what they ask, on the whole terminal.
+
+use std::io::IsTerminal as _;
+
+use super::args::TuiArguments;
+use super::chosen::{self, NotChosen};
+use super::screen::Screen;
+use super::{FAILED, USAGE, say};
+use crate::config::Environment;
+use crate::store::Otherwise;
+use crate::tui::model::Colours;
+use crate::tui::{self, Start};
+
+/// Runs the tool, and returns the status to exit with.
+pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
+    let named = arguments.place.as_deref().or(arguments.session.as_deref());
+    let start = match named.map(|named| chosen::one(Some(named), Otherwise::Latest, environment)) {
+        None => Start::List,
+        Some(Ok(found)) => Start::Session(found.id),
+        Some(Err(error)) => return error.told(),
+    };
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        say("tui needs a terminal on stdin and stdout; `codex-shim requests` and `codex-shim respond` do without one");
+        return USAGE;
+    }
+    let Some(home) = environment.shim_home().value else { return NotChosen::NoHome.told() };
+    let colours = match Screen::of_stdout(environment) {
+        Screen::Coloured => Colours::Some,
+        Screen::Plain | Screen::None => Colours::None,
+    };
+    match tui::run(&home, start, colours) {
+        Ok(()) => 0,
+        Err(error) => {
+            say(&format!("the terminal: {error}"));
+            FAILED
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What keys do in the timeline, and at an entry in full.
+//!
+//! Pure.
+
+use super::entry::{Entry, Key, Kind, Matcher};
+use super::keys::{Action, Browse, Move};
+use super::model::{Awaited, Command, Focus, Model, Reading, Session, Tone, Way};
+use super::pressed::ask_journal;
+use super::text::Field;
+use super::timeline::Timeline;
+use super::update::{follow, say};
+
+/// Rows that an entry takes, more or less.
+const ROWS_AN_ENTRY: u16 = 3;
+
+/// In the timeline.
+pub(super) fn history(model: &mut Model, does: Action) -> Vec<Command> {
+    let step = usize::from((model.size.height / ROWS_AN_ENTRY).max(1));
+    let Some(session) = &mut model.session else { return Vec::new() };
+    match does {
+        Action::Move(Move::Up) => back(session, 1),
+        Action::Move(Move::PageUp) => back(session, step),
+        Action::Move(Move::Down) => forward(session, 1),
+        Action::Move(Move::PageDown) => forward(session, step),
+        Action::Move(Move::First) => {
+            let all = session.timeline.as_ref().map_or(0, |timeline| timeline.entries().len());
+            back(session, all.max(1))
+        }
+        Action::Move(Move::Last) => {
+            session.cursor = None;
+            let is_held = session.timeline.as_ref().is_some_and(|timeline| timeline.is_held);
+            if is_held { follow(session) } else { Vec::new() }
+        }
+        Action::Enter => open(session),
+        Action::Browse(Browse::Search) => {
+            session.focus = Focus::Search(Field::default());
+            Vec::new()
+        }
+        Action::Browse(Browse::SearchOn) => match session.searched.clone() {
+            Some(matcher) => find(session, matcher, Way::Back),
+            None => Vec::new(),
+        },
+        Action::Browse(Browse::SearchForward) => match session.searched.clone() {
+            Some(matcher) => find(session, matcher, Way::Forward),
+            None => Vec::new(),
+        },
+        Action::Browse(Browse::Filter) => {
+            session.filter = next_filter(session.filter);
+            Vec::new()
+        }
+        Action::Browse(Browse::Error) => find(session, Matcher { failed: true, ..Matcher::default() }, Way::Back),
+        Action::Browse(Browse::Asked) => {
+            find(session, Matcher { kind: Some(Kind::Request), ..Matcher::default() }, Way::Back)
+        }
+        Action::Browse(Browse::Copy) => match chosen(session).map(Entry::whole) {
+            Some(text) => copy(model, text),
+            None => Vec::new(),
+        },
+        Action::Back => {
+            session.focus = Focus::Answer;
+            session.filter = None;
+            session.cursor = None;
+            let is_held = session.timeline.as_ref().is_some_and(|timeline| timeline.is_held);
+            if is_held { follow(session) } else { Vec::new() }
+        }
+        Action::Answer(_) | Action::NewLine | Action::Global(_) => Vec::new(),
+    }
+}
+
+fn copy(model: &mut Model, text: String) -> Vec<Command> {
+    say(model, Tone::Plain, format!("{} bytes go to the terminal's clipboard", text.len()));
+    vec![Command::Copy(text)]
+}
+
+/// What is shown of the timeline.
+pub(super) fn shows(filter: Option<Kind>, entry: &Entry) -> bool {
+    filter.is_none_or(|kind| entry.kind == kind)
+}
+
+fn next_filter(filter: Option<Kind>) -> Option<Kind> {
+    const KINDS: [Kind; 10] = [
+        Kind::User,
+        Kind::Assistant,
+        Kind::Reasoning,
+        Kind::Plan,
+        Kind::Command,
+        Kind::Change,
+        Kind::Diff,
+        Kind::Tool,
+        Kind::Request,
+        Kind::Error,
+    ];
+    match filter {
+        None => KINDS.first().copied(),
+        Some(kind) => KINDS.iter().position(|other| *other == kind).and_then(|at| KINDS.get(at + 1)).copied(),
+    }
+}
+
+/// The entry that is chosen: the one under the cursor, or the last.
+pub(super) fn chosen(session: &Session) -> Option<&Entry> {
+    let timeline = session.timeline.as_ref()?;
+    let Some(key) = &session.cursor else {
+        return timeline.entries().iter().rev().find(|entry| shows(session.filter, entry));
+    };
+    let (Ok(at) | Err(at)) = timeline.index_of(key);
+    timeline.entries().get(at.min(timeline.entries().len().saturating_sub(1)))
+}
+
+/// Where the cursor is; behind the last entry where it follows what happens.
+fn cursor_index(session: &Session, timeline: &Timeline) -> usize {
+    match &session.cursor {
+        Some(key) => {
+            let (Ok(at) | Err(at)) = timeline.index_of(key);
+            at
+        }
+        None => timeline.entries().len(),
+    }
+}
+
+fn back(session: &mut Session, by: usize) -> Vec<Command> {
+    let Some(timeline) = &session.timeline else { return Vec::new() };
+    let at = cursor_index(session, timeline);
+    let earlier: Vec<&Key> = timeline
+        .entries()
+        .range(..at.min(timeline.entries().len()))
+        .rev()
+        .filter(|entry| shows(session.filter, entry))
+        .take(by)
+        .map(|entry| &entry.key)
+        .collect();
+    if let Some(key) = earlier.last() {
+        session.cursor = Some((*key).clone());
+        return Vec::new();
+    }
+    let Some(first) = timeline.entries().front().map(|entry| entry.key.clone()).filter(|_| timeline.has_older) else {
+        return Vec::new();
+    };
+    match session.filter {
+        None => ask_journal(session, Awaited::Page, Command::ReadOlder(first)),
+        Some(kind) => {
+            let matcher = Matcher { kind: Some(kind), ..Matcher::default() };
+            ask_journal(session, Awaited::Match, Command::Find { matcher, from: first, way: Way::Back })
+        }
+    }
+}
+
+fn forward(session: &mut Session, by: usize) -> Vec<Command> {
+    let Some(timeline) = &session.timeline else { return Vec::new() };
+    let at = cursor_index(session, timeline);
+    let later: Vec<&Key> = timeline
+        .entries()
+        .iter()
+        .skip(at + 1)
+        .filter(|entry| shows(session.filter, entry))
+        .take(by)
+        .map(|entry| &entry.key)
+        .collect();
+    if let Some(key) = later.last() {
+        session.cursor = Some((*key).clone());
+        return Vec::new();
+    }
+    match timeline.entries().back().map(|entry| entry.key.clone()).filter(|_| timeline.is_held) {
+        Some(last) => ask_journal(session, Awaited::Page, Command::ReadNewer(last)),
+        None => {
+            session.cursor = None;
+            Vec::new()
+        }
+    }
+}
+
+fn open(session: &mut Session) -> Vec<Command> {
+    let Some(entry) = chosen(session).cloned() else { return Vec::new() };
+    let key = entry.key.clone();
+    let is_whole = entry.cut_bytes == 0;
+    session.focus = Focus::Reading(Reading { entry, scroll: 0 });
+    if is_whole { Vec::new() } else { vec![Command::Open(key)] }
+}
+
+/// Searches for a text, back from where the cursor is.
+pub(super) fn search(model: &mut Model, text: &str) -> Vec<Command> {
+    let Some(session) = &mut model.session else { return Vec::new() };
+    if text.is_empty() {
+        return Vec::new();
+    }
+    let matcher = Matcher { text: Some(text.to_lowercase()), ..Matcher::default() };
+    session.searched = Some(matcher.clone());
+    find(session, matcher, Way::Back)
+}
+
+/// Looks for an entry: in the window, else in the journal.
+fn find(session: &mut Session, matcher: Matcher, way: Way) -> Vec<Command> {
+    let Some(timeline) = &session.timeline else { return Vec::new() };
+    let at = cursor_index(session, timeline);
+    let takes = |entry: &&Entry| matcher.takes(entry) && shows(session.filter, entry);
+    let found = match way {
+        Way::Back => timeline.entries().range(..at.min(timeline.entries().len())).rev().find(takes),
+        Way::Forward => timeline.entries().iter().skip(at + 1).find(takes),
+    };
+    if let Some(entry) = found {
+        session.cursor = Some(entry.key.clone());
+        return Vec::new();
+    }
+    let (edge, is_more) = match way {
+        Way::Back => (timeline.entries().front(), timeline.has_older),
+        Way::Forward => (timeline.entries().back(), timeline.is_held),
+    };
+    match edge.map(|entry| entry.key.clone()).filter(|_| is_more) {
+        Some(from) => ask_journal(session, Awaited::Match, Command::Find { matcher, from, way }),
+        None => vec![],
+    }
+}
+
+/// At an entry in full.
+pub(super) fn reading(model: &mut Model, does: Action) -> Vec<Command> {
+    let page = usize::from(model.size.height.saturating_sub(3).max(1));
+    let Some(session) = &mut model.session else { return Vec::new() };
+    let Focus::Reading(reading) = &mut session.focus else { return Vec::new() };
+    match does {
+        Action::Move(Move::Up) => reading.scroll = reading.scroll.saturating_sub(1),
+        Action::Move(Move::Down) => reading.scroll += 1,
+        Action::Move(Move::PageUp) => reading.scroll = reading.scroll.saturating_sub(page),
+        Action::Move(Move::PageDown) => reading.scroll += page,
+        Action::Move(Move::First) => reading.scroll = 0,
+        // The view knows where the end is.
+        Action::Move(Move::Last) => reading.scroll = usize::MAX / 2,
+        Action::Back => session.focus = Focus::History,
+        Action::Browse(Browse::Copy) => {
+            let text = reading.entry.whole();
+            return copy(model, text);
+        }
+        Action::Answer(_) | Action::NewLine | Action::Global(_) | Action::Enter | Action::Browse(_) => {}
+    }
+    Vec::new()
+}

@@ -1,0 +1,500 @@
+//! The timeline: events of a session joined to entries, in a window that never grows beyond its bounds.
+//!
+//! Pure. Events come in the order of the journal, each with its position, so an entry has one place whoever reads it and
+//! however often: what is read again later fits in where it was.
+
+use std::collections::{HashMap, VecDeque};
+
+use serde_json::Value;
+
+use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
+use super::text::lasted;
+pub use super::told::{Facts, Heard, Range};
+use super::told::{asked, body, files_of_diff, title};
+
+/// Most entries of a window.
+pub const ENTRIES_MAX: usize = 1_000;
+
+/// Most bytes of a window, about.
+pub const WINDOW_BYTES_MAX: usize = 6 << 20;
+
+/// A window of entries.
+#[derive(Debug, Clone)]
+pub struct Timeline {
+    entries: VecDeque<Entry>,
+    open: HashMap<String, Key>,
+    bytes: usize,
+    body_bytes_max: usize,
+    range: Range,
+    last: Option<Key>,
+    /// Nothing new is taken: the window shows what was.
+    pub is_held: bool,
+    /// Entries that would have been new since.
+    pub missed: u64,
+    /// There were entries in front of the first.
+    pub has_older: bool,
+    /// What was told besides.
+    pub facts: Facts,
+    /// What is looked for in entries that go.
+    looking: Option<Looking>,
+}
+
+impl Default for Timeline {
+    fn default() -> Timeline {
+        Timeline::of(Range::default(), BODY_BYTES_MAX)
+    }
+}
+
+impl Timeline {
+    /// One that takes what is in a range, and holds so much of each body.
+    #[must_use]
+    pub fn of(range: Range, body_bytes_max: usize) -> Timeline {
+        Timeline {
+            entries: VecDeque::new(),
+            open: HashMap::new(),
+            bytes: 0,
+            body_bytes_max,
+            range,
+            last: None,
+            is_held: false,
+            missed: 0,
+            has_older: false,
+            facts: Facts::default(),
+            looking: None,
+        }
+    }
+
+    /// The same, and it looks at each entry as it goes.
+    #[must_use]
+    pub fn looking(mut self, matcher: Matcher) -> Timeline {
+        self.looking = Some(Looking { matcher, first: None, last: None });
+        self
+    }
+
+    /// Whether an entry that has gone is one that is looked for.
+    #[must_use]
+    pub fn has_match(&self) -> bool {
+        self.looking.as_ref().is_some_and(|looking| looking.first.is_some())
+    }
+
+    /// The first and the last entry that is looked for, of all that were taken.
+    #[must_use]
+    pub fn into_matches(self) -> (Option<Key>, Option<Key>) {
+        let Some(mut looking) = self.looking else { return (None, None) };
+        self.entries.iter().for_each(|entry| looking.look(entry));
+        (looking.first, looking.last)
+    }
+
+    /// Its entries, oldest first.
+    #[must_use]
+    pub fn entries(&self) -> &VecDeque<Entry> {
+        &self.entries
+    }
+
+    /// Gives them away.
+    #[must_use]
+    pub fn into_entries(self) -> Vec<Entry> {
+        self.entries.into()
+    }
+
+    /// Whether something in it may still change.
+    #[must_use]
+    pub fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Nothing behind this is taken any more.
+    pub fn end_before(&mut self, key: Key) {
+        self.range.before = Some(key);
+    }
+
+    /// Where an entry stands.
+    ///
+    /// # Errors
+    ///
+    /// The place where it would stand.
+    pub fn index_of(&self, key: &Key) -> Result<usize, usize> {
+        self.entries.binary_search_by(|entry| entry.key.cmp(key))
+    }
+
+    /// Puts entries in front; those at the other end that are too many go, and with them what is new.
+    pub fn prepend(&mut self, older: Vec<Entry>, has_older: bool) {
+        for entry in older.into_iter().rev() {
+            if self.entries.front().is_none_or(|first| entry.key < first.key) {
+                self.bytes += entry.bytes();
+                self.entries.push_front(entry);
+            }
+        }
+        self.has_older = has_older;
+        while self.is_too_big() {
+            let Some(entry) = self.entries.pop_back() else { break };
+            self.forget(&entry);
+            self.is_held = true;
+        }
+    }
+
+    /// Puts entries behind; those at the other end that are too many go.
+    pub fn append(&mut self, newer: Vec<Entry>) {
+        for entry in newer {
+            if self.entries.back().is_none_or(|last| entry.key > last.key) {
+                self.bytes += entry.bytes();
+                self.entries.push_back(entry);
+            }
+        }
+        self.shrink();
+    }
+
+    /// Shows these entries and no others.
+    pub fn replace(&mut self, entries: Vec<Entry>, has_older: bool) {
+        self.entries.clear();
+        self.open.clear();
+        self.bytes = 0;
+        self.is_held = true;
+        self.append(entries);
+        self.has_older = has_older;
+    }
+
+    fn is_too_big(&self) -> bool {
+        self.entries.len() > ENTRIES_MAX || (self.bytes > WINDOW_BYTES_MAX && self.entries.len() > 1)
+    }
+
+    fn shrink(&mut self) {
+        while self.is_too_big() {
+            let Some(entry) = self.entries.pop_front() else { break };
+            self.forget(&entry);
+            self.has_older = true;
+        }
+    }
+
+    fn forget(&mut self, entry: &Entry) {
+        if let Some(looking) = &mut self.looking {
+            looking.look(entry);
+        }
+        self.bytes = self.bytes.saturating_sub(entry.bytes());
+        if let Some(handle) = &entry.handle {
+            self.open.remove(handle);
+        }
+    }
+
+    /// Takes what has happened.
+    pub fn take(&mut self, heard: &Heard) {
+        let told = &heard.told;
+        let text = |member: &str| told[member].as_str().unwrap_or_default();
+        match text("type") {
+            "message" => {
+                let other = told["content"].as_array().map(|parts| {
+                    let parts: Vec<&str> =
+                        parts.iter().filter_map(Value::as_str).filter(|part| *part != "text").collect();
+                    format!("[{}]", parts.join(", "))
+                });
+                self.say(heard, Kind::User, Stage::Done, &other.unwrap_or_default(), text("text"));
+            }
+            "assistant_delta" => self.grows(heard, Kind::Assistant, text("delta")),
+            "assistant_finalize" => self.ends_as(heard, Kind::Assistant, text("text")),
+            "reasoning_delta" => self.grows(heard, Kind::Reasoning, text("delta")),
+            "reasoning_finalize" => self.ends_as(heard, Kind::Reasoning, text("text")),
+            "plan" => self.plan(heard),
+            "diff" => self.diff(heard, text("text")),
+            "tool_begin" => self.tool(heard, Stage::Open),
+            "tool_delta" => self.tool_grows(heard),
+            "tool_end" => self.tool(heard, if told["is_error"] == true { Stage::Failed } else { Stage::Done }),
+            "approval" | "user_input" => self.request(heard),
+            "token_count" => {
+                self.facts.tokens = told["total"].as_u64().map(|total| (total, told["context_window"].as_u64()));
+            }
+            "status" => self.status(heard),
+            "error" => {
+                let again = if told["will_retry"] == true { "it is tried again" } else { "" };
+                let stage = if again.is_empty() { Stage::Failed } else { Stage::Done };
+                self.say(heard, Kind::Error, stage, text("message"), again);
+            }
+            "rpc_error" => {
+                let title = format!("{} was refused: {}", text("method"), text("message"));
+                self.say(heard, Kind::Error, Stage::Failed, &title, "");
+            }
+            "rpc_response" => {
+                if let ("thread/start" | "thread/resume" | "thread/fork", Some(model)) =
+                    (text("method"), told["result"]["model"].as_str())
+                {
+                    self.facts.model = Some(model.to_owned());
+                }
+            }
+            "run" => {
+                self.run_ended(heard.at_us);
+                self.say(heard, Kind::Run, Stage::Done, &format!("run {} begins", text("generation")), "");
+            }
+            "gap" => {
+                let lines = match told["lines"].as_u64() {
+                    Some(0) | None => "something".to_owned(),
+                    Some(1) => "1 line".to_owned(),
+                    Some(lines) => format!("{lines} lines"),
+                };
+                self.say(heard, Kind::Gap, Stage::Failed, &format!("{lines} missing here: {}", text("reason")), "");
+            }
+            _ => {}
+        }
+    }
+
+    /// The key that an entry of this record has, where it is one of ours.
+    fn key(&mut self, heard: &Heard) -> Option<Key> {
+        let nth = match &self.last {
+            Some(last) if last.at == heard.at => last.nth.saturating_add(1),
+            Some(_) | None => 0,
+        };
+        let key = Key { at: heard.at.clone(), nth };
+        self.last = Some(key.clone());
+        let Range { after, before } = &self.range;
+        let is_ours =
+            after.as_ref().is_none_or(|after| key > *after) && before.as_ref().is_none_or(|before| key < *before);
+        // What was read again is here already.
+        let is_new = self.entries.back().is_none_or(|last| key > last.key);
+        (is_ours && is_new).then_some(key)
+    }
+
+    /// A new entry.
+    fn add(&mut self, heard: &Heard, kind: Kind, stage: Stage, handle: Option<String>) -> Option<&mut Entry> {
+        let key = self.key(heard)?;
+        if self.is_held {
+            let is_piece = heard.told["type"].as_str().is_some_and(|name| name.ends_with("_delta"));
+            self.missed += u64::from(!is_piece);
+            return None;
+        }
+        let entry = Entry {
+            key: key.clone(),
+            kind,
+            stage,
+            at_us: heard.at_us,
+            took_us: None,
+            exit_code: None,
+            thread_id: heard.told["thread_id"].as_str().map(str::to_owned),
+            title: String::new(),
+            body: String::new(),
+            cut_bytes: 0,
+            handle: handle.clone(),
+        };
+        if let Some(handle) = handle {
+            self.open.insert(handle, key);
+        }
+        self.bytes += entry.bytes();
+        self.entries.push_back(entry);
+        self.shrink();
+        self.entries.back_mut()
+    }
+
+    fn say(&mut self, heard: &Heard, kind: Kind, stage: Stage, title: &str, body: &str) {
+        let max = self.body_bytes_max;
+        if let Some(entry) = self.add(heard, kind, stage, None) {
+            entry.title = title.to_owned();
+            entry.set_body(body, max);
+            let grown = title.len() + entry.body.len();
+            self.bytes += grown;
+        }
+    }
+
+    /// What an event is about, as a name.
+    fn handle(heard: &Heard, kind: Kind) -> String {
+        let part = |member: &str| heard.told[member].as_str().unwrap_or_default();
+        match kind.of() {
+            Of::Turn => format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id")),
+            Of::Request => format!("{}:{}", kind.name(), part("request_id")),
+            Of::Item => format!("{}:{}", part("thread_id"), part("item_id")),
+        }
+    }
+
+    /// Does something to the entry that is open under a name, or to a new one.
+    fn with_open(&mut self, heard: &Heard, kind: Kind, handle: String, does: impl FnOnce(&mut Entry, usize)) {
+        let max = self.body_bytes_max;
+        let known = self.open.get(&handle).and_then(|key| self.index_of(key).ok());
+        let entry = match known {
+            Some(index) => self.entries.get_mut(index),
+            None => self.add(heard, kind, Stage::Open, Some(handle)),
+        };
+        let Some(entry) = entry else { return };
+        let before = entry.bytes();
+        does(entry, max);
+        let (after, stage, handle) = (entry.bytes(), entry.stage, entry.handle.clone());
+        if stage != Stage::Open {
+            entry.handle = None;
+            if let Some(handle) = handle {
+                self.open.remove(&handle);
+            }
+        }
+        self.bytes = (self.bytes + after).saturating_sub(before);
+        self.shrink();
+    }
+
+    fn grows(&mut self, heard: &Heard, kind: Kind, delta: &str) {
+        let handle = Timeline::handle(heard, kind);
+        self.with_open(heard, kind, handle, |entry, max| entry.push(delta, max));
+    }
+
+    fn ends_as(&mut self, heard: &Heard, kind: Kind, text: &str) {
+        let handle = Timeline::handle(heard, kind);
+        if text.is_empty() && !self.open.contains_key(&handle) {
+            return;
+        }
+        self.with_open(heard, kind, handle, |entry, max| {
+            entry.stage = Stage::Done;
+            if !text.is_empty() {
+                entry.set_body(text, max);
+            }
+        });
+    }
+
+    fn plan(&mut self, heard: &Heard) {
+        let told = &heard.told;
+        let Some(steps) = told["steps"].as_array() else {
+            return match told["delta"].as_str() {
+                Some(delta) => self.grows_written_plan(heard, delta, Stage::Open),
+                None => self.grows_written_plan(heard, told["text"].as_str().unwrap_or_default(), Stage::Done),
+            };
+        };
+        let line = |step: &Value| {
+            let mark = match step["status"].as_str() {
+                Some("completed") => "[x]",
+                Some("in_progress") => "[>]",
+                Some(_) | None => "[ ]",
+            };
+            format!("{mark} {}", step["step"].as_str().unwrap_or_default())
+        };
+        let body = steps.iter().map(line).collect::<Vec<_>>().join("\n");
+        let title = told["explanation"].as_str().unwrap_or_default().to_owned();
+        self.with_open(heard, Kind::Plan, Timeline::handle(heard, Kind::Plan), |entry, max| {
+            entry.title = title;
+            entry.set_body(&body, max);
+        });
+    }
+
+    fn grows_written_plan(&mut self, heard: &Heard, text: &str, stage: Stage) {
+        let handle = format!("written {}", Timeline::handle(heard, Kind::Assistant));
+        self.with_open(heard, Kind::Plan, handle, |entry, max| {
+            entry.stage = stage;
+            match stage {
+                Stage::Open => entry.push(text, max),
+                Stage::Done | Stage::Failed => entry.set_body(text, max),
+            }
+        });
+    }
+
+    fn diff(&mut self, heard: &Heard, text: &str) {
+        let files = files_of_diff(text);
+        self.with_open(heard, Kind::Diff, Timeline::handle(heard, Kind::Diff), |entry, max| {
+            entry.title = if text.is_empty() { "nothing any more".to_owned() } else { files };
+            entry.set_body(text, max);
+        });
+    }
+
+    fn tool(&mut self, heard: &Heard, stage: Stage) {
+        let told = &heard.told;
+        let kind = match told["item_type"].as_str() {
+            Some("commandExecution") => Kind::Command,
+            Some("fileChange") => Kind::Change,
+            Some(_) | None => Kind::Tool,
+        };
+        self.with_open(heard, kind, Timeline::handle(heard, kind), |entry, max| {
+            entry.stage = stage;
+            entry.title = title(kind, told);
+            if let Some(body) = body(kind, told) {
+                entry.set_body(&body, max);
+            }
+            entry.cut_bytes += told["output_truncated_by_bytes"].as_u64().unwrap_or_default();
+            entry.exit_code = told["exit_code"].as_i64();
+            if stage != Stage::Open {
+                let measured = told["duration_ms"].as_u64().map(|ms| ms.saturating_mul(1_000));
+                entry.took_us = measured.or_else(|| heard.at_us.checked_sub(entry.at_us).filter(|us| *us > 0));
+            }
+        });
+    }
+
+    fn tool_grows(&mut self, heard: &Heard) {
+        let told = &heard.told;
+        let handle = Timeline::handle(heard, Kind::Tool);
+        let kind = if told["changes"].is_array() { Kind::Change } else { Kind::Command };
+        self.with_open(heard, kind, handle, |entry, max| {
+            match (told["delta"].as_str(), told["stdin"].as_str()) {
+                (Some(delta), _) => entry.push(delta, max),
+                (None, Some(stdin)) => entry.push(stdin, max),
+                (None, None) => {}
+            }
+            if told["changes"].is_array() {
+                entry.title = title(Kind::Change, told);
+                entry.set_body(&body(Kind::Change, told).unwrap_or_default(), max);
+            }
+        });
+    }
+
+    fn request(&mut self, heard: &Heard) {
+        let told = &heard.told;
+        let text = |member: &str| told[member].as_str().unwrap_or_default();
+        let is_pending = text("status") == "pending";
+        self.with_open(heard, Kind::Request, Timeline::handle(heard, Kind::Request), |entry, max| {
+            if is_pending {
+                entry.title = asked(told);
+                entry.set_body(&body(Kind::Change, told).unwrap_or_default(), max);
+                return;
+            }
+            entry.stage = if text("status") == "orphaned" { Stage::Failed } else { Stage::Done };
+            entry.took_us = heard.at_us.checked_sub(entry.at_us).filter(|us| *us > 0);
+            if entry.title.is_empty() {
+                entry.title = text("kind").to_owned();
+            }
+            let by = match text("source") {
+                "" => String::new(),
+                source => format!(" ({source})"),
+            };
+            let word = [text("decision"), text("error_code"), text("status")].into_iter().find(|word| !word.is_empty());
+            entry.title = format!("{} → {}{by}", entry.title, word.unwrap_or_default());
+        });
+    }
+
+    fn status(&mut self, heard: &Heard) {
+        let told = &heard.told;
+        let text = |member: &str| told[member].as_str().unwrap_or_default();
+        let is_turn = text("subject") == "turn";
+        let stage = match text("status") {
+            "in_progress" if is_turn => return,
+            "in_progress" => Stage::Open,
+            "failed" => Stage::Failed,
+            _ => Stage::Done,
+        };
+        if is_turn {
+            self.turn_ended(told, heard.at_us);
+        }
+        let took = told["duration_ms"].as_u64().map(|ms| format!(" in {}", lasted(ms * 1_000))).unwrap_or_default();
+        let why = [text("error_message"), text("error_code")].into_iter().find(|why| !why.is_empty());
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        let title = format!("{} {}{took}{why}", text("subject"), text("status").replace('_', " "));
+        if is_turn {
+            return self.say(heard, Kind::Status, stage, &title, "");
+        }
+        let handle = format!("compaction:{}", text("thread_id"));
+        self.with_open(heard, Kind::Status, handle, |entry, _| {
+            entry.stage = stage;
+            entry.title = title;
+        });
+    }
+
+    /// What belongs to a turn as a whole does not change any more.
+    fn turn_ended(&mut self, told: &Value, at_us: u64) {
+        let part = |member: &str| told[member].as_str().unwrap_or_default();
+        for kind in [Kind::Diff, Kind::Plan] {
+            self.close(&format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id")), Stage::Done, at_us);
+        }
+    }
+
+    /// What was open when the server ended never ends by itself.
+    fn run_ended(&mut self, at_us: u64) {
+        for handle in self.open.keys().cloned().collect::<Vec<_>>() {
+            self.close(&handle, Stage::Failed, at_us);
+        }
+    }
+
+    fn close(&mut self, handle: &str, stage: Stage, at_us: u64) {
+        let Some(key) = self.open.remove(handle) else { return };
+        if let Some(entry) = self.index_of(&key).ok().and_then(|index| self.entries.get_mut(index)) {
+            entry.stage = stage;
+            entry.handle = None;
+            entry.took_us = at_us.checked_sub(entry.at_us).filter(|us| *us > 0);
+        }
+    }
+}

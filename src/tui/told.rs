@@ -1,0 +1,110 @@
+//! What was heard, and what it says in the words of an entry.
+//!
+//! Pure.
+
+use serde_json::Value;
+
+use super::entry::{Key, Kind};
+use crate::journal::Position;
+
+/// What happened, where and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Heard {
+    /// The record that told it.
+    pub at: Position,
+    /// When, in microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// It, as of `mode=ui`; or `run` and `gap`, which only the journal tells.
+    pub told: Value,
+}
+
+/// What is told besides entries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The model of the thread that was started or resumed last.
+    pub model: Option<String>,
+    /// Tokens of the context of the last call, and how many fit.
+    pub tokens: Option<(u64, Option<u64>)>,
+}
+
+/// Which entries a timeline takes: those between two others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Range {
+    /// Behind this one.
+    pub after: Option<Key>,
+    /// In front of this one.
+    pub before: Option<Key>,
+}
+
+/// What a request asks, in a line.
+pub(super) fn asked(told: &Value) -> String {
+    let text = |member: &str| told[member].as_str().filter(|text| !text.is_empty());
+    let questions = || {
+        let questions = told["questions"].as_array()?.iter();
+        Some(questions.filter_map(|question| question["question"].as_str()).collect::<Vec<_>>().join(" / "))
+    };
+    let what = match text("kind") {
+        Some("command") => text("command").map(|command| format!("to run {command}")),
+        Some("diff") => Some(format!("to change {}", files(told))),
+        Some("permissions") => Some(format!("for permissions {}", told["permissions"])),
+        Some("questions") => questions(),
+        Some(_) | None => text("message").map(str::to_owned),
+    };
+    let reason = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("{}{reason}", what.unwrap_or_default())
+}
+
+pub(super) fn files(told: &Value) -> String {
+    let paths = told["changes"].as_array().into_iter().flatten().filter_map(|change| change["path"].as_str());
+    paths.collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn title(kind: Kind, told: &Value) -> String {
+    let text = |member: &str| told[member].as_str().unwrap_or_default();
+    match told["item_type"].as_str() {
+        Some("commandExecution") => text("command").to_owned(),
+        _ if kind == Kind::Change => files(told),
+        Some(_) | None => {
+            let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+            let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
+            let given = [&told["arguments"], &told["details"]].into_iter().find(|given| !given.is_null());
+            given.map_or(name.clone(), |given| format!("{name} {given}"))
+        }
+    }
+}
+
+/// What goes in the body; `None` where that is to stay as it is.
+pub(super) fn body(kind: Kind, told: &Value) -> Option<String> {
+    let error = told["error_message"].as_str().map(|error| format!("{error}\n"));
+    let result = match &told["result"] {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Some(told["result"].to_string()),
+    };
+    match kind == Kind::Change {
+        true => {
+            let one = |change: &Value| {
+                let kind = change["kind"]["type"].as_str().unwrap_or("change");
+                let head = format!("{kind} {}", change["path"].as_str().unwrap_or_default());
+                format!("{head}\n{}", change["diff"].as_str().unwrap_or_default().trim_end())
+            };
+            let changes = told["changes"].as_array()?.iter().map(one).collect::<Vec<_>>().join("\n");
+            Some(format!("{}{changes}", error.unwrap_or_default()))
+        }
+        false => match (told["output"].as_str(), error, result) {
+            (None, None, None) => None,
+            (output, error, result) => Some(format!(
+                "{}{}{}",
+                output.unwrap_or_default(),
+                error.unwrap_or_default(),
+                result.unwrap_or_default()
+            )),
+        },
+    }
+}
+
+/// The files that a diff changes.
+pub(super) fn files_of_diff(text: &str) -> String {
+    let paths = text.lines().filter_map(|line| line.strip_prefix("+++ ")).map(|path| path.trim_start_matches("b/"));
+    paths.collect::<Vec<_>>().join(", ")
+}
