@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::str::FromStr as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
@@ -37,6 +37,12 @@ const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
 /// Events that a reader may be behind, once it has been up with what happens, until it is told so.
 const BEHIND_MAX: u64 = 1_000;
+
+/// How long a reader may take for what there is, until it counts as slow.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+
+/// Records that are read for one until the others have their turn.
+const TURN: u64 = 32;
 
 /// How soon the journal is looked at again by whoever reads its records.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -155,22 +161,29 @@ async fn events(historian: &Historian, since: u64, sender: Sender<Bytes>) -> Res
     // The head of the answer goes out with its first piece.
     pieces.alive().await?;
     historian.catch_up().await;
+    let is_faulty = state.borrow().fault.is_some();
+    if is_faulty {
+        gap(&mut pieces, "persistence_error", cursor, None).await?;
+    }
+    let mut was_slow = false;
     loop {
         // What was told without a number goes out before it has one.
         loop {
             match live.try_recv() {
                 Ok(told) => pieces.event(None, &told.json).await?,
                 // What was missed has its number later.
-                Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Lagged(_)) => gap(&mut pieces, "persistence_error", cursor, None).await?,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
         let now = state.borrow_and_update().clone();
-        if was_up && now.last_seq.saturating_sub(cursor) > BEHIND_MAX {
-            gap(&mut pieces, "reader_behind", cursor, now.last_seq).await?;
+        if was_up && was_slow && now.last_seq.saturating_sub(cursor) > BEHIND_MAX {
+            gap(&mut pieces, "reader_behind", cursor, Some(now.last_seq)).await?;
         }
+        let began = Instant::now();
         was_up = pages(historian, now.epoch, &mut cursor, &mut pieces).await?;
         pieces.send().await?;
+        was_slow = began.elapsed() >= SLOW_AFTER;
         let happened = async {
             tokio::select! {
                 changed = state.changed() => changed.map(|()| None).map_err(|_| Gone),
@@ -203,7 +216,7 @@ async fn pages(historian: &Historian, epoch: u64, cursor: &mut u64, pieces: &mut
         };
         let Some(first) = page.events.first().and_then(|event| event.seq) else { return Ok(true) };
         if first > *cursor + 1 {
-            gap(pieces, "retention", *cursor, first - 1).await?;
+            gap(pieces, "retention", *cursor, Some(first - 1)).await?;
         }
         let count = page.events.len() as u64;
         for event in &page.events {
@@ -221,7 +234,7 @@ async fn pages(historian: &Historian, epoch: u64, cursor: &mut u64, pieces: &mut
 }
 
 /// Tells a reader what it is not told, or not in time.
-async fn gap(pieces: &mut Pieces, reason: &str, after_seq: u64, up_to_seq: u64) -> Result<(), Gone> {
+async fn gap(pieces: &mut Pieces, reason: &str, after_seq: u64, up_to_seq: Option<u64>) -> Result<(), Gone> {
     let payload = json!({ "reason": reason, "after_seq": after_seq, "up_to_seq": up_to_seq });
     let event = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
     pieces.event(None, &event.to_string()).await
@@ -278,7 +291,7 @@ async fn records(
                         }
                     }
                 }
-                if read % PAGE == 0 {
+                if read % TURN == 0 {
                     tokio::task::yield_now().await;
                 }
             }

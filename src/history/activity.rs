@@ -150,8 +150,14 @@ impl ActivityFold {
     /// Takes a record.
     pub(super) fn take(&mut self, seen: &Seen<'_>) {
         match &seen.happening {
-            Happening::Told(told) => self.told(seen.at_us, told),
-            Happening::Asked { told, id } => self.asked(seen.at_us, told, id.to_string()),
+            Happening::Told(told) => {
+                self.runs(seen.at_us);
+                self.told(seen.at_us, told);
+            }
+            Happening::Asked { told, id } => {
+                self.runs(seen.at_us);
+                self.asked(seen.at_us, told, id.to_string());
+            }
             Happening::Ours { event: "generation_started", .. } => {
                 *self = ActivityFold { child_runs: true, child_since_us: seen.at_us, ..ActivityFold::default() };
             }
@@ -171,6 +177,19 @@ impl ActivityFold {
             | Happening::Ours { .. }
             | Happening::Other => {}
         }
+    }
+
+    /// Whatever the server says, it runs: the note of its start may be out of reach.
+    fn runs(&mut self, at_us: u64) {
+        if !std::mem::replace(&mut self.child_runs, true) {
+            self.child_since_us = at_us;
+        }
+    }
+
+    /// What one thread does at `now_us`, in microseconds since the Unix epoch.
+    pub(super) fn thread_of(&self, thread_id: &str, now_us: u64) -> Option<ThreadActivity> {
+        let thread_id = thread_id.to_owned();
+        self.threads.get(&thread_id).map(|thread| self.thread(&thread_id, thread, now_us))
     }
 
     /// The child is gone.

@@ -19,7 +19,7 @@ pub(super) enum Met {
 
 impl Recent {
     /// Things that are remembered; a state holds several of these, and is stored often.
-    const MAX: usize = 1_024;
+    const MAX: usize = 128;
 
     /// Remembers something, named by its parts.
     pub(super) fn meet(&mut self, parts: &[&str]) -> Met {

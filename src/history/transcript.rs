@@ -21,6 +21,9 @@ use super::recent::{Met, Recent};
 use super::time::rfc3339_millis;
 use super::usage::Usage;
 
+/// Longest plan that is kept until the end of its turn, in bytes; of a longer one a transcript has nothing.
+const PLAN_BYTES_MAX: usize = 64 << 10;
+
 /// Why a turn has failed whose child is gone. Source: the contract of the history.
 pub(super) const STREAM_CLOSED: &str = "app_server_stream_closed";
 
@@ -153,7 +156,11 @@ impl Transcript {
             ("item/started", Some(key)) => self.item_started(at_us, key, told),
             ("turn/plan/updated", Some(key)) => {
                 if let Some(turn) = self.turns.get_mut(&key) {
-                    turn.plan = told.params.written().map(|params| params.get().to_owned());
+                    turn.plan = told
+                        .params
+                        .written()
+                        .map(|params| params.get().to_owned())
+                        .filter(|plan| plan.len() <= PLAN_BYTES_MAX);
                 }
             }
             ("thread/tokenUsage/updated", Some(key)) => {

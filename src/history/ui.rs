@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::activity::{Activity, ActivityFold};
+use super::activity::{Activity, ActivityFold, ThreadActivity};
 use super::approval::{Ask, Asked, End, Wanted};
 use super::bounded::Bounded;
 use super::diff::Diffs;
@@ -187,7 +187,19 @@ impl UiFold {
             Happening::Gap { .. } | Happening::Other => {}
         }
         self.activity.take(seen);
-        self.say_activity(seen.at_us, out);
+        match &seen.happening {
+            Happening::Told(told) | Happening::Asked { told, .. } => {
+                let thread = told.place.thread_id.as_deref().and_then(|id| self.activity.thread_of(id, seen.at_us));
+                self.say_activity(seen.at_us, thread, out);
+            }
+            // An end may be that of a request anywhere.
+            Happening::Ours { .. } => self.say_activity(seen.at_us, self.activity.threads(seen.at_us), out),
+            Happening::Generation(_)
+            | Happening::Called { .. }
+            | Happening::Answered { .. }
+            | Happening::Gap { .. }
+            | Happening::Other => {}
+        }
     }
 
     /// The child is gone.
@@ -212,8 +224,8 @@ impl UiFold {
     }
 
     /// Says what threads do, where that has changed. How long they have been silent is left to those who have a clock.
-    fn say_activity(&mut self, at_us: u64, out: &mut Vec<UiEvent>) {
-        for thread in self.activity.threads(at_us) {
+    fn say_activity(&mut self, at_us: u64, threads: impl IntoIterator<Item = ThreadActivity>, out: &mut Vec<UiEvent>) {
+        for thread in threads {
             let activity = match thread.activity {
                 Activity::Thinking | Activity::Working => Activity::Working,
                 waits @ (Activity::WaitingPermission | Activity::WaitingInput) => waits,

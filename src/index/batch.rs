@@ -36,7 +36,6 @@ pub(super) struct Ahead {
 pub(super) struct Batch {
     pub(super) fold: Fold,
     pub(super) rows: Rows,
-    pub(super) records: usize,
     pub(super) is_all: bool,
 }
 
@@ -60,33 +59,40 @@ impl Ahead {
 }
 
 /// Folds what there is to be read, up to a bound. On an error nothing was taken.
-pub(super) fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, scope: &Scope) -> io::Result<Batch> {
+pub(super) fn read(
+    fold: &Fold,
+    follower: &mut Follower,
+    read_at: &mut Instant,
+    scope: &Scope,
+) -> io::Result<Option<Batch>> {
     let Scope { patience, until } = scope;
     let is_beyond = |at: &Position| until.as_ref().is_some_and(|until| at >= until);
     let from = follower.position().cloned();
-    let mut batch = Batch { fold: fold.clone(), rows: Rows::default(), records: 0, is_all: false };
-    let mut bytes_read = 0;
+    let mut batch: Option<Batch> = None;
+    let begun = || Batch { fold: fold.clone(), rows: Rows::default(), is_all: false };
+    let (mut records, mut bytes_read, mut is_all) = (0, 0, false);
     let is_silent = *patience == Patience::None || read_at.elapsed() >= SILENCE;
-    while batch.records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
+    while records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
         // A line that has just come may yet be replaced.
-        let stays = is_silent && (batch.records == 0 || *patience == Patience::None);
+        let stays = is_silent && (records == 0 || *patience == Patience::None);
         match follower.next(if stays { Patience::None } else { Patience::Some }) {
             Ok(Next::Record { at, .. }) if is_beyond(&at) => {
                 follower.go_to(Some(at));
-                batch.is_all = true;
+                is_all = true;
                 break;
             }
             Ok(Next::Record { at, bytes, successor }) => {
-                batch.records += 1;
+                records += 1;
                 bytes_read += bytes.len();
-                take(&mut batch, &at, bytes, successor);
+                take(batch.get_or_insert_with(begun), &at, bytes, successor);
             }
             Ok(Next::Lost { at }) => {
-                batch.records += 1;
+                records += 1;
+                let batch = batch.get_or_insert_with(begun);
                 batch.fold.lost(&at, &mut batch.rows);
             }
             Ok(Next::End) => {
-                batch.is_all = true;
+                is_all = true;
                 break;
             }
             Err(error) => {
@@ -95,13 +101,14 @@ pub(super) fn read(fold: &Fold, follower: &mut Follower, read_at: &mut Instant, 
             }
         }
     }
-    if batch.records > 0 {
+    if records > 0 {
         *read_at = Instant::now();
     }
-    if batch.is_all && is_silent && (batch.records == 0 || *patience == Patience::None) {
+    if is_all && is_silent && (records == 0 || *patience == Patience::None) && (records > 0 || fold.awaits_silence()) {
+        let batch = batch.get_or_insert_with(begun);
         batch.fold.silence(u64::MAX, &mut batch.rows);
     }
-    Ok(batch)
+    Ok(batch.map(|batch| Batch { is_all, ..batch }))
 }
 
 fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>) {

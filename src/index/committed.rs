@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::schema;
 use super::stamp::{Fate, Stamp};
@@ -49,12 +50,16 @@ pub(super) struct Reached {
     pub(super) position: Option<Position>,
     /// The last number that was given.
     pub(super) seq: u64,
+    /// The last number that the ledger has reserved.
+    pub(super) reserved: u64,
 }
 
 /// What a checkpoint keeps besides its columns.
 #[derive(Serialize, Deserialize)]
 struct State<F> {
     next: Position,
+    #[serde(default)]
+    reserved: u64,
     fold: F,
 }
 
@@ -107,9 +112,15 @@ impl Database {
         let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
         let found = self.connection.query_row(LOAD, [&self.session_id], read).optional();
         let Some((seq, state)) = found.map_err(|source| self.error(source))? else { return Ok(None) };
-        let state: State<Fold> = serde_json::from_str(&state)
+        let state: State<Box<RawValue>> = serde_json::from_str(&state)
             .map_err(|error| self.error(rusqlite::Error::ToSqlConversionFailure(Box::new(error))))?;
-        Ok(Some(Reached { fold: state.fold, position: Some(state.next), seq: seq.try_into().unwrap_or(0) }))
+        let fold = serde_json::from_str(state.fold.get()).unwrap_or_else(|error| {
+            // Another version kept it otherwise: what was under way then is not known, and nothing else is lost.
+            tracing::warn!(%error, "what was under way cannot be read");
+            Fold::default()
+        });
+        let (seq, reserved) = (seq.try_into().unwrap_or(0), state.reserved);
+        Ok(Some(Reached { fold, position: Some(state.next), seq, reserved }))
     }
 
     /// Commits rows that begin behind `before`, and that they reach to `reached`.
@@ -136,8 +147,8 @@ pub(super) fn masked_state(state: &str, masker: &Masker) -> Option<String> {
     if serde_json::from_str::<State<Fold>>(&masked).is_ok() {
         return Some(masked);
     }
-    let State { next, .. } = serde_json::from_str::<State<serde::de::IgnoredAny>>(state).ok()?;
-    serde_json::to_string(&State { next, fold: Fold::default() }).ok()
+    let State { next, reserved, .. } = serde_json::from_str::<State<serde::de::IgnoredAny>>(state).ok()?;
+    serde_json::to_string(&State { next, reserved, fold: Fold::default() }).ok()
 }
 
 fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: u64) -> rusqlite::Result<()> {
@@ -236,7 +247,7 @@ impl Timestamps {
 
 fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached) -> rusqlite::Result<()> {
     let Some(next) = &reached.position else { return Ok(()) };
-    let state = serde_json::to_string(&State { next: next.clone(), fold: &reached.fold })
+    let state = serde_json::to_string(&State { next: next.clone(), reserved: reached.reserved, fold: &reached.fold })
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let at = reached.fold.open_since().unwrap_or(next);
     transaction.prepare_cached(CHECKPOINT)?.execute(params![

@@ -14,12 +14,15 @@ use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use super::transcripts::{TranscriptFiles, Transcripts};
 use super::upkeep::SESSIONS_EVERY;
-use crate::history::{ActivityFold, Rows};
+use crate::history::ActivityFold;
 use crate::journal::Position;
 use crate::store::{IndexLock, SeqWish};
 
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(20);
+
+/// The pause between two looks while something happens and nobody reads along.
+const LOOK_SOON: Duration = Duration::from_millis(40);
 
 /// The longest pause between two looks while nothing happens.
 const LOOK_MAX: Duration = Duration::from_millis(250);
@@ -187,7 +190,6 @@ pub(super) struct Indexed {
     pub(super) database: Database,
     pub(super) reached: Reached,
     pub(super) follower: Follower,
-    pub(super) reserved: u64,
     pub(super) stamp_at: Instant,
     pub(super) read_at: Instant,
 }
@@ -223,7 +225,7 @@ impl Indexer {
         loop {
             pause = match self.step() {
                 Looked::More => Duration::ZERO,
-                Looked::All => LOOK_MIN,
+                Looked::All => LOOK_SOON,
                 Looked::Nothing | Looked::Failed => (pause * 2).clamp(LOOK_MIN, LOOK_MAX),
             };
             // Whoever reads along wants to see it soon.
@@ -265,15 +267,19 @@ impl Indexer {
         let follower = &mut indexed.follower;
         let batch = read(&indexed.reached.fold, follower, &mut indexed.read_at, &self.scope)
             .map_err(|error| format!("read {}: {error}", self.settings.journal_dir.display()))?;
-        if batch.records == 0 && batch.rows == Rows::default() {
+        let Some(batch) = batch else {
             self.recovered();
             self.remove_session();
             return self.prune();
-        }
+        };
         let is_all = batch.is_all;
-        if self.commit(batch)? == Committed::Yes && is_all {
-            self.recovered();
-            return Ok(Looked::All);
+        if self.commit(batch)? == Committed::Yes {
+            // Also where there is no end of what happens.
+            self.prune()?;
+            if is_all {
+                self.recovered();
+                return Ok(Looked::All);
+            }
         }
         // Building again takes long: whoever reads along is told meanwhile.
         if self.ahead.is_some() {
@@ -318,10 +324,13 @@ impl Indexer {
             }
             Err(error) => return Err(error.to_string().into()),
         };
-        let mark = (self.marks)(SeqWish::default()).map_err(Failure::Ledger)?;
         let reached = match reached {
             Some(reached) => reached,
-            None => Reached { seq: first_seq(journal_dir, &mark)?, ..Reached::default() },
+            None => {
+                let mark = (self.marks)(SeqWish::default()).map_err(Failure::Ledger)?;
+                let seq = first_seq(journal_dir, &mark)?;
+                Reached { seq, reserved: mark.reserved, ..Reached::default() }
+            }
         };
         let follower = Follower::new(journal_dir, reached.position.clone());
         let now = Instant::now();
@@ -334,8 +343,7 @@ impl Indexer {
         if self.ahead.is_none() {
             self.shared.set_activity(reached.fold.activity());
         }
-        self.indexed =
-            Some(Indexed { database, reached, follower, reserved: mark.reserved, stamp_at: now, read_at: now });
+        self.indexed = Some(Indexed { database, reached, follower, stamp_at: now, read_at: now });
         self.complete_transcripts(None);
         Ok(())
     }
@@ -375,19 +383,20 @@ impl Indexer {
     }
 
     fn commit(&mut self, batch: Batch) -> Result<Committed, Failure> {
-        let Some(Indexed { database, reached, follower, reserved, .. }) = &mut self.indexed else {
+        let Some(Indexed { database, reached, follower, .. }) = &mut self.indexed else {
             return Ok(Committed::BegunAgain);
         };
         let before = reached.seq;
         let seq = before + batch.rows.events.len() as u64;
-        if seq > *reserved {
+        let mut reserved = reached.reserved;
+        if seq > reserved {
             let first_generation = first_segment(&self.settings.journal_dir)
                 .filter(|first| first.number == 1 && before == 0)
                 .map(|first| first.generation.to_string());
             let wish = SeqWish { up_to: seq.next_multiple_of(RESERVE), first_generation };
-            *reserved = (self.marks)(wish).map_err(Failure::Ledger)?.reserved;
+            reserved = (self.marks)(wish).map_err(Failure::Ledger)?.reserved;
         }
-        let next = Reached { fold: batch.fold, position: follower.position().cloned(), seq };
+        let next = Reached { fold: batch.fold, position: follower.position().cloned(), seq, reserved };
         match database.commit(&batch.rows, before, &next) {
             Ok(()) => *reached = next,
             Err(error) if error.is_broken() => {
@@ -448,7 +457,7 @@ impl Indexer {
         let ahead = self.ahead.get_or_insert_with(|| {
             Ahead::new(&self.settings.journal_dir, self.indexed.as_ref().map(|indexed| &indexed.reached))
         });
-        while let Ok(batch) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, &self.scope) {
+        while let Ok(Some(batch)) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, &self.scope) {
             let is_all = batch.is_all;
             ahead.fold = batch.fold;
             for event in batch.rows.events {

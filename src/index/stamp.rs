@@ -14,7 +14,7 @@ pub(super) struct Stamp {
     path: PathBuf,
     device: u64,
     inode: u64,
-    /// Such a file never shrinks.
+    /// Such a file shrinks only where somebody makes it smaller on purpose.
     bytes: u64,
     /// The write-ahead log beside it.
     log: Option<(u64, u64)>,
@@ -49,12 +49,28 @@ impl Stamp {
         if (file.dev(), file.ino()) != (self.device, self.inode) {
             return Fate::Gone;
         }
-        if file.len() < self.bytes || !begins_well(&self.path, &file) {
+        let is_shorter = file.len() < self.bytes && !is_complete(&self.path, file.len());
+        if is_shorter || !begins_well(&self.path, &file) {
             return Fate::Broken;
         }
         self.bytes = file.len();
         Fate::InPlace
     }
+}
+
+/// Whether a file has all the pages that its head tells of, as one has that was made smaller on purpose. Source: the file
+/// format of SQLite, the size of a page at byte 16 and their number at byte 28.
+fn is_complete(path: &Path, bytes: u64) -> bool {
+    let mut head = [0; 32];
+    if File::open(path).and_then(|file| file.read_exact_at(&mut head, 0)).is_err() {
+        return false;
+    }
+    let page_bytes = match u16::from_be_bytes([head[16], head[17]]) {
+        1 => 65_536,
+        bytes => u64::from(bytes),
+    };
+    let pages = u64::from(u32::from_be_bytes([head[28], head[29], head[30], head[31]]));
+    pages > 0 && page_bytes > 0 && pages * page_bytes <= bytes
 }
 
 /// Which file the write-ahead log of a database is.

@@ -28,7 +28,7 @@ pub struct RowPage {
     pub next_id: u64,
 }
 
-const TOOLS_NEWEST_FIRST: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC";
+const TOOLS_NEWEST_FIRST: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT 5000";
 
 const LAST_TOOLS: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT ?1";
 

@@ -251,7 +251,11 @@ impl Writer {
 
     /// An empty batch for what happened `now`. Times on record never decrease, whatever the clock does.
     pub fn batch<'a>(&mut self, now: Now) -> Batch<'a> {
-        self.last_at_us = self.last_at_us.max(now.unix_us);
+        // A clock that was set back is waited for at half its pace: what is joined or not by its time is so live as well as
+        // when it is read again.
+        let passed_us = now.elapsed.saturating_sub(self.elapsed).as_micros() as u64;
+        let at_least_us = if self.last_at_us == 0 { 0 } else { self.last_at_us + passed_us / 2 };
+        self.last_at_us = at_least_us.max(now.unix_us);
         self.elapsed = now.elapsed;
         let mut own = std::mem::take(&mut self.spare);
         own.clear();
