@@ -22,7 +22,7 @@ mod session;
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
 pub use context_table::{KeptDelivery, NewCommand};
 pub(crate) use database::{
-    DatabaseError, Form, Opened, is_no_database, open as open_database, put_aside, put_aside_beside,
+    BESIDE, DatabaseError, Form, Opened, is_no_database, open as open_database, put_aside, put_aside_beside,
 };
 pub use found::{Found, repository_of};
 pub use ledger::{LEDGER_FILE, Ledger};
