@@ -89,12 +89,12 @@ impl Database {
         put_aside(&path)
     }
 
-    /// Leaves a file that is not at its place any more. What stands beside that belongs to this one, and would be taken for
-    /// the other one's.
+    /// Leaves a file that is not at its place any more. What stands beside that still is of this one: whatever comes in its
+    /// place must not take the log for its own, nor share locks with those who read this one to its end.
     pub(super) fn leave(self) -> Result<(), DatabaseError> {
         let Database { connection, path, stamp, .. } = self;
         drop(connection);
-        if stamp.has_left_its_log() { put_aside_beside(&path).map(drop) } else { Ok(()) }
+        put_aside_beside(&path, &stamp.left_beside()).map(drop)
     }
 
     /// What has become of the file.

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::store::BESIDE;
+
 /// What a SQLite file begins with.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
@@ -16,8 +18,8 @@ pub(super) struct Stamp {
     inode: u64,
     /// Such a file shrinks only where somebody makes it smaller on purpose.
     bytes: u64,
-    /// The write-ahead log beside it.
-    log: Option<(u64, u64)>,
+    /// The files beside it, by device and inode.
+    beside: [Option<(u64, u64)>; 2],
 }
 
 /// What has become of it.
@@ -34,13 +36,14 @@ pub(super) enum Fate {
 impl Stamp {
     pub(super) fn of(path: &Path) -> io::Result<Stamp> {
         let file = std::fs::metadata(path)?;
-        let log = log_of(path);
-        Ok(Stamp { path: path.to_owned(), device: file.dev(), inode: file.ino(), bytes: file.len(), log })
+        let beside = BESIDE.map(|suffix| identity(path, suffix));
+        Ok(Stamp { path: path.to_owned(), device: file.dev(), inode: file.ino(), bytes: file.len(), beside })
     }
 
-    /// Whether another file has its name by now, and the log beside that is still the one of this.
-    pub(super) fn has_left_its_log(&self) -> bool {
-        self.path.exists() && self.log.is_some() && self.log == log_of(&self.path)
+    /// What stands beside it still, though it may be gone itself.
+    pub(super) fn left_beside(&self) -> Vec<&'static str> {
+        let is_left = |(suffix, was): &(&'static str, Option<_>)| was.is_some() && *was == identity(&self.path, suffix);
+        BESIDE.into_iter().zip(self.beside).filter(is_left).map(|(suffix, _)| suffix).collect()
     }
 
     /// Looks at the file.
@@ -73,11 +76,11 @@ fn is_complete(path: &Path, bytes: u64) -> bool {
     pages > 0 && page_bytes > 0 && pages * page_bytes <= bytes
 }
 
-/// Which file the write-ahead log of a database is.
-fn log_of(path: &Path) -> Option<(u64, u64)> {
+/// Which file it is that stands beside another one.
+fn identity(path: &Path, suffix: &str) -> Option<(u64, u64)> {
     let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    std::fs::metadata(name).ok().map(|log| (log.dev(), log.ino()))
+    name.push(suffix);
+    std::fs::metadata(name).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// Whether what a file begins with is what such a file begins with; one that nothing was written back to yet is empty.
@@ -109,5 +112,20 @@ mod tests {
         assert_eq!(stamp.fate(), Fate::Gone);
         write(b"SQLite format 3\0 and more");
         assert_eq!(stamp.fate(), Fate::Gone);
+    }
+
+    #[test]
+    fn what_stands_beside_it_is_told_by_what_it_is() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = |name: &str| dir.path().join(name);
+        for name in ["x.db", "x.db-wal", "x.db-shm"] {
+            std::fs::write(path(name), "x").expect("write");
+        }
+        let stamp = Stamp::of(&path("x.db")).expect("it is there");
+        std::fs::remove_file(path("x.db")).expect("remove");
+        assert_eq!(stamp.left_beside(), ["-wal", "-shm"]);
+        std::fs::write(path("y"), "y").expect("write");
+        std::fs::rename(path("y"), path("x.db-wal")).expect("rename");
+        assert_eq!(stamp.left_beside(), ["-shm"]);
     }
 }

@@ -193,15 +193,19 @@ fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result
     transaction.commit()
 }
 
+/// What the files beside a database are called besides its name: its log, and what those who have it open share.
+pub(crate) const BESIDE: [&str; 2] = ["-wal", "-shm"];
+
 /// Gives a file that is no database another name, and the files beside it too.
 pub(crate) fn put_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
-    let kept = put_aside_beside(path)?;
+    let kept = put_aside_beside(path, &BESIDE)?;
     std::fs::rename(path, &kept).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
     Ok(kept)
 }
 
-/// Gives the files beside a database other names; tells which one the database itself would get.
-pub(crate) fn put_aside_beside(path: &Path) -> Result<PathBuf, DatabaseError> {
+/// Gives files beside a database, those of [`BESIDE`] that are meant, other names; tells which one the database itself would
+/// get.
+pub(crate) fn put_aside_beside(path: &Path, meant: &[&str]) -> Result<PathBuf, DatabaseError> {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let with = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -209,7 +213,7 @@ pub(crate) fn put_aside_beside(path: &Path) -> Result<PathBuf, DatabaseError> {
         PathBuf::from(name)
     };
     let aside = format!(".corrupt-{}", since_epoch.as_micros());
-    for beside in ["-wal", "-shm"] {
+    for beside in meant {
         match std::fs::rename(with(beside), with(&format!("{aside}{beside}"))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(DatabaseError::File { path: with(beside), source: error });

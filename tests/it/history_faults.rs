@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -285,10 +285,14 @@ fn a_history_that_is_deleted() {
     let watched = Watched::start(Echo::start(Home::new()));
     watched.load.more(300);
     watched.is_well();
+    // What is shared by those who have the old one open still is not shared with the new one.
+    let shared = watched.session.join("history.db-shm");
+    let before = fs::metadata(&shared).expect("it is there").ino();
     fs::remove_file(history_path(&watched.session)).expect("it is there");
     eventually("another database", || history_path(&watched.session).exists().then_some(()));
     watched.load.more(50);
     watched.is_well();
+    assert_ne!(fs::metadata(&shared).expect("it is there").ino(), before);
     watched.ends().0.end();
 }
 
