@@ -20,8 +20,8 @@ pub(super) enum Letter {
     Input(Input<'static>),
     /// Somebody wants something, and waits.
     Asked { question: Question, reply: Reply },
-    /// The client that was let in is there, or it is gone before it came.
-    Client(Option<UnixStream>),
+    /// The client that was let in by this admission is there, or it is gone before it came.
+    Client { admission: AskerId, client: Option<UnixStream> },
 }
 
 /// The relay's end.
@@ -85,7 +85,7 @@ impl Outbox {
                     self.wake();
                 }
             }
-            Errand::Client(client) => self.send(Letter::Client(client)),
+            Errand::Client { admission, client } => self.send(Letter::Client { admission, client }),
         }
     }
 
@@ -112,11 +112,8 @@ impl Askers {
         self.asked
     }
 
-    /// Tells one of them.
-    pub(super) fn reply(&mut self, asker: AskerId, reply: SideReply) {
-        if let Some(waiting) = self.waiting.remove(&asker) {
-            // It may have given up.
-            let _ = waiting.send(reply);
-        }
+    /// Tells one of them; gives whether it was still there to be told.
+    pub(super) fn reply(&mut self, asker: AskerId, reply: SideReply) -> bool {
+        self.waiting.remove(&asker).is_some_and(|waiting| waiting.send(reply).is_ok())
     }
 }

@@ -184,6 +184,18 @@ impl Context {
         self.load(now, line, message, effects).unwrap_or(OnTurn::Unchanged)
     }
 
+    /// Looks at a call of the client whose answer cannot be told from that to another one with its id. Neither settles what
+    /// was sent with the other, and this one carries nothing: what is shown twice is better than what is lost.
+    pub(super) fn client_repeats(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let Some(id) = message.id.map(RpcId::from_raw) else { return };
+        self.turns_awaited.retain(|(request, _)| *request != id);
+        let (repeated, leases) = std::mem::take(&mut self.leases).into_iter().partition(|lease| lease.request == id);
+        self.leases = leases;
+        let repeated: Vec<Lease> = repeated;
+        repeated.iter().for_each(|lease| self.put_back(lease, Outcome::Unknown, effects));
+        self.threads.asked(message);
+    }
+
     /// Has a turn carry what waits for its thread.
     fn load(&mut self, now: Now, line: &[u8], message: &Message<'_>, effects: &mut Vec<Effect>) -> Option<OnTurn> {
         let carrier = match (self.settings.carrier, self.inject_refused) {
