@@ -310,8 +310,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        ClientName, ContextSettings, Effect, Engine, EngineSettings, Input, Note, Now, Question, RequestSettings,
-        SideReply,
+        ClientName, ContextSettings, Effect, Engine, EngineSettings, Input, LedgerEntry, Note, Now, Question,
+        RequestSettings, SideReply,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -347,6 +347,7 @@ mod tests {
                 "p" => Input::Piece { from: Side::Server },
                 "l" => Input::LongLine { from: Side::Server, line_bytes: 1 },
                 "x" => Input::Committed { token: 1, done: false },
+                "c" => Input::Committed { token: 1, done: true },
                 "." => Input::Closed { from: Side::Server },
                 _ => Input::Detached,
             };
@@ -362,6 +363,9 @@ mod tests {
         Some(match effect {
             Effect::Record(_) => "record".to_owned(),
             Effect::Forward => "forward".to_owned(),
+            Effect::Hold(token) => format!("hold{token}"),
+            Effect::Release(token) => format!("release{token}"),
+            Effect::Keep(LedgerEntry::RequestLate { .. }) => "row-late".to_owned(),
             Effect::PassLate(_) => "late".to_owned(),
             Effect::Answer(line) => {
                 assert_eq!(line.to, Side::Client);
@@ -437,7 +441,7 @@ mod tests {
 
     #[test]
     fn lines_of_the_server_go_to_a_client_that_was_answered() {
-        let lines = [r#"<{"method":"a"}"#, r#"<{"id":0,"method":"x/b"}"#, "<text", "<[]", "<{}"];
+        let lines = [r#"<{"method":"a"}"#, "<text", "<[]", "<{}"];
         let all = |expect| lines.map(|line| (line, expect));
         let script = [&all("record")[..], &[HERE], &all("record"), &[GREETED], &all("record forward"), &[GONE]];
         check_served(&[&script.concat()[..], &all("record")].concat());
@@ -446,7 +450,12 @@ mod tests {
     #[test]
     fn a_client_gets_nothing_that_it_has_opted_out_of() {
         let delta = r#"<{"method":"item/delta"}"#;
-        check_served(&[HERE, GREETED, (delta, "record"), (r#"<{"id":0,"method":"item/delta"}"#, "record forward")]);
+        check_served(&[
+            HERE,
+            GREETED,
+            (delta, "record"),
+            (r#"<{"id":0,"method":"item/delta"}"#, "record hold1 forward"),
+        ]);
         let plain = r#">{"id":1,"method":"initialize","params":{"capabilities":{"optOutNotificationMethods":null}}}"#;
         let greeted = r#"record client(-) attached(-) answer({"id":1,"result":{"userAgent": "x/1.2.3 \u0061"}})"#;
         check_served(&[HERE, GREETED, GONE, HERE, (plain, greeted), (delta, "record forward")]);
@@ -481,7 +490,7 @@ mod tests {
         check_served(&[&[HERE, GREETED][..], &passed, &[answer, left, HERE, GONE_UNNAMED]].concat());
         // An approval waits for a human, wherever that one is.
         let approval = r#"<{"id":4,"method":"item/fileChange/requestApproval","params":{}}"#;
-        check_served(&[(approval, "record"), HERE, GREETED, (&approval.replace('4', "5"), "record forward"), GONE]);
+        check_served(&[(approval, "record"), HERE, GREETED, (approval, "record hold1 forward"), GONE]);
     }
 
     #[test]
@@ -495,8 +504,17 @@ mod tests {
     fn what_was_held_back_is_shown_late_to_those_who_listen() {
         let hold = RequestSettings { hold: true, ..RequestSettings::default() };
         let asked = (r#"<{"id":0,"method":"item/fileChange/requestApproval","params":{}}"#, "record");
-        check(hold.clone(), Attendance::Nobody, &[READY, asked, HERE, ("x", "")]);
-        check(hold, Attendance::Nobody, &[READY, HERE, GREETED, asked, ("x", "late")]);
+        check(hold.clone(), Attendance::Nobody, &[READY, asked, HERE, ("x", "release1")]);
+        check(hold, Attendance::Nobody, &[READY, HERE, GREETED, asked, ("x", "release1 late row-late")]);
+    }
+
+    #[test]
+    fn what_nobody_sees_is_not_late_and_what_is_asked_again_waits_for_its_row() {
+        let asked = r#"<{"id":0,"method":"item/fileChange/requestApproval","params":{}}"#;
+        let (unseen, waits, passes) = ((asked, "record"), (asked, "record hold1 forward"), (asked, "record forward"));
+        check_served(&[unseen, ("x", ""), unseen, HERE, GREETED, passes]);
+        check_served(&[unseen, HERE, GREETED, waits, waits, ("x", "release1 row-late"), passes]);
+        check_served(&[unseen, HERE, GREETED, waits, ("c", "release1"), passes]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
 
+mod attaching;
 mod attendance;
 mod calls;
 mod context;
@@ -20,10 +21,7 @@ mod requests;
 mod secrets;
 mod version;
 
-use std::collections::VecDeque;
 use std::time::Duration;
-
-use serde_json::value::RawValue;
 
 use crate::wire::{Body, Line, Members, Message, Side, stands_verbatim};
 
@@ -47,6 +45,7 @@ pub use requests::{
 pub use secrets::{masked_args, names_secret};
 pub use version::ClientName;
 
+use attaching::answer_for_nobody;
 use attendance::{Attendant, OnCall, Passing};
 use calls::{Call, Calls};
 use context::{Answer, Context, OnTurn};
@@ -352,53 +351,6 @@ impl Engine {
         }
     }
 
-    /// Initializes the server, as a client would.
-    fn initialize(&mut self, effects: &mut Vec<Effect>) {
-        let line = self.calls.line("initialize", Some(&calls::initialize_params()), Call::Initialize);
-        if let Body::Message(message) = Body::parse(&line) {
-            effects.extend(self.version.learn(Side::Client, &message));
-        }
-        effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
-    }
-
-    /// Answers an attached client's `initialize` in the server's stead.
-    fn greet(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        self.introduce(version::introduced(message).unwrap_or_default(), effects);
-        effects.push(Effect::Note(Note::ClientAttached { name: self.client.clone() }));
-        if let (Some(id), Some(result)) = (message.id, self.calls.initialized_with()) {
-            effects.push(Effect::Answer(own_free_line(Side::Client, attendance::greeting(id, result))));
-        }
-    }
-
-    /// The attached client has left, where there was one: we are alone again. Gives the ids of what it alone was asked.
-    fn detach(&mut self, now: Now, effects: &mut Vec<Effect>) -> VecDeque<Box<RawValue>> {
-        let Some(left) = self.attendant.detach(now.elapsed) else { return VecDeque::new() };
-        if left.was_answered {
-            effects.push(Effect::Note(Note::ClientLeft { name: self.client.clone() }));
-        }
-        self.introduce(calls::own_name(), effects);
-        left.asked
-    }
-
-    fn introduce(&mut self, client: ClientName, effects: &mut Vec<Effect>) {
-        self.client.clone_from(&client.name);
-        effects.push(Effect::Introduce(Box::new(client)));
-    }
-
-    /// A client wants to attach itself.
-    fn attach(&mut self, asker: AskerId, server_listens: bool, effects: &mut Vec<Effect>) -> SideReply {
-        if self.attendant.is_attended() {
-            return SideReply::ClientAttached { name: self.client.clone() };
-        }
-        if !server_listens || self.calls.initialized_with().is_none() {
-            return SideReply::NotReady;
-        }
-        self.attendant.attach(asker);
-        // Nobody knows yet who it is.
-        self.introduce(ClientName::default(), effects);
-        SideReply::Admitted { admission: asker }
-    }
-
     /// Somebody at the side wants something.
     fn asked(&mut self, now: Now, asker: AskerId, question: Question, server_listens: bool, effects: &mut Vec<Effect>) {
         let call = match question {
@@ -517,11 +469,6 @@ fn pass(passing: Passing, effects: &mut Vec<Effect>) {
         Passing::Passes => effects.push(Effect::Forward),
         Passing::Withheld => {}
     }
-}
-
-/// Tells the server that nobody is there to answer this.
-fn answer_for_nobody(id: &RawValue) -> Effect {
-    Effect::Inject(Injection { lines: vec![free_line(attendance::nobodys_answer(id))], mark: None })
 }
 
 /// A line of ours to the server that goes with none of anybody's.
@@ -766,6 +713,19 @@ mod tests {
         assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
         assert_eq!(play.line(Side::Server, RESOLVED), "keep(requestconfirmed) record forward");
         assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
+    }
+
+    #[test]
+    fn tokens_go_on_where_the_engine_before_has_left_them() {
+        let mut first = Play::start(RequestSettings::default());
+        first.line(Side::Server, ASK);
+        let tokens_before = first.0.last_token();
+        let mut second = Play(Engine::new(EngineSettings { tokens_before, ..settings() }));
+        second.at(0, Input::SessionOpened { generation: "h".to_owned() });
+        assert_eq!(second.line(Side::Server, ASK), "note first2(opened h-0) record hold2 forward");
+        // What is heard late of the first one is about nothing here.
+        assert_eq!(second.at(1, Input::Committed { token: 1, done: true }), "");
+        assert_eq!(second.at(2, Input::Committed { token: 2, done: true }), "release2 note");
     }
 
     #[test]

@@ -472,3 +472,24 @@ impl Direction {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_ours_goes_right_behind_the_long_line_that_it_waits_for() {
+        let (mut seam, mut outgoing) = (Seam::default(), Outgoing::default());
+        let mut add = |seam: &mut Seam, frame: &Frame, range: Range<usize>| {
+            outgoing.add(range);
+            seam.let_go(frame, &mut outgoing);
+            outgoing.0.iter().map(|piece| matches!(piece, Piece::Own { .. })).collect::<Vec<_>>()
+        };
+        assert_eq!(add(&mut seam, &Frame::Piece { range: 0..2 }, 0..2), [false]);
+        seam.inject(b"ours\n".to_vec(), None, &mut Outgoing::default());
+        let last = Frame::LastPiece { range: 2..4, line_bytes: 3, end: LineEnd::Newline };
+        assert_eq!(add(&mut seam, &last, 2..4), [false, true]);
+        let line = Frame::Line { range: 4..6, end: LineEnd::Newline };
+        assert_eq!(add(&mut seam, &line, 4..6), [false, true, false]);
+    }
+}

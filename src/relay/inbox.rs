@@ -117,3 +117,21 @@ impl Askers {
         self.waiting.remove(&asker).is_some_and(|waiting| waiting.send(reply).is_ok())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whether_somebody_was_told_is_known() {
+        let mut askers = Askers::default();
+        let (reply, replied) = tokio::sync::oneshot::channel();
+        let here = askers.add(reply);
+        assert!(askers.reply(here, SideReply::Done) && !askers.reply(here, SideReply::Done));
+        drop(replied);
+        let (reply, replied) = tokio::sync::oneshot::channel();
+        let gone = askers.add(reply);
+        drop(replied);
+        assert!(!askers.reply(gone, SideReply::Done));
+    }
+}

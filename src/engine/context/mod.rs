@@ -512,6 +512,25 @@ mod tests {
     }
 
     #[test]
+    fn what_an_ambiguous_answer_could_settle_waits_again() {
+        for (carrier, how) in [(Carrier::Envelope, "replaced c1"), (Carrier::InjectItems, "preceded c1")] {
+            let mut play = Play::start(carrier);
+            play.push(&[1], None);
+            assert_eq!(play.turn(5, "t"), how);
+            let Body::Message(message) = Body::parse(br#"{"id":5,"method":"x"}"#) else { panic!("no message") };
+            play.context.client_repeats(&message, &mut play.effects);
+            play.answer("5", RESULT);
+            // What goes by a call of our own is settled by its answer all the same; only its turn is not known.
+            let (told, again): (&[&str], _) = match carrier {
+                Carrier::Envelope => (&["1 unknown []"], how),
+                Carrier::InjectItems | Carrier::Auto | Carrier::Off => (&[], "unchanged"),
+            };
+            assert_eq!(play.kept(), told);
+            assert_eq!((play.context.waiting(), &*play.turn(6, "t")), (1, again));
+        }
+    }
+
+    #[test]
     fn a_thread_is_shown_its_own_and_what_is_for_any() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1], Some("a"));
