@@ -84,18 +84,6 @@ fn attached_client_that_takes_nothing_is_cut_off() {
 }
 
 #[test]
-fn attached_client_that_takes_nothing_does_not_keep_the_server_from_being_stopped() {
-    let scripted = Scripted::start("exit_grace = \"100ms\"", r#"read -r line; exec yes '{"method":"x"}'"#);
-    let (mut tool, _stdin) = scripted.attached("{\"id\":0,\"method\":\"initialize\"}\n{\"method\":\"go\"}\n");
-    scripted.await_client(&json!("codex-shim"));
-    let answer = client::post(&scripted.session, "/sessions/self/stop", "{}".to_owned()).expect("it answers");
-    assert_eq!(answer.status.as_u16(), 200);
-    tool.kill().expect("it runs");
-    tool.wait().expect("it is ours");
-    scripted.kill();
-}
-
-#[test]
 fn attached_client_that_dies_while_the_server_reads_nothing_makes_room() {
     let scripted = Scripted::start("", "exec sleep 600");
     let long = "x".repeat(1 << 20);
