@@ -60,7 +60,8 @@
 //! # Invariants, stated by absence
 //!
 //! - `wire`, `engine` and `history` know no file, socket, thread, process, environment or clock.
-//! - What one attached client was owed never reaches the next: no answer to its calls, no queue, no half of a line.
+//! - What one attached client was owed never reaches the next: no queue, no half of a line, and no answer to its calls, but
+//!   where the next uses the id of an open one.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a
 //!   reader of the journal.
 //! - The control socket never waits in the relay's way: the two share counters and a lock held for the time of a copy.

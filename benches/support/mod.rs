@@ -241,6 +241,7 @@ pub fn engine() -> Engine {
         requests,
         attendance: Attendance::Client,
         own_ids: "codex-shim:0:".to_owned(),
+        tokens_before: 0,
     })
 }
 

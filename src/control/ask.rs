@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use tokio::sync::oneshot;
 
-use crate::engine::{Question, SideReply};
+use crate::engine::{AskerId, Question, SideReply};
 
 /// Where a reply goes.
 pub type Reply = oneshot::Sender<SideReply>;
@@ -14,8 +14,13 @@ pub type Reply = oneshot::Sender<SideReply>;
 pub enum Errand {
     /// Somebody wants something. Where the relay does not take any more, the reply is dropped.
     Asked(Question, Reply),
-    /// The client that was let in, or nothing where it is gone before it came.
-    Client(Option<UnixStream>),
+    /// A client that was let in.
+    Client {
+        /// By which admission.
+        admission: AskerId,
+        /// Its socket, or nothing where it is gone before it came.
+        client: Option<UnixStream>,
+    },
 }
 
 /// Hands an errand to the relay. A question never waits; a client waits for room in the relay's inbox.

@@ -42,7 +42,7 @@ pub(super) async fn attach(
     // By itself, since this route ends with its connection: whoever was let in is handed over, or given up, whatever happens.
     tokio::spawn(admit(known, upgrade, reply));
     match replied.await.ok().flatten() {
-        Some(SideReply::Admitted) => {
+        Some(SideReply::Admitted { .. }) => {
             let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, PROTOCOL)];
             Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
         }
@@ -63,12 +63,12 @@ fn names(headers: &HeaderMap, header: HeaderName, wanted: &str) -> bool {
 
 async fn admit(known: Arc<Known>, upgrade: OnUpgrade, answer: oneshot::Sender<Option<SideReply>>) {
     let reply = known.ask(Question::Attach, ADMISSION_WAIT_MAX).await;
-    // One that has not replied in time may let it in yet.
-    let may_be_admitted = matches!(reply, Some(SideReply::Admitted) | None);
+    // One that replies to nobody has let nobody in.
+    let admission = if let Some(SideReply::Admitted { admission }) = &reply { Some(*admission) } else { None };
     // The connection may be gone; the upgrade then fails.
     let _ = answer.send(reply);
-    if may_be_admitted {
-        known.run(Errand::Client(client(upgrade).await));
+    if let Some(admission) = admission {
+        known.run(Errand::Client { admission, client: client(upgrade).await });
     }
 }
 

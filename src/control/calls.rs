@@ -166,7 +166,7 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
         Some(
             SideReply::NotReady
             | SideReply::Done
-            | SideReply::Admitted
+            | SideReply::Admitted { .. }
             | SideReply::Kept
             | SideReply::NotKept
             | SideReply::NotOpen

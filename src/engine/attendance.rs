@@ -8,21 +8,31 @@
 //! once their thread is resumed.
 //!
 //! The answer to a call of a client that has left goes to nobody. Where the next client uses the id of such a call while
-//! that is open, two answers will come for one id, and nothing tells them apart: the first is taken to be the elder call's
-//! and is withheld, the second is the client's. codex answers calls as they are done, so where the younger is done first
-//! the two change places.
+//! that is open, two answers may come for one id, or only one, and nothing tells them apart: the first is the client's, who
+//! would otherwise wait for ever where the elder call is never answered, and the second is withheld. So it is misled where
+//! the elder call is answered first, which has taken long by then: what is quickly answered is not open when a client has
+//! left and the next one has come. Such a call carries no context, and settles none.
+//!
+//! What the server asks of its client alone, such as the time or a token, is answered in the client's stead while nobody
+//! listens, and when a client leaves that has not answered: the server would wait for ever.
 //!
 //! Lines are only judged here: nothing is recorded, followed or sent.
 
 use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use super::input::AskerId;
+use super::requests::RequestKind;
 use crate::wire::{Members, Message, MethodClass, RpcId};
 
 /// Open calls of a client that are remembered; with more than these the oldest is forgotten, and its answer may reach the
 /// next client.
 const CALLS_MAX: usize = 4_096;
+
+/// How long a call of a client that has left counts as open: nothing that is still answered takes longer.
+const FORSAKEN_MAX: Duration = Duration::from_secs(3_600);
 
 /// Who speaks to the server, as an engine is told at its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,8 +48,8 @@ pub enum Attendance {
 #[derive(Debug)]
 pub(super) struct Attendant {
     who: Who,
-    /// Calls of clients that have left.
-    forsaken: VecDeque<RpcId>,
+    /// Calls of clients that have left, and when those did.
+    forsaken: VecDeque<(RpcId, Duration)>,
     /// The line of the server whose pieces pass now, where one does.
     long_line: Option<Passing>,
 }
@@ -52,13 +62,25 @@ enum Who {
     Attached(Attached),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Attached {
+    admission: AskerId,
     stage: Stage,
     /// Methods of notifications that it does not want.
     opted_out: HashSet<String>,
     /// Its calls that were not answered yet, oldest first.
     calls: VecDeque<RpcId>,
+    /// What it alone was asked and has not answered yet, by raw ids.
+    asked: VecDeque<Box<RawValue>>,
+}
+
+/// What an attached client has left behind.
+#[derive(Debug)]
+pub(super) struct Left {
+    /// It was answered, so that it has named itself.
+    pub(super) was_answered: bool,
+    /// What it alone was asked and has not answered, by raw ids.
+    pub(super) asked: VecDeque<Box<RawValue>>,
 }
 
 /// How far an attached client has come.
@@ -84,6 +106,8 @@ pub(super) enum Passing {
 pub(super) enum OnCall {
     /// It is the server's.
     PassOn,
+    /// It is the server's too, and its answer cannot be told from that to the call of a client that has left.
+    PassAmbiguous,
     /// We answer it, in the server's stead.
     Greet,
     /// It goes no further.
@@ -118,25 +142,51 @@ impl Attendant {
         }
     }
 
-    /// A client attaches itself.
-    pub(super) fn attach(&mut self) {
-        self.who = Who::Attached(Attached::default());
+    /// Whether what the server says to its client goes to somebody now.
+    pub(super) fn audience(&self) -> Passing {
+        Passing::of(self.listens())
     }
 
-    /// The attached client has left; tells whether there was one.
-    pub(super) fn detach(&mut self) -> bool {
-        if !self.is_served() {
-            return false;
+    /// By which admission the client was let in that is attached.
+    pub(super) fn admitted(&self) -> Option<AskerId> {
+        match &self.who {
+            Who::Attached(client) => Some(client.admission),
+            Who::Owner | Who::Nobody => None,
         }
-        let Who::Attached(client) = std::mem::replace(&mut self.who, Who::Nobody) else { return false };
-        self.forsaken.extend(client.calls);
+    }
+
+    /// A client attaches itself.
+    pub(super) fn attach(&mut self, admission: AskerId) {
+        let (stage, opted_out) = (Stage::default(), HashSet::new());
+        let (calls, asked) = (VecDeque::new(), VecDeque::new());
+        self.who = Who::Attached(Attached { admission, stage, opted_out, calls, asked });
+    }
+
+    /// The attached client has left; tells what it leaves, where there was one.
+    pub(super) fn detach(&mut self, elapsed: Duration) -> Option<Left> {
+        if !self.is_served() {
+            return None;
+        }
+        let Who::Attached(client) = std::mem::replace(&mut self.who, Who::Nobody) else { return None };
+        self.forsaken.extend(client.calls.into_iter().map(|id| (id, elapsed)));
         let too_many = self.forsaken.len().saturating_sub(CALLS_MAX);
         self.forsaken.drain(..too_many);
-        true
+        // The rest of a line whose beginning it was sent is for nobody.
+        self.long_line = self.long_line.map(|_| Passing::Withheld);
+        Some(Left { was_answered: client.stage != Stage::Attached, asked: client.asked })
+    }
+
+    /// The client answers.
+    pub(super) fn client_answers(&mut self, message: &Message<'_>) {
+        let Who::Attached(client) = &mut self.who else { return };
+        if let Some(id) = message.id.map(RpcId::from_raw) {
+            client.asked.retain(|asked| RpcId::from_raw(asked) != id);
+        }
     }
 
     /// The client calls or notifies.
-    pub(super) fn client_calls(&mut self, message: &Message<'_>) -> OnCall {
+    pub(super) fn client_calls(&mut self, elapsed: Duration, message: &Message<'_>) -> OnCall {
+        self.forsaken.retain(|(_, since)| elapsed.saturating_sub(*since) < FORSAKEN_MAX);
         let Who::Attached(client) = &mut self.who else { return OnCall::PassOn };
         let Some(method) = message.method.as_deref() else { return OnCall::PassOn };
         match (client.stage, message.id) {
@@ -155,7 +205,12 @@ impl Attendant {
             if client.calls.len() >= CALLS_MAX {
                 client.calls.pop_front();
             }
-            client.calls.push_back(RpcId::from_raw(id));
+            let id = RpcId::from_raw(id);
+            let is_ambiguous = self.forsaken.iter().any(|(forsaken, _)| *forsaken == id);
+            client.calls.push_back(id);
+            if is_ambiguous {
+                return OnCall::PassAmbiguous;
+            }
         }
         OnCall::PassOn
     }
@@ -168,22 +223,39 @@ impl Attendant {
         let passes = match (message.method.as_deref(), message.id) {
             (None, Some(id)) => self.is_for_client(&RpcId::from_raw(id)),
             (Some(method), None) => self.listens() && !self.has_opted_out(method),
-            (Some(_), Some(_)) | (None, None) => self.listens(),
+            (Some(method), Some(id)) => {
+                self.is_asked(method, id);
+                self.listens()
+            }
+            (None, None) => self.listens(),
         };
         Passing::of(passes)
     }
 
+    /// Remembers what only the client answers, where it is asked.
+    fn is_asked(&mut self, method: &str, id: &RawValue) {
+        let Who::Attached(client) = &mut self.who else { return };
+        if client.stage != Stage::Attached && RequestKind::of(method).is_none() {
+            if client.asked.len() >= CALLS_MAX {
+                client.asked.pop_front();
+            }
+            client.asked.push_back(id.to_owned());
+        }
+    }
+
     /// Whether an answer is for the client that is there.
     fn is_for_client(&mut self, id: &RpcId) -> bool {
-        if let Some(at) = self.forsaken.iter().position(|forsaken| forsaken == id) {
+        if let Who::Attached(client) = &mut self.who
+            && let Some(at) = client.calls.iter().position(|open| open == id)
+        {
+            client.calls.remove(at);
+            return true;
+        }
+        if let Some(at) = self.forsaken.iter().position(|(forsaken, _)| forsaken == id) {
             self.forsaken.remove(at);
             return false;
         }
-        let Who::Attached(client) = &mut self.who else { return false };
-        if let Some(at) = client.calls.iter().position(|open| open == id) {
-            client.calls.remove(at);
-        }
-        true
+        self.is_attended()
     }
 
     fn has_opted_out(&self, method: &str) -> bool {
@@ -228,12 +300,18 @@ pub(super) fn greeting(id: &RawValue, result: &RawValue) -> Vec<u8> {
     format!("{{\"id\":{},\"result\":{}}}", id.get(), result.get()).into_bytes()
 }
 
+/// The line that tells the server that nobody is there to answer this.
+pub(super) fn nobodys_answer(id: &RawValue) -> Vec<u8> {
+    format!("{{\"id\":{},\"error\":{{\"code\":-32601,\"message\":\"no client is attached\"}}}}", id.get()).into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::super::{
-        ClientName, ContextSettings, Effect, Engine, EngineSettings, Input, Now, Question, RequestSettings, SideReply,
+        ClientName, ContextSettings, Effect, Engine, EngineSettings, Input, LedgerEntry, Note, Now, Question,
+        RequestSettings, SideReply,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -252,6 +330,7 @@ mod tests {
             requests: settings,
             attendance,
             own_ids: "codex-shim:".to_owned(),
+            tokens_before: 0,
         });
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
         let mut effects = Vec::new();
@@ -268,6 +347,7 @@ mod tests {
                 "p" => Input::Piece { from: Side::Server },
                 "l" => Input::LongLine { from: Side::Server, line_bytes: 1 },
                 "x" => Input::Committed { token: 1, done: false },
+                "c" => Input::Committed { token: 1, done: true },
                 "." => Input::Closed { from: Side::Server },
                 _ => Input::Detached,
             };
@@ -283,17 +363,27 @@ mod tests {
         Some(match effect {
             Effect::Record(_) => "record".to_owned(),
             Effect::Forward => "forward".to_owned(),
+            Effect::Hold(token) => format!("hold{token}"),
+            Effect::Release(token) => format!("release{token}"),
+            Effect::Keep(LedgerEntry::RequestLate { .. }) => "row-late".to_owned(),
             Effect::PassLate(_) => "late".to_owned(),
             Effect::Answer(line) => {
                 assert_eq!(line.to, Side::Client);
                 format!("answer({})", String::from_utf8_lossy(&line.bytes))
             }
-            Effect::Inject(injection) => format!("inject({})", injection.lines.len()),
+            Effect::Inject(injection) => match &injection.lines[0].bytes {
+                line if line.ends_with(br#""no client is attached"}}"#) => {
+                    format!("nobody({})", String::from_utf8_lossy(&line[6..7]))
+                }
+                _ => format!("inject({})", injection.lines.len()),
+            },
+            Effect::Note(Note::ClientAttached { name }) => format!("attached({})", name.as_deref().unwrap_or("-")),
+            Effect::Note(Note::ClientLeft { name }) => format!("left({})", name.as_deref().unwrap_or("-")),
             Effect::Introduce(client) => {
                 let ClientName { name, version: _ } = &**client;
                 format!("client({})", name.as_deref().unwrap_or("-"))
             }
-            Effect::Reply(9, SideReply::Admitted) => "admitted".to_owned(),
+            Effect::Reply(9, SideReply::Admitted { admission: 9 }) => "admitted".to_owned(),
             Effect::Reply(9, SideReply::NotReady) => "not ready".to_owned(),
             Effect::Reply(9, SideReply::ClientAttached { name }) => {
                 format!("taken by {}", name.as_deref().unwrap_or("-"))
@@ -306,21 +396,23 @@ mod tests {
         (r#"<{"id":"codex-shim:c1","result":{"userAgent": "x/1.2.3 \u0061"}}"#, "record inject(1)");
 
     const GREETED: (&str, &str) =
-        (INITIALIZE, r#"record client(ide) answer({"id":1.0,"result":{"userAgent": "x/1.2.3 \u0061"}})"#);
+        (INITIALIZE, r#"record client(ide) attached(ide) answer({"id":1.0,"result":{"userAgent": "x/1.2.3 \u0061"}})"#);
 
     fn check_served(script: &[(&str, &str)]) {
         check(RequestSettings::default(), Attendance::Nobody, &[&[READY], script].concat());
     }
 
     const HERE: (&str, &str) = ("+", "client(-) admitted");
-    const GONE: (&str, &str) = ("-", "client(codex-shim)");
+    const GONE: (&str, &str) = ("-", "left(ide) client(codex-shim)");
+    const GONE_UNNAMED: (&str, &str) = ("-", "client(codex-shim)");
 
     #[test]
     fn a_client_is_let_in_once_the_server_is_initialized_and_alone() {
         let not_ready = ("+", "not ready");
         check(RequestSettings::default(), Attendance::Nobody, &[not_ready, READY, HERE, ("+", "taken by -")]);
         check_served(&[HERE, GREETED, ("+", "taken by ide"), GONE, ("-", ""), HERE]);
-        check_served(&[HERE, GREETED, (".", "client(codex-shim)"), not_ready]);
+        check_served(&[HERE, GONE_UNNAMED]);
+        check_served(&[HERE, GREETED, (".", "left(ide) client(codex-shim)"), not_ready]);
         let initialized = (&INITIALIZE.replace("1.0", "1"), "record forward client(ide)");
         let initialized = (initialized.0.as_str(), initialized.1);
         check(
@@ -349,7 +441,7 @@ mod tests {
 
     #[test]
     fn lines_of_the_server_go_to_a_client_that_was_answered() {
-        let lines = [r#"<{"method":"a"}"#, r#"<{"id":0,"method":"b"}"#, "<text", "<[]", "<{}"];
+        let lines = [r#"<{"method":"a"}"#, "<text", "<[]", "<{}"];
         let all = |expect| lines.map(|line| (line, expect));
         let script = [&all("record")[..], &[HERE], &all("record"), &[GREETED], &all("record forward"), &[GONE]];
         check_served(&[&script.concat()[..], &all("record")].concat());
@@ -358,9 +450,14 @@ mod tests {
     #[test]
     fn a_client_gets_nothing_that_it_has_opted_out_of() {
         let delta = r#"<{"method":"item/delta"}"#;
-        check_served(&[HERE, GREETED, (delta, "record"), (r#"<{"id":0,"method":"item/delta"}"#, "record forward")]);
+        check_served(&[
+            HERE,
+            GREETED,
+            (delta, "record"),
+            (r#"<{"id":0,"method":"item/delta"}"#, "record hold1 forward"),
+        ]);
         let plain = r#">{"id":1,"method":"initialize","params":{"capabilities":{"optOutNotificationMethods":null}}}"#;
-        let greeted = r#"record client(-) answer({"id":1,"result":{"userAgent": "x/1.2.3 \u0061"}})"#;
+        let greeted = r#"record client(-) attached(-) answer({"id":1,"result":{"userAgent": "x/1.2.3 \u0061"}})"#;
         check_served(&[HERE, GREETED, GONE, HERE, (plain, greeted), (delta, "record forward")]);
     }
 
@@ -374,24 +471,50 @@ mod tests {
         // Also before its `initialize`: it is the only one that can be meant.
         check_served(&[HERE, called, answered, answered]);
         check_served(&[HERE, GREETED, called, GONE, lost]);
-        check_served(&[HERE, called, called_s, GONE, HERE, GREETED, lost_s]);
-        // The elder call is answered first.
-        let left_twice = [HERE, called, GONE, HERE, called, GONE, HERE, called];
-        check_served(&[&left_twice[..], &[lost, lost, answered]].concat());
+        check_served(&[HERE, called, called_s, GONE_UNNAMED, HERE, GREETED, lost_s]);
+        // Whoever is there is never left without.
+        let left = [HERE, called, GONE_UNNAMED];
+        check_served(&[&left[..], &left, &[HERE, called, answered, lost, lost, answered]].concat());
+        check_served(&[&left[..], &[HERE, called, answered, called, answered, lost]].concat());
+    }
+
+    #[test]
+    fn what_only_a_client_answers_is_answered_for_nobody() {
+        let asked = |id: &str| format!(r#"<{{"id":{id},"method":"item/tool/call","params":{{}}}}"#);
+        let (asked_1, asked_2, time) = (asked("1"), asked("2"), r#"<{"id":3,"method":"currentTime/read"}"#);
+        let (nobody_1, nobody_time) = ((&*asked_1, "nobody(1) record"), (time, "nobody(3) record"));
+        check_served(&[nobody_1, HERE, nobody_time, GREETED, (time, "record forward")]);
+        let passed = [(&*asked_1, "record forward"), (&*asked_2, "record forward")];
+        let left = ("-", "left(ide) client(codex-shim) nobody(2)");
+        let answer = (r#">{"id":1,"result":{}}"#, "record forward");
+        check_served(&[&[HERE, GREETED][..], &passed, &[answer, left, HERE, GONE_UNNAMED]].concat());
+        // An approval waits for a human, wherever that one is.
+        let approval = r#"<{"id":4,"method":"item/fileChange/requestApproval","params":{}}"#;
+        check_served(&[(approval, "record"), HERE, GREETED, (approval, "record hold1 forward"), GONE]);
     }
 
     #[test]
     fn a_long_line_goes_to_one_client_or_none() {
         check_served(&[("p", ""), HERE, GREETED, ("p", ""), ("l", "record"), ("l", "record forward")]);
         check_served(&[HERE, GREETED, ("p", "forward"), ("p", "forward"), ("l", "record forward"), GONE, ("p", "")]);
+        check_served(&[HERE, GREETED, ("p", "forward"), GONE, ("p", ""), HERE, GREETED, ("p", ""), ("l", "record")]);
     }
 
     #[test]
     fn what_was_held_back_is_shown_late_to_those_who_listen() {
         let hold = RequestSettings { hold: true, ..RequestSettings::default() };
         let asked = (r#"<{"id":0,"method":"item/fileChange/requestApproval","params":{}}"#, "record");
-        check(hold.clone(), Attendance::Nobody, &[READY, asked, HERE, ("x", "")]);
-        check(hold, Attendance::Nobody, &[READY, HERE, GREETED, asked, ("x", "late")]);
+        check(hold.clone(), Attendance::Nobody, &[READY, asked, HERE, ("x", "release1")]);
+        check(hold, Attendance::Nobody, &[READY, HERE, GREETED, asked, ("x", "release1 late row-late")]);
+    }
+
+    #[test]
+    fn what_nobody_sees_is_not_late_and_what_is_asked_again_waits_for_its_row() {
+        let asked = r#"<{"id":0,"method":"item/fileChange/requestApproval","params":{}}"#;
+        let (unseen, waits, passes) = ((asked, "record"), (asked, "record hold1 forward"), (asked, "record forward"));
+        check_served(&[unseen, ("x", ""), unseen, HERE, GREETED, passes]);
+        check_served(&[unseen, HERE, GREETED, waits, waits, ("x", "release1 row-late"), passes]);
+        check_served(&[unseen, HERE, GREETED, waits, ("c", "release1"), passes]);
     }
 
     #[test]
@@ -399,16 +522,23 @@ mod tests {
         let mut attendant = Attendant::new(Attendance::Nobody);
         let line = |id: usize| format!(r#"{{"id":{id},"method":"m"}}"#);
         for _ in 0..2 {
-            attendant.attach();
+            attendant.attach(1);
             for id in 0..=CALLS_MAX {
                 let line = line(id);
                 let crate::wire::Body::Message(message) = crate::wire::Body::parse(line.as_bytes()) else {
                     panic!("a message")
                 };
-                assert_eq!(attendant.client_calls(&message), OnCall::PassOn);
+                attendant.client_calls(Duration::ZERO, &message);
             }
-            assert!(attendant.detach());
+            assert!(attendant.detach(Duration::ZERO).is_some());
             assert_eq!(attendant.forsaken.len(), CALLS_MAX);
         }
+        let crate::wire::Body::Message(message) = crate::wire::Body::parse(br#"{"id":5,"method":"m"}"#) else {
+            panic!("a message")
+        };
+        attendant.attach(1);
+        let almost = FORSAKEN_MAX - Duration::from_secs(1);
+        assert_eq!(attendant.client_calls(almost, &message), OnCall::PassAmbiguous);
+        assert_eq!(attendant.client_calls(FORSAKEN_MAX, &message), OnCall::PassOn);
     }
 }

@@ -135,7 +135,10 @@ pub enum SideReply {
         steered: bool,
     },
     /// A client may attach itself: its socket is waited for.
-    Admitted,
+    Admitted {
+        /// By which name its socket is known when it comes: that of who asked.
+        admission: AskerId,
+    },
     /// A client is there already.
     ClientAttached {
         /// What it calls itself, where it has said so.
@@ -236,6 +239,16 @@ pub enum Note {
         version: Option<String>,
         /// The text that it stood in.
         user_agent: String,
+    },
+    /// A client that has attached itself is the client from here on; it was answered, and has named itself.
+    ClientAttached {
+        /// What it calls itself.
+        name: Option<String>,
+    },
+    /// It has left.
+    ClientLeft {
+        /// What it called itself.
+        name: Option<String>,
     },
     /// A human is asked, by the line of the server's that is on record behind this.
     RequestOpened {

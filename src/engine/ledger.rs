@@ -290,6 +290,8 @@ pub enum Outcome {
     Refused,
     /// The server ended before it had answered; it waits again.
     ServerExited,
+    /// Its answer can no longer be told from another one; it waits again.
+    Unknown,
 }
 
 impl Outcome {
@@ -300,6 +302,7 @@ impl Outcome {
             Outcome::Delivered => "delivered",
             Outcome::Refused => "refused",
             Outcome::ServerExited => "server_exited",
+            Outcome::Unknown => "unknown",
         }
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
 
+mod attaching;
 mod attendance;
 mod calls;
 mod context;
@@ -47,6 +48,7 @@ pub use requests::{
 pub use secrets::{masked_args, names_secret};
 pub use version::ClientName;
 
+use attaching::answer_for_nobody;
 use attendance::{Attendant, OnCall, Passing};
 use calls::{Call, Calls};
 use context::{Answer, Context, OnTurn};
@@ -69,6 +71,8 @@ pub struct EngineSettings {
     /// What the ids of our own calls begin with: `codex-shim:`, and something that no other shim has, since one may
     /// stand behind another.
     pub own_ids: String,
+    /// The last token of the engine before, where there was one: what comes late for that one is not for this one.
+    pub tokens_before: Token,
 }
 
 /// The decisions of one relay, over one run of the child.
@@ -82,6 +86,7 @@ pub struct Engine {
     calls: Calls,
     ending: Ending,
     attendant: Attendant,
+    exit_grace: Duration,
     /// What the client calls itself.
     client: Option<String>,
 }
@@ -94,11 +99,12 @@ impl Engine {
             secrets: Secrets::default(),
             version: VersionWatch::default(),
             context: Context::new(settings.context, settings.own_ids.clone()),
-            requests: Requests::new(settings.requests),
+            requests: Requests::new(settings.requests, settings.tokens_before),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
             ending: Ending::new(settings.exit_grace, settings.attendance),
             attendant: Attendant::new(settings.attendance),
+            exit_grace: settings.exit_grace,
             client: None,
         }
     }
@@ -129,16 +135,20 @@ impl Engine {
                 self.context.server_ended(effects);
                 self.requests.server_ended(now, effects);
                 self.calls.server_ended(effects);
-                self.detach(effects);
+                // Nobody waits any more for what it was asked.
+                drop(self.detach(now, effects));
                 self.ending.server_closed(effects);
             }
-            Input::Detached => self.detach(effects),
+            Input::Detached => {
+                let asked = self.detach(now, effects);
+                effects.extend(asked.iter().map(|id| answer_for_nobody(id)));
+            }
             Input::ClientLeft => self.ending.client_left(now.elapsed),
             Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
             Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change),
             Input::Committed { token, done } => {
-                self.requests.committed(now, token, done, effects);
+                self.requests.committed(now, token, done, self.attendant.audience(), effects);
                 self.explain(effects);
             }
             Input::Written(token) => self.requests.written(now, token, effects),
@@ -150,11 +160,8 @@ impl Engine {
             }
             Input::Tick => {
                 self.ending.tick(now.elapsed, effects);
-                self.requests.tick(now, effects);
+                self.requests.tick(now, self.attendant.audience(), effects);
             }
-        }
-        if !self.attendant.listens() {
-            effects.retain(|effect| !matches!(effect, Effect::PassLate(_)));
         }
     }
 
@@ -176,10 +183,22 @@ impl Engine {
         self.requests.pending()
     }
 
-    /// A client is there, or was let in and is about to come.
+    /// The admission by which a client has attached itself, or is about to.
     #[must_use]
-    pub fn is_attended(&self) -> bool {
-        self.attendant.is_attended()
+    pub fn admitted(&self) -> Option<AskerId> {
+        self.attendant.admitted()
+    }
+
+    /// How long a client that has attached itself may take nothing of what waits for it.
+    #[must_use]
+    pub fn client_stall_max(&self) -> Option<Duration> {
+        self.attendant.admitted().map(|_| self.exit_grace)
+    }
+
+    /// The last token that was given, for [`EngineSettings::tokens_before`].
+    #[must_use]
+    pub fn last_token(&self) -> Token {
+        self.requests.last_token()
     }
 
     fn line(&mut self, now: Now, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {
@@ -209,14 +228,20 @@ impl Engine {
 
     fn client_line(&mut self, seen: &Seen<'_>, message: &Message<'_>, effects: &mut Vec<Effect>) {
         if message.method.is_none() {
+            self.attendant.client_answers(message);
             let is_secret = seen.verdict == Verdict::Secret;
             let client = self.client.as_deref().unwrap_or("client");
             let on_request = self.requests.client_answers(seen.now, seen.line, message, is_secret, client, effects);
             go_on(seen, Effect::Forward, on_request, effects);
             return;
         }
-        match self.attendant.client_calls(message) {
+        match self.attendant.client_calls(seen.now.elapsed, message) {
             OnCall::PassOn => {}
+            OnCall::PassAmbiguous => {
+                self.context.client_repeats(message, effects);
+                effects.extend([seen.record(), Effect::Forward]);
+                return;
+            }
             OnCall::Greet => {
                 effects.push(seen.record());
                 self.greet(message, effects);
@@ -259,6 +284,11 @@ impl Engine {
             return;
         }
         let passing = self.attendant.server_says(message);
+        if let (Passing::Withheld, Some(id), Some(method)) = (passing, message.id, message.method.as_deref())
+            && RequestKind::of(method).is_none()
+        {
+            effects.push(answer_for_nobody(id));
+        }
         let on_request = match (self.server_tells(seen.now, seen.line, message, effects), passing) {
             (on_request, Passing::Passes) => on_request,
             (OnRequest::Forward(_) | OnRequest::Withhold, Passing::Withheld) => OnRequest::Withhold,
@@ -277,7 +307,8 @@ impl Engine {
         let Some(method) = message.method.as_deref() else { return OnRequest::AT_ONCE };
         if message.id.is_some() {
             let place = RequestPlace::of(message.params);
-            return self.requests.asked(now, line, message, self.items.of(&place), effects);
+            let (about, audience) = (self.items.of(&place), self.attendant.audience());
+            return self.requests.asked(now, line, message, about, audience, effects);
         }
         match (method, message.params) {
             ("turn/started", _) => self.calls.turn_started(message),
@@ -323,49 +354,6 @@ impl Engine {
         }
     }
 
-    /// Initializes the server, as a client would.
-    fn initialize(&mut self, effects: &mut Vec<Effect>) {
-        let line = self.calls.line("initialize", Some(&calls::initialize_params()), Call::Initialize);
-        if let Body::Message(message) = Body::parse(&line) {
-            effects.extend(self.version.learn(Side::Client, &message));
-        }
-        effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
-    }
-
-    /// Answers an attached client's `initialize` in the server's stead.
-    fn greet(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        self.introduce(version::introduced(message).unwrap_or_default(), effects);
-        if let (Some(id), Some(result)) = (message.id, self.calls.initialized_with()) {
-            effects.push(Effect::Answer(own_free_line(Side::Client, attendance::greeting(id, result))));
-        }
-    }
-
-    /// The attached client has left, where there was one: we are alone again.
-    fn detach(&mut self, effects: &mut Vec<Effect>) {
-        if self.attendant.detach() {
-            self.introduce(calls::own_name(), effects);
-        }
-    }
-
-    fn introduce(&mut self, client: ClientName, effects: &mut Vec<Effect>) {
-        self.client.clone_from(&client.name);
-        effects.push(Effect::Introduce(Box::new(client)));
-    }
-
-    /// A client wants to attach itself.
-    fn attach(&mut self, server_listens: bool, effects: &mut Vec<Effect>) -> SideReply {
-        if self.attendant.is_attended() {
-            return SideReply::ClientAttached { name: self.client.clone() };
-        }
-        if !server_listens || self.calls.initialized_with().is_none() {
-            return SideReply::NotReady;
-        }
-        self.attendant.attach();
-        // Nobody knows yet who it is.
-        self.introduce(ClientName::default(), effects);
-        SideReply::Admitted
-    }
-
     /// Somebody at the side wants something.
     fn asked(&mut self, now: Now, asker: AskerId, question: Question, server_listens: bool, effects: &mut Vec<Effect>) {
         let call = match question {
@@ -375,7 +363,7 @@ impl Engine {
                 return;
             }
             Question::Attach => {
-                let reply = self.attach(server_listens, effects);
+                let reply = self.attach(asker, server_listens, effects);
                 effects.push(Effect::Reply(asker, reply));
                 return;
             }
@@ -525,6 +513,7 @@ mod tests {
             requests: RequestSettings::default(),
             attendance: Attendance::Client,
             own_ids: "codex-shim:".to_owned(),
+            tokens_before: 0,
         }
     }
 
@@ -727,6 +716,19 @@ mod tests {
         assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
         assert_eq!(play.line(Side::Server, RESOLVED), "keep(requestconfirmed) record forward");
         assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
+    }
+
+    #[test]
+    fn tokens_go_on_where_the_engine_before_has_left_them() {
+        let mut first = Play::start(RequestSettings::default());
+        first.line(Side::Server, ASK);
+        let tokens_before = first.0.last_token();
+        let mut second = Play(Engine::new(EngineSettings { tokens_before, ..settings() }));
+        second.at(0, Input::SessionOpened { generation: "h".to_owned() });
+        assert_eq!(second.line(Side::Server, ASK), "note first2(opened h-0) record hold2 forward");
+        // What is heard late of the first one is about nothing here.
+        assert_eq!(second.at(1, Input::Committed { token: 1, done: true }), "");
+        assert_eq!(second.at(2, Input::Committed { token: 2, done: true }), "release2 note");
     }
 
     #[test]

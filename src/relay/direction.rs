@@ -30,14 +30,11 @@ pub(super) struct Direction {
     /// Lines of ours can go in: its source has not ended, or it outlives that.
     is_open: bool,
     client: ClientsEnd,
-    /// What was let go last is the middle of a line.
-    in_long_line: bool,
-    /// What was let go last is the last line of its side, and has no end.
-    lacks_line_end: bool,
-    /// Lines of ours that wait for its end.
-    injected_late: Vec<(Vec<u8>, Option<Token>)>,
+    pub(super) seam: Seam,
     last_read: Duration,
     last_taken: Duration,
+    /// Since when its reader takes nothing of what waits for it.
+    stalled_since: Option<Duration>,
 }
 
 /// Whose end the client's is.
@@ -49,8 +46,22 @@ enum ClientsEnd {
     Passing,
 }
 
+/// Where a line of ours can go in: between two others.
+#[derive(Debug, Default)]
+pub(super) struct Seam {
+    /// What was let go last is the middle of a line.
+    in_long_line: bool,
+    /// What was let go last is the last line of its side, and has no end.
+    lacks_line_end: bool,
+    /// Lines of ours that wait for its end.
+    injected_late: Vec<(Vec<u8>, Option<Token>)>,
+}
+
 /// Bytes of lines of ours that may wait for a side; with more it is taken not to read any more.
 const INJECTED_BYTES_MAX: usize = 4 << 20;
+
+/// Reads of what a client has left that is gone: at 64 KiB a read, more than a socket holds.
+const REST_READS_MAX: usize = 1_024;
 
 /// What shows a hang-up: it is always polled for, but for a socket whose other side has only stopped to write.
 #[cfg(target_os = "linux")]
@@ -157,6 +168,36 @@ impl Outgoing {
     }
 }
 
+impl Seam {
+    fn inject(&mut self, mut bytes: Vec<u8>, mark: Option<Token>, outgoing: &mut Outgoing) {
+        if std::mem::take(&mut self.lacks_line_end) {
+            bytes.insert(0, b'\n');
+        }
+        if self.in_long_line {
+            self.injected_late.push((bytes, mark));
+            return;
+        }
+        outgoing.add_own(bytes);
+        if let Some(token) = mark {
+            outgoing.mark(token);
+        }
+    }
+
+    /// This frame was added to what goes out: what waits for the end of a long line goes behind it, where it is one.
+    pub(super) fn let_go(&mut self, frame: &Frame, outgoing: &mut Outgoing) {
+        self.in_long_line = matches!(frame, Frame::Piece { .. });
+        self.lacks_line_end = match frame {
+            Frame::Line { end, .. } | Frame::LastPiece { end, .. } => *end == LineEnd::EndOfStream,
+            Frame::Piece { .. } => false,
+        };
+        if !self.in_long_line {
+            for (bytes, mark) in std::mem::take(&mut self.injected_late) {
+                self.inject(bytes, mark, outgoing);
+            }
+        }
+    }
+}
+
 /// What a direction waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiting {
@@ -186,11 +227,10 @@ impl Direction {
             told_closed: false,
             given_up: false,
             is_open: true,
-            in_long_line: false,
-            lacks_line_end: false,
-            injected_late: Vec::new(),
+            seam: Seam::default(),
             last_read: Duration::ZERO,
             last_taken: Duration::ZERO,
+            stalled_since: None,
         }
     }
 
@@ -215,7 +255,7 @@ impl Direction {
     pub(super) fn detach_source(&mut self) {
         self.source = None;
         self.told_closed = true;
-        if std::mem::take(&mut self.lacks_line_end) {
+        if std::mem::take(&mut self.seam.lacks_line_end) {
             self.outgoing.add_own(vec![b'\n']);
         }
     }
@@ -234,8 +274,13 @@ impl Direction {
     pub(super) fn detach_sink(&mut self) {
         self.sink = None;
         self.outgoing = Outgoing::default();
-        self.injected_late = Vec::new();
+        (self.seam, self.stalled_since) = (Seam::default(), None);
         self.framer.release_framed();
+    }
+
+    /// Since when the reader takes nothing of what waits for it.
+    pub(super) fn stalled_since(&self) -> Option<Duration> {
+        self.stalled_since
     }
 
     pub(super) fn waiting(&self) -> Waiting {
@@ -263,6 +308,8 @@ impl Direction {
     pub(super) fn read(&mut self, elapsed: Duration, frames: &mut Vec<Frame>) {
         let Some(source) = &self.source else { return };
         match source.read(self.framer.buffer_mut()) {
+            // Nobody takes it any more; it is read so that its writer is not stuck, and its end is seen.
+            Taken::Some if self.given_up => self.framer = Framer::default(),
             Taken::Some => {
                 self.last_read = elapsed;
                 frames.extend(std::iter::from_fn(|| self.framer.next_frame()));
@@ -270,6 +317,20 @@ impl Direction {
             Taken::Nothing => {}
             Taken::End => self.end(frames),
         }
+    }
+
+    /// Reads what a writer that is gone has left, whether it can be handed on yet or not.
+    pub(super) fn read_rest(&mut self, elapsed: Duration, frames: &mut Vec<Frame>) {
+        // More than a socket holds cannot be there: nobody writes into it any more.
+        for _ in 0..REST_READS_MAX {
+            let Some(source) = &self.source else { return };
+            match source.read(self.framer.buffer_mut()) {
+                Taken::Some => self.last_read = elapsed,
+                Taken::Nothing | Taken::End => break,
+            }
+        }
+        frames.extend(std::iter::from_fn(|| self.framer.next_frame()));
+        self.end(frames);
     }
 
     /// Takes the stream as ended, and gives what is left of it.
@@ -297,10 +358,14 @@ impl Direction {
                 None => Err(Broken),
             };
             match written {
-                Ok(0) => return,
+                Ok(0) => {
+                    self.stalled_since.get_or_insert(elapsed);
+                    return;
+                }
                 Ok(bytes) => {
                     self.outgoing.taken(bytes);
                     self.last_taken = elapsed;
+                    self.stalled_since = None;
                 }
                 Err(Broken) => {
                     self.lose_reader();
@@ -327,52 +392,32 @@ impl Direction {
     }
 
     /// Lets bytes of ours go out between two lines: at once, or once the long line is over that passes in pieces.
-    pub(super) fn inject(&mut self, mut bytes: Vec<u8>, mark: Option<Token>) {
-        if std::mem::take(&mut self.lacks_line_end) {
-            bytes.insert(0, b'\n');
-        }
-        if self.in_long_line {
-            self.injected_late.push((bytes, mark));
-            return;
-        }
-        self.outgoing.add_own(bytes);
-        if let Some(token) = mark {
-            self.outgoing.mark(token);
-        }
-    }
-
-    /// These frames were let go: lines of ours go in only between lines.
-    pub(super) fn let_go(&mut self, frames: &[Frame]) {
-        let Some(last) = frames.last() else { return };
-        self.in_long_line = matches!(last, Frame::Piece { .. });
-        self.lacks_line_end = match last {
-            Frame::Line { end, .. } | Frame::LastPiece { end, .. } => *end == LineEnd::EndOfStream,
-            Frame::Piece { .. } => false,
-        };
-        if !self.in_long_line {
-            for (bytes, mark) in std::mem::take(&mut self.injected_late) {
-                self.inject(bytes, mark);
-            }
-        }
+    pub(super) fn inject(&mut self, bytes: Vec<u8>, mark: Option<Token>) {
+        self.seam.inject(bytes, mark, &mut self.outgoing);
     }
 
     /// Whether a line of ours can still reach the other side, and the other side takes what it is sent.
     pub(super) fn takes_injections(&self) -> bool {
-        let late_bytes: usize = self.injected_late.iter().map(|(bytes, _)| bytes.len()).sum();
+        let late_bytes: usize = self.seam.injected_late.iter().map(|(bytes, _)| bytes.len()).sum();
         self.sink.is_some() && self.is_open && self.outgoing.own_bytes() + late_bytes < INJECTED_BYTES_MAX
     }
 
-    /// Drops what waits and closes both ends: whoever writes into them learns it as from a pipe.
+    /// Drops what waits and closes both ends: whoever writes into them learns it as from a pipe. Only of a client that has
+    /// attached itself the end stays open, and what it writes is read away: it may still be told something.
     pub(super) fn give_up(&mut self) {
         self.outgoing = Outgoing::default();
         self.framer = Framer::default();
-        self.source = None;
         self.sink = None;
         self.given_up = true;
         self.is_open = false;
-        if self.from == Side::Client {
-            // The server no longer reads. That is no word of the client's end.
-            self.told_closed = true;
+        match (self.from, self.client) {
+            (Side::Client, ClientsEnd::Passing) => {}
+            (Side::Client, ClientsEnd::Lasting) => {
+                self.source = None;
+                // The server no longer reads. That is no word of the client's end.
+                self.told_closed = true;
+            }
+            (Side::Server, ClientsEnd::Lasting | ClientsEnd::Passing) => self.source = None,
         }
     }
 
@@ -389,6 +434,16 @@ impl Direction {
     /// What to poll to see that the sink has no reader any more, without writing to it.
     pub(super) fn sink_hang_up(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         self.sink.as_ref().map(|sink| (sink.as_fd(), HANG_UP))
+    }
+
+    /// What to poll to see that whoever is at the source has closed both its ends.
+    pub(super) fn source_gone(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.source.as_ref().map(|source| (source.as_fd(), PollFlags::empty()))
+    }
+
+    /// The same of the sink.
+    pub(super) fn sink_gone(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.sink.as_ref().map(|sink| (sink.as_fd(), PollFlags::empty()))
     }
 
     /// Whether the engine is to be told that this side has closed its stream and all of it has been handed on; true once.
@@ -415,5 +470,26 @@ impl Direction {
             // The engine releases it in time.
             Waiting::Held | Waiting::Idle => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_ours_goes_right_behind_the_long_line_that_it_waits_for() {
+        let (mut seam, mut outgoing) = (Seam::default(), Outgoing::default());
+        let mut add = |seam: &mut Seam, frame: &Frame, range: Range<usize>| {
+            outgoing.add(range);
+            seam.let_go(frame, &mut outgoing);
+            outgoing.0.iter().map(|piece| matches!(piece, Piece::Own { .. })).collect::<Vec<_>>()
+        };
+        assert_eq!(add(&mut seam, &Frame::Piece { range: 0..2 }, 0..2), [false]);
+        seam.inject(b"ours\n".to_vec(), None, &mut Outgoing::default());
+        let last = Frame::LastPiece { range: 2..4, line_bytes: 3, end: LineEnd::Newline };
+        assert_eq!(add(&mut seam, &last, 2..4), [false, true]);
+        let line = Frame::Line { range: 4..6, end: LineEnd::Newline };
+        assert_eq!(add(&mut seam, &line, 4..6), [false, true, false]);
     }
 }

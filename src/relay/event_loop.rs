@@ -81,7 +81,7 @@ pub(super) struct Drain {
 
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    frames: Vec<Frame>,
+    pub(super) frames: Vec<Frame>,
     line_effects: Vec<Effect>,
 }
 
@@ -102,8 +102,7 @@ impl Relay {
             }
             self.take_letters(now, &mut effects);
             if ready.client_left {
-                self.client_left = true;
-                self.engine.handle(now, Input::ClientLeft, &mut effects);
+                self.client_hung_up(now, &mut effects);
             }
             if ready.from_client {
                 self.advance(Side::Client, now, &mut effects);
@@ -161,8 +160,8 @@ impl Relay {
     fn sign_of_leaving(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match self.lifecycle {
             Lifecycle::Client if !self.client_left => {}
-            // An attached client leaves when what it wrote has been handed on, and takes nobody with it.
-            Lifecycle::Client | Lifecycle::Served { .. } => return None,
+            Lifecycle::Client => return None,
+            Lifecycle::Served { .. } => return self.sign_of_hanging_up(),
         }
         match self.from_client.waiting() {
             Waiting::ToRead => None,
@@ -174,7 +173,7 @@ impl Relay {
 
     fn next_deadline(&self) -> Option<Duration> {
         let overflow = self.recorder.overflows().then(|| self.clock.0.elapsed() + OVERFLOW_LOOK_AFTER);
-        [self.engine.tick_due(), self.drained_at(), overflow].into_iter().flatten().min()
+        [self.engine.tick_due(), self.drained_at(), self.client_stalled_at(), overflow].into_iter().flatten().min()
     }
 
     fn drained_at(&self) -> Option<Duration> {
@@ -198,8 +197,8 @@ impl Relay {
                     self.want(Wanted::Started, asker, now, effects);
                     continue;
                 }
-                Letter::Client(client) => {
-                    self.client_came(client, now, effects);
+                Letter::Client { admission, client } => {
+                    self.client_came(admission, client, now, effects);
                     continue;
                 }
                 Letter::Asked { question, reply } => {
@@ -247,6 +246,7 @@ impl Relay {
         if self.engine.tick_due().is_some_and(|due| due <= now.elapsed) {
             self.engine.handle(now, Input::Tick, effects);
         }
+        self.cut_off_stalled(now, effects);
         if self.drained_at().is_some_and(|due| due <= now.elapsed) {
             match self.from_server.waiting() {
                 Waiting::ToRead => {
@@ -293,7 +293,7 @@ impl Relay {
     }
 
     /// Decides on frames, puts them on record, and only then lets them go.
-    fn pass(&mut self, from: Side, now: Now, mut frames: Vec<Frame>, effects: &mut Vec<Effect>) {
+    pub(super) fn pass(&mut self, from: Side, now: Now, mut frames: Vec<Frame>, effects: &mut Vec<Effect>) {
         let direction = match from {
             Side::Client => &mut self.from_client,
             Side::Server => &mut self.from_server,
@@ -304,6 +304,7 @@ impl Relay {
         for frame in &frames {
             let (range, line, input) = seen(&direction.framer, from, frame);
             passed.lines += u64::from(!matches!(frame, Frame::Piece { .. }));
+            let mut goes_on = false;
             self.engine.handle(now, input, &mut self.scratch.line_effects);
             for effect in self.scratch.line_effects.drain(..) {
                 match (effect, &mut batch) {
@@ -321,7 +322,7 @@ impl Relay {
                     }
                     (Effect::Introduce(client), _) => self.published.introduce(*client),
                     (Effect::Forward, _) => {
-                        passed.bytes += range.len() as u64;
+                        (goes_on, passed.bytes) = (true, passed.bytes + range.len() as u64);
                         direction.outgoing.add(range.clone());
                     }
                     (Effect::Replace(own), batch) => {
@@ -330,7 +331,7 @@ impl Relay {
                             None => self.recorder.miss_line(),
                         }
                         let bytes = ended(own.bytes, line.end);
-                        passed.bytes += bytes.len() as u64;
+                        (goes_on, passed.bytes) = (true, passed.bytes + bytes.len() as u64);
                         direction.outgoing.add_own(bytes);
                     }
                     (Effect::Send(own), batch) => {
@@ -357,11 +358,13 @@ impl Relay {
                     (later, _) => effects.push(later),
                 }
             }
+            if goes_on {
+                direction.seam.let_go(frame, &mut direction.outgoing);
+            }
         }
         if let Some(batch) = batch {
             self.recorder.commit(batch, &mut self.notices);
         }
-        direction.let_go(&frames);
         self.published.count(from, passed);
         frames.clear();
         self.scratch.frames = frames;
@@ -437,7 +440,7 @@ impl Relay {
                     let session_id = self.recorder.session().map_or("", |(_, session_id)| session_id);
                     self.hooks.idle(outcome, session_id);
                 }
-                Effect::Reply(asker, reply) => self.askers.reply(asker, reply),
+                Effect::Reply(asker, reply) => self.reply(asker, reply, effects),
                 Effect::Warn(warning) => self.notices.say(&warning.to_string()),
                 Effect::Finish(exit) => return Some(exit),
                 Effect::Record(_)
@@ -501,6 +504,8 @@ fn publish(published: &Published, note: &Note) {
         | Note::GenerationEnded { .. }
         | Note::EventPersistRecovered { .. }
         | Note::ContextDelivered { .. }
+        | Note::ClientAttached { .. }
+        | Note::ClientLeft { .. }
         | Note::RequestOpened { .. }
         | Note::RequestCommitted { .. }
         | Note::RequestResolved { .. } => {}

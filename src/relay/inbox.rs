@@ -20,8 +20,8 @@ pub(super) enum Letter {
     Input(Input<'static>),
     /// Somebody wants something, and waits.
     Asked { question: Question, reply: Reply },
-    /// The client that was let in is there, or it is gone before it came.
-    Client(Option<UnixStream>),
+    /// The client that was let in by this admission is there, or it is gone before it came.
+    Client { admission: AskerId, client: Option<UnixStream> },
 }
 
 /// The relay's end.
@@ -85,7 +85,7 @@ impl Outbox {
                     self.wake();
                 }
             }
-            Errand::Client(client) => self.send(Letter::Client(client)),
+            Errand::Client { admission, client } => self.send(Letter::Client { admission, client }),
         }
     }
 
@@ -112,11 +112,26 @@ impl Askers {
         self.asked
     }
 
-    /// Tells one of them.
-    pub(super) fn reply(&mut self, asker: AskerId, reply: SideReply) {
-        if let Some(waiting) = self.waiting.remove(&asker) {
-            // It may have given up.
-            let _ = waiting.send(reply);
-        }
+    /// Tells one of them; gives whether it was still there to be told.
+    pub(super) fn reply(&mut self, asker: AskerId, reply: SideReply) -> bool {
+        self.waiting.remove(&asker).is_some_and(|waiting| waiting.send(reply).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whether_somebody_was_told_is_known() {
+        let mut askers = Askers::default();
+        let (reply, replied) = tokio::sync::oneshot::channel();
+        let here = askers.add(reply);
+        assert!(askers.reply(here, SideReply::Done) && !askers.reply(here, SideReply::Done));
+        drop(replied);
+        let (reply, replied) = tokio::sync::oneshot::channel();
+        let gone = askers.add(reply);
+        drop(replied);
+        assert!(!askers.reply(gone, SideReply::Done));
     }
 }

@@ -62,7 +62,9 @@ impl Relay {
     /// The server is as it was wanted.
     pub(super) fn is_as_wanted(&mut self) {
         if let Lifecycle::Served { waiting, .. } = &mut self.lifecycle {
-            std::mem::take(waiting).into_iter().for_each(|asker| self.askers.reply(asker, SideReply::Done));
+            for asker in std::mem::take(waiting) {
+                self.askers.reply(asker, SideReply::Done);
+            }
         }
     }
 }

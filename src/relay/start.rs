@@ -22,7 +22,7 @@ use super::recorder::{Opening, RecordKept, Recorder};
 use super::signals::{self, Signals};
 use crate::config::{Complaint, Environment, Settings};
 use crate::control::Published;
-use crate::engine::{Attendance, Engine, EngineSettings, Exit};
+use crate::engine::{Attendance, Engine, EngineSettings, Exit, Token};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::store::Place;
@@ -153,7 +153,9 @@ pub fn serve(
             }
         }
         let Spawned { server, input, output } = spawn(command)?;
-        let engine = engine(settings, Attendance::Nobody, Uuid::now_v7());
+        // What the ledger has yet to say of the run before is about no token of this one.
+        let engine = engine(settings, Attendance::Nobody, Uuid::now_v7(), relay.engine.last_token());
+        relay.uncommitted.clear();
         let (from_client, from_server) = ends(input, output)?;
         if let Err(error) = relay.recorder.next_run(server.pid()) {
             relay.notices.say(&error.to_string());
@@ -181,13 +183,14 @@ fn spawn(command: &ServerCommand) -> Result<Spawned, RelayError> {
     Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })
 }
 
-fn engine(settings: &Settings, attendance: Attendance, fresh_id: Uuid) -> Engine {
+fn engine(settings: &Settings, attendance: Attendance, fresh_id: Uuid, tokens_before: Token) -> Engine {
     Engine::new(EngineSettings {
         exit_grace: settings.exit_grace.value,
         context: settings.context(),
         requests: settings.requests(),
         attendance,
         own_ids: own_ids(fresh_id),
+        tokens_before,
     })
 }
 
@@ -231,7 +234,7 @@ fn prepare(
     }
     Ok(Relay {
         clock,
-        engine: engine(settings, attendance, fresh_id),
+        engine: engine(settings, attendance, fresh_id, 0),
         recorder,
         notices,
         published,

@@ -69,7 +69,7 @@ const WAITING_ROWS_MAX: i64 = 10_000;
 const LIST_BYTES_MAX: usize = 8 << 20;
 
 /// Columns that may be as large as a line.
-const LARGE: [&str; 3] = ["request_payload_json", "changes_json", "item_json"];
+const LARGE: [&str; 4] = ["request_payload_json", "changes_json", "item_json", "resolved_payload_json"];
 
 /// A time as rows have it: RFC 3339, UTC, milliseconds.
 fn time(at_us: u64) -> String {

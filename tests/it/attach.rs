@@ -27,22 +27,22 @@ const ATTACH: &str = "/sessions/self/attach";
 const UPGRADE: &str = "\r\nConnection: upgrade\r\nUpgrade: codex-shim-attach";
 
 /// An attached client.
-struct Client {
-    tool: Child,
-    stdin: Option<ChildStdin>,
-    lines: Receiver<Vec<u8>>,
+pub struct Client {
+    pub tool: Child,
+    pub stdin: Option<ChildStdin>,
+    pub lines: Receiver<Vec<u8>>,
 }
 
 impl Client {
     /// Starts the tool; it may not be attached yet.
-    fn start(live: &Live) -> Client {
+    pub fn start(live: &Live) -> Client {
         let mut tool = attach_tool(&live.home).spawn().expect("the tool starts");
         let lines = lines_of(tool.stdout.take().expect("stdout is piped"));
         Client { stdin: tool.stdin.take(), tool, lines }
     }
 
     /// One that was answered.
-    fn named(live: &Live, name: &str) -> Client {
+    pub fn named(live: &Live, name: &str) -> Client {
         let mut client = Client::start(live);
         let info = format!(r#"{{"clientInfo":{{"name":"{name}","version":"2"}},"capabilities":{{"#);
         let params = format!(r#"{info}"optOutNotificationMethods":["item/delta"]}}}}"#);
@@ -52,48 +52,48 @@ impl Client {
         client
     }
 
-    fn write(&mut self, bytes: &str) {
+    pub fn write(&mut self, bytes: &str) {
         self.stdin.as_mut().expect("stdin is open").write_all(bytes.as_bytes()).expect("the tool reads");
     }
 
-    fn next(&self) -> String {
+    pub fn next(&self) -> String {
         next(&self.lines, "a line at the attached client")
     }
 
     /// Sends a line; the server gets it as it is.
-    fn send(&mut self, live: &Live, line: &str) {
+    pub fn send(&mut self, live: &Live, line: &str) {
         self.write(&format!("{line}\n"));
         assert_eq!(live.at_server(), format!("{line}\n"));
     }
 
     /// The server sends a line; the client gets it as it is, and nothing before it.
-    fn gets(&self, live: &mut Live, line: &str) {
+    pub fn gets(&self, live: &mut Live, line: &str) {
         live.say_unseen(line);
         assert_eq!(self.next(), format!("{line}\n"));
     }
 
     /// Closes its end, and looks how the tool ends: as one does that was told to.
-    fn leave(mut self, live: &Live) {
+    pub fn leave(mut self, live: &Live) {
         drop(self.stdin.take());
         let output = self.end();
         assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]), "{output:?}");
         live.await_client("codex-shim");
     }
 
-    fn kill(mut self, live: &Live) {
+    pub fn kill(mut self, live: &Live) {
         self.tool.kill().expect("it runs");
         self.tool.wait().expect("it is ours");
         live.await_client("codex-shim");
     }
 
     /// Waits for the end of the tool; nothing more has come.
-    fn end(self) -> Output {
+    pub fn end(self) -> Output {
         assert_eq!(self.lines.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
         self.tool.wait_with_output().expect("it is ours")
     }
 }
 
-fn attach_tool(home: &Home) -> Command {
+pub fn attach_tool(home: &Home) -> Command {
     let mut tool = home.shim(&["attach", "--session", "s"]);
     tool.current_dir(home.beside());
     tool
@@ -106,7 +106,7 @@ fn attach_fails(home: &Home) -> Output {
 
 impl Live {
     /// A server without a client, that was initialized.
-    fn ready() -> Live {
+    pub fn ready() -> Live {
         let mut live = Live::served();
         let asked = parsed(&live.at_server());
         assert_eq!(asked["method"], "initialize");
@@ -115,12 +115,12 @@ impl Live {
         live
     }
 
-    fn await_client(&self, name: &str) {
+    pub fn await_client(&self, name: &str) {
         eventually("who the client is", || (self.get("/sessions/self")["client"]["name"] == name).then_some(()));
     }
 
     /// Calls the server at the side, so that all that it has said before was read.
-    fn in_step(&mut self) {
+    pub fn in_step(&mut self) {
         let called = self.posted("rpc", &json!({"method": "x/y"}));
         let id = parsed(&self.at_server())["id"].clone();
         self.say_unseen(&format!(r#"{{"id":{id},"result":7}}"#));
@@ -128,7 +128,7 @@ impl Live {
     }
 
     /// Ends it as a service manager does.
-    fn signal_end(self) -> (Journal, String) {
+    pub fn signal_end(self) -> (Journal, String) {
         let pid = i32::try_from(self.relay.id()).ok().and_then(Pid::from_raw).expect("a process id");
         kill_process(pid, Signal::TERM).expect("it runs");
         assert_eq!(self.client.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected), "on our stdout");
@@ -167,6 +167,9 @@ fn attached_client_is_the_client() {
     let greeted = format!("{{\"id\":\"i\",\"result\":{RESULT}}}\n").into_bytes();
     assert_eq!(ours, [&(Side::Client, false, Some(greeted))]);
     assert_eq!(journal.client.len(), 4, "what it wrote is on record, `initialized` too");
+    let came_and_went = ["client_attached", "client_left"].map(|event| (event.to_owned(), json!({"name": "ide"})));
+    let events: Vec<_> = journal.events.into_iter().filter(|(event, _)| event.starts_with("client_")).collect();
+    assert_eq!(events, came_and_went);
 }
 
 #[test]
@@ -207,6 +210,18 @@ fn attached_clients_come_and_go() {
     live.say_unseen(r#"{"id":9,"result":"of the second"}"#);
     third.gets(&mut live, r#"{"method":"marker"}"#);
     third.leave(&live);
+    // The next client counts from the same ids, and an elder call may never be answered.
+    for name in ["fourth", "fifth"] {
+        let mut client = Client::named(&live, name);
+        client.send(&live, r#"{"id":1,"method":"never"}"#);
+        client.leave(&live);
+    }
+    let mut sixth = Client::named(&live, "sixth");
+    sixth.send(&live, r#"{"id":1,"method":"quick"}"#);
+    sixth.gets(&mut live, r#"{"id":1,"result":"of the sixth"}"#);
+    live.say_unseen(r#"{"id":1,"result":"of the fourth"}"#);
+    sixth.gets(&mut live, r#"{"method":"marker"}"#);
+    sixth.leave(&live);
     live.signal_end();
 }
 
@@ -307,39 +322,6 @@ fn attached_client_sees_that_the_server_is_stopped() {
     live.signal_end();
 }
 
-/// Is initialized, and says the same without end once it is called.
-const FLOOD: &str = r#"read -r line; id=$(printf %s "$line" | sed -n 's/.*"id":"\([^"]*\)".*/\1/p')
-printf '{"id":"%s","result":{"userAgent":"x/0.169.0 (x)"}}\n' "$id"; read -r line; read -r line; exec yes '{"method":"x"}'"#;
-
-#[test]
-fn attached_client_that_reads_nothing_does_not_keep_the_server_down() {
-    let home = Home::new();
-    std::fs::create_dir_all(home.path()).expect("a folder");
-    std::fs::write(home.path().join("config.toml"), "exit_grace = \"100ms\"").expect("a file");
-    let mut shim = home.shim(&["serve", "--session", "s", "--", "sh", "-c", FLOOD]).spawn().expect("the shim starts");
-    let session = home.path().join("sessions/s");
-    let document = || serde_json::from_slice::<Value>(&client::get(&session, "/sessions/self").ok()?.body).ok();
-    let ready = || document().filter(|document| document["child"]["codex_version"].is_string());
-    let before = eventually("a server that is initialized", ready);
-    let mut tool = attach_tool(&home).spawn().expect("the tool starts");
-    let mut stdin = tool.stdin.take().expect("stdin is piped");
-    stdin.write_all(b"{\"id\":0,\"method\":\"initialize\"}\n{\"method\":\"go\"}\n").expect("the tool reads");
-    let (mut passed, mut looks) = (0, 0);
-    eventually("a flood that stands still", || {
-        let now = document()?["counters"]["server_lines"].as_u64()?;
-        looks = if std::mem::replace(&mut passed, now) == now { looks + 1 } else { 0 };
-        (now > 1_000 && looks == 20).then_some(())
-    });
-    let server = before["child"]["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    kill_process(server.expect("a process id"), Signal::KILL).expect("it runs");
-    eventually("another run", || ready().filter(|document| document["generation"] != before["generation"]));
-    let rest = lines_of(tool.stdout.take().expect("stdout is piped"));
-    while rest.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Disconnected) {}
-    failed(&tool.wait_with_output().expect("it is ours"), 1, "the server has ended");
-    shim.kill().expect("it runs");
-    shim.wait().expect("it is ours");
-}
-
 #[test]
 fn attached_client_sees_that_the_shim_is_killed() {
     let mut live = Live::ready();
@@ -366,6 +348,14 @@ fn attached_clients_last_line_is_ended() {
     let mut third = Client::named(&live, "third");
     third.send(&live, r#"{"method":"whole"}"#);
     third.leave(&live);
+    // What goes no further needs no end.
+    let mut fourth = Client::start(&live);
+    fourth.write(r#"{"id":0,"method":"initialize"}"#);
+    drop(fourth.stdin.take());
+    assert_eq!(parsed(&fourth.next())["id"], 0);
+    assert!(fourth.end().status.success());
+    live.await_client("codex-shim");
+    live.in_step();
     live.signal_end();
 }
 

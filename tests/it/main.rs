@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test may fail where it stands, and is no library")]
 
 mod attach;
+mod attach_faults;
 mod bytes;
 mod context;
 mod context_e2e;

@@ -91,6 +91,7 @@ fn kill_once(home: Home, chance: u64) -> Killed {
 #[test]
 fn requests_tell_the_truth_after_two_hundred_kills() {
     let mut home = Home::new();
+    let mut seen = BTreeMap::<&str, u64>::new();
     for number in 0..KILLS {
         let killed = kill_once(home, spread(number) >> 8);
         let live = Live::start_in(killed.home);
@@ -101,6 +102,14 @@ fn requests_tell_the_truth_after_two_hundred_kills() {
             let what = format!("kill {number}, {received:?} is received: {row:#} {answers:#?}");
             let won: Vec<&Value> = answers.iter().filter(|answer| answer["won"] == true).collect();
             let has = |member: &str| row[member].is_string();
+            let state = match (row["status"] == "resolved", has("dispatched_at"), has("confirmed_at"), received) {
+                (false, ..) => "orphaned, the server got nothing",
+                (true, _, true, _) => "confirmed",
+                (true, true, false, _) => "resolved and dispatched",
+                (true, false, false, Some(_)) => "resolved and received, the write not kept",
+                (true, false, false, None) => "resolved and not received",
+            };
+            *seen.entry(state).or_default() += 1;
             match row["status"].as_str() {
                 Some("orphaned") => {
                     assert_eq!((received, row["error_code"].as_str()), (None, Some("server_restarted")), "{what}");
@@ -131,4 +140,8 @@ fn requests_tell_the_truth_after_two_hundred_kills() {
         }
         home = live.kill();
     }
+    let count = |state: &str| seen.get(state).copied().unwrap_or_default();
+    let between = count("resolved and received, the write not kept") + count("resolved and not received");
+    let states = [count("orphaned, the server got nothing"), count("resolved and dispatched"), between];
+    assert!(states.iter().all(|count| *count > 0), "not all of it was seen to happen: {seen:?}");
 }

@@ -184,6 +184,18 @@ impl Context {
         self.load(now, line, message, effects).unwrap_or(OnTurn::Unchanged)
     }
 
+    /// Looks at a call of the client whose answer cannot be told from that to another one with its id. Neither settles what
+    /// was sent with the other, and this one carries nothing: what is shown twice is better than what is lost.
+    pub(super) fn client_repeats(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let Some(id) = message.id.map(RpcId::from_raw) else { return };
+        self.turns_awaited.retain(|(request, _)| *request != id);
+        let (repeated, leases) = std::mem::take(&mut self.leases).into_iter().partition(|lease| lease.request == id);
+        self.leases = leases;
+        let repeated: Vec<Lease> = repeated;
+        repeated.iter().for_each(|lease| self.put_back(lease, Outcome::Unknown, effects));
+        self.threads.asked(message);
+    }
+
     /// Has a turn carry what waits for its thread.
     fn load(&mut self, now: Now, line: &[u8], message: &Message<'_>, effects: &mut Vec<Effect>) -> Option<OnTurn> {
         let carrier = match (self.settings.carrier, self.inject_refused) {
@@ -497,6 +509,25 @@ mod tests {
         play.context.server_ended(&mut play.effects);
         assert_eq!(play.kept(), ["2 is u1", "2 delivered [2]", "1 refused []", "3 server_exited []"]);
         assert_eq!(play.context.waiting(), 1);
+    }
+
+    #[test]
+    fn what_an_ambiguous_answer_could_settle_waits_again() {
+        for (carrier, how) in [(Carrier::Envelope, "replaced c1"), (Carrier::InjectItems, "preceded c1")] {
+            let mut play = Play::start(carrier);
+            play.push(&[1], None);
+            assert_eq!(play.turn(5, "t"), how);
+            let Body::Message(message) = Body::parse(br#"{"id":5,"method":"x"}"#) else { panic!("no message") };
+            play.context.client_repeats(&message, &mut play.effects);
+            play.answer("5", RESULT);
+            // What goes by a call of our own is settled by its answer all the same; only its turn is not known.
+            let (told, again): (&[&str], _) = match carrier {
+                Carrier::Envelope => (&["1 unknown []"], how),
+                Carrier::InjectItems | Carrier::Auto | Carrier::Off => (&[], "unchanged"),
+            };
+            assert_eq!(play.kept(), told);
+            assert_eq!((play.context.waiting(), &*play.turn(6, "t")), (1, again));
+        }
     }
 
     #[test]

@@ -12,16 +12,21 @@ const DECISIONS: [&str; 4] = ["accept", "acceptForSession", "decline", "cancel"]
 /// The same in the words of early 2026.
 const OLD_DECISIONS: [&str; 4] = ["approved", "approved_for_session", "denied", "abort"];
 
+/// Longest word of a decision that is noted, in bytes: a client may say what it likes.
+const DECIDED_BYTES_MAX: usize = 100;
+
 /// What an answer decides, in a word: that of an approval or an elicitation, the name of an offered object, or whether any
 /// permission was granted. `None` of what decides nothing, such as the answer to a question.
 pub(super) fn decided(answer: &str) -> Option<String> {
     let answer: Value = serde_json::from_str(answer).ok()?;
-    match (&answer["decision"], &answer["action"], &answer["permissions"]) {
+    let mut word = match (&answer["decision"], &answer["action"], &answer["permissions"]) {
         (Value::String(word), ..) | (Value::Null, Value::String(word), _) => Some(word.clone()),
         (Value::Object(offered), ..) => offered.keys().next().cloned(),
         (_, _, Value::Object(granted)) => Some(if granted.is_empty() { "decline" } else { "accept" }.to_owned()),
         (_, _, _) => answer.get("error").map(|_| "error".to_owned()),
-    }
+    }?;
+    word.truncate(word.floor_char_boundary(DECIDED_BYTES_MAX));
+    Some(word)
 }
 
 /// What somebody answers, as it comes: exactly one of these.
@@ -290,6 +295,9 @@ mod tests {
         check(r#"{"error":{"code":1}}"#, Some("error"));
         check(r#"{"answers":{}}"#, None);
         check(r#"{"omitted":"secret"}"#, None);
+        let long = format!("x{}", "\u{e9}".repeat(100));
+        check(&format!(r#"{{"decision":"{long}"}}"#), Some(&long[..99]));
+        check(&format!(r#"{{"decision":{{"{long}":1}}}}"#), Some(&long[..99]));
     }
 
     fn check(kind: RequestKind, params: &str, given: &str) -> Result<String, String> {

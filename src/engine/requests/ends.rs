@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::items::is_same_item;
 use super::open::{Commit, ErrorText, State, Why};
 use super::{HOLD_MAX, RequestPlace, Requests, resolved_note};
+use crate::engine::attendance::Passing;
 use crate::engine::effect::Effect;
 use crate::engine::input::{Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
@@ -54,7 +55,7 @@ impl Requests {
     }
 
     /// Time has passed.
-    pub(in crate::engine) fn tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn tick(&mut self, now: Now, audience: Passing, effects: &mut Vec<Effect>) {
         let is_over = |(token, until): &(Token, Duration)| (*until <= now.elapsed).then_some(*token);
         for token in self.holds.iter().filter_map(is_over).collect::<Vec<_>>() {
             self.is_trusted = false;
@@ -62,8 +63,7 @@ impl Requests {
             match self.commits.get(&token) {
                 Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }) => {
                     let request_id = request_id.clone();
-                    self.pass_late(&request_id, effects);
-                    effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
+                    self.goes_on_late(request_id, audience, effects);
                 }
                 Some(Commit::Expires(id)) => {
                     let id = id.clone();

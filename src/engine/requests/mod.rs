@@ -23,6 +23,7 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::attendance::Passing;
 use super::effect::{Effect, Form, Injection, Note, Omitted, OmittedReason, OwnLine, SideReply};
 use super::input::{AskerId, Now, Token};
 use super::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
@@ -94,7 +95,7 @@ pub(super) struct Explanation {
 }
 
 impl Requests {
-    pub(super) fn new(settings: RequestSettings) -> Requests {
+    pub(super) fn new(settings: RequestSettings, tokens_before: Token) -> Requests {
         Requests {
             settings,
             generation: None,
@@ -106,7 +107,7 @@ impl Requests {
             by_policy: HashMap::new(),
             holds: Vec::new(),
             is_trusted: true,
-            tokens: 0,
+            tokens: tokens_before,
             explanations: Vec::new(),
         }
     }
@@ -114,6 +115,11 @@ impl Requests {
     /// There is a session; what is asked from now on is kept.
     pub(super) fn session_opened(&mut self, generation: String) {
         self.generation = Some(generation);
+    }
+
+    /// The last token that was given.
+    pub(super) fn last_token(&self) -> Token {
+        self.tokens
     }
 
     /// When something is due.
@@ -140,13 +146,14 @@ impl Requests {
         of_thread.map(|request| &request.row).min_by_key(|row| (row.requested_at_us, row.request_id.clone()))
     }
 
-    /// The server asks something, in this line.
+    /// The server asks something, in this line, which goes on as far as `audience` says.
     pub(super) fn asked(
         &mut self,
         now: Now,
         line: &[u8],
         message: &Message<'_>,
         about: About<'_>,
+        audience: Passing,
         effects: &mut Vec<Effect>,
     ) -> OnRequest {
         let (Some(raw_id), Some(method), Some(generation)) =
@@ -159,7 +166,11 @@ impl Requests {
             && (request.is_pending() || request.is_repeated_by(message))
         {
             // The same one again, for a client that has resumed.
-            return if request.withheld.is_some() { OnRequest::Withhold } else { OnRequest::AT_ONCE };
+            if request.withheld.is_some() || audience == Passing::Withheld {
+                return OnRequest::Withhold;
+            }
+            let request_id = request.row.request_id.clone();
+            return self.asked_again(now, request_id, effects);
         }
         // Whatever had this id before has it no more: an answer is to this one.
         self.open.remove(&id);
@@ -191,7 +202,7 @@ impl Requests {
             changes: about.changes.map(|changes| changes.get().to_owned()),
             item: item.map(|item| item.to_string()),
             summary: summary(kind, method, &shown, about.changes.map(read).as_ref()),
-            late: !self.is_trusted,
+            late: !self.is_trusted && audience == Passing::Passes,
         };
         let request = Request {
             row: row.clone(),
@@ -212,17 +223,40 @@ impl Requests {
             self.holds.push((token, now.elapsed + HOLD_MAX));
             return OnRequest::Withhold;
         }
+        match audience {
+            Passing::Passes => self.hold(now, token, Pass::default()),
+            // What goes nowhere waits for nothing.
+            Passing::Withheld => OnRequest::Withhold,
+        }
+    }
+
+    /// An open request is asked once more: where its row is still being kept, that is waited for again.
+    fn asked_again(&mut self, now: Now, request_id: String, effects: &mut Vec<Effect>) -> OnRequest {
+        let opens = |commit: &Commit| matches!(commit, Commit::Opens { request_id: of } if *of == request_id);
+        let Some(token) = self.commits.iter().find(|(_, commit)| opens(commit)).map(|(token, _)| *token) else {
+            return OnRequest::AT_ONCE;
+        };
+        if self.holds.iter().any(|(held, _)| *held == token) {
+            return OnRequest::Forward(Pass { hold: Some(token), mark: None });
+        }
+        if !self.is_trusted {
+            effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
+        }
         self.hold(now, token, Pass::default())
     }
 
-    /// A request that could not be kept in time is shown to the client after all.
-    pub(super) fn pass_late(&mut self, request_id: &str, effects: &mut Vec<Effect>) {
-        let withheld = self.open.values_mut().filter(|request| request.withheld.is_some());
-        for request in withheld.filter(|request| request.row.request_id == request_id) {
-            if let Some(Withheld::Until(line)) = request.withheld.take() {
-                effects.push(Effect::PassLate(line));
+    /// What waited for its row goes on without it: late, if it goes to anybody.
+    pub(super) fn goes_on_late(&mut self, request_id: String, audience: Passing, effects: &mut Vec<Effect>) {
+        let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
+        if let Some(request) = request
+            && let Some(Withheld::Until(line)) = request.withheld.take_if(|held| matches!(held, Withheld::Until(_)))
+        {
+            match audience {
+                Passing::Passes => effects.push(Effect::PassLate(line)),
+                Passing::Withheld => return,
             }
         }
+        effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
     }
 
     /// The client answers. `is_secret` tells that the answer may not be kept.
@@ -325,9 +359,16 @@ impl Requests {
     }
 
     /// A commit has worked, or not.
-    pub(super) fn committed(&mut self, now: Now, token: Token, done: bool, effects: &mut Vec<Effect>) {
+    pub(super) fn committed(
+        &mut self,
+        now: Now,
+        token: Token,
+        done: bool,
+        audience: Passing,
+        effects: &mut Vec<Effect>,
+    ) {
         self.is_trusted = done;
-        self.release(token, effects);
+        let was_waited_for = self.release(token, effects);
         match (self.commits.remove(&token), done) {
             (Some(Commit::GoesOn { request_id: _ }), true) => {}
             (Some(Commit::Opens { request_id }), true) => {
@@ -339,8 +380,9 @@ impl Requests {
                 }
             }
             (Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }), false) => {
-                self.pass_late(&request_id, effects);
-                effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
+                if was_waited_for {
+                    self.goes_on_late(request_id, audience, effects);
+                }
             }
             (Some(Commit::Decides(id)), _) => self.decided(now, &id, done, effects),
             (Some(Commit::Expires(id)), _) => self.answer_by_policy(now, &id, effects),
@@ -508,12 +550,15 @@ impl Requests {
         OnRequest::Forward(Pass { hold: Some(token), ..pass })
     }
 
-    fn release(&mut self, token: Token, effects: &mut Vec<Effect>) {
+    /// Lets go what waits for a commit; tells whether anything did.
+    fn release(&mut self, token: Token, effects: &mut Vec<Effect>) -> bool {
         let held = self.holds.len();
         self.holds.retain(|(held, _)| *held != token);
-        if self.holds.len() < held {
+        let was_held = self.holds.len() < held;
+        if was_held {
             effects.push(Effect::Release(token));
         }
+        was_held
     }
 
     fn await_dispatch(&mut self, token: Token, id: &RpcId) {

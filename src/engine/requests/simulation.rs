@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::{About, Caller, GivenAnswer, OnRequest, Pass, RequestSettings, RequestType, Requests};
+use crate::engine::attendance::Passing;
 use crate::engine::effect::Effect;
 use crate::engine::input::{Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestSource, RequestStatus};
@@ -105,7 +106,7 @@ impl World {
                 }
                 self.now.elapsed += Duration::from_millis(self.dice.roll(400));
                 self.now.unix_us += 1;
-                self.requests.tick(self.now, &mut effects);
+                self.requests.tick(self.now, Passing::Passes, &mut effects);
             }
             _ => return self.crash(),
         }
@@ -119,7 +120,7 @@ impl World {
             r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u","itemId":"i{id}"}}}}"#
         );
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("no message") };
-        let _ = self.requests.asked(self.now, line.as_bytes(), &message, About::default(), effects);
+        let _ = self.requests.asked(self.now, line.as_bytes(), &message, About::default(), Passing::Passes, effects);
     }
 
     fn client_answers(&mut self, id: u64, effects: &mut Vec<Effect>) {
@@ -152,13 +153,13 @@ impl World {
             (Told::Nothing, true) => self.queue.push_front((Told::Nothing, entry)),
             (Told::First(token), true) => {
                 self.queue.push_front((Told::Nothing, entry));
-                self.requests.committed(self.now, token, false, effects);
+                self.requests.committed(self.now, token, false, Passing::Passes, effects);
             }
-            (Told::Whether(token), true) => self.requests.committed(self.now, token, false, effects),
+            (Told::Whether(token), true) => self.requests.committed(self.now, token, false, Passing::Passes, effects),
             (Told::Nothing, false) => self.keep(entry),
             (Told::First(token) | Told::Whether(token), false) => {
                 self.keep(entry);
-                self.requests.committed(self.now, token, true, effects);
+                self.requests.committed(self.now, token, true, Passing::Passes, effects);
             }
         }
     }
@@ -298,7 +299,7 @@ impl World {
 
 fn fresh(generation: u64) -> Requests {
     let expiry = vec![(RequestType::Approval, Duration::from_secs(3))];
-    let mut requests = Requests::new(RequestSettings { hold: false, expiry, notify_after: None });
+    let mut requests = Requests::new(RequestSettings { hold: false, expiry, notify_after: None }, 0);
     requests.session_opened(generation.to_string());
     requests
 }

@@ -58,6 +58,13 @@ impl Live {
         Live::start_as(Home::new(), "serve")
     }
 
+    pub fn served_with(config: &str) -> Live {
+        let home = Home::new();
+        fs::create_dir_all(home.path()).expect("a folder");
+        fs::write(home.path().join("config.toml"), config).expect("a file");
+        Live::start_as(home, "serve")
+    }
+
     pub fn start_in(home: Home) -> Live {
         Live::start_as(home, "run")
     }
