@@ -38,7 +38,7 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {control, replay} ← relay ← cli ← main`,
+//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← control ← {capture, replay} ← relay ← cli ← main`,
 //! with [`config`] beside [`history`]. To change a rule, go to:
 //!
 //! | room | the rules that live there |
@@ -51,6 +51,7 @@
 //! | [`store`] | the folder of a session, its lock, its ledger, which session a start or a tool belongs to, the log |
 //! | [`index`] | `history.db`: following the journal, each record once; cursors and gaps; what is kept and for how long |
 //! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
+//! | [`capture`] | what the user does in a terminal: a program in a terminal of ours, shells' hooks, followed events |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
 //! | [`cli`] | which invocation means what, the tools |
@@ -80,6 +81,8 @@ pub mod store;
 pub mod index;
 
 pub mod control;
+
+pub mod capture;
 
 pub mod replay;
 

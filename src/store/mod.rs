@@ -20,7 +20,7 @@ mod seq_mark;
 mod session;
 
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
-pub use context_table::{KeptDelivery, NewCommand};
+pub use context_table::{Keep, KeptDelivery, NewCommand};
 pub(crate) use database::{DatabaseError, Form, Opened, open as open_database, put_aside};
 pub use found::{Found, repository_of};
 pub use ledger::{LEDGER_FILE, Ledger};

@@ -438,7 +438,10 @@ fn a_gap_in_the_journal_is_told_by_status() {
     let is_told = |fault: &Value| fault["what"].as_str().is_some_and(|what| what.contains("File too large"));
     assert!(faults.iter().any(is_told), "{document}");
     let status = text(&tool(&home, &["status"]).stdout);
-    assert!(status.starts_with("the relay runs, with ") && status.contains(" fault") && status.contains("2 lines missing"), "{status}");
+    assert!(
+        status.starts_with("the relay runs, with ") && status.contains(" fault") && status.contains("2 lines missing"),
+        "{status}"
+    );
     drop(relay.stdin.take());
     assert!(relay.wait().expect("the shim ends").success());
 }

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in the order in which they may import: each only those before it.
-const ROOMS: [&str; 11] =
-    ["wire", "engine", "journal", "config", "history", "store", "index", "control", "replay", "relay", "cli"];
+const ROOMS: [&str; 12] = [
+    "wire", "engine", "journal", "config", "history", "store", "index", "control", "capture", "replay", "relay", "cli",
+];
 
 /// Rooms that touch nothing outside the program.
 const PURE: [&str; 3] = ["wire", "engine", "history"];
