@@ -97,7 +97,7 @@ impl Hooked {
         if line.trim().is_empty() || line.starts_with(' ') || as_private(line) || is_ours(line) {
             return Told::Left;
         }
-        if self.again.as_deref().is_some_and(|last| !line.contains(last)) {
+        if self.again.as_deref().is_some_and(|last| !ends_with_word(line, last)) {
             return Told::Left;
         }
         let took = self.began_us.zip(self.ended_us).map(|(began, ended)| ended.saturating_sub(began) / 1_000);
@@ -117,6 +117,11 @@ impl Hooked {
             ..PushedCommand::default()
         }))
     }
+}
+
+/// Whether a line's last word is this one, which has lost its quotation marks.
+fn ends_with_word(line: &str, word: &str) -> bool {
+    !word.is_empty() && line.trim_end_matches([' ', ';', '\'', '"']).ends_with(word)
 }
 
 /// The lines that `history` of bash lists, without their numbers.
@@ -229,6 +234,8 @@ mod tests {
     fn a_line_that_may_be_another_needs_its_last_word() {
         assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("test")).as_deref(), Some("cargo test"));
         assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("/secret")), None);
+        assert_eq!(told(ShellKind::Bash, "  5  cargo test --lib\n", Some("test")), None);
+        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("")), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod attach;
 mod bytes;
+mod capture;
 mod context;
 mod context_e2e;
 mod control;

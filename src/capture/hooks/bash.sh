@@ -23,15 +23,18 @@ __codex_shim_precmd() {
     fi
     number=$((number - __codex_shim_number))
     # What is typed twice may be in the history once; what began with a space is not there at all.
-    if ((number == 0)) && [[ ${HISTCONTROL-} == *ignoredups* || ${HISTCONTROL-} == *ignoreboth* ]]; then
-      number=1 again=1
+    if ((number == 0 && __codex_shim_seq == 0 && __codex_shim_number == 1)); then
+      # Before the first line of all bash counts as after it.
+      number=1 again=first
+    elif ((number == 0)) && [[ ${HISTCONTROL-} == *ignoredups* || ${HISTCONTROL-} == *ignoreboth* ]]; then
+      number=1 again=again
     fi
     if ((number > 0)) && [[ -o history && ! ${CODEX_SHIM_PRIVATE-} =~ ^(1|true|yes|on)$ ]]; then
       # In a subshell, so that neither `jobs` nor `$!` knows of it.
       ( {
           HISTTIMEFORMAT='' builtin history "$number" |
             CODEX_SHIM_LAST=$last "$__codex_shim_bin" hooked bash --exit-code "$code" --cwd "$__codex_shim_pwd" \
-              --began "$began" --ended "${ended/[^0-9]/}" --key "$$.$__codex_shim_seq" ${again:+--again}
+              --began "$began" --ended "${ended/[^0-9]/}" --key "$$.$__codex_shim_seq" ${again:+--$again}
         } </dev/null >/dev/null 2>&1 & )
     fi
     ((__codex_shim_seq += 1))
@@ -42,10 +45,12 @@ __codex_shim_precmd() {
 
 # Right behind all else that is run at a prompt.
 __codex_shim_prompt() {
+  local code=$?
   __codex_shim_pwd=$PWD __codex_shim_number=${__codex_shim_bang@P}
   if [[ ${PS0-} != *__codex_shim_at* ]] && shopt -q promptvars; then
     PS0=$__codex_shim_ps0${PS0-}
   fi
+  [[ $- == *e* ]] || return "$code"
 }
 
 if [[ ${PROMPT_COMMAND[*]-} != *__codex_shim_precmd* ]]; then

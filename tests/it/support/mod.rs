@@ -5,6 +5,7 @@ pub mod codex;
 pub mod conversations;
 pub mod journal;
 pub mod model;
+pub mod pane;
 pub mod patience;
 pub mod peer;
 pub mod real;
