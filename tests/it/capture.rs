@@ -8,8 +8,10 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, carried, envelope, names, tool, turn};
+use crate::support::conversations::start_turn;
 use crate::support::eventually;
 use crate::support::pane::Pane;
+use crate::support::real::{Real, says};
 use crate::support::shim::{Home, SHIM};
 
 /// Whether a program is there; says loudly what is left out where it is not.
@@ -309,7 +311,9 @@ fn check_shell(shell: &str, source: &str, pane: &mut Pane, live: &Live) {
     }
     pane.types("exit 0\n");
     pane.ends();
-    assert_eq!(waiting(live).len(), 6);
+    // fish tells of its own end, too.
+    let kept: Vec<Value> = waiting(live).into_iter().filter(|kept| kept["cmd"] != "exit 0").collect();
+    assert_eq!(kept.len(), 6, "{kept:?}");
 }
 
 fn check_hook(shell: &str, set_up: &str) {
@@ -320,6 +324,7 @@ fn check_hook(shell: &str, set_up: &str) {
     let mut pane = Pane::start(&live.home, &bare(shell));
     let load =
         if shell == "fish" { format!("{SHIM} hook fish | source") } else { format!("eval \"$({SHIM} hook {shell})\"") };
+    pane.shows("\u{1b}[?2004h");
     for line in [set_up, &load, &load] {
         pane.types(&format!("{line}; echo lo''aded\n"));
         pane.shows("loaded");
@@ -451,4 +456,31 @@ fn watch_pty_is_a_setting_too_and_names_its_tools() {
     assert_eq!(shown["commands"][0]["block_id"], "C:1:1");
     live.take_turn(1);
     live.end_quietly();
+}
+
+// With the real codex
+
+#[test]
+fn e2e_what_is_typed_beside_the_client_is_seen_by_the_model_alone() {
+    let test = "e2e_what_is_typed_beside_the_client_is_seen_by_the_model_alone";
+    let Some(mut real) = Real::start(test, "", vec![says()]) else { return };
+    let mut pane = Pane::start(&real.home, &[SHIM, "shell", "bash"]);
+    pane.shows("\u{1b}[?2004h");
+    pane.types("printf 'sh%s\\n' own-by-hand\n");
+    pane.shows("shown-by-hand");
+    eventually("the command as context", || {
+        let waiting = real.get("/sessions/self/context");
+        waiting["commands"].as_array().is_some_and(|commands| commands.len() == 1).then_some(())
+    });
+    let thread = real.thread.clone();
+    start_turn(&mut real.peer, &thread, "what did I do?");
+    real.completed("completed");
+    let asked = serde_json::to_string(&real.model.requests()).expect("it is JSON");
+    assert!(asked.contains("own-by-hand") && asked.contains("shown-by-hand"), "{asked}");
+    let (seen, _) = real.peer.finish();
+    let seen = serde_json::to_string(&seen).expect("it is JSON");
+    assert!(seen.contains("what did I do?"), "{seen}");
+    for trace in ["own-by-hand", "shown-by-hand", "CODEX_META"] {
+        assert!(!seen.contains(trace), "{trace}: {seen}");
+    }
 }
