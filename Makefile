@@ -4,7 +4,7 @@ CODEX_VERSION := 0.169.0
 CODEX_DIR     := target/codex
 CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 
-.PHONY: build demo test e2e record bench fuzz lint check codex help
+.PHONY: build demo test e2e record bench fuzz lint check codex shells help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -13,7 +13,7 @@ build: ## the release binary, target/release/codex-shim
 demo: build ## what it does, shown in a few seconds
 	target/release/codex-shim demo
 
-test: codex ## every test; those with the real codex too, where it can be had
+test: codex shells ## every test; those with the real codex too, where it can be had
 	cargo test --locked
 
 e2e: codex ## the tests with the real codex alone, none skipped
@@ -41,6 +41,12 @@ codex:
 	@if [ ! -x $(CODEX) ]; then \
 	  npm install --prefix $(CODEX_DIR) --no-save --no-audit --no-fund --loglevel=error @openai/codex@$(CODEX_VERSION) \
 	  || echo "SKIPPED: the real codex $(CODEX_VERSION) could not be installed (npm and a network are needed): tests with it are skipped" >&2; \
+	fi
+
+# The shells that have hooks. Only where that is easy; tests without one are skipped, and say so.
+shells:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v zsh && command -v fish && command -v tmux; } >/dev/null; then \
+	  timeout 300 apt-get install -y --no-install-recommends zsh fish tmux >/dev/null 2>&1 || true; \
 	fi
 
 help: ## this list

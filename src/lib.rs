@@ -38,8 +38,8 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {keeping, control, replay} ← relay ← tui ←
-//! cli ← main`, with [`config`] beside [`history`]. To change a rule, go to:
+//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay} ←
+//! relay ← tui ← cli ← main`, with [`config`] beside [`history`]. To change a rule, go to:
 //!
 //! | room | the rules that live there |
 //! |---|---|
@@ -52,6 +52,7 @@
 //! | [`index`] | `history.db`: following the journal, each record once; cursors and gaps; what is kept and for how long |
 //! | [`keeping`] | what of stored sessions goes, and what of it is masked, when a person asks |
 //! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
+//! | [`capture`] | what the user does in a terminal: a program in a terminal of ours, shells' hooks, followed events |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
 //! | [`tui`] | what the terminal UI shows and what a key does; pure but for `reader`, `poller`, `terminal` and `run` |
@@ -85,6 +86,8 @@ pub mod index;
 pub mod keeping;
 
 pub mod control;
+
+pub mod capture;
 
 pub mod replay;
 

@@ -41,7 +41,7 @@ Examples:
   codex-shim run --session work
   codex-shim run -- ssh host codex app-server
   CODEX_SHIM_OFF=1 codex-shim app-server     no relay at all: becomes codex at once
-  codex-shim context push --cmd 'make' --output-file out.txt     the model will know of it
+  codex-shim exec -- make                    the model will know of it; `hook` has it know all that you type
   codex-shim status                          is all well with the relay that runs here?
   codex-shim requests                        what waits for an answer; `respond` gives it
   codex-shim prune --dry-run                 what is kept longer than it need be
@@ -114,6 +114,59 @@ Examples:
     /// Show the model what you did in a terminal, with your next message
     #[command(subcommand)]
     Context(ContextTool),
+    /// Run a command as always, and show the model what it did
+    ///
+    /// It runs in a terminal of its own and is shown as without us: colours, size, keys, job control, full-screen programs.
+    /// Where stdin or stdout is no terminal it runs between pipes. The command, its status and the end of its output go to
+    /// the model with your next message.
+    #[command(after_long_help = "\
+Of a full-screen program and of binary output only that it was one is kept. What looks like a key or a password is masked.
+The exit status is the command's, or 128 and the number of the signal that ended it, whatever becomes of the context.
+With --private, or CODEX_SHIM_PRIVATE=1, the command runs and nothing is kept.
+
+Examples:
+  codex-shim exec -- cargo test
+  codex-shim exec -- sh -c 'make 2>&1 | tail'
+  codex-shim exec --session work -- git log")]
+    Exec(ExecArguments),
+    /// Print what a shell is to evaluate, so that the model knows what is typed there
+    ///
+    /// Each command goes to the model with your next message: its text, status, folder and time; not its output, for which
+    /// there are `exec` and `shell`. Where no session is live nothing is kept, and nothing is said.
+    #[command(after_long_help = "\
+In the file that your shell reads at its start, or once by hand:
+  bash (~/.bashrc), zsh (~/.zshrc):      eval \"$(codex-shim hook bash)\"      eval \"$(codex-shim hook zsh)\"
+  fish (~/.config/fish/config.fish):     codex-shim hook fish | source
+
+A leading space keeps a command out, as does CODEX_SHIM_PRIVATE=1 in front of it or in the shell.")]
+    Hook(HookArguments),
+    /// Open a shell whose commands the model knows, with their output
+    ///
+    /// Your own shell with your own settings, in a terminal of ours, with the hook loaded. It ends like any shell.
+    #[command(after_long_help = "\
+Without a name it is the shell in SHELL. A leading space keeps a command out, as does CODEX_SHIM_PRIVATE=1.
+
+Examples:
+  codex-shim shell
+  codex-shim shell zsh --session work")]
+    Shell(ShellArguments),
+    /// Follow the events of an agent_pty, and show the model what was run there
+    ///
+    /// Runs until it is interrupted. Each block is kept once, also when it is started again. The setting agent_pty has a
+    /// relay do the same.
+    #[command(after_long_help = "\
+Only what you ran yourself is taken (blocks whose id begins with `user:`), unless --all is given.
+
+Examples:
+  codex-shim watch-pty ~/.cache/app_server/conversations/ID/agent_pty/events.jsonl
+  codex-shim watch-pty --all --session work events.jsonl")]
+    WatchPty(WatchPtyArguments),
+    /// What the hook of a shell starts
+    #[command(hide = true)]
+    Hooked(HookedArguments),
+    /// What stands between `exec` and its command
+    #[command(hide = true)]
+    TerminalLeader(TerminalLeaderArguments),
     // What these are for stands with their arguments.
     Requests(RequestsArguments),
     Show(ShowRequestArguments),
@@ -247,6 +300,88 @@ pub(super) struct ContextPushArguments {
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExecArguments {
+    /// The session, or the beginning of its name
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
+    /// Only for this thread
+    #[arg(long, value_name = "THREAD")]
+    pub(super) thread: Option<String>,
+    /// Keep nothing
+    #[arg(long)]
+    pub(super) private: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD [ARG]")]
+    pub(super) words: Vec<OsString>,
+}
+
+/// A shell, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ShellName {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HookArguments {
+    /// The shell
+    #[arg(value_enum)]
+    pub(super) shell: ShellName,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ShellArguments {
+    /// The shell: bash, zsh or fish, as a path or a name on PATH
+    #[arg(value_name = "SHELL")]
+    pub(super) shell: Option<PathBuf>,
+    /// The session, or the beginning of its name
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WatchPtyArguments {
+    /// The file with the events; it need not be there yet
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+    /// Also take what the agent ran
+    #[arg(long)]
+    pub(super) all: bool,
+    /// The session, or the beginning of its name
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HookedArguments {
+    #[arg(value_enum)]
+    pub(super) shell: ShellName,
+    #[arg(long, allow_hyphen_values = true)]
+    pub(super) exit_code: i64,
+    #[arg(long, allow_hyphen_values = true)]
+    pub(super) cwd: OsString,
+    #[arg(long, default_value = "")]
+    pub(super) began: String,
+    #[arg(long, default_value = "")]
+    pub(super) ended: String,
+    #[arg(long, default_value = "")]
+    pub(super) took: String,
+    #[arg(long)]
+    pub(super) key: String,
+    #[arg(long)]
+    pub(super) again: bool,
+    #[arg(long)]
+    pub(super) first: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TerminalLeaderArguments {
+    #[arg(last = true, required = true)]
+    pub(super) words: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

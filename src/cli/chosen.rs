@@ -1,5 +1,8 @@
 //! Which session a tool is about, and how it ends where that cannot be told.
 
+use std::fmt;
+use std::path::Path;
+
 use crate::config::Environment;
 use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, choose};
 
@@ -19,19 +22,22 @@ pub(super) enum NotChosen {
 impl NotChosen {
     /// Tells the user, and gives the status to exit with.
     pub(super) fn told(&self) -> i32 {
+        say(&self.to_string());
+        match self {
+            NotChosen::NoHome | NotChosen::Store(_) => FAILED,
+            NotChosen::Choice(_) => NO_SUCH_SESSION,
+        }
+    }
+}
+
+impl fmt::Display for NotChosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotChosen::NoHome => {
-                say("neither CODEX_SHIM_HOME nor HOME is set, so there is nowhere to look for sessions");
-                FAILED
+                f.write_str("neither CODEX_SHIM_HOME nor HOME is set, so there is nowhere to look for sessions")
             }
-            NotChosen::Store(error) => {
-                say(&error.to_string());
-                FAILED
-            }
-            NotChosen::Choice(error) => {
-                say(&error.to_string());
-                NO_SUCH_SESSION
-            }
+            NotChosen::Store(error) => error.fmt(f),
+            NotChosen::Choice(error) => error.fmt(f),
         }
     }
 }
@@ -44,9 +50,18 @@ pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
 
 /// The session that is meant by `--session`, else by CODEX_SHIM_SESSION, else by where we are.
 pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NotChosen> {
+    one_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)
+}
+
+/// The same for something that was done at `cwd`.
+pub(super) fn one_at(
+    cwd: &Path,
+    flag: Option<&str>,
+    otherwise: Otherwise,
+    environment: &Environment,
+) -> Result<Found, NotChosen> {
     let variable = environment.get("CODEX_SHIM_SESSION").map(|name| name.to_string_lossy().into_owned());
-    let cwd = std::env::current_dir().unwrap_or_default();
-    let choice = Choice { named: flag.or(variable.as_deref()), cwd: &cwd, otherwise };
+    let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
     let found = all(environment)?;
     choose(&found, choice).cloned().map_err(NotChosen::Choice)
 }

@@ -14,20 +14,15 @@ use serde::de::DeserializeOwned;
 use super::args::{ContextClearArguments, ContextPushArguments, ContextShowArguments, ContextTool};
 use super::screen::{self, Screen, Tone};
 use super::{FAILED, USAGE, chosen, say};
+use crate::capture::{keep, tell_started};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::client::{self, Answer, ClientError};
-use crate::control::{ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
-use crate::engine::{ContextBounds, Label, MARKER_END, Preview, PushedCommand};
+use crate::control::{ContextDocument, DeliveriesDocument, WaitingDocument};
+use crate::engine::{Carrier, ContextBounds, Label, MARKER_END, Preview, PushedCommand};
 use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise};
 
 /// How much of the end of an output is looked at, in bytes; what is kept of it is far less.
 const OUTPUT_TAIL_BYTES: usize = 256 << 10;
-
-/// How often a relay that was just started is told of something, until its socket is there.
-const TELLINGS_MAX: u32 = 40;
-
-/// How long is left between two tellings.
-const TELLING_WAIT: Duration = Duration::from_millis(50);
 
 /// Does what the command line asks for.
 pub(super) fn run(tool: ContextTool, environment: &Environment) -> i32 {
@@ -59,7 +54,10 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 
     };
     match look(&session, "/sessions/self/context", read) {
         Ok(document) if arguments.json => print_json(&document),
-        Ok(document) => screen::print(&as_list(&document, &session, screen)),
+        Ok(document) => {
+            let (settings, _) = Settings::load(Flags::default(), environment);
+            screen::print(&as_list(&document, &session, settings.carrier.value, screen))
+        }
         Err(why) => failed(&why),
     }
 }
@@ -107,7 +105,7 @@ fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
     screen::print(&text)
 }
 
-fn as_list(document: &ContextDocument, session: &Found, to: Screen) -> String {
+fn as_list(document: &ContextDocument, session: &Found, carrier: Carrier, to: Screen) -> String {
     let unshown = document.total_commands_run - document.commands.len() as u64;
     let mut text = match document.commands.len() {
         0 => return format!("nothing waits in session {}\n", session.id),
@@ -117,7 +115,11 @@ fn as_list(document: &ContextDocument, session: &Found, to: Screen) -> String {
     if unshown > 0 {
         text.push_str(&format!(", and {unshown} before that are only counted"));
     }
-    text.push('\n');
+    text.push_str(match (carrier, session.live) {
+        (Carrier::Off, _) => ", and go nowhere: the carrier is off\n",
+        (Carrier::Envelope | Carrier::InjectItems | Carrier::Auto, true) => "\n",
+        (Carrier::Envelope | Carrier::InjectItems | Carrier::Auto, false) => ", once it runs again\n",
+    });
     for one in &document.commands {
         let command = &one.command;
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(command.ts.unsigned_abs());
@@ -132,13 +134,16 @@ fn as_list(document: &ContextDocument, session: &Found, to: Screen) -> String {
             1 => format!("1 line{cut}"),
             many => format!("{many} lines{cut}"),
         };
+        let took = command.provenance.duration_ms.map(|ms| format!(", {}", screen::lasted(Duration::from_millis(ms))));
+        let took = took.unwrap_or_default();
+        let source = command.provenance.source;
         let thread = one.thread_id.as_ref().map(|thread| format!(", for {thread}")).unwrap_or_default();
         text.push_str(&format!(
             "{}  {}  {}  {}\n",
             to.paint(Tone::Faint, &screen::time(at)),
             to.paint(tone, &format!("{status:>3}")),
             to.paint(Tone::Strong, &screen::plain(&command.cmd)),
-            to.paint(Tone::Faint, &screen::plain(&format!("({lines}{thread})"))),
+            to.paint(Tone::Faint, &screen::plain(&format!("({source}{took}, {lines}{thread})"))),
         ));
     }
     text
@@ -160,7 +165,7 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
         say(&error.to_string());
         return USAGE;
     }
-    match push(&session, pushed, &bounds) {
+    match keep(&session, &[pushed], &bounds) {
         Ok(document) if json => print_json(&document),
         Ok(WaitingDocument { waiting: 1 }) => {
             screen::print(&format!("1 command waits for the next message in session {}\n", session.id))
@@ -190,7 +195,7 @@ fn pushed(arguments: ContextPushArguments, bounds: &ContextBounds) -> Result<Pus
         preview,
         output: None,
         thread_id: arguments.thread,
-        private: false,
+        ..PushedCommand::default()
     })
 }
 
@@ -224,23 +229,6 @@ fn tail_of(mut from: impl Read) -> io::Result<(Vec<u8>, bool)> {
     Ok((tail, is_cut))
 }
 
-fn push(session: &Found, pushed: PushedCommand, bounds: &ContextBounds) -> Result<WaitingDocument, String> {
-    const PATH: &str = "/sessions/self/context";
-    if session.live {
-        let body = serde_json::to_string(&pushed).expect("BUG: plain data is JSON");
-        if let Some(answer) = answered(session, client::post(&session.dir, PATH, body))? {
-            return answer.document();
-        }
-    }
-    let commands = new_commands(vec![pushed], SystemTime::now(), bounds)?;
-    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
-    let waiting = ledger.push_context(commands).map_err(|error| error.to_string())?;
-    drop(ledger);
-    // A relay may have started after we looked, and before it could find this.
-    tell_started(session, || client::post(&session.dir, PATH, "[]".to_owned()));
-    Ok(WaitingDocument { waiting: waiting as u64 })
-}
-
 fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> i32 {
     let session = match chosen::one(arguments.session.as_deref(), Otherwise::None, environment) {
         Ok(session) => session,
@@ -263,19 +251,8 @@ fn clear(session: &Found) -> Result<WaitingDocument, String> {
     let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
     ledger.clear_context().map_err(|error| error.to_string())?;
     drop(ledger);
-    tell_started(session, ask);
+    tell_started(session, ask)?;
     Ok(WaitingDocument { waiting: 0 })
-}
-
-/// Tells a relay that has started in the meantime, as soon as its socket is there.
-fn tell_started(session: &Found, tell: impl Fn() -> Result<Answer, ClientError>) {
-    for _ in 0..TELLINGS_MAX {
-        if !session.is_still_live() || tell().is_ok() {
-            return;
-        }
-        std::thread::park_timeout(TELLING_WAIT);
-    }
-    say(&format!("session {} has started meanwhile and does not answer; it will know at its next start", session.id));
 }
 
 fn print_json(document: &impl Serialize) -> i32 {

@@ -12,7 +12,9 @@ mod context_tool;
 mod demo;
 mod dispatch;
 mod doctor;
+mod exec_tool;
 mod history;
+mod hook_tool;
 mod past;
 mod prune_tool;
 mod redact_tool;
@@ -20,10 +22,12 @@ mod replay_tool;
 mod requests;
 mod screen;
 mod sessions_tool;
+mod shell_tool;
 mod status_tool;
 mod tape_export;
 mod tape_tool;
 mod tui_tool;
+mod watch_tool;
 mod wrap;
 
 use std::ffi::{OsStr, OsString};
@@ -71,6 +75,12 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Sessions(sessions) }) => sessions_tool::run(&sessions, &environment),
             Ok(Arguments { tool: Tool::Status(status) }) => status_tool::run(&status, &environment),
             Ok(Arguments { tool: Tool::Context(context) }) => context_tool::run(context, &environment),
+            Ok(Arguments { tool: Tool::Exec(exec) }) => exec_tool::run(&exec, &environment),
+            Ok(Arguments { tool: Tool::Hook(hook) }) => hook_tool::run_hook(&hook),
+            Ok(Arguments { tool: Tool::Hooked(hooked) }) => hook_tool::run_hooked(hooked, &environment),
+            Ok(Arguments { tool: Tool::Shell(shell) }) => shell_tool::run(&shell, &environment),
+            Ok(Arguments { tool: Tool::WatchPty(watch) }) => watch_tool::run(&watch, &environment),
+            Ok(Arguments { tool: Tool::TerminalLeader(leader) }) => crate::capture::lead(&leader.words),
             Ok(Arguments { tool: Tool::Requests(list) }) => requests::run_requests(&list, &environment),
             Ok(Arguments { tool: Tool::Show(show) }) => requests::run_show(&show, &environment),
             Ok(Arguments { tool: Tool::Respond(respond) }) => requests::run_respond(&respond, &environment),

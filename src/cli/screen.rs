@@ -84,6 +84,15 @@ pub(super) fn age(at: SystemTime, now: SystemTime) -> String {
     humantime::format_duration(Duration::from_secs(coarse)).to_string()
 }
 
+/// How long something took: to the millisecond below a second, else to the second.
+pub(super) fn lasted(took: Duration) -> String {
+    let coarse = match took.as_secs() {
+        0 => Duration::from_millis(took.as_millis() as u64),
+        seconds => Duration::from_secs(seconds),
+    };
+    humantime::format_duration(coarse).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,7 +23,7 @@ pub use sources::{is_path, parse_bool, parse_duration};
 use sources::{Sources, parse_bytes, parse_count, parse_names, read_file};
 
 /// The variables that settings come from; a process that is to have none of the user's removes them.
-pub const SETTING_VARIABLES: [&str; 26] = [
+pub const SETTING_VARIABLES: [&str; 28] = [
     "CODEX_SHIM_OFF",
     "CODEX_SHIM_CODEX",
     "CODEX_SHIM_SESSION",
@@ -50,6 +50,8 @@ pub const SETTING_VARIABLES: [&str; 26] = [
     "CODEX_SHIM_HISTORY_AGE_MAX",
     "CODEX_SHIM_SESSION_AGE_MAX",
     "CODEX_SHIM_TRANSCRIPT_FILES",
+    "CODEX_SHIM_AGENT_PTY",
+    "CODEX_SHIM_AGENT_PTY_ALL",
 ];
 
 /// Longest name of a session, in bytes.
@@ -105,6 +107,8 @@ const TURN_EVENTS_MAX: Name = name("turn_events_max", SETTING_VARIABLES[22], "")
 const HISTORY_AGE_MAX: Name = name("history_age_max", SETTING_VARIABLES[23], "");
 const SESSION_AGE_MAX: Name = name("session_age_max", SETTING_VARIABLES[24], "");
 const TRANSCRIPT_FILES: Name = name("transcript_files", SETTING_VARIABLES[25], "");
+const AGENT_PTY: Name = name("agent_pty", SETTING_VARIABLES[26], "");
+const AGENT_PTY_ALL: Name = name("agent_pty_all", SETTING_VARIABLES[27], "");
 
 /// The name of a session: `[A-Za-z0-9._-]{1,64}`, and not only dots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -220,8 +224,9 @@ pub struct Settings {
     pub context_cwd_bytes_max: Setting<usize>,
     /// Bytes of all that it is shown with one message.
     pub context_bytes_max: Setting<usize>,
-    /// Tools that the model is told of, that show more of the terminal.
-    pub mcp: Setting<Vec<String>>,
+    /// Tools that the model is told of, that show more of the terminal; `None` for those that the source of what it is
+    /// shown has.
+    pub mcp: Setting<Option<Vec<String>>>,
     /// Requests for a human are not shown to the client.
     pub hold: Setting<bool>,
     /// After how long policy answers a request, for those types for which it does.
@@ -244,6 +249,10 @@ pub struct Settings {
     pub session_age_max: Setting<Duration>,
     /// Transcripts are also kept as files.
     pub transcript_files: Setting<bool>,
+    /// A file with the events of an `agent_pty`, which is followed.
+    pub agent_pty: Setting<Option<PathBuf>>,
+    /// Also what others than the user ran there is taken.
+    pub agent_pty_all: Setting<bool>,
 }
 
 /// How much of a history is kept, a session.
@@ -308,7 +317,7 @@ impl Settings {
             context_cmd_bytes_max: sources.resolve(CMD_BYTES_MAX, None, parse_count, context.cmd_bytes_max),
             context_cwd_bytes_max: sources.resolve(CWD_BYTES_MAX, None, parse_count, context.cwd_bytes_max),
             context_bytes_max: sources.resolve(CONTEXT_BYTES_MAX, None, parse_count, context.envelope_bytes_max),
-            mcp: sources.resolve(MCP, None, parse_names, Vec::new()),
+            mcp: sources.resolve(MCP, None, |text| parse_names(text).map(Some), None),
             hold: sources.resolve(HOLD, None, parse_bool, false),
             expiry: sources.resolve_expiry(EXPIRY),
             on_pending: sources.resolve_command(ON_PENDING),
@@ -320,6 +329,8 @@ impl Settings {
             history_age_max: sources.resolve(HISTORY_AGE_MAX, None, parse_duration, DEFAULT_HISTORY_AGE_MAX),
             session_age_max: sources.resolve(SESSION_AGE_MAX, None, parse_duration, DEFAULT_SESSION_AGE_MAX),
             transcript_files: sources.resolve(TRANSCRIPT_FILES, None, parse_bool, false),
+            agent_pty: sources.resolve_file(AGENT_PTY),
+            agent_pty_all: sources.resolve(AGENT_PTY_ALL, None, parse_bool, false),
             home,
         };
         let unknown = sources.file.keys().map(|name| {
@@ -394,7 +405,7 @@ impl Settings {
             count(CMD_BYTES_MAX, &self.context_cmd_bytes_max),
             count(CWD_BYTES_MAX, &self.context_cwd_bytes_max),
             count(CONTEXT_BYTES_MAX, &self.context_bytes_max),
-            row(MCP, Some(self.mcp.value.join(",")), &self.mcp.source),
+            row(MCP, Some(self.mcp.value.clone().unwrap_or_default().join(",")), &self.mcp.source),
             row(HOLD, Some(self.hold.value.to_string()), &self.hold.source),
             row(EXPIRY, Some(expiry(&self.expiry.value)), &self.expiry.source),
             row(ON_PENDING, Some(self.on_pending.value.join(" ")), &self.on_pending.source),
@@ -406,6 +417,8 @@ impl Settings {
             row(HISTORY_AGE_MAX, duration(self.history_age_max.value), &self.history_age_max.source),
             row(SESSION_AGE_MAX, duration(self.session_age_max.value), &self.session_age_max.source),
             row(TRANSCRIPT_FILES, Some(self.transcript_files.value.to_string()), &self.transcript_files.source),
+            row(AGENT_PTY, path(&self.agent_pty.value), &self.agent_pty.source),
+            row(AGENT_PTY_ALL, Some(self.agent_pty_all.value.to_string()), &self.agent_pty_all.source),
         ]
     }
 }

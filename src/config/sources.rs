@@ -64,6 +64,18 @@ impl Sources<'_> {
         }
     }
 
+    /// A file; one that is relative in the config file starts beside that.
+    pub(super) fn resolve_file(&mut self, name: Name) -> Setting<Option<PathBuf>> {
+        let in_file = self.take_from_file(name.file);
+        if let Some(path) = self.environment.get(name.variable) {
+            return Setting { value: Some(path.into()), source: Source::Variable(name.variable) };
+        }
+        match in_file.filter(|path| !path.is_empty()) {
+            Some(path) => Setting { value: Some(self.beside_file.join(path)), source: Source::File },
+            None => Setting { value: None, source: Source::Default },
+        }
+    }
+
     /// A table of times by type, in the file; `TYPE=TIME`, with commas, in a variable.
     pub(super) fn resolve_expiry(&mut self, name: Name) -> Setting<Vec<(RequestType, Duration)>> {
         let in_file = match self.file.remove(name.file) {

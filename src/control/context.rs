@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
 use crate::engine::{Command, ContextBounds, PushedCommand, WaitingCommand};
-use crate::store::{KeptDelivery, Ledger, LedgerError, NewCommand};
+use crate::store::{Keep, KeptDelivery, Ledger, LedgerError, NewCommand};
 
 /// What waits to be shown to the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,8 +84,9 @@ pub fn new_commands(
     let kept = pushed.into_iter().enumerate().filter(|(_, pushed)| !pushed.private);
     kept.map(|(index, pushed)| {
         let thread_id = pushed.thread_id.clone();
+        let keep = if pushed.once { Keep::Once } else { Keep::Always };
         match pushed.into_command(now_ms, bounds) {
-            Ok(command) => Ok(NewCommand { thread_id, command }),
+            Ok(command) => Ok(NewCommand { thread_id, command, keep }),
             Err(error) if single => Err(error.to_string()),
             Err(error) => Err(format!("command {index}: {error}; none of them is kept")),
         }

@@ -29,8 +29,8 @@ use crate::wire::{Body, Line, Members, Message, Side, stands_verbatim};
 
 pub use attendance::Attendance;
 pub use context::{
-    Carrier, Command, ContextBounds, ContextSettings, Envelope, Label, MARKER_END, MARKER_START, Preview, PushError,
-    PushedCommand,
+    Carrier, Command, ContextBounds, ContextSettings, Envelope, Label, MARKER_END, MARKER_START, Origin, Preview,
+    Provenance, PushError, PushedCommand,
 };
 pub use effect::{Effect, Form, Injection, Note, Omitted, OmittedReason, OwnLine, SideReply, Warning};
 pub use ending::{Exit, Signal};

@@ -30,13 +30,27 @@ pub(super) const SHAPES: [&str; 13] = [
     r#"(?<keep>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:)[^\s/@"'<>]+(?<then>@)"#,
 ];
 
+/// How secrets are typed. What the group `keep` holds stays.
+const TYPED_SHAPES: [&str; 6] = [
+    // `export GITHUB_TOKEN=…`, `DB_PASSWORD='…' make`, `set -gx API_KEY …`: short ones and quoted ones, too.
+    r#"(?<keep>(?:^|[\s;&|(])(?:export\s+|declare\s+-\w+\s+|set\s+-\w+\s+)?\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*=)(?:"[^"]*"|'[^']*')"#,
+    r#"(?<keep>\bexport\s+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*=)[^\s"'][^\s;&|]*"#,
+    r#"(?<keep>\bset\s+-\w+\s+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*\s+)[^\s;&|]+"#,
+    // `--password X`, `--api-key=X`
+    r#"(?<keep>\B--(?i:[a-z0-9-]*(?:password|passwd|passphrase|token|secret|api-?key|access-?key))(?:=|[ \t]+))(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
+    // `-p'secret'`, `mysql -psecret`, `sshpass -p secret`
+    r#"(?<keep>(?:\s-p|\b(?:mysql\w*|mariadb\w*)\b[^\n|;&]*?\s-p|\bsshpass\b[^\n|;&]*?\s-p[ \t]?))(?:"[^"]+"|'[^']+')"#,
+    r#"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\b[^\n|;&]*?\s-p|\bsshpass\b[^\n|;&]*?\s-p[ \t]?))[^\s"']+"#,
+];
+
 static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    SHAPES.iter().map(|shape| Regex::new(shape).expect("BUG: the shapes are regular expressions")).collect()
+    let shapes = SHAPES.iter().chain(&TYPED_SHAPES);
+    shapes.map(|shape| Regex::new(shape).expect("BUG: the shapes are regular expressions")).collect()
 });
 
-/// What stands, in small letters or capitals, in any text in which one of [`SHAPES`] is found, but for that of an address
-/// with a password, and in any name of a secret.
-const MARKS: [&str; 26] = [
+/// What stands, in small letters or capitals, in any text in which one of [`SHAPES`] or [`TYPED_SHAPES`] is found, but for
+/// that of an address with a password, and in any name of a secret.
+const MARKS: [&str; 31] = [
     "sk-",
     "ghp_",
     "gho_",
@@ -63,6 +77,11 @@ const MARKS: [&str; 26] = [
     "npm_",
     "glpat-",
     "private key",
+    "-p'",
+    "-p\"",
+    "mysql",
+    "mariadb",
+    "sshpass",
 ];
 
 /// Cheap to look for: nearly every text has none.
@@ -191,5 +210,46 @@ mod tests {
         check(&format!("a {key} b"), "a [redacted] b");
         check("-----BEGIN PRIVATE KEY-----\\nMIIE\\nxx", "[redacted]");
         check("-----BEGIN PUBLIC KEY-----\nMIIE", "-----BEGIN PUBLIC KEY-----\nMIIE");
+    }
+
+    #[test]
+    fn what_is_typed_is_masked_however_short() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
+        check("export GITHUB_TOKEN=abc", "export GITHUB_TOKEN=[redacted]");
+        check("export NPM_TOKEN='a b c' && make", "export NPM_TOKEN=[redacted] && make");
+        check("DB_PASSWORD=\"x y\" ./run", "DB_PASSWORD=[redacted] ./run");
+        check("set -gx API_KEY abc", "set -gx API_KEY [redacted]");
+        check("curl --password abc https://x.y", "curl --password [redacted] https://x.y");
+        check("tool --api-key=abc --user me", "tool --api-key=[redacted] --user me");
+        check("tool --auth-token 'a b' now", "tool --auth-token [redacted] now");
+        check("mysql -u root -p'se cret' db", "mysql -u root -p[redacted] db");
+        check("mysqldump -uroot -psecret db", "mysqldump -uroot -p[redacted] db");
+        check("sshpass -p secret ssh host", "sshpass -p [redacted] ssh host");
+        check("unzip -p\"x y\" a.zip", "unzip -p[redacted] a.zip");
+        check("git clone https://me:pa:ss@host/x.git", "git clone https://me:[redacted]@host/x.git");
+        check("redis-cli -u redis://:secret@h:6379/0", "redis-cli -u redis://:[redacted]@h:6379/0");
+    }
+
+    #[test]
+    fn what_only_looks_like_it_stays() {
+        for text in [
+            "mkdir -p 'a b'",
+            "ssh -p 2222 me@host",
+            "git clone git@host:me/x.git",
+            "see https://host:8080/a and mail me@host",
+            "curl --token-file x --no-password --user me",
+            "mysql -u root db",
+            "psql -p 5432",
+        ] {
+            assert_eq!(redacted(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_masked_stays_as_it_is() {
+        for text in ["export A_TOKEN=abc", "tool --password abc", "mysql -psecret", "https://a:b@c", "token=abcdefgh"] {
+            let once = redacted(text).expect("it is masked");
+            assert_eq!(redacted(&once).unwrap_or_else(|| once.clone()), once);
+        }
     }
 }

@@ -22,6 +22,7 @@ mod recorder;
 mod rest;
 mod signals;
 mod start;
+mod watching;
 
 pub use command::ServerCommand;
 pub use start::{RelayError, become_server, run, serve};

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::inbox::Outbox;
 use super::indexing;
 use super::notices::Notices;
+use super::watching::{self, Watched};
 use crate::config::{RetentionBounds, SessionName};
 use crate::control::{self, Beside, Published, SocketFiles, Subject};
 use crate::engine::{ContextBounds, Input, Note, Now};
@@ -62,6 +63,8 @@ pub(super) struct Opening {
     pub(super) child_pid: u32,
     pub(super) runtime_dir: Option<PathBuf>,
     pub(super) context_bounds: ContextBounds,
+    /// The events that are followed, where some are.
+    pub(super) watched: Option<Watched>,
     /// Where the ledger tells the relay something.
     pub(super) outbox: Outbox,
 }
@@ -101,6 +104,9 @@ impl Opening {
         let pid = std::process::id();
         tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
         let ledger = self.start_ledger(&session, &generation, published, notices);
+        if let (Some(watched), Some(ledger)) = (&self.watched, &ledger) {
+            watching::start(watched, self.context_bounds, ledger.clone(), published, notices);
+        }
         let index = match self.record {
             RecordKept::Yes => indexing::start(self, &session, ledger.clone(), published, notices),
             RecordKept::No => None,

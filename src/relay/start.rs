@@ -20,6 +20,8 @@ use super::notices::Notices;
 use super::pipes::{Sink, Source};
 use super::recorder::{Opening, RecordKept, Recorder};
 use super::signals::{self, Signals};
+use super::watching::Watched;
+use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
 use crate::control::Published;
 use crate::engine::{Attendance, Engine, EngineSettings, Exit, Token};
@@ -226,6 +228,7 @@ fn prepare(
         child_pid: server.pid(),
         runtime_dir: environment.runtime_dir(),
         context_bounds: settings.context().bounds,
+        watched: watched(settings),
         outbox,
     };
     let recorder = Recorder::open(opening, Arc::clone(&published), &notices);
@@ -257,6 +260,12 @@ fn prepare(
 /// What the ids of this run's own calls begin with; the low 32 bits of a UUIDv7 are random.
 fn own_ids(fresh_id: Uuid) -> String {
     format!("codex-shim:{:08x}:", fresh_id.as_u128() as u32)
+}
+
+/// The events that are followed, where some are.
+fn watched(settings: &Settings) -> Option<Watched> {
+    let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
+    settings.agent_pty.value.clone().map(|path| Watched { path, whose })
 }
 
 /// What the session of this start is found by.

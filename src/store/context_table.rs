@@ -5,7 +5,7 @@
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Command, ContextChange, Delivery, LedgerEntry, Outcome, RowId, WaitingCommand};
+use crate::engine::{Command, ContextChange, Delivery, Label, LedgerEntry, Outcome, RowId, WaitingCommand};
 
 /// The tables.
 pub(super) const TABLES: &str = "
@@ -33,6 +33,17 @@ CREATE TABLE codex_threads (
 ) STRICT;
 ";
 
+/// The blocks of which a command was kept once.
+pub(super) const BLOCKS_TABLE: &str = "
+CREATE TABLE codex_context_blocks (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    block_id TEXT NOT NULL UNIQUE
+) STRICT;
+";
+
+/// Blocks that are remembered; those of one terminal over years.
+const BLOCKS_MAX: i64 = 100_000;
+
 /// Commands that may wait for one thread, or for any. Of more than these the oldest is only counted.
 const WAITING_MAX: i64 = 200;
 
@@ -55,6 +66,17 @@ pub struct NewCommand {
     pub thread_id: Option<String>,
     /// The command.
     pub command: Command,
+    /// How often.
+    pub keep: Keep,
+}
+
+/// How often a command may be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Each time that it comes.
+    Always,
+    /// Only where none of the same `block_id` was kept so before, however long ago.
+    Once,
 }
 
 /// A delivery as it is told.
@@ -95,7 +117,10 @@ pub(super) fn push(transaction: &Transaction<'_>, pushed: &[NewCommand]) -> rusq
     const COUNT_ON: &str =
         "UPDATE codex_context_commands SET forgotten_before = forgotten_before + 1 + ?2 WHERE id = ?1";
     let mut changes = Vec::new();
-    for NewCommand { thread_id, command } in pushed {
+    for NewCommand { thread_id, command, keep } in pushed {
+        if *keep == Keep::Once && !is_new_block(transaction, command)? {
+            continue;
+        }
         let json = serde_json::to_string(command).expect("BUG: plain data is JSON");
         transaction.prepare_cached(INSERT)?.execute(params![thread_id, json])?;
         let waiting: i64 = transaction.prepare_cached(COUNT)?.query_row([thread_id], |row| row.get(0))?;
@@ -111,6 +136,22 @@ pub(super) fn push(transaction: &Transaction<'_>, pushed: &[NewCommand]) -> rusq
         }
     }
     Ok(changes)
+}
+
+/// Whether a command's block was not there before; from now on it was.
+fn is_new_block(transaction: &Transaction<'_>, command: &Command) -> rusqlite::Result<bool> {
+    const INSERT: &str = "INSERT INTO codex_context_blocks (block_id) VALUES (?1) ON CONFLICT DO NOTHING";
+    const PRUNE: &str = "DELETE FROM codex_context_blocks WHERE id <= (SELECT max(id) FROM codex_context_blocks) - ?1";
+    let Some(block_id) = &command.block_id else { return Ok(true) };
+    let block_id = match block_id {
+        Label::Number(number) => number.to_string(),
+        Label::Text(text) => text.clone(),
+    };
+    let is_new = transaction.prepare_cached(INSERT)?.execute([block_id])? > 0;
+    if is_new {
+        transaction.prepare_cached(PRUNE)?.execute([BLOCKS_MAX])?;
+    }
+    Ok(is_new)
 }
 
 /// The commands that wait behind row `after`, oldest first.

@@ -134,6 +134,21 @@ impl Ledger {
         self.ask(|reply| Job::Push(pushed, reply)).await
     }
 
+    /// As [`Ledger::push_context`], for a thread that may wait.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`]; nothing is kept then.
+    pub fn push_context_blocking(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
+        let (reply, answer) = oneshot::channel();
+        match self.0.try_send(Job::Push(pushed, reply)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("too much waits for it".to_owned())),
+            Err(TrySendError::Disconnected(_)) => return Err(ended()),
+        }
+        answer.blocking_recv().unwrap_or_else(|_| Err(ended()))
+    }
+
     /// The commands that wait, oldest first.
     ///
     /// # Errors
@@ -210,15 +225,23 @@ fn ended() -> LedgerError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Carrier, Command, ContextChange, Delivery, LedgerEntry, Outcome, Preview, RowId};
-    use crate::store::OfflineLedger;
+    use crate::engine::{Carrier, Command, ContextChange, Delivery, LedgerEntry, Outcome, Preview, Provenance, RowId};
+    use crate::store::{Keep, OfflineLedger};
     use std::sync::mpsc::Receiver;
 
     fn command(cmd: &str) -> NewCommand {
         let preview = Preview::default();
-        let command =
-            Command { cmd: cmd.to_owned(), exit_code: None, cwd: None, block_id: None, ts: 1, preview, shell_id: None };
-        NewCommand { thread_id: None, command }
+        let command = Command {
+            cmd: cmd.to_owned(),
+            exit_code: None,
+            cwd: None,
+            block_id: None,
+            ts: 1,
+            preview,
+            shell_id: None,
+            provenance: Provenance::default(),
+        };
+        NewCommand { thread_id: None, command, keep: Keep::Always }
     }
 
     struct Run {

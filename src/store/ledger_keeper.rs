@@ -36,7 +36,8 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// What brings a ledger from one version to the next. Only ever appended to.
-const MIGRATIONS: &[&str] = &[context_table::TABLES, request_table::TABLES, seq_mark::TABLES];
+const MIGRATIONS: &[&str] =
+    &[context_table::TABLES, request_table::TABLES, seq_mark::TABLES, context_table::BLOCKS_TABLE];
 
 /// The thread.
 pub(super) struct Keeper {

@@ -23,7 +23,7 @@ mod seq_mark;
 mod session;
 
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
-pub use context_table::{KeptDelivery, NewCommand};
+pub use context_table::{Keep, KeptDelivery, NewCommand};
 pub(crate) use database::{
     BESIDE, DatabaseError, Form, Opened, is_no_database, open as open_database, open_as_is as open_database_as_is,
     open_to_look, put_aside, put_aside_beside,

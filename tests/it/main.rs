@@ -5,6 +5,7 @@
 mod attach;
 mod attach_faults;
 mod bytes;
+mod capture;
 mod context;
 mod context_e2e;
 mod control;

@@ -8,6 +8,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::provenance::Provenance;
+use crate::engine::redaction::{may_hold_secret, redacted};
+
 /// Bounds on what a model is shown with one message. Source: the contract of the envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextBounds {
@@ -62,6 +65,9 @@ pub struct Command {
     /// What the pusher calls the shell that it ran in.
     #[serde(default)]
     pub shell_id: Option<Label>,
+    /// Where it came from.
+    #[serde(flatten)]
+    pub provenance: Provenance,
 }
 
 /// A name that a pusher gives to something of its own.
@@ -85,7 +91,7 @@ pub struct Preview {
 }
 
 /// A command as somebody pushes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushedCommand {
     /// What was typed.
     pub cmd: String,
@@ -116,6 +122,12 @@ pub struct PushedCommand {
     /// It is to be forgotten at once.
     #[serde(default)]
     pub private: bool,
+    /// It is to be forgotten where one of the same `block_id` was pushed so before.
+    #[serde(default)]
+    pub once: bool,
+    /// Where it came from.
+    #[serde(flatten)]
+    pub provenance: Provenance,
 }
 
 /// Why a pushed command is none.
@@ -131,6 +143,8 @@ pub enum PushError {
     ImpossibleTime,
     /// A member is longer than any such thing.
     TooLong(&'static str),
+    /// It has `once` and no `block_id`.
+    OnceWithoutBlock,
 }
 
 impl fmt::Display for PushError {
@@ -143,6 +157,7 @@ impl fmt::Display for PushError {
                 f.write_str("`ts` is no time from 1970 to 9999; it is in milliseconds since 1970")
             }
             PushError::TooLong(member) => write!(f, "`{member}` is over {LABEL_BYTES_MAX} bytes"),
+            PushError::OnceWithoutBlock => f.write_str("`once` goes with a `block_id`, by which it is known again"),
         }
     }
 }
@@ -167,10 +182,15 @@ impl PushedCommand {
                 return Err(PushError::TooLong(member));
             }
         }
-        if self.thread_id.as_ref().is_some_and(|thread| thread.len() > LABEL_BYTES_MAX) {
-            return Err(PushError::TooLong("thread_id"));
+        for (member, text) in [("thread_id", &self.thread_id), ("conversation_id", &self.provenance.conversation_id)] {
+            if text.as_ref().is_some_and(|text| text.len() > LABEL_BYTES_MAX) {
+                return Err(PushError::TooLong(member));
+            }
         }
-        let cmd = clean(&self.cmd, Keep::LineEnds);
+        if self.once && self.block_id.is_none() {
+            return Err(PushError::OnceWithoutBlock);
+        }
+        let cmd = masked(clean(&self.cmd, Keep::LineEnds));
         if cmd.trim().is_empty() {
             return Err(PushError::EmptyCmd);
         }
@@ -191,6 +211,7 @@ impl PushedCommand {
             ts: self.ts.unwrap_or(now_ms),
             preview,
             shell_id: self.shell_id,
+            provenance: self.provenance,
         };
         command.bound(bounds);
         Ok(command)
@@ -214,13 +235,21 @@ impl Preview {
     #[must_use]
     pub fn of_output(output: &str, bounds: &ContextBounds) -> Preview {
         let output = output.strip_suffix('\n').unwrap_or(output);
+        if may_hold_secret(output) {
+            // Masked as a whole, since a secret may be longer than a line, and without what colours it.
+            let plain: Vec<String> = output.split('\n').map(|line| clean(line, Keep::Nothing)).collect();
+            let plain = masked(plain.join("\n"));
+            return Preview::tail_of(plain.rsplit('\n').map(str::to_owned), false, bounds);
+        }
         let lines = (!output.is_empty()).then(|| output.rsplit('\n')).into_iter().flatten();
         Preview::tail_of(lines.map(|line| clean(line, Keep::Nothing)), false, bounds)
     }
 
     fn cleaned(self, bounds: &ContextBounds) -> Preview {
-        let lines = self.lines.iter().rev().flat_map(|line| line.rsplit('\n'));
-        Preview::tail_of(lines.map(|line| clean(line, Keep::Nothing)), self.truncated, bounds)
+        let mut lines = self.lines.join("\n");
+        lines.push('\n');
+        let preview = Preview::of_output(&lines, bounds);
+        Preview { truncated: preview.truncated || self.truncated, ..preview }
     }
 
     /// Keeps as much as the bounds allow of lines that are given from the last one on.
@@ -256,6 +285,11 @@ enum Keep {
     LineEnds,
     /// No control character at all; a tab becomes a blank, so that what it stood between stays apart.
     Nothing,
+}
+
+/// A text in which nothing looks like a secret.
+fn masked(text: String) -> String {
+    redacted(&text).unwrap_or(text)
 }
 
 /// A text without escape sequences and control characters.
@@ -356,6 +390,7 @@ mod tests {
             ts: 7,
             preview: Preview::default(),
             shell_id: None,
+            provenance: Provenance::default(),
         };
         assert_eq!(command, expect);
         let told = push(r#"{"cmd":"a","ts":3,"block_id":4,"shell_id":"s","exit_code":-1,"cwd":"/","x":0}"#);

@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 
 use super::command::{Command, ContextBounds, Label, Preview};
+use super::provenance::Origin;
+use crate::engine::ledger::WaitingCommand;
 
 /// What an envelope begins with.
 pub const MARKER_START: &str = "\u{1e}CODEX_META ";
@@ -14,10 +16,23 @@ pub const MARKER_START: &str = "\u{1e}CODEX_META ";
 /// What ends it.
 pub const MARKER_END: char = '\u{1f}';
 
+/// The tools of a terminal whose blocks are followed, with which the model can see more of it. Source: the contract of the
+/// envelope.
+const WATCHED_TOOLS: [&str; 2] = ["pty_read_screen", "pty_read_scrollback"];
+
+/// The tools that the sources of commands have.
+pub(super) fn tools_of(commands: &[&WaitingCommand]) -> Vec<String> {
+    let is_watched = |waiting: &&WaitingCommand| waiting.command.provenance.source == Origin::WatchPty;
+    match commands.iter().any(is_watched) {
+        true => WATCHED_TOOLS.map(str::to_owned).to_vec(),
+        false => Vec::new(),
+    }
+}
+
 /// The user's commands, as one message carries them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// The thread that the message belongs to.
+    /// The thread that the message belongs to, or what the newest command that names a conversation calls it.
     pub conversation_id: String,
     /// The shell of the newest command that names one.
     pub shell_id: Option<Label>,
@@ -38,6 +53,9 @@ impl Envelope {
         self.commands.drain(..surplus);
         self.commands.iter_mut().for_each(|command| command.bound(bounds));
         self.shell_id = self.commands.iter().rev().find_map(|command| command.shell_id.clone());
+        if let Some(named) = self.commands.iter().rev().find_map(|command| command.provenance.conversation_id.clone()) {
+            self.conversation_id = named;
+        }
         loop {
             if self.commands.is_empty() {
                 return None;
@@ -230,6 +248,7 @@ fn rendered_bytes(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Provenance;
     use proptest::prelude::*;
 
     fn command(cmd: &str, lines: &[&str]) -> Command {
@@ -241,6 +260,7 @@ mod tests {
             ts: 5,
             preview: Preview { lines: lines.iter().map(|line| (*line).to_owned()).collect(), truncated: false },
             shell_id: None,
+            provenance: Provenance::default(),
         }
     }
 
@@ -339,7 +359,8 @@ mod tests {
             lines in proptest::collection::vec("(?s).{0,40}", 0..8),
             truncated in any::<bool>(),
         ) -> Command {
-            Command { cmd, exit_code, cwd, block_id, ts, preview: Preview { lines, truncated }, shell_id: None }
+            let (preview, provenance) = (Preview { lines, truncated }, Provenance::default());
+            Command { cmd, exit_code, cwd, block_id, ts, preview, shell_id: None, provenance }
         }
     }
 

@@ -10,6 +10,7 @@ pub(super) mod carrier;
 pub(super) mod command;
 mod envelope;
 mod inject;
+mod provenance;
 mod strip;
 mod threads;
 
@@ -24,6 +25,7 @@ use crate::wire::{Members, Message, RpcId, text};
 pub use carrier::Carrier;
 pub use command::{Command, ContextBounds, Label, Preview, PushError, PushedCommand};
 pub use envelope::{Envelope, MARKER_END, MARKER_START};
+pub use provenance::{Origin, Provenance};
 
 use inject::{TurnStart, inject_items_line};
 use strip::Scanner;
@@ -43,8 +45,8 @@ pub struct ContextSettings {
     pub carrier: Carrier,
     /// How much.
     pub bounds: ContextBounds,
-    /// Tools that show more of the terminal.
-    pub mcp: Vec<String>,
+    /// Tools that show more of the terminal; `None` for those that the source of the commands has.
+    pub mcp: Option<Vec<String>>,
 }
 
 /// The buffer, what is on its way, and how it is carried.
@@ -267,7 +269,7 @@ impl Context {
             shell_id: None,
             total_commands_run: free.iter().map(|waiting| 1 + waiting.forgotten_before).sum(),
             commands: free[shown..].iter().map(|waiting| waiting.command.clone()).collect(),
-            mcp: self.settings.mcp.clone(),
+            mcp: self.settings.mcp.clone().unwrap_or_else(|| envelope::tools_of(&free[shown..])),
         };
         match envelope.fit(&self.settings.bounds) {
             Some(envelope) => Fitted::Envelope(envelope.render()),
@@ -426,6 +428,7 @@ mod tests {
                     ts: 1,
                     preview: Preview::default(),
                     shell_id: None,
+                    provenance: Provenance::default(),
                 },
             };
             self.context.changed(ContextChange::Added(rows.iter().map(waiting).collect()));

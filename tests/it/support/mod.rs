@@ -6,6 +6,7 @@ pub mod conversations;
 pub mod history;
 pub mod journal;
 pub mod model;
+pub mod pane;
 pub mod patience;
 pub mod peer;
 pub mod real;

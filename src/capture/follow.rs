@@ -1,0 +1,146 @@
+//! Follows a file that somebody else appends lines to, cuts short, or puts another one in the place of.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+/// What one read asks for, in bytes.
+const READ_BYTES: usize = 256 << 10;
+
+/// Longest line, in bytes; of a longer one nothing is told.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// A file that is followed from its beginning.
+#[derive(Debug)]
+pub(super) struct Follower {
+    path: PathBuf,
+    file: Option<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    /// The file itself, whatever it is called.
+    identity: (u64, u64),
+    offset: u64,
+    /// A line whose end is not there yet.
+    begun: Vec<u8>,
+    is_too_long: bool,
+}
+
+impl Follower {
+    pub(super) fn new(path: PathBuf) -> Follower {
+        Follower { path, file: None }
+    }
+
+    /// Tells every line that is whole by now. A file that is not there is no error.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read now.
+    pub(super) fn look(&mut self, mut tell: impl FnMut(&[u8])) -> io::Result<()> {
+        let now = match std::fs::metadata(&self.path) {
+            Ok(now) if now.is_file() => Some(now),
+            Ok(_) => return Err(io::Error::other("it is no file")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(opened) = &mut self.file {
+            // Also what came last to one that is called otherwise by now.
+            opened.read(&mut tell)?;
+            if now.as_ref().is_some_and(|now| (now.dev(), now.ino()) == opened.identity) {
+                return Ok(());
+            }
+        }
+        if now.is_none() {
+            // The old one may still be written to until there is another.
+            return Ok(());
+        }
+        let file = File::open(&self.path)?;
+        let about = file.metadata()?;
+        let identity = (about.dev(), about.ino());
+        let opened = self.file.insert(Opened { file, identity, offset: 0, begun: Vec::new(), is_too_long: false });
+        opened.read(&mut tell)
+    }
+}
+
+impl Opened {
+    fn read(&mut self, tell: &mut impl FnMut(&[u8])) -> io::Result<()> {
+        if self.file.metadata()?.len() < self.offset {
+            // Cut short: what stands there now is new.
+            (self.offset, self.is_too_long) = (0, false);
+            self.begun.clear();
+        }
+        self.file.seek(SeekFrom::Start(self.offset))?;
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let read = self.file.read(&mut buffer)?;
+            if read == 0 {
+                return Ok(());
+            }
+            self.offset += read as u64;
+            self.take(&buffer[..read], tell);
+        }
+    }
+
+    fn take(&mut self, read: &[u8], tell: &mut impl FnMut(&[u8])) {
+        let mut rest = read;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            self.begun.extend_from_slice(&rest[..end]);
+            if !std::mem::take(&mut self.is_too_long) {
+                tell(&self.begun);
+            }
+            self.begun.clear();
+            rest = &rest[end + 1..];
+        }
+        self.begun.extend_from_slice(rest);
+        if self.begun.len() > LINE_BYTES_MAX {
+            self.is_too_long = true;
+            self.begun.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn looked(follower: &mut Follower) -> Vec<String> {
+        let mut told = Vec::new();
+        follower.look(|line| told.push(String::from_utf8_lossy(line).into_owned())).expect("it can be read");
+        told
+    }
+
+    #[test]
+    fn lines_are_told_once_they_are_whole() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("events");
+        let mut follower = Follower::new(path.clone());
+        assert_eq!(looked(&mut follower), [""; 0]);
+        let mut file = File::create(&path).expect("a file");
+        file.write_all(b"one\ntw").expect("it is written");
+        assert_eq!(looked(&mut follower), ["one"]);
+        assert_eq!(looked(&mut follower), [""; 0]);
+        file.write_all(b"o\nthree\n").expect("it is written");
+        assert_eq!(looked(&mut follower), ["two", "three"]);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_or_replaced_is_followed_on() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("events");
+        std::fs::write(&path, "first line\nhalf").expect("a file");
+        let mut follower = Follower::new(path.clone());
+        assert_eq!(looked(&mut follower), ["first line"]);
+        std::fs::write(&path, "cut\n").expect("a file");
+        assert_eq!(looked(&mut follower), ["cut"]);
+        let mut file = File::options().append(true).open(&path).expect("it opens");
+        std::fs::rename(&path, dir.path().join("events.1")).expect("it moves");
+        file.write_all(b"last of the old\n").expect("it is written");
+        assert_eq!(looked(&mut follower), ["last of the old"]);
+        std::fs::write(&path, "of the new\n").expect("a file");
+        assert_eq!(looked(&mut follower), ["of the new"]);
+    }
+}

@@ -1,0 +1,262 @@
+//! The hooks of shells: what they are told to do, and what they tell.
+//!
+//! A hook does as little as it can in the shell itself: it starts a process of ours in the background with what the shell
+//! knows, which does the rest, and is silent whatever comes of it.
+
+use std::path::Path;
+
+use crate::engine::{Label, Origin, Preview, Provenance, PushedCommand};
+
+/// The variable with which a shell keeps to itself what is typed there.
+const PRIVATE: &str = "CODEX_SHIM_PRIVATE";
+
+/// A shell that has a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShellKind {
+    /// bash, from 4.4 on.
+    Bash,
+    /// zsh.
+    Zsh,
+    /// fish, from 3.4 on.
+    Fish,
+}
+
+impl ShellKind {
+    /// All of them.
+    pub const ALL: [ShellKind; 3] = [ShellKind::Bash, ShellKind::Zsh, ShellKind::Fish];
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ShellKind::Bash => "bash",
+            ShellKind::Zsh => "zsh",
+            ShellKind::Fish => "fish",
+        }
+    }
+
+    /// The one that a program is, by its name.
+    #[must_use]
+    pub fn of_program(program: &Path) -> Option<ShellKind> {
+        let name = program.file_name()?.to_str()?.trim_start_matches('-');
+        ShellKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// What a shell evaluates; `program` is what its hook starts.
+#[must_use]
+pub fn script(shell: ShellKind, program: &str) -> String {
+    let (text, quoted) = match shell {
+        ShellKind::Bash => (include_str!("hooks/bash.sh"), program.replace('\'', r"'\''")),
+        ShellKind::Zsh => (include_str!("hooks/zsh.zsh"), program.replace('\'', r"'\''")),
+        ShellKind::Fish => (include_str!("hooks/fish.fish"), program.replace('\\', r"\\").replace('\'', r"\'")),
+    };
+    text.replace("@PROGRAM@", &format!("'{quoted}'"))
+}
+
+/// What the hook of a shell tells.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hooked {
+    /// The line; of bash, as `history` lists it.
+    pub line: String,
+    /// Its exit status.
+    pub exit_code: i64,
+    /// Where it began.
+    pub cwd: String,
+    /// When, in microseconds since the Unix epoch; `None` where the shell cannot tell.
+    pub began_us: Option<u64>,
+    /// When it had ended.
+    pub ended_us: Option<u64>,
+    /// How long it took, where the shell tells that alone.
+    pub took_ms: Option<u64>,
+    /// The process id of the shell, a dot, and the number of the command there.
+    pub key: String,
+    /// It is not certain to be the line: it may have been typed again, or another one have been kept out of the history.
+    /// This is the last word of what ran.
+    pub again: Option<String>,
+}
+
+/// What is made of that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// A command to be kept.
+    Kept(Box<PushedCommand>),
+    /// One that is nobody's business, or ours.
+    Left,
+}
+
+impl Hooked {
+    /// The command, where it is to be kept. `now_ms` is in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn told(&self, shell: ShellKind, now_ms: u64) -> Told {
+        let line = match shell {
+            ShellKind::Bash => listed(&self.line),
+            ShellKind::Zsh | ShellKind::Fish => self.line.clone(),
+        };
+        let line = line.trim_end_matches('\n');
+        if line.trim().is_empty() || line.starts_with(' ') || as_private(line) || is_ours(line) {
+            return Told::Left;
+        }
+        if self.again.as_deref().is_some_and(|last| !ends_with_word(line, last)) {
+            return Told::Left;
+        }
+        let took = self.began_us.zip(self.ended_us).map(|(began, ended)| ended.saturating_sub(began) / 1_000);
+        let duration_ms = took.or(self.took_ms);
+        // bash before 5.0 tells only that there was a beginning.
+        let began_ms = self.began_us.map(|began| began / 1_000).filter(|began| *began > 0);
+        let ts = began_ms.unwrap_or(now_ms.saturating_sub(duration_ms.unwrap_or(0)));
+        let pid = self.key.split('.').next().unwrap_or_default();
+        Told::Kept(Box::new(PushedCommand {
+            cmd: line.to_owned(),
+            exit_code: Some(self.exit_code),
+            cwd: Some(self.cwd.clone()).filter(|cwd| !cwd.is_empty()),
+            shell_id: Some(Label::Text(format!("{}-{pid}", shell.name()))),
+            ts: i64::try_from(ts).ok(),
+            preview: Some(Preview::default()),
+            provenance: Provenance { source: Origin::Hook, duration_ms, conversation_id: None },
+            ..PushedCommand::default()
+        }))
+    }
+}
+
+/// Whether a line's last word is this one, which has lost its quotation marks.
+fn ends_with_word(line: &str, word: &str) -> bool {
+    !word.is_empty() && line.trim_end_matches([' ', ';', '\'', '"']).ends_with(word)
+}
+
+/// The lines that `history` of bash lists, without their numbers.
+fn listed(text: &str) -> String {
+    let without_number = |line: &str| -> Option<String> {
+        let digits = line.trim_start_matches(' ');
+        let rest = digits.trim_start_matches(|char: char| char.is_ascii_digit());
+        // A star marks a line that was changed.
+        let is_number = rest.len() < digits.len() && (rest.starts_with("  ") || rest.starts_with("* "));
+        is_number.then(|| rest[2..].to_owned())
+    };
+    match without_number(text) {
+        Some(line) => line,
+        None => text.to_owned(),
+    }
+}
+
+/// Whether a line keeps itself out: `CODEX_SHIM_PRIVATE=1 make`.
+#[must_use]
+pub fn as_private(line: &str) -> bool {
+    assignments(line).0.iter().any(|(name, value)| *name == PRIVATE && answers_privately(value))
+}
+
+/// Whether a value of CODEX_SHIM_PRIVATE says yes.
+#[must_use]
+pub fn answers_privately(value: &str) -> bool {
+    matches!(value.trim_matches(['\'', '"']), "1" | "true" | "yes" | "on")
+}
+
+/// Whether a line runs us.
+fn is_ours(line: &str) -> bool {
+    let rest = assignments(line).1;
+    let mut words = rest.split_whitespace().skip_while(|word| matches!(*word, "command" | "exec" | "builtin" | "time"));
+    let Some(word) = words.next() else { return false };
+    let program = word.trim_matches(['\'', '"', ';']).trim_start_matches('\\');
+    let of_hook = line.contains("codex-shim hook ");
+    of_hook || Path::new(program).file_name().is_some_and(|name| name == "codex-shim")
+}
+
+/// The assignments in front of a command, and what follows them.
+fn assignments(line: &str) -> (Vec<(&str, &str)>, &str) {
+    let mut found = Vec::new();
+    let mut rest = line.trim_start();
+    rest = rest.strip_prefix("env ").unwrap_or(rest);
+    loop {
+        let word = rest.split_whitespace().next().unwrap_or_default();
+        let is_name = |name: &str| {
+            name.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_')
+                && name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_')
+        };
+        match word.split_once('=') {
+            Some((name, value)) if is_name(name) => {
+                found.push((name, value));
+                rest = rest[word.len()..].trim_start();
+            }
+            Some(_) | None => return (found, rest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(shell: ShellKind, line: &str, again: Option<&str>) -> Option<String> {
+        let hooked = Hooked {
+            line: line.to_owned(),
+            cwd: "/w".to_owned(),
+            key: "7.1".to_owned(),
+            again: again.map(str::to_owned),
+            ..Hooked::default()
+        };
+        match hooked.told(shell, 5) {
+            Told::Kept(pushed) => Some(pushed.cmd),
+            Told::Left => None,
+        }
+    }
+
+    #[test]
+    fn a_line_of_bash_has_a_number() {
+        let check = |text: &str, expect: &str| assert_eq!(told(ShellKind::Bash, text, None).as_deref(), Some(expect));
+        check("  501  ls -la\n", "ls -la");
+        check("12345* make 'a  b'\n", "make 'a  b'");
+        check("    1  for x in a; do\n  echo $x\ndone\n", "for x in a; do\n  echo $x\ndone");
+        assert_eq!(told(ShellKind::Bash, "  501   secret\n", None), None);
+    }
+
+    #[test]
+    fn what_is_private_or_ours_is_left() {
+        for line in [
+            "",
+            " ls",
+            "CODEX_SHIM_PRIVATE=1 make",
+            "A=b CODEX_SHIM_PRIVATE='yes' make",
+            "env CODEX_SHIM_PRIVATE=1 make",
+            "codex-shim context show",
+            "/opt/bin/codex-shim demo",
+            "CODEX_SHIM_SESSION=x codex-shim exec -- make",
+            "command codex-shim status",
+            "eval \"$(codex-shim hook bash)\"",
+        ] {
+            assert_eq!(told(ShellKind::Zsh, line, None), None, "{line}");
+        }
+        for line in ["CODEX_SHIM_PRIVATE=0 make", "grep codex-shim README.md", "ls codex-shim", "a=b"] {
+            assert_eq!(told(ShellKind::Fish, line, None).as_deref(), Some(line));
+        }
+    }
+
+    #[test]
+    fn a_line_that_may_be_another_needs_its_last_word() {
+        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("test")).as_deref(), Some("cargo test"));
+        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("/secret")), None);
+        assert_eq!(told(ShellKind::Bash, "  5  cargo test --lib\n", Some("test")), None);
+        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("")), None);
+    }
+
+    #[test]
+    fn times_are_as_the_shell_tells_them() {
+        let hooked = Hooked {
+            line: "a".to_owned(),
+            began_us: Some(3_000_000),
+            ended_us: Some(4_500_000),
+            key: "7.1".to_owned(),
+            ..Hooked::default()
+        };
+        let Told::Kept(pushed) = hooked.told(ShellKind::Zsh, 9_000) else { panic!("it is kept") };
+        assert_eq!((pushed.ts, pushed.provenance.duration_ms), (Some(3_000), Some(1_500)));
+        let took = Hooked { began_us: None, took_ms: Some(20), ..hooked };
+        let Told::Kept(pushed) = took.told(ShellKind::Fish, 9_000) else { panic!("it is kept") };
+        assert_eq!((pushed.ts, pushed.provenance.duration_ms), (Some(8_980), Some(20)));
+    }
+
+    #[test]
+    fn a_script_names_its_program_whatever_that_is_called() {
+        assert!(script(ShellKind::Bash, "/a b/it's").contains(r"__codex_shim_bin='/a b/it'\''s'"));
+        assert!(script(ShellKind::Fish, "/a\\b/it's").contains(r"__codex_shim_bin '/a\\b/it\'s'"));
+    }
+}

@@ -1,0 +1,34 @@
+# codex-shim: tells the model of what is typed here. Nothing of it waits: a process in the background does the work.
+if status is-interactive
+    set -g __codex_shim_bin @PROGRAM@
+    set -q __codex_shim_seq; or set -g __codex_shim_seq 0
+
+    function __codex_shim_preexec --on-event fish_preexec
+        set -g __codex_shim_pwd $PWD
+        if set -q CODEX_SHIM_SHELL
+            builtin printf '\e]133;C;aid=codex-shim.%s.%s\a' $fish_pid $__codex_shim_seq
+        end
+    end
+
+    function __codex_shim_postexec --on-event fish_postexec
+        set -l code $status
+        set -l took $CMD_DURATION
+        set -l key $fish_pid.$__codex_shim_seq
+        set -g __codex_shim_seq (math $__codex_shim_seq + 1)
+        if set -q CODEX_SHIM_SHELL
+            builtin printf '\e]133;D;%s;aid=codex-shim.%s\a' $code $key
+        end
+        set -q fish_private_mode; and return
+        contains -- "$CODEX_SHIM_PRIVATE" 1 true yes on; and return
+        set -l line $argv[1]
+        # Longer than an environment may be is no command that somebody typed.
+        test -n "$line"; and test (string length -- "$line") -lt 100000; or return
+        string match -q -- ' *' $line; and return
+        begin
+            set -lx CODEX_SHIM_LINE $line
+            command $__codex_shim_bin hooked fish --exit-code $code --cwd "$__codex_shim_pwd" \
+                --took "$took" --key $key </dev/null >/dev/null 2>&1 &
+            disown $last_pid 2>/dev/null
+        end
+    end
+end

@@ -1,0 +1,158 @@
+//! What the commands of one shell have written, told to whoever has to tell of the commands.
+//!
+//! The shell's hook knows a command, we its output; between them are the marks that the hook makes in what the shell
+//! writes, and a socket in a folder that only the user can enter. An output that nobody asks for goes with the next few.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::scan::{Piece, Scanner};
+use super::tail::Kept;
+use crate::engine::{ContextBounds, Preview};
+
+/// Outputs that wait to be asked for.
+const OUTPUTS_MAX: usize = 16;
+
+/// How long is waited for the mark at the end of an output, which may be on its way.
+const MARK_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Longest name of a command, in bytes.
+const KEY_BYTES_MAX: u64 = 64;
+
+/// The outputs of a shell.
+#[derive(Debug)]
+pub struct Outputs {
+    scanner: Scanner,
+    running: Option<(String, Kept)>,
+    shared: Arc<Shared>,
+    dir: PathBuf,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    ended: Mutex<VecDeque<(String, Preview)>>,
+    another: Condvar,
+    bounds: ContextBounds,
+}
+
+impl Outputs {
+    /// Has a thread answer at a socket in a new folder in `base`.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot.
+    pub fn start(base: &Path, bounds: ContextBounds) -> io::Result<Outputs> {
+        let dir = base.join(format!("codex-shim-shell.{}", uuid::Uuid::now_v7().simple()));
+        DirBuilder::new().mode(0o700).create(&dir)?;
+        let shared = Arc::new(Shared { bounds, ..Shared::default() });
+        let outputs = Outputs { scanner: Scanner::default(), running: None, shared: Arc::clone(&shared), dir };
+        let listener = UnixListener::bind(outputs.socket())?;
+        std::thread::Builder::new().name("outputs".to_owned()).spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let shared = Arc::clone(&shared);
+                // One may have to wait for its mark; the next need not.
+                let _ = std::thread::Builder::new().spawn(move || shared.answer(stream));
+            }
+        })?;
+        Ok(outputs)
+    }
+
+    /// Where they are asked for.
+    #[must_use]
+    pub fn socket(&self) -> OsString {
+        self.dir.join("s").into_os_string()
+    }
+
+    /// Takes what the shell and its commands wrote next.
+    pub fn take(&mut self, written: &[u8]) {
+        let Outputs { scanner, running, shared, .. } = self;
+        scanner.look(written, |piece| match piece {
+            Piece::Began(key) => *running = Some((key, Kept::default())),
+            Piece::Ended(key) => {
+                if let Some((began, kept)) = running.take_if(|(began, _)| *began == key) {
+                    shared.put(began, kept.preview(&shared.bounds));
+                }
+            }
+            Piece::Text(_) | Piece::ScreenTaken | Piece::ScreenGiven => {
+                if let Some((_, kept)) = running {
+                    kept.take(&piece);
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Outputs {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Shared {
+    fn put(&self, key: String, preview: Preview) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.len() == OUTPUTS_MAX {
+            ended.pop_front();
+        }
+        ended.push_back((key, preview));
+        self.another.notify_all();
+    }
+
+    fn answer(&self, mut stream: UnixStream) {
+        let mut key = String::new();
+        let _ = stream.set_read_timeout(Some(MARK_WAIT_MAX));
+        if (&stream).take(KEY_BYTES_MAX).read_to_string(&mut key).is_err() {
+            return;
+        }
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_missing = |ended: &mut VecDeque<(String, Preview)>| !ended.iter().any(|(ended, _)| *ended == key);
+        let waited = self.another.wait_timeout_while(ended, MARK_WAIT_MAX, is_missing);
+        let (mut ended, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let found = ended.iter().position(|(ended, _)| *ended == key).and_then(|index| ended.remove(index));
+        drop(ended);
+        if let Some((_, preview)) = found {
+            let _ = stream.write_all(&serde_json::to_vec(&preview).expect("BUG: plain data is JSON"));
+        }
+    }
+}
+
+/// Asks at a socket of [`Outputs`] for what a command has written.
+#[must_use]
+pub fn output_of(socket: &Path, key: &str) -> Option<Preview> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream.write_all(key.as_bytes()).ok()?;
+    stream.shutdown(std::net::Shutdown::Write).ok()?;
+    stream.set_read_timeout(Some(2 * MARK_WAIT_MAX)).ok()?;
+    let mut told = Vec::new();
+    stream.read_to_end(&mut told).ok()?;
+    serde_json::from_slice(&told).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_is_told_once_its_command_has_ended() {
+        let base = tempfile::tempdir().expect("a folder");
+        let mut outputs = Outputs::start(base.path(), ContextBounds::default()).expect("it starts");
+        let socket = PathBuf::from(outputs.socket());
+        outputs.take(b"$ ls\r\n\x1b]133;C;aid=codex-shim.1.1\x07a\r\nb\r\n");
+        let asked = std::thread::spawn({
+            let socket = socket.clone();
+            move || output_of(&socket, "1.1")
+        });
+        outputs.take(b"\x1b]133;D;0;aid=codex-shim.1.1\x07$ x\r\n");
+        assert_eq!(asked.join().expect("it ends").expect("it is told").lines, ["a", "b"]);
+        assert_eq!(output_of(&socket, "1.1"), None);
+        drop(outputs);
+        assert_eq!(std::fs::read_dir(base.path()).expect("it is there").count(), 0);
+    }
+}

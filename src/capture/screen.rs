@@ -1,0 +1,310 @@
+//! Runs a program in a terminal of its own, and shows it in the user's as if it ran there.
+//!
+//! One loop passes bytes both ways and never waits for one side at the other's cost; what a program writes is shown before
+//! it is looked at, and not read faster than the user's terminal shows it, so nothing grows.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_current_process_group, kill_process, kill_process_group, waitpid,
+};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::stdio::{stderr, stdin};
+use rustix::termios::{OptionalActions, isatty, tcgetpgrp, tcsetattr, tcsetwinsize};
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+
+use super::signals::Signals;
+use super::terminal::Terminal;
+
+/// What one read asks for, in bytes.
+const READ_BYTES: usize = 64 << 10;
+
+/// How long what a program has left behind may be silent until its end is the end.
+const SILENCE_AFTER_END: Duration = Duration::from_millis(50);
+
+/// The tool of ours that leads the program's terminal.
+pub(super) const LEADER: &str = "terminal-leader";
+
+/// How a program came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ran {
+    /// Its exit status, or 128 and the number of the signal that ended it.
+    pub status: i32,
+}
+
+/// Runs `words` in a terminal like `terminal`, with these variables besides our own, and shows it there. `seen` is called
+/// with what it writes.
+///
+/// # Errors
+///
+/// Why it could not be started so; nothing was run then.
+pub fn run_in_terminal(
+    words: &[OsString],
+    variables: &[(&str, OsString)],
+    terminal: &Terminal,
+    seen: impl FnMut(&[u8]),
+) -> io::Result<Ran> {
+    let signals = Signals::listen(&[SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH])?;
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&ours)?;
+    unlockpt(&ours)?;
+    let name = ptsname(&ours, Vec::new())?;
+    let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    tcsetattr(&theirs, OptionalActions::Now, terminal.before())?;
+    if let Some(size) = terminal.size() {
+        let _ = tcsetwinsize(&theirs, size);
+    }
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    let leader = start_leader(words, variables, &theirs)?;
+    drop(theirs);
+    terminal.pass_through()?;
+    let mut show =
+        Show { terminal, signals, ours, leader: Pid::from_child(&leader), typed: Vec::new(), hung_up: false };
+    let ran = show.run(seen);
+    terminal.give_back();
+    Ok(ran)
+}
+
+fn start_leader(words: &[OsString], variables: &[(&str, OsString)], theirs: &OwnedFd) -> io::Result<Child> {
+    let theirs = |_: ()| -> io::Result<Stdio> { Ok(File::from(theirs.try_clone()?).into()) };
+    let mut command = Command::new(std::env::current_exe()?);
+    // Whatever we are called: under another name we would be codex.
+    command
+        .arg0("codex-shim")
+        .arg(LEADER)
+        .arg("--")
+        .args(words)
+        .envs(variables.iter().map(|(name, value)| (name, value)));
+    command.stdin(theirs(())?).stdout(theirs(())?);
+    if isatty(stderr()) {
+        command.stderr(theirs(())?);
+    }
+    command.spawn()
+}
+
+/// A program that is shown.
+struct Show<'a> {
+    terminal: &'a Terminal,
+    signals: Signals,
+    /// Our end of its terminal.
+    ours: OwnedFd,
+    leader: Pid,
+    /// What was typed and not taken yet.
+    typed: Vec<u8>,
+    /// The user's terminal is gone.
+    hung_up: bool,
+}
+
+impl Show<'_> {
+    fn run(&mut self, mut seen: impl FnMut(&[u8])) -> Ran {
+        let mut buffer = vec![0; READ_BYTES];
+        let mut unshown: Vec<u8> = Vec::new();
+        let mut ended: Option<Ran> = None;
+        loop {
+            let wait_max = ended.map(|_| SILENCE_AFTER_END);
+            let ready = self.wait(&unshown, wait_max);
+            for number in self.signals.take() {
+                self.signalled(number);
+            }
+            if ended.is_none() {
+                ended = self.look_after_leader(&mut unshown);
+            }
+            if self.hung_up {
+                return ended.unwrap_or(Ran { status: 128 + SIGHUP });
+            }
+            if ready.typed && ended.is_none() {
+                self.take_typed(&mut buffer);
+            }
+            if !self.typed.is_empty() {
+                self.pass_typed();
+            }
+            self.show(&mut unshown);
+            let mut read_some = false;
+            // What is left is shown before more is read.
+            while unshown.is_empty() {
+                match rustix::io::read(&self.ours, &mut buffer[..]) {
+                    Ok(0) | Err(Errno::IO) => {
+                        match ended {
+                            Some(ran) => return ran,
+                            // Everybody has closed it, and the leader is about to end.
+                            None => self.wait_for_leader(),
+                        }
+                        break;
+                    }
+                    Ok(read) => {
+                        read_some = true;
+                        unshown.extend_from_slice(&buffer[..read]);
+                        self.show(&mut unshown);
+                        seen(&buffer[..read]);
+                    }
+                    Err(_) => break,
+                }
+                if ready.signalled || ready.typed {
+                    break;
+                }
+                if self.anything_but_output() {
+                    break;
+                }
+            }
+            if let Some(ran) = ended
+                && !read_some
+                && unshown.is_empty()
+                && !ready.any
+            {
+                return ran;
+            }
+        }
+    }
+
+    /// Waits until something is to be done.
+    fn wait(&self, unshown: &[u8], wait_max: Option<Duration>) -> Ready {
+        let stdin = stdin();
+        let screen = self.terminal.screen();
+        let nothing = PollFlags::empty();
+        let ours = if unshown.is_empty() { PollFlags::IN } else { nothing }
+            | if self.typed.is_empty() { nothing } else { PollFlags::OUT };
+        let keys = if self.typed.is_empty() { PollFlags::IN } else { nothing };
+        let shown = if unshown.is_empty() { nothing } else { PollFlags::OUT };
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&stdin, keys)];
+        fds.push(PollFd::new(&self.ours, ours));
+        if !unshown.is_empty() {
+            fds.push(PollFd::new(&screen, shown));
+        }
+        let timeout = wait_max.map(|wait_max| Timespec {
+            tv_sec: wait_max.as_secs() as i64,
+            tv_nsec: i64::from(wait_max.subsec_nanos()),
+        });
+        // An error is an interruption by a signal.
+        let any = poll(&mut fds, timeout.as_ref()).unwrap_or(1) > 0;
+        let has = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        Ready { any: any && (has(0) || has(2) || has(3)), signalled: has(0), typed: has(1) }
+    }
+
+    /// Whether a key or a signal waits, so that a storm of output does not hold it up.
+    fn anything_but_output(&self) -> bool {
+        let stdin = stdin();
+        let mut fds = [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&stdin, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+    }
+
+    fn take_typed(&mut self, buffer: &mut [u8]) {
+        match rustix::io::read(stdin(), &mut buffer[..4_096]) {
+            Ok(0) | Err(Errno::IO) => self.hang_up(),
+            Ok(read) => self.typed.extend_from_slice(&buffer[..read]),
+            Err(_) => {}
+        }
+    }
+
+    fn pass_typed(&mut self) {
+        match rustix::io::write(&self.ours, &self.typed) {
+            Ok(written) => drop(self.typed.drain(..written)),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // Nobody is there any more to read it.
+            Err(_) => self.typed.clear(),
+        }
+    }
+
+    /// Shows as much as the user's terminal takes.
+    fn show(&mut self, unshown: &mut Vec<u8>) {
+        while !unshown.is_empty() {
+            match rustix::io::write(self.terminal.screen(), unshown) {
+                Ok(written) => drop(unshown.drain(..written)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    unshown.clear();
+                    self.hang_up();
+                }
+            }
+        }
+    }
+
+    fn hang_up(&mut self) {
+        self.pass_on(Signal::HUP);
+        self.hung_up = true;
+    }
+
+    fn signalled(&mut self, number: i32) {
+        match number {
+            SIGWINCH => self.resize(),
+            SIGCONT => {
+                let _ = self.terminal.pass_through();
+                self.resize();
+            }
+            SIGHUP => self.hang_up(),
+            SIGINT => self.pass_on(Signal::INT),
+            SIGQUIT => self.pass_on(Signal::QUIT),
+            SIGTERM => self.pass_on(Signal::TERM),
+            SIGUSR1 => self.pass_on(Signal::USR1),
+            SIGUSR2 => self.pass_on(Signal::USR2),
+            _ => {}
+        }
+    }
+
+    /// Passes a signal on to what runs in the foreground of the program's terminal.
+    fn pass_on(&self, signal: Signal) {
+        if let Ok(group) = tcgetpgrp(&self.ours) {
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    fn resize(&self) {
+        if let Some(size) = self.terminal.size() {
+            // The kernel tells the program.
+            let _ = tcsetwinsize(&self.ours, size);
+        }
+    }
+
+    /// Stops when the leader has stopped, and tells when it has ended.
+    fn look_after_leader(&mut self, unshown: &mut Vec<u8>) -> Option<Ran> {
+        match waitpid(Some(self.leader), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            Ok(Some((_, status))) if status.stopped() => {
+                self.show(unshown);
+                self.terminal.give_back();
+                // The kernel does nothing here where nobody could continue us.
+                let _ = kill_current_process_group(Signal::TSTP);
+                let _ = self.terminal.pass_through();
+                self.resize();
+                let _ = kill_process(self.leader, Signal::CONT);
+                None
+            }
+            Ok(Some((_, status))) => Some(Ran {
+                status: status
+                    .exit_status()
+                    .or_else(|| status.terminating_signal().map(|signal| 128 + signal))
+                    .unwrap_or(1),
+            }),
+            Ok(None) | Err(Errno::INTR) => None,
+            // Somebody else has waited for it.
+            Err(_) => Some(Ran { status: 1 }),
+        }
+    }
+
+    /// Waits for a signal, which the leader's end is, and not for ever.
+    fn wait_for_leader(&self) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        let _ = poll(&mut [PollFd::new(&self.signals.as_fd(), PollFlags::IN)], Some(&timeout));
+    }
+}
+
+/// What there is to be done.
+#[derive(Debug, Clone, Copy)]
+struct Ready {
+    any: bool,
+    signalled: bool,
+    typed: bool,
+}
+
+/// The status of a process as a shell tells it.
+pub(super) fn status_of(status: std::process::ExitStatus) -> Ran {
+    Ran { status: status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1) }
+}

@@ -1,0 +1,61 @@
+//! The signals that reach us while a program runs for us.
+
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::{flag, low_level};
+
+/// Which have come since we looked last.
+#[derive(Debug)]
+pub(super) struct Signals {
+    wake: UnixStream,
+    come: Vec<(i32, Arc<AtomicBool>)>,
+}
+
+impl Signals {
+    /// Listens for these; one that is ignored stays so, for us and for what we start.
+    pub(super) fn listen(numbers: &[i32]) -> io::Result<Signals> {
+        let (wake, waker) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
+        let mut come = Vec::new();
+        for number in numbers.iter().copied().filter(|number| !is_ignored(*number)) {
+            let flag = Arc::new(AtomicBool::new(false));
+            flag::register(number, Arc::clone(&flag))?;
+            low_level::pipe::register(number, waker.try_clone()?)?;
+            come.push((number, flag));
+        }
+        Ok(Signals { wake, come })
+    }
+
+    /// Those that have come.
+    pub(super) fn take(&self) -> Vec<i32> {
+        let mut bytes = [0; 64];
+        while (&self.wake).read(&mut bytes).is_ok_and(|read| read > 0) {}
+        let come = self.come.iter().filter(|(_, flag)| flag.swap(false, Ordering::Relaxed));
+        come.map(|(number, _)| *number).collect()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+#[expect(unsafe_code, reason = "no safe interface reads a signal's disposition")]
+fn is_ignored(number: i32) -> bool {
+    // SAFETY: an all-zero `sigaction` is a valid value to be overwritten; with no new action given, the call only reads
+    // the old one into it.
+    let action = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(number, std::ptr::null(), &raw mut action) != 0 {
+            return false;
+        }
+        action
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}

@@ -1,0 +1,168 @@
+//! The end of what a program has written: as much as may matter to somebody, however much it was.
+
+use super::scan::{Piece, Scanner};
+use crate::engine::{ContextBounds, Preview};
+
+/// How much of the end is kept, in bytes; what the model is shown of it is far less.
+const TAIL_BYTES: usize = 64 << 10;
+
+/// What stands for what a program drew that took the whole screen.
+const SCREEN_NOTE: &str = "[a full-screen program; its screen is not kept]";
+
+/// One of so many characters that are not UTF-8 makes an output binary.
+const BROKEN_SHARE: usize = 20;
+
+/// The end of an output, in bounded memory.
+#[derive(Debug, Default)]
+pub struct Tail {
+    scanner: Scanner,
+    kept: Kept,
+}
+
+/// What was kept of a text that was taken apart already.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    bytes: Vec<u8>,
+    seen_bytes: u64,
+    is_cut: bool,
+    screen_is_taken: bool,
+}
+
+impl Tail {
+    /// Takes what was written next.
+    pub fn take(&mut self, written: &[u8]) {
+        let kept = &mut self.kept;
+        self.scanner.look(written, |piece| kept.take(&piece));
+    }
+
+    /// Takes from here on as told, since something is missing in front of it.
+    pub fn is_cut(&mut self) {
+        self.kept.is_cut = true;
+    }
+
+    /// Whether nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kept.bytes.is_empty()
+    }
+
+    /// What a model is shown of it.
+    #[must_use]
+    pub fn preview(&self, bounds: &ContextBounds) -> Preview {
+        self.kept.preview(bounds)
+    }
+}
+
+impl Kept {
+    pub(super) fn take(&mut self, piece: &Piece<'_>) {
+        match piece {
+            Piece::Text(text) if !self.screen_is_taken => self.text(text),
+            Piece::ScreenTaken if !self.screen_is_taken => {
+                self.screen_is_taken = true;
+                self.is_cut = true;
+                let note = format!("{SCREEN_NOTE}\n");
+                if !self.bytes.is_empty() && !self.bytes.ends_with(b"\n") {
+                    self.text(b"\n");
+                }
+                if !self.bytes.ends_with(note.as_bytes()) {
+                    self.text(note.as_bytes());
+                }
+            }
+            Piece::ScreenGiven => self.screen_is_taken = false,
+            Piece::Text(_) | Piece::ScreenTaken | Piece::Began(_) | Piece::Ended(_) => {}
+        }
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        self.seen_bytes += text.len() as u64;
+        self.bytes.extend_from_slice(&text[text.len().saturating_sub(TAIL_BYTES)..]);
+        // Moved to the front only now and then, so that each byte is moved once.
+        if self.bytes.len() > 2 * TAIL_BYTES {
+            self.bytes.drain(..self.bytes.len() - TAIL_BYTES);
+        }
+    }
+
+    pub(super) fn preview(&self, bounds: &ContextBounds) -> Preview {
+        let kept = &self.bytes[self.bytes.len().saturating_sub(TAIL_BYTES)..];
+        if is_binary(kept) {
+            let note = format!("[binary output of {} bytes; it is not kept]", self.seen_bytes);
+            return Preview { lines: vec![note], truncated: true };
+        }
+        let mut text = String::with_capacity(kept.len());
+        for line in String::from_utf8_lossy(kept).split('\n') {
+            text.push_str(as_seen(line));
+            text.push('\n');
+        }
+        let end = text.trim_end().len();
+        text.truncate(end);
+        let mut preview = Preview::of_output(&text, bounds);
+        preview.truncated |= self.is_cut || self.seen_bytes > kept.len() as u64;
+        preview
+    }
+}
+
+/// What is left to see of a line that was written over: what came behind its last carriage return.
+fn as_seen(line: &str) -> &str {
+    let line = line.trim_end_matches('\r');
+    line.rsplit('\r').next().unwrap_or(line)
+}
+
+fn is_binary(bytes: &[u8]) -> bool {
+    if memchr::memchr(0, bytes).is_some() {
+        return true;
+    }
+    // The beginning may be in the middle of a character.
+    let broken = String::from_utf8_lossy(bytes).chars().filter(|char| *char == char::REPLACEMENT_CHARACTER).count();
+    broken > 4 && broken * BROKEN_SHARE > bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(written: &[u8], lines: &[&str], truncated: bool) {
+        let mut tail = Tail::default();
+        tail.take(written);
+        let preview = tail.preview(&ContextBounds::default());
+        assert_eq!((&*preview.lines, preview.truncated), (&*owned(lines), truncated));
+    }
+
+    fn owned(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|line| (*line).to_owned()).collect()
+    }
+
+    #[test]
+    fn lines_are_kept_as_they_were_seen_at_last() {
+        check(b"", &[], false);
+        check(b"a\r\nb\r\n\r\n", &["a", "b"], false);
+        check(b"10%\r20%\r100%\r\ndone\r\n", &["100%", "done"], false);
+        check("\x1b[32mgrün\x1b[0m".as_bytes(), &["grün"], false);
+    }
+
+    #[test]
+    fn a_full_screen_is_a_note() {
+        check(b"\x1b[?1049h\x1b[2Jscreen\x1b[?1049l", &[SCREEN_NOTE], true);
+        check(b"a\x1b[?1h\x1b[?1049hx\x1b[?1049l\x1b[?1lb\n", &["a", SCREEN_NOTE, "b"], true);
+    }
+
+    #[test]
+    fn what_is_binary_is_a_note() {
+        check(b"a\0b", &["[binary output of 3 bytes; it is not kept]"], true);
+        let noise: Vec<u8> = (128..=255).collect();
+        check(&noise, &["[binary output of 128 bytes; it is not kept]"], true);
+    }
+
+    #[test]
+    fn memory_stays_flat() {
+        let mut tail = Tail::default();
+        for number in 0..100_000 {
+            tail.take(format!("line {number}\n").as_bytes());
+        }
+        assert!(tail.kept.bytes.len() <= 2 * TAIL_BYTES);
+        let preview = tail.preview(&ContextBounds::default());
+        assert_eq!((preview.lines.len(), preview.truncated), (20, true));
+        assert_eq!(preview.lines[19], "line 99999");
+        tail.take(&vec![b'x'; 1 << 20]);
+        assert!(tail.kept.bytes.len() <= 2 * TAIL_BYTES);
+    }
+}

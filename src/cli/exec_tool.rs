@@ -1,0 +1,86 @@
+//! `codex-shim exec`: a command that runs as without us, and of which the model is told.
+//!
+//! Nothing of ours is done before the command runs, and what goes wrong afterwards is one line at the end.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Instant, SystemTime};
+
+use super::args::ExecArguments;
+use super::{CANNOT_RUN, NOT_FOUND, chosen, say};
+use crate::capture::{Ran, Tail, Terminal, answers_privately, as_typed, keep, run_in_terminal, run_piped};
+use crate::config::{Environment, Flags, Settings};
+use crate::engine::{Origin, Preview, Provenance, PushedCommand};
+use crate::store::Otherwise;
+
+/// Does what the command line asks for.
+pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
+    let kept_out =
+        environment.get("CODEX_SHIM_PRIVATE").is_some_and(|value| answers_privately(&value.to_string_lossy()));
+    if arguments.private || kept_out {
+        return become_it(arguments);
+    }
+    let cwd = std::env::current_dir().unwrap_or_default();
+    let (began_at, began) = (SystemTime::now(), Instant::now());
+    let (Ran { status }, tail) = match ran(arguments) {
+        Ok(ran) => ran,
+        Err(error) => {
+            say(&format!("run it beside us: {error}; it runs, and is not kept as context"));
+            return become_it(arguments);
+        }
+    };
+    let took = began.elapsed();
+    // A command that was not there is not worth telling of.
+    if tail.is_empty() && matches!(status, NOT_FOUND | CANNOT_RUN) {
+        return status;
+    }
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let bounds = settings.context().bounds;
+    let pushed = |preview: Preview| PushedCommand {
+        cmd: as_typed(&arguments.words),
+        exit_code: Some(i64::from(status)),
+        cwd: Some(cwd.to_string_lossy().into_owned()),
+        ts: began_at.duration_since(SystemTime::UNIX_EPOCH).ok().and_then(|at| i64::try_from(at.as_millis()).ok()),
+        preview: Some(preview),
+        thread_id: arguments.thread.clone(),
+        provenance: Provenance {
+            source: Origin::Exec,
+            duration_ms: u64::try_from(took.as_millis()).ok(),
+            conversation_id: None,
+        },
+        ..PushedCommand::default()
+    };
+    if let Err(why) = kept(arguments, &cwd, &pushed(tail.preview(&bounds)), environment) {
+        say(&format!("not kept as context: {why}"));
+    }
+    status
+}
+
+/// Runs the command, and gives how it ended and the end of its output.
+fn ran(arguments: &ExecArguments) -> io::Result<(Ran, Tail)> {
+    let Some(terminal) = Terminal::of_process() else { return run_piped(&arguments.words) };
+    let mut tail = Tail::default();
+    let ran = run_in_terminal(&arguments.words, &[], &terminal, |written| tail.take(written))?;
+    Ok((ran, tail))
+}
+
+fn kept(
+    arguments: &ExecArguments,
+    cwd: &Path,
+    pushed: &PushedCommand,
+    environment: &Environment,
+) -> Result<(), String> {
+    let session = chosen::one_at(cwd, arguments.session.as_deref(), Otherwise::None, environment);
+    let session = session.map_err(|error| error.to_string())?;
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    keep(&session, std::slice::from_ref(pushed), &settings.context().bounds).map(|_| ())
+}
+
+/// Becomes the command: nobody stands between.
+fn become_it(arguments: &ExecArguments) -> i32 {
+    let error = Command::new(&arguments.words[0]).args(&arguments.words[1..]).exec();
+    say(&format!("{}: {error}", arguments.words[0].to_string_lossy()));
+    if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }
+}

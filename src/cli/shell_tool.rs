@@ -1,0 +1,113 @@
+//! `codex-shim shell`: the user's shell in a terminal of ours, with the hook loaded.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::args::ShellArguments;
+use super::hook_tool::{SHELL_VARIABLE, our_program};
+use super::{FAILED, USAGE, chosen, say};
+use crate::capture::{Outputs, ShellKind, Terminal, run_in_terminal, script};
+use crate::config::{Environment, Flags, Settings};
+use crate::store::Otherwise;
+
+/// Does what the command line asks for.
+pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 {
+    let program = arguments.shell.clone().or_else(|| environment.get("SHELL").map(PathBuf::from));
+    let program = program.unwrap_or_else(|| "bash".into());
+    let Some(kind) = ShellKind::of_program(&program) else {
+        say(&format!("there is no hook for {}; say `codex-shim shell bash`, zsh or fish", program.display()));
+        return USAGE;
+    };
+    let Some(terminal) = Terminal::of_process() else {
+        say("a shell needs a terminal on stdin and stdout");
+        return USAGE;
+    };
+    let mut variables: Vec<(&str, OsString)> = Vec::new();
+    if let Some(session) = &arguments.session {
+        match chosen::one(Some(session), Otherwise::None, environment) {
+            Ok(found) => variables.push(("CODEX_SHIM_SESSION", found.id.into())),
+            Err(error) => return error.told(),
+        }
+    }
+    let Some(home) = environment.shim_home().value else {
+        say("neither CODEX_SHIM_HOME nor HOME is set, so there is nowhere to keep the start of the shell");
+        return FAILED;
+    };
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let base = environment.runtime_dir().unwrap_or_else(std::env::temp_dir);
+    let mut outputs = Outputs::start(&base, settings.context().bounds)
+        .map_err(|error| say(&format!("listen in {}: {error}; no output is kept", base.display())))
+        .ok();
+    // Without it there are marks, and nobody to ask.
+    variables.push((SHELL_VARIABLE, outputs.as_ref().map_or_else(|| "-".into(), Outputs::socket)));
+    let words = match start_of(kind, &program, &home.join("shell"), environment, &mut variables) {
+        Ok(words) => words,
+        Err(error) => {
+            say(&format!("write the start of the shell in {}: {error}", home.display()));
+            return FAILED;
+        }
+    };
+    let seen = |written: &[u8]| {
+        if let Some(outputs) = &mut outputs {
+            outputs.take(written);
+        }
+    };
+    match run_in_terminal(&words, &variables, &terminal, seen) {
+        Ok(ran) => ran.status,
+        Err(error) => {
+            say(&format!("open a terminal: {error}"));
+            FAILED
+        }
+    }
+}
+
+/// What a shell is started with so that it reads what it always does and then the hook.
+fn start_of(
+    kind: ShellKind,
+    program: &Path,
+    dir: &Path,
+    environment: &Environment,
+    variables: &mut Vec<(&str, OsString)>,
+) -> io::Result<Vec<OsString>> {
+    let hook = script(kind, &our_program());
+    let program = program.as_os_str().to_owned();
+    match kind {
+        ShellKind::Bash => {
+            let start = dir.join("bashrc");
+            write(&start, &format!("[ ! -r ~/.bashrc ] || . ~/.bashrc\n{hook}"))?;
+            Ok(vec![program, "--rcfile".into(), start.into(), "-i".into()])
+        }
+        ShellKind::Zsh => {
+            // zsh looks for its files where ZDOTDIR says; each of ours reads the user's, and the last gives it back.
+            let own = environment.get("ZDOTDIR");
+            let back = match &own {
+                Some(own) => format!("export ZDOTDIR='{}'", own.to_string_lossy().replace('\'', r"'\''")),
+                None => "unset ZDOTDIR".to_owned(),
+            };
+            let zsh = dir.join("zsh");
+            let users = "\"${ZDOTDIR:-$HOME}\"";
+            let ours = zsh.to_string_lossy().replace('\'', r"'\''");
+            write(
+                &zsh.join(".zshenv"),
+                &format!("{back}\n[[ ! -r {users}/.zshenv ]] || . {users}/.zshenv\nexport ZDOTDIR='{ours}'\n"),
+            )?;
+            write(&zsh.join(".zshrc"), &format!("{back}\n[[ ! -r {users}/.zshrc ]] || . {users}/.zshrc\n{hook}"))?;
+            variables.push(("ZDOTDIR", zsh.into_os_string()));
+            Ok(vec![program, "-i".into()])
+        }
+        ShellKind::Fish => Ok(vec![program, "-i".into(), "--init-command".into(), hook.into()]),
+    }
+}
+
+/// Writes a file of ours whole, whoever reads it meanwhile.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let dir = path.parent().expect("BUG: it is in a folder of ours");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    fs::write(&new, text)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&new, path)
+}

@@ -1,0 +1,486 @@
+//! What is done in a terminal, caught through the real binary: `exec`, the hooks of shells, `shell`, `watch-pty`.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::both_ends::{Live, carried, envelope, names, tool, turn};
+use crate::support::conversations::start_turn;
+use crate::support::eventually;
+use crate::support::pane::Pane;
+use crate::support::real::{Real, says};
+use crate::support::shim::{Home, SHIM};
+
+/// Whether a program is there; says loudly what is left out where it is not.
+pub fn installed(program: &str, test: &str) -> bool {
+    let there = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !there {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no {program}");
+    }
+    there
+}
+
+fn waiting(live: &Live) -> Vec<Value> {
+    live.get("/sessions/self/context")["commands"].as_array().expect("an array").clone()
+}
+
+/// The commands that wait, once the last of them is this one.
+fn until_last(live: &Live, cmd: &str) -> Vec<Value> {
+    eventually(&format!("{cmd:?} as context"), || {
+        let waiting = waiting(live);
+        waiting.last().is_some_and(|last| last["cmd"] == cmd).then_some(waiting)
+    })
+}
+
+fn lines(command: &Value) -> Vec<String> {
+    serde_json::from_value(command["preview"]["lines"].clone()).expect("they are texts")
+}
+
+// exec
+
+#[test]
+fn exec_shows_a_command_in_a_terminal_and_keeps_it() {
+    let live = Live::start();
+    let mut pane = Pane::start(&live.home, &[SHIM, "exec", "--", "sh", "-c", "stty size; tty <&2; echo 'h i'; exit 3"]);
+    let before = pane.mode();
+    assert_eq!(pane.ends(), 3);
+    pane.shows("24 80");
+    pane.shows("/dev/");
+    pane.shows("h i");
+    assert_eq!(format!("{:?}", pane.mode()), format!("{before:?}"));
+    let kept = waiting(&live);
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!(kept[0]["cmd"], "sh -c 'stty size; tty <&2; echo '\\''h i'\\''; exit 3'");
+    assert_eq!((&kept[0]["exit_code"], &kept[0]["source"]), (&json!(3), &json!("exec")));
+    assert_eq!(kept[0]["cwd"], live.home.beside().canonicalize().expect("it is there").to_str().expect("UTF-8"));
+    assert_eq!((lines(&kept[0]).first(), lines(&kept[0]).last()), (Some(&"24 80".into()), Some(&"h i".into())));
+    let shown = tool(&live.home, &["context", "show"]);
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("(exec, "), "{shown:?}");
+    live.end_quietly();
+}
+
+#[test]
+fn exec_follows_the_size_of_the_terminal() {
+    let live = Live::start();
+    let script = "trap 'stty size; exit 0' WINCH; echo ready; while :; do read -t 0.1; done";
+    let mut pane = Pane::start(&live.home, &[SHIM, "exec", "--", "bash", "-c", script]);
+    pane.shows("ready");
+    pane.resize(33, 99);
+    pane.shows("33 99");
+    assert_eq!(pane.ends(), 0);
+    live.kill();
+}
+
+#[test]
+fn exec_can_be_stopped_continued_and_interrupted() {
+    let live = Live::start();
+    let mut pane = Pane::start_with(&live.home, &["bash", "--norc", "-i"], &[("PS1", "$ ")]);
+    pane.shows("$ ");
+    pane.types(&format!("{SHIM} exec -- sh -c 'echo began; sleep 1000'\n"));
+    pane.shows("began\r\n");
+    pane.types("\x1a");
+    pane.shows("Stopped");
+    pane.types("stty -a | grep -wo -- -icanon || echo coo''ked\n");
+    pane.shows("cooked");
+    pane.types("fg\n");
+    pane.shows("exec -- sh");
+    // It has the terminal again once that passes on every key.
+    eventually("the shim in front", || (!pane.is_given_back()).then_some(()));
+    pane.types("\x03");
+    eventually("its end as context", || (!waiting(&live).is_empty()).then_some(()));
+    pane.types("echo st''atus=$?\n");
+    pane.shows("status=130");
+    live.kill();
+}
+
+#[test]
+fn exec_is_interrupted_by_a_key() {
+    let live = Live::start();
+    let mut pane = Pane::start(&live.home, &[SHIM, "exec", "--", "sh", "-c", "echo began; sleep 1000"]);
+    pane.shows("began");
+    pane.types("\x03");
+    assert_eq!(pane.ends(), 130);
+    assert!(pane.is_given_back());
+    assert_eq!(waiting(&live)[0]["exit_code"], 130);
+    live.kill();
+}
+
+#[test]
+fn exec_gives_the_terminal_back_when_it_is_ended() {
+    let live = Live::start();
+    let mut pane =
+        Pane::start(&live.home, &["sh", "-c", &format!("{SHIM} exec -- sh -c 'kill -TERM $1; sleep 1000' x $$; true")]);
+    // The command ends the one who looks after the shim's parent; whatever is left gives the terminal back.
+    pane.ends();
+    eventually("the terminal's own mode", || pane.is_given_back().then_some(()));
+    live.kill();
+}
+
+#[test]
+fn exec_keeps_a_note_of_a_full_screen() {
+    const NOTE: &str = "[a full-screen program; its screen is not kept]";
+    let live = Live::start();
+    fs::write(live.home.beside().join("text"), "line\n".repeat(100)).expect("a file");
+    let mut seen = 0;
+    for (program, args, keys, quit) in [
+        ("vim", &["-u", "NONE", "text"][..], "", ":q\r"),
+        ("less", &["text"][..], "", "q"),
+        ("top", &["-d", "100"][..], "", "q"),
+    ] {
+        if !installed(program, "exec_keeps_a_note_of_a_full_screen") {
+            continue;
+        }
+        let words: Vec<&str> = [SHIM, "exec", "--", program].into_iter().chain(args.iter().copied()).collect();
+        let mut pane = Pane::start(&live.home, &words);
+        pane.shows("\x1b[");
+        eventually("the program's own mode", || (!pane.is_given_back()).then_some(()));
+        pane.types(keys);
+        // Until it listens, it may take no keys.
+        eventually("its end", || {
+            pane.types(quit);
+            let ended = pane.try_ends();
+            std::thread::park_timeout(std::time::Duration::from_millis(20));
+            ended
+        });
+        assert!(pane.is_given_back(), "{program}");
+        seen += 1;
+        let kept = waiting(&live);
+        assert_eq!(kept.len(), seen, "{kept:?}");
+        assert_eq!(lines(&kept[seen - 1])[0], NOTE, "{program}");
+    }
+    live.kill();
+}
+
+#[test]
+fn exec_stays_small_whatever_is_written() {
+    let live = Live::start();
+    let mut command =
+        live.home.shim(&["exec", "--", "sh", "-c", "head -c 200000000 /dev/zero | tr '\\0' x; echo; echo end"]);
+    command.current_dir(live.home.beside()).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = command.spawn().expect("it starts");
+    let status = format!("/proc/{}/status", child.id());
+    let mut most_kib = 0;
+    let ended = eventually("its end", || {
+        let told = fs::read_to_string(&status).unwrap_or_default();
+        let kib = told.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
+        most_kib = most_kib.max(kib.unwrap_or(0u64));
+        child.try_wait().expect("it is ours")
+    });
+    assert!(ended.success());
+    assert!(cfg!(not(target_os = "linux")) || (1..60_000).contains(&most_kib), "{most_kib} KiB");
+    let kept = waiting(&live);
+    assert_eq!(
+        (lines(&kept[0]).last().map(String::as_str), &kept[0]["preview"]["truncated"]),
+        (Some("end"), &json!(true))
+    );
+    live.kill();
+}
+
+#[test]
+fn exec_between_pipes_changes_nothing() {
+    let live = Live::start();
+    let mut command = live.home.shim(&["exec", "--", "sh", "-c", "cat; echo err >&2; kill -TERM $$"]);
+    let mut child = command.current_dir(live.home.beside()).spawn().expect("it starts");
+    let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    let mut stdin = child.stdin.take().expect("it is piped");
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || stdin.write_all(&sent));
+    let output = child.wait_with_output().expect("it ends");
+    writer.join().expect("it ends").expect("it is read");
+    assert_eq!(output.status.code(), Some(143), "{:?}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout == bytes);
+    assert_eq!(output.stderr, b"err\n");
+    assert!(lines(&waiting(&live)[0])[0].starts_with("[binary output of "));
+    live.kill();
+}
+
+#[test]
+fn exec_does_not_wait_for_what_a_command_leaves_behind() {
+    let live = Live::start();
+    let fifo = live.home.beside().join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .expect("a FIFO");
+    let mut command = live.home.shim(&["exec", "--", "sh", "-c", "cat fifo & echo soon"]);
+    let mut child = command.current_dir(live.home.beside()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut stdout = child.stdout.take().expect("it is piped");
+    assert!(child.wait().expect("it ends").success());
+    assert_eq!(lines(&waiting(&live)[0]), ["soon"]);
+    // And what is left goes on as it would without us.
+    File::options().write(true).open(&fifo).expect("somebody reads").write_all(b"late\n").expect("it is read");
+    let mut said = String::new();
+    stdout.read_to_string(&mut said).expect("it is text");
+    assert_eq!(said, "soon\nlate\n");
+    live.kill();
+}
+
+#[test]
+fn exec_says_once_what_it_could_not_keep_and_changes_no_status() {
+    let home = Home::new();
+    let run = |args: &[&str]| {
+        let words: Vec<&str> = ["exec"].iter().chain(args).copied().collect();
+        home.shim(&words).stdin(Stdio::null()).output().expect("it runs")
+    };
+    let output = run(&["--", "sh", "-c", "echo a; exit 7"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(7), &b"a\n"[..]));
+    assert!(told.starts_with("codex-shim: not kept as context: ") && told.lines().count() == 1, "{told}");
+    let output = run(&["--private", "--", "sh", "-c", "exit 7"]);
+    assert_eq!((output.status.code(), &*output.stderr), (Some(7), &b""[..]));
+    let output = run(&["--", "no-such-program"]);
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1, "{output:?}");
+}
+
+#[test]
+fn secrets_are_masked_before_they_are_kept() {
+    let live = Live::start();
+    let script = "export MY_TOKEN=abc; echo ghp_0123456789012345678901234567890123456789; true --password hunter2";
+    let output = tool(&live.home, &["exec", "--", "sh", "-c", script]);
+    assert!(output.status.success(), "{output:?}");
+    let kept = waiting(&live)[0].to_string();
+    assert!(["=abc", "0123456789", "hunter2"].iter().all(|secret| !kept.contains(secret)), "{kept}");
+    let ledger = live.session.join("ledger.db");
+    let home = live.kill();
+    let bytes =
+        [fs::read(&ledger).expect("it is there"), fs::read(ledger.with_extension("db-wal")).unwrap_or_default()];
+    assert!(bytes.iter().all(|bytes| memchr::memmem::find(bytes, b"hunter2").is_none()));
+    drop(home);
+}
+
+// The hooks of shells
+
+/// How a shell is started without the files of whoever runs the tests.
+fn bare(shell: &str) -> Vec<&str> {
+    match shell {
+        "bash" => vec!["bash", "--norc", "-i"],
+        "zsh" => vec!["zsh", "-f", "-i"],
+        other => vec![other, "-i"],
+    }
+}
+
+/// Types into a shell what a user might, and looks what is kept. `has_output` where the shell runs in ours.
+fn check_shell(shell: &str, source: &str, pane: &mut Pane, live: &Live) {
+    let run = |pane: &mut Pane, line: &str, mark: &str| {
+        pane.types(&format!("{line}\n"));
+        pane.shows(mark);
+    };
+    // Not echoed so: what is waited for is what it writes.
+    run(pane, "printf 'sh%s\\n' own-1", "shown-1");
+    let first = until_last(live, "printf 'sh%s\\n' own-1");
+    assert_eq!((&first[0]["source"], &first[0]["exit_code"]), (&json!(source), &json!(0)));
+    assert!(first[0]["shell_id"].as_str().is_some_and(|id| id.starts_with(&format!("{shell}-"))), "{first:?}");
+    assert_eq!(lines(&first[0]), if source == "shell" { vec!["shown-1"] } else { vec![] });
+    run(pane, " printf 'sh%s\\n' own-2", "shown-2");
+    let private = if shell == "fish" { "env CODEX_SHIM_PRIVATE=1" } else { "CODEX_SHIM_PRIVATE=1" };
+    run(pane, &format!("{private} printf 'sh%s\\n' own-3"), "shown-3");
+    run(pane, &format!("{SHIM} --version"), "codex-shim 0.");
+    run(pane, "sh -c 'printf \"sh%s é\\n\" own-4; exit 4'", "shown-4");
+    let kept = until_last(live, "sh -c 'printf \"sh%s é\\n\" own-4; exit 4'");
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    assert_eq!(kept[1]["exit_code"], 4);
+    // The same again is another command.
+    run(pane, "sh -c 'printf \"sh%s é\\n\" own-4; exit 4'", "shown-4");
+    eventually("it again", || (waiting(live).len() == 3).then_some(()));
+    let many = if shell == "fish" {
+        "for i in 5\nprintf 'sh%s\\n' own-$i\nend"
+    } else {
+        "for i in 5; do\nprintf 'sh%s\\n' own-$i\ndone"
+    };
+    run(pane, many, "shown-5");
+    let kept = eventually("the lines", || Some(waiting(live)).filter(|kept| kept.len() == 4));
+    assert!(kept[3]["cmd"].as_str().is_some_and(|cmd| cmd.contains("own-$i")), "{kept:?}");
+    run(pane, "cd / && printf 'sh%s\\n' own-6", "shown-6");
+    let kept = eventually("the change of folder", || Some(waiting(live)).filter(|kept| kept.len() == 5));
+    assert_ne!(kept[4]["cwd"], "/", "{kept:?}");
+    // A command that takes its time is told with it.
+    run(pane, "sleep 0.2; printf 'sh%s\\n' own-7", "shown-7");
+    let kept = eventually("the last", || Some(waiting(live)).filter(|kept| kept.len() == 6));
+    assert!(kept[5]["duration_ms"].as_u64().is_some_and(|took| took >= 200) && kept[5]["cwd"] == "/", "{kept:?}");
+    let shown = pane.shown();
+    for noise in ["[1]", "Done", "hooked", "not found", "unbound"] {
+        assert!(!shown.contains(noise), "{noise}: {shown}");
+    }
+    pane.types("exit 0\n");
+    pane.ends();
+    // fish tells of its own end, too.
+    let kept: Vec<Value> = waiting(live).into_iter().filter(|kept| kept["cmd"] != "exit 0").collect();
+    assert_eq!(kept.len(), 6, "{kept:?}");
+}
+
+fn check_hook(shell: &str, set_up: &str) {
+    if !installed(shell, &format!("hook_of_{shell}")) {
+        return;
+    }
+    let live = Live::start();
+    let mut pane = Pane::start(&live.home, &bare(shell));
+    let load =
+        if shell == "fish" { format!("{SHIM} hook fish | source") } else { format!("eval \"$({SHIM} hook {shell})\"") };
+    pane.shows("\u{1b}[?2004h");
+    for line in [set_up, &load, &load] {
+        pane.types(&format!("{line}; echo lo''aded\n"));
+        pane.shows("loaded");
+    }
+    check_shell(shell, "hook", &mut pane, &live);
+    live.end_quietly();
+}
+
+#[test]
+fn hook_of_bash() {
+    check_hook("bash", "set -u; PROMPT_COMMAND='true;'; trap ': $BASH_COMMAND' DEBUG; HISTCONTROL=ignorespace");
+}
+
+#[test]
+fn hook_of_bash_without_settings_of_the_user() {
+    check_hook("bash", "true");
+}
+
+#[test]
+fn hook_of_zsh() {
+    check_hook("zsh", "setopt NO_UNSET HIST_IGNORE_SPACE; precmd() { was=$? }; preexec() { true }");
+}
+
+#[test]
+fn hook_of_fish() {
+    check_hook("fish", "function mine --on-event fish_postexec; true; end");
+}
+
+#[test]
+fn hook_leaves_what_a_prompt_sees_as_it_was() {
+    let live = Live::start();
+    let mut pane = Pane::start(&live.home, &bare("bash"));
+    pane.types(&format!("eval \"$({SHIM} hook bash)\"\n"));
+    pane.types("PS1='<${?}:$!>'; PROMPT_COMMAND+=$'\\n''echo pc=$?'; echo re''ady\n");
+    pane.shows("ready");
+    pane.types("sleep 1000 & was=$!\n");
+    pane.types("false\n");
+    pane.shows("pc=1");
+    pane.types("[ $! = $was ] && echo sa''me\n");
+    pane.shows("same");
+    pane.types("kill %1; exit\n");
+    live.kill();
+}
+
+#[test]
+fn shell_keeps_the_output_of_each_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        if !installed(shell, "shell_keeps_the_output_of_each_command") {
+            continue;
+        }
+        let live = Live::start();
+        let rc = live.home.beside().join(if shell == "zsh" { ".zshrc" } else { ".bashrc" });
+        fs::write(rc, "PS1='$ '; HISTCONTROL=ignorespace\n").expect("a file");
+        let mut pane = Pane::start(&live.home, &[SHIM, "shell", shell]);
+        pane.shows("\u{1b}[?2004h");
+        check_shell(shell, "shell", &mut pane, &live);
+        assert!(pane.is_given_back());
+        live.end_quietly();
+    }
+}
+
+// watch-pty
+
+fn begin(id: &str, cmd: &str) -> String {
+    let block =
+        json!({"block_id": id, "ts_begin": 1_768_000_000_000_i64, "cwd": "/p", "cmd": cmd, "status": "running"});
+    json!({"type": "agent_block_begin", "conversation_id": "C", "block": block}).to_string() + "\n"
+}
+
+fn end(id: &str) -> String {
+    let block = json!({"block_id": id, "exit_code": 0, "ts_end": 1_768_000_000_421_i64, "status": "completed"});
+    json!({"type": "agent_block_end", "conversation_id": "C", "block": block}).to_string() + "\n"
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = File::options().append(true).create(true).open(path).expect("it opens");
+    file.write_all(text.as_bytes()).expect("it is written");
+}
+
+#[test]
+fn watch_pty_keeps_each_block_once() {
+    let live = Live::start();
+    let events = live.home.beside().join("events.jsonl");
+    let path = events.to_str().expect("UTF-8");
+    let watch = || {
+        let mut command = live.home.shim(&["watch-pty", path]);
+        command.current_dir(live.home.beside()).stderr(Stdio::null()).spawn().expect("it starts")
+    };
+    append(&events, &(begin("user:1:1", "one") + &end("user:1:1") + &begin("C:9:9", "agents") + &end("C:9:9")));
+    let mut first = watch();
+    until_last(&live, "one");
+    // A line that is half there waits.
+    let whole = end("user:2:2");
+    let (half, rest) = whole.split_at(40);
+    append(&events, &(begin("user:2:2", "two") + half));
+    append(&events, rest);
+    until_last(&live, "two");
+    // The file is cut short, and then another one.
+    fs::write(&events, begin("user:3:3", "three") + &end("user:3:3")).expect("a file");
+    until_last(&live, "three");
+    fs::rename(&events, events.with_extension("old")).expect("it moves");
+    append(&events, &(begin("user:4:4", "four") + &end("user:4:4")));
+    until_last(&live, "four");
+    first.kill().and_then(|()| first.wait()).expect("it ends");
+    // What was there is known again, and what came meanwhile is not.
+    append(&events, &(begin("user:5:5", "five") + &end("user:5:5")));
+    let mut second = watch();
+    let kept = until_last(&live, "five");
+    second.kill().and_then(|()| second.wait()).expect("it ends");
+    assert_eq!(names(&json!({ "commands": kept })), ["one", "two", "three", "four", "five"]);
+    assert_eq!((&kept[0]["source"], &kept[0]["duration_ms"]), (&json!("watch-pty"), &json!(421)));
+    live.end_quietly();
+}
+
+#[test]
+fn watch_pty_is_a_setting_too_and_names_its_tools() {
+    let home = Home::new();
+    let events = home.beside().join("events.jsonl");
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::write(home.path().join("config.toml"), format!("agent_pty = {events:?}\nagent_pty_all = true\n"))
+        .expect("a file");
+    let mut live = Live::start_in(home);
+    append(&events, &(begin("C:1:1", "one") + &end("C:1:1")));
+    until_last(&live, "one");
+    let sent = turn(1, "t", "hi");
+    let shown = envelope(&carried(&live.send(&sent), &sent));
+    assert_eq!(shown["conversation_id"], "C");
+    assert_eq!(shown["mcp"], json!(["pty_read_screen", "pty_read_scrollback"]));
+    assert_eq!(shown["commands"][0]["block_id"], "C:1:1");
+    live.take_turn(1);
+    live.end_quietly();
+}
+
+// With the real codex
+
+#[test]
+fn e2e_what_is_typed_beside_the_client_is_seen_by_the_model_alone() {
+    let test = "e2e_what_is_typed_beside_the_client_is_seen_by_the_model_alone";
+    let Some(mut real) = Real::start(test, "", vec![says()]) else { return };
+    let mut pane = Pane::start(&real.home, &[SHIM, "shell", "bash"]);
+    pane.shows("\u{1b}[?2004h");
+    pane.types("printf 'sh%s\\n' own-by-hand\n");
+    pane.shows("shown-by-hand");
+    eventually("the command as context", || {
+        let waiting = real.get("/sessions/self/context");
+        waiting["commands"].as_array().is_some_and(|commands| commands.len() == 1).then_some(())
+    });
+    let thread = real.thread.clone();
+    start_turn(&mut real.peer, &thread, "what did I do?");
+    real.completed("completed");
+    let asked = serde_json::to_string(&real.model.requests()).expect("it is JSON");
+    assert!(asked.contains("own-by-hand") && asked.contains("shown-by-hand"), "{asked}");
+    let (seen, _) = real.peer.finish();
+    let seen = serde_json::to_string(&seen).expect("it is JSON");
+    assert!(seen.contains("what did I do?"), "{seen}");
+    for trace in ["own-by-hand", "shown-by-hand", "CODEX_META"] {
+        assert!(!seen.contains(trace), "{trace}: {seen}");
+    }
+}

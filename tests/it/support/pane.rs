@@ -1,0 +1,110 @@
+//! A terminal in which a program of a test runs, with somebody who types and looks.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::Child;
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
+
+use super::eventually;
+use super::shim::Home;
+
+/// A terminal of 24 lines and 80 columns, and the program in it.
+pub struct Pane {
+    ours: File,
+    /// Held, so that its mode can be looked at once the program has ended.
+    theirs: File,
+    child: Child,
+    shown: Arc<Mutex<Vec<u8>>>,
+    looked_to: usize,
+}
+
+impl Pane {
+    /// Runs a program there, under `home`, in the folder beside it.
+    pub fn start(home: &Home, words: &[&str]) -> Pane {
+        Pane::start_with(home, words, &[])
+    }
+
+    /// The same, with variables.
+    pub fn start_with(home: &Home, words: &[&str], variables: &[(&str, &str)]) -> Pane {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it can be used");
+        let name = ptsname(&ours, Vec::new()).expect("it has a name");
+        let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
+        let theirs = File::from(theirs.expect("it opens"));
+        // What leads a terminal of ours leads this one: the program has it, and can be stopped from it.
+        let mut command = home.shim(&["terminal-leader", "--"]);
+        command.args(words).envs(variables.iter().copied()).current_dir(home.beside());
+        command.env("TERM", "xterm-256color").env("HOME", home.beside()).env("LC_ALL", "C.UTF-8");
+        let again = || theirs.try_clone().expect("it is open");
+        command.stdin(again()).stdout(again()).stderr(again());
+        let ours = File::from(ours);
+        let mut from = ours.try_clone().expect("it is open");
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&shown);
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(read) = from.read(&mut buffer) {
+                let mut shown = kept.lock().expect("nobody panics with it");
+                shown.extend_from_slice(&buffer[..read]);
+            }
+        });
+        let pane = Pane { ours, theirs, child: command.spawn().expect("it starts"), shown, looked_to: 0 };
+        pane.resize(24, 80);
+        pane
+    }
+
+    pub fn types(&mut self, keys: &str) {
+        let _ = self.ours.write_all(keys.as_bytes());
+    }
+
+    /// Waits until `words` are shown behind what was waited for before.
+    pub fn shows(&mut self, words: &str) {
+        let shown = Arc::clone(&self.shown);
+        let from = self.looked_to;
+        let found = eventually(&format!("{words:?} on the screen"), || {
+            let shown = shown.lock().expect("nobody panics with it");
+            let at = memchr::memmem::find(&shown[from..], words.as_bytes());
+            at.map(|at| from + at + words.len())
+        });
+        self.looked_to = found;
+    }
+
+    /// All that was shown.
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().expect("nobody panics with it")).into_owned()
+    }
+
+    pub fn resize(&self, lines: u16, columns: u16) {
+        let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.theirs, size).expect("it has a size");
+    }
+
+    pub fn mode(&self) -> Termios {
+        tcgetattr(&self.theirs).expect("it has a mode")
+    }
+
+    /// As a shell leaves it for a program: lines, and what is typed is shown.
+    pub fn is_given_back(&self) -> bool {
+        self.mode().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
+    }
+
+    pub fn try_ends(&mut self) -> Option<i32> {
+        self.child.try_wait().expect("it is ours").and_then(|status| status.code())
+    }
+
+    pub fn ends(&mut self) -> i32 {
+        let status = eventually("the end of the program", || self.child.try_wait().expect("it is ours"));
+        status.code().expect("it exits")
+    }
+}
+
+impl Drop for Pane {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
