@@ -5,6 +5,7 @@
 
 mod args;
 mod attach_tool;
+mod capture_args;
 mod chosen;
 mod completions;
 mod config_tool;
