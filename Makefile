@@ -24,8 +24,9 @@ record: codex ## the tapes in fixtures/tapes, made anew with the real codex
 	cargo build --locked
 	cargo run --quiet --locked --example record
 
-bench: ## what the relay costs, as ratios to what a pipe costs
+bench: ## what the relay costs, as ratios to what a pipe costs, and how fast its history is
 	cargo bench --locked --bench relay
+	cargo bench --locked --bench index
 
 fuzz: ## the properties of the pure rooms and of the journal, with 500,000 random cases each
 	PROPTEST_CASES=500000 cargo test --release --locked --lib -- any_chunking no_bytes no_json_like whatever_was_written

@@ -11,6 +11,7 @@ mod transcript;
 mod words;
 
 use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -34,6 +35,12 @@ pub(super) use transcript::run_transcript;
 
 /// How often a session is asked once more that has just begun or ended.
 const TRIES_MAX: u32 = 10;
+
+/// How long a relay may leave us without an answer, as one does that has only just started.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// How long is left between two tries.
+const LOOK_WAIT: Duration = Duration::from_millis(50);
 
 /// A session whose history is read, whether a relay runs in it or not.
 struct Read {
@@ -90,10 +97,17 @@ impl Read {
         path: &str,
         read: impl Fn(&Past) -> Result<T, HistoryError>,
     ) -> Result<T, Stop> {
+        let began = Instant::now();
         for _ in 0..TRIES_MAX {
             if self.session.is_still_live() {
                 self.past = None;
-                if let Some(answer) = answered(&self.session, client::get(&self.session.dir, path))? {
+                let mut asked = client::get(&self.session.dir, path);
+                // One that has only just started holds its lock before it listens.
+                while asked.is_err() && self.session.is_still_live() && began.elapsed() < SILENCE_MAX {
+                    std::thread::park_timeout(LOOK_WAIT);
+                    asked = client::get(&self.session.dir, path);
+                }
+                if let Some(answer) = answered(&self.session, asked)? {
                     return answer.document().map_err(Stop::Failed);
                 }
             }
