@@ -10,8 +10,16 @@ use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::tail::Tail;
-use super::watch::Whose;
 use crate::engine::{ContextBounds, Label, Origin, Preview, Provenance, PushedCommand};
+
+/// Whose commands are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The user's.
+    Users,
+    /// Also those of the agent.
+    All,
+}
 
 /// Blocks that may have begun and not ended; of more the oldest is forgotten.
 const OPEN_MAX: usize = 64;

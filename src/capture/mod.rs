@@ -23,6 +23,7 @@ mod terminal;
 mod watch;
 mod words;
 
+pub use blocks::Whose;
 pub use hooks::{Hooked, ShellKind, Told, answers_privately, as_private, script};
 pub use keep::{KEEP_WAIT_MAX, keep, tell_started};
 pub use leader::lead;
@@ -31,5 +32,5 @@ pub use piped::run_piped;
 pub use screen::{Ran, run_in_terminal};
 pub use tail::Tail;
 pub use terminal::Terminal;
-pub use watch::{Watch, Whose};
+pub use watch::Watch;
 pub use words::as_typed;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::blocks::{Blocks, Ended, Screen};
+use super::blocks::{Blocks, Ended, Screen, Whose};
 use super::follow::Follower;
 use crate::engine::{ContextBounds, PushedCommand};
 
@@ -15,15 +15,6 @@ const TOGETHER_MAX: usize = 50;
 
 /// Commands that wait while they cannot be kept; of more the oldest goes, as in the buffer itself.
 const UNKEPT_MAX: usize = 200;
-
-/// Whose commands are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    /// The user's.
-    Users,
-    /// Also those of the agent.
-    All,
-}
 
 /// A file of events that is followed.
 #[derive(Debug)]

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::args::Arguments;
 use super::{FAILED, say, screen};
 
 /// Print what a shell needs to complete commands of codex-shim, or write its manual pages
@@ -25,8 +24,8 @@ pub(super) struct CompletionsArguments {
     man: Option<PathBuf>,
 }
 
-pub(super) fn run(arguments: &CompletionsArguments) -> i32 {
-    let mut command = Arguments::command();
+/// `command` is all of ours.
+pub(super) fn run(arguments: &CompletionsArguments, mut command: Command) -> i32 {
     if let Some(dir) = &arguments.man {
         return match clap_mangen::generate_to(command, dir) {
             Ok(()) => 0,

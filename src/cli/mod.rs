@@ -99,7 +99,9 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Doctor(doctor) }) => doctor::run(&doctor, &environment),
             Ok(Arguments { tool: Tool::Wrap(wrap) }) => wrap::run_wrap(&wrap, &environment),
             Ok(Arguments { tool: Tool::Unwrap(unwrap) }) => wrap::run_unwrap(&unwrap, &environment),
-            Ok(Arguments { tool: Tool::Completions(completions) }) => completions::run(&completions),
+            Ok(Arguments { tool: Tool::Completions(completions) }) => {
+                completions::run(&completions, Arguments::command())
+            }
             Ok(Arguments { tool: Tool::Demo }) => demo::run(&environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
             Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay),

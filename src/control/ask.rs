@@ -25,3 +25,6 @@ pub enum Errand {
 
 /// Hands an errand to the relay. A question never waits; a client waits for room in the relay's inbox.
 pub type Ask = Box<dyn Fn(Errand) + Send + Sync>;
+
+/// What the connection is upgraded to.
+pub(super) const PROTOCOL: &str = "codex-shim-attach";

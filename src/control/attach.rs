@@ -16,15 +16,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use super::ask::Errand;
+use super::ask::{Errand, PROTOCOL};
 use super::calls::refused;
 use super::known::{Known, ThisSession};
 use super::refusal::Refusal;
 use super::stall::Unstalled;
 use crate::engine::{Question, SideReply};
-
-/// What the connection is upgraded to.
-pub(super) const PROTOCOL: &str = "codex-shim-attach";
 
 /// How long the relay may take to let a client in.
 const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::attach::PROTOCOL;
+use super::ask::PROTOCOL;
 use super::requests::SOURCE_HEADER;
 use super::socket;
 use crate::wire::LINE_BYTES_MAX;

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::attach::PROTOCOL;
+use super::ask::PROTOCOL;
 use super::body::{BODY_BYTES_MAX, BodyError};
 use crate::store::LedgerError;
 

@@ -13,7 +13,6 @@ use super::settings::{IndexSettings, Marks, Tell, Tidings};
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use super::transcripts::{TranscriptFiles, Transcripts};
-use super::upkeep::SESSIONS_EVERY;
 use crate::history::ActivityFold;
 use crate::journal::Position;
 use crate::store::{IndexLock, SeqWish};
@@ -32,6 +31,9 @@ const STAMP_EVERY: Duration = Duration::from_secs(1);
 
 /// How soon that is looked for first: a session may have many runs, all of them short.
 const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
+
+/// How often sessions are looked for that nobody uses any more; one a look.
+pub(super) const SESSIONS_EVERY: Duration = Duration::from_secs(300);
 
 /// How long a database is left alone that could not be used.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);

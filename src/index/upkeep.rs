@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use super::indexer::{Failure, Indexer, Looked};
+use super::indexer::{Failure, Indexer, Looked, SESSIONS_EVERY};
 use super::retention::{Pruned, prune};
 use super::settings::Tidings;
 use crate::history::Entry;
@@ -10,9 +10,6 @@ use crate::store::{outlived, remove_outlived, remove_rests};
 
 /// How often what is beyond the bounds is looked for; batches follow each other for as long as there is something.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-
-/// How often sessions are looked for that nobody uses any more; one a look.
-pub(super) const SESSIONS_EVERY: Duration = Duration::from_secs(300);
 
 impl Indexer {
     /// Brings the files of those threads up to date that something was said in, or of all.
