@@ -46,7 +46,7 @@ fn risky(id: &str) -> Value {
 fn patch(id: &str) -> Value {
     let mut row = row(id, "item/fileChange/requestApproval", "change a.rs", json!({ "grantRoot": null }));
     row["changes"] =
-        json!([{ "path": "/work/a.rs", "kind": { "type": "update" }, "diff": "@@ -1 +1 @@\n-old\n+new\u{1b}[31m" }]);
+        json!([{ "path": "/repo/a.rs", "kind": { "type": "update" }, "diff": "@@ -1 +1 @@\n-old\n+new\u{1b}[31m" }]);
     row
 }
 
@@ -118,7 +118,7 @@ fn told() -> Vec<Value> {
         item(
             "f",
             json!({ "type": "tool_end", "item_type": "fileChange", "is_error": false,
-            "changes": [{ "path": "/work/a.rs", "kind": { "type": "update" }, "diff": "@@ -1 +1 @@\n-old\n+new" }] }),
+            "changes": [{ "path": "/repo/a.rs", "kind": { "type": "update" }, "diff": "@@ -1 +1 @@\n-old\n+new" }] }),
         ),
         json!({ "type": "plan", "thread_id": "t", "turn_id": "u", "steps": [{ "step": "read", "status": "completed" },
             { "step": "write", "status": "in_progress" }] }),
