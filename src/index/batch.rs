@@ -10,10 +10,10 @@ use crate::history::{Fold, Rows, Seen};
 use crate::journal::{Position, Record, SegmentName};
 
 /// Records that one transaction takes.
-const BATCH_RECORDS: usize = 1_024;
+const BATCH_RECORDS: usize = 2_048;
 
 /// Bytes of records that one transaction takes.
-const BATCH_BYTES: usize = 512 << 10;
+const BATCH_BYTES: usize = 1 << 20;
 
 /// After how long without a record none can come that belongs to what was read before. Source: the contract.
 const SILENCE: Duration = Duration::from_millis(250);
