@@ -23,7 +23,7 @@ use super::history::{Query, bad, historian, unreadable};
 use super::known::{Known, ThisSession};
 use super::refusal::Refusal;
 use crate::history::{Seen, UiFold};
-use crate::index::{Follower, Next, Patience};
+use crate::index::{Follower, IndexState, LiveEvent, Next, Patience};
 use crate::journal::{Generation, Position, Record, SegmentName, end_of};
 
 /// Events that are read from the history at a time.
@@ -170,6 +170,7 @@ async fn events(historian: &Historian, since: u64, sender: Sender<Bytes>) -> Res
         // What was told without a number goes out before it has one.
         loop {
             match live.try_recv() {
+                Ok(told) if has_number(&state.borrow(), &told) => {}
                 Ok(told) => pieces.event(None, &told.json).await?,
                 // What was missed has its number later.
                 Err(TryRecvError::Lagged(_)) => gap(&mut pieces, "persistence_error", cursor, None).await?,
@@ -196,12 +197,18 @@ async fn events(historian: &Historian, since: u64, sender: Sender<Bytes>) -> Res
             }
         };
         match timeout(ALIVE_EVERY, happened).await {
+            Ok(Ok(Some(told))) if has_number(&state.borrow(), &told) => {}
             Ok(Ok(Some(told))) => pieces.event(None, &told.json).await?,
             Ok(Ok(None)) => {}
             Ok(Err(gone)) => return Err(gone),
             Err(_) => pieces.alive().await?,
         }
     }
+}
+
+/// Whether an event that was told without a number has one by now: it is told with that, or was.
+fn has_number(state: &IndexState, told: &LiveEvent) -> bool {
+    state.position.as_ref().is_some_and(|position| *position > told.at)
 }
 
 /// Sends all that the history has behind `cursor`; false where it could not be read.

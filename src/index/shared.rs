@@ -35,6 +35,8 @@ pub struct IndexState {
 /// An event that is told live because it cannot be indexed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveEvent {
+    /// Where its record stands.
+    pub at: Position,
     /// It, as JSON.
     pub json: String,
 }
@@ -57,7 +59,7 @@ impl LiveEvent {
             key: event.key.to_string(),
             persisted: false,
         };
-        LiveEvent { json: serde_json::to_string(&document).expect("BUG: plain data is JSON") }
+        LiveEvent { at: event.key.0, json: serde_json::to_string(&document).expect("BUG: plain data is JSON") }
     }
 }
 
