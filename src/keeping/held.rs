@@ -103,6 +103,7 @@ impl Held {
             if lock.is_some() || life == Life::Live || deed == Deed::Looked {
                 return Ok(Held { session: session.clone(), life, deed, segments, _lock: lock });
             }
+            // `flock` has no wait with a limit: without one, a tool that was stopped while it holds it would stop us for good.
             std::thread::sleep(BUSY_WAIT);
         }
         Err(HeldError::Busy { session: session.id.clone() })

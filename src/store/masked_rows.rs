@@ -219,6 +219,7 @@ pub(crate) fn wipe(connection: &Connection, life: Life) -> rusqlite::Result<()> 
         if !is_busy {
             break;
         }
+        // SQLite tells nobody when a reader is done, and a checkpoint that meets one may give up at once.
         std::thread::sleep(WIPE_WAIT_MAX);
     }
     connection.busy_timeout(BUSY_WAIT_MAX)?;

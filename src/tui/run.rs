@@ -83,6 +83,7 @@ pub fn run(home: &Path, start: Start, colours: Colours) -> io::Result<()> {
     let mut drawn_at: Option<Instant> = None;
     loop {
         if let Some(wait) = drawn_at.and_then(|at| FRAME.checked_sub(at.elapsed())) {
+            // What is waited for is the time itself: the screen is drawn so often and no more, whatever happens.
             std::thread::sleep(wait);
         }
         screen.terminal.draw(|frame| {

@@ -113,6 +113,7 @@ pub(super) fn heed_signals(events: SyncSender<Event>) -> io::Result<()> {
                 SIGCONT => drop(events.send(Event::Continued)),
                 ending => {
                     let _ = events.try_send(Event::Ended);
+                    // The loop ends the process, and this thread with it; only where it hangs in a write is the time up.
                     std::thread::sleep(END_WAIT_MAX);
                     give_back();
                     std::process::exit(128 + ending);
