@@ -46,8 +46,9 @@ impl AsFd for Signals {
     }
 }
 
+/// Whether whoever started us has had this signal ignored.
 #[expect(unsafe_code, reason = "no safe interface reads a signal's disposition")]
-fn is_ignored(number: i32) -> bool {
+pub(crate) fn is_ignored(number: i32) -> bool {
     // SAFETY: an all-zero `sigaction` is a valid value to be overwritten; with no new action given, the call only reads
     // the old one into it.
     let action = unsafe {

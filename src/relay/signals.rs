@@ -12,6 +12,8 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use crate::engine::Signal;
 
+use crate::capture::is_ignored;
+
 /// What we listen for, from before the child is started.
 #[derive(Debug)]
 pub(super) struct Signals {
@@ -110,18 +112,4 @@ fn unblock() {
         }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
     }
-}
-
-#[expect(unsafe_code, reason = "no safe interface reads a signal's disposition")]
-fn is_ignored(number: i32) -> bool {
-    // SAFETY: an all-zero `sigaction` is a valid value to be overwritten; with no new action given, the call only reads
-    // the old one into it.
-    let action = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(number, std::ptr::null(), &raw mut action) != 0 {
-            return false;
-        }
-        action
-    };
-    action.sa_sigaction == libc::SIG_IGN
 }
