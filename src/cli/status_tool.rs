@@ -275,7 +275,14 @@ fn context(commands: u64) -> String {
 
 /// How far the history is behind.
 fn index(report: &Report) -> String {
-    let IndexDocument { lag_lines, lag_ms, persisted } = report.document.index;
+    let IndexDocument { lag_lines, lag_ms, persisted, event_persist_error, pruned } = report.document.index;
+    let mut told = vec![how_far(report, lag_lines, lag_ms, persisted)];
+    told.extend(counted(pruned.events, "old event", "old events").map(|events| format!("{events} pruned")));
+    told.extend(counted(event_persist_error, "commit", "commits").map(|commits| format!("{commits} failed")));
+    told.join(", ")
+}
+
+fn how_far(report: &Report, lag_lines: u64, lag_ms: u64, persisted: bool) -> String {
     match (counted(lag_lines, "line", "lines"), persisted) {
         (None, true) => "up to date".to_owned(),
         (Some(lines), true) => format!("{lines} behind, the oldest for {lag_ms} ms"),

@@ -99,11 +99,37 @@ pub struct IndexDocument {
     pub lag_ms: u64,
     /// Whether what has happened can be looked up in a history.
     pub persisted: bool,
+    /// Commits of this run that failed.
+    #[serde(default)]
+    pub event_persist_error: u64,
+    /// What went in this run because there was more than is kept.
+    #[serde(default)]
+    pub pruned: PrunedDocument,
+}
+
+/// What is not kept any more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PrunedDocument {
+    /// Events.
+    pub events: u64,
+    /// Rows of tools.
+    pub tool_events: u64,
+    /// Rows of turns.
+    pub turn_events: u64,
+    /// How long that took, in milliseconds.
+    pub took_ms: u64,
 }
 
 impl IndexDocument {
     /// No index at all.
-    pub const NONE: IndexDocument = IndexDocument { lag_lines: 0, lag_ms: 0, persisted: false };
+    pub const NONE: IndexDocument = IndexDocument {
+        lag_lines: 0,
+        lag_ms: 0,
+        persisted: false,
+        event_persist_error: 0,
+        pruned: PrunedDocument { events: 0, tool_events: 0, turn_events: 0, took_ms: 0 },
+    };
 }
 
 /// Something that went wrong with us.

@@ -1,14 +1,15 @@
 //! What the routes know of a session's history: its index, and the database that this fills.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::timeout;
 
-use super::document::{IndexDocument, ThreadDocument};
+use super::document::{IndexDocument, PrunedDocument, ThreadDocument};
 use super::subject::Subject;
 use crate::history::{Action, Activity, ActivityFold, ThreadActivity, rfc3339_millis};
-use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState};
+use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned};
 use crate::journal::{Position, end_of, reader};
 
 /// How long an answer waits for what is recorded already to be indexed.
@@ -18,7 +19,7 @@ const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Historian {
     pub(super) index: Index,
-    history: History,
+    history: Arc<History>,
     journal_dir: PathBuf,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct CaughtUp {
 
 impl Historian {
     pub(super) fn new(index: Index, subject: &Subject) -> Historian {
-        let history = History::new(&subject.session_dir.join(HISTORY_FILE));
+        let history = Arc::new(History::new(&subject.session_dir.join(HISTORY_FILE)));
         Historian { index, history, journal_dir: subject.journal_dir.clone() }
     }
 
@@ -52,13 +53,16 @@ impl Historian {
         CaughtUp { epoch: state.epoch, is_behind: !is_there(&state) || state.fault.is_some() }
     }
 
-    /// Asks the history as it was at `epoch`; has it built again where that shows it broken.
-    pub(super) fn ask<T>(
+    /// Asks the history as it was at `epoch`, on a thread that may wait; has it built again where that shows it broken.
+    pub(super) async fn ask<T: Send + 'static>(
         &self,
         epoch: u64,
-        ask: impl FnOnce(&History) -> Result<T, HistoryError>,
+        ask: impl FnOnce(&History) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<T, HistoryError> {
-        ask(&self.history).inspect_err(|error| {
+        let history = Arc::clone(&self.history);
+        let asked = tokio::task::spawn_blocking(move || ask(&history)).await;
+        // Nothing cuts one short; one that panics has said so, and takes with it only whoever asked.
+        asked.unwrap_or_else(|stopped| std::panic::resume_unwind(stopped.into_panic())).inspect_err(|error| {
             if error.is_broken() {
                 self.index.build_again(epoch);
             }
@@ -71,9 +75,10 @@ impl Historian {
     }
 
     /// What its threads do at `now_us`, and did last.
-    pub(super) fn threads(&self, now_us: u64) -> Vec<ThreadDocument> {
+    pub(super) async fn threads(&self, now_us: u64) -> Vec<ThreadDocument> {
         let epoch = self.index.state().borrow().epoch;
-        threads(&self.index.activity(), &self.history, epoch, now_us)
+        let activity = self.index.activity();
+        self.ask(epoch, move |history| Ok(threads(&activity, history, epoch, now_us))).await.unwrap_or_default()
     }
 
     /// How far the index is.
@@ -81,7 +86,14 @@ impl Historian {
         let state = self.index.state().borrow().clone();
         let (lag_lines, oldest_us) = lag(&self.journal_dir, state.position.as_ref());
         let lag_ms = oldest_us.map_or(0, |at_us| now_us().saturating_sub(at_us) / 1_000);
-        IndexDocument { lag_lines, lag_ms, persisted: state.fault.is_none() }
+        let Pruned { events, tool_events, turn_events, took_ms, .. } = state.pruned;
+        IndexDocument {
+            lag_lines,
+            lag_ms,
+            persisted: state.fault.is_none(),
+            event_persist_error: state.failed_commits,
+            pruned: PrunedDocument { events, tool_events, turn_events, took_ms },
+        }
     }
 }
 

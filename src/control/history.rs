@@ -95,7 +95,8 @@ pub(super) async fn events(
     let (since, limit) = (query.number("since_seq")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
     let historian = historian(&known)?;
     let CaughtUp { epoch, is_behind } = historian.catch_up().await;
-    let page = historian.ask(epoch, |history| history.events(since, limit, epoch, is_behind)).unwrap_or_else(|error| {
+    let page = historian.ask(epoch, move |history| history.events(since, limit, epoch, is_behind)).await;
+    let page = page.unwrap_or_else(|error| {
         tracing::warn!(%error, "a page of events");
         EventPage::unreadable(since)
     });
@@ -117,7 +118,7 @@ pub(super) async fn actions(
     let limit = Query::of(query.as_deref(), &["limit"])?.limit(ACTIONS_DEFAULT, ACTIONS_MAX)?;
     let historian = historian(&known)?;
     let CaughtUp { epoch, .. } = historian.catch_up().await;
-    let actions = historian.ask(epoch, |history| history.actions(limit, epoch)).map_err(unreadable)?;
+    let actions = historian.ask(epoch, move |history| history.actions(limit, epoch)).await.map_err(unreadable)?;
     let actions: Vec<Value> = actions.iter().map(Action::document).collect();
     Ok(json(StatusCode::OK, &json!({ "actions": actions })))
 }
@@ -143,7 +144,8 @@ async fn rows(table: Table, known: &Known, _: ThisSession, RawQuery(query): RawQ
     let (since, limit) = (query.number("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
     let historian = historian(known)?;
     let CaughtUp { epoch, .. } = historian.catch_up().await;
-    let page = historian.ask(epoch, |history| history.rows(table, since, limit, epoch)).map_err(unreadable)?;
+    let page =
+        historian.ask(epoch, move |history| history.rows(table, since, limit, epoch)).await.map_err(unreadable)?;
     Ok(json(StatusCode::OK, &page))
 }
 
@@ -154,7 +156,9 @@ pub(super) async fn transcript(
 ) -> Result<Response, Refusal> {
     let historian = historian(&known)?;
     let CaughtUp { epoch, .. } = historian.catch_up().await;
-    let entries = historian.ask(epoch, |history| history.transcript(&thread_id, epoch)).map_err(unreadable)?;
+    let of_thread = thread_id.clone();
+    let entries = historian.ask(epoch, move |history| history.transcript(&of_thread, epoch)).await;
+    let entries = entries.map_err(unreadable)?;
     let is_known = || historian.index.activity().threads(now_us()).iter().any(|thread| thread.thread_id == thread_id);
     if entries.is_empty() && !is_known() {
         let message = "nothing was said in a thread of this id, as far as this session has seen";

@@ -72,7 +72,7 @@ impl Known {
         let (activity, threads, index) = match historian {
             Some(historian) => {
                 historian.catch_up().await;
-                (Some(historian.activity()), historian.threads(now_us()), historian.document())
+                (Some(historian.activity()), historian.threads(now_us()).await, historian.document())
             }
             None => (None, Vec::new(), IndexDocument::NONE),
         };

@@ -35,7 +35,8 @@ mod subject;
 pub use ask::{Ask, Errand, Reply};
 pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
 pub use document::{
-    ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument, ThreadDocument,
+    ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, PrunedDocument, SessionDocument,
+    ThreadDocument,
 };
 pub use historian::threads;
 pub use listener::{Heard, Listener, Listening, Sent};

@@ -24,6 +24,9 @@ use super::subject::{Beside, Subject};
 /// Connections that are served at once; more wait in the socket's own queue.
 const CONNECTIONS_MAX: usize = 64;
 
+/// Questions to the history that are answered at once; more wait for one of these.
+const QUESTIONS_MAX: usize = 4;
+
 /// How long a client may take to send the head of a request, from the connection or the last answer on.
 const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -37,7 +40,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 /// say, a connection still waits and the socket stays ready, so that without a pause this would only spin.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// Stack of the thread, in bytes.
+/// Stack of a thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;
 
 /// Binds the socket, and has a thread of its own answer there to the end of the process. `beside` is what stands beside
@@ -77,7 +80,12 @@ pub fn start(
 }
 
 fn listen(listener: std::os::unix::net::UnixListener, known: Known) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(QUESTIONS_MAX)
+        .thread_stack_size(STACK_BYTES)
+        .thread_name("history")
+        .build()?;
     runtime.block_on(async {
         let listener = UnixListener::from_std(listener)?;
         accept(listener, routes::router(known)).await;

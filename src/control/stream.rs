@@ -214,7 +214,8 @@ fn has_number(state: &IndexState, told: &LiveEvent) -> bool {
 /// Sends all that the history has behind `cursor`; false where it could not be read.
 async fn pages(historian: &Historian, epoch: u64, cursor: &mut u64, pieces: &mut Pieces) -> Result<bool, Gone> {
     loop {
-        let page = match historian.ask(epoch, |history| history.events(Some(*cursor), PAGE, epoch, false)) {
+        let since = *cursor;
+        let page = match historian.ask(epoch, move |history| history.events(Some(since), PAGE, epoch, false)).await {
             Ok(page) => page,
             Err(error) => {
                 tracing::debug!(%error, "a page for a stream");
@@ -235,8 +236,6 @@ async fn pages(historian: &Historian, epoch: u64, cursor: &mut u64, pieces: &mut
         if count < PAGE {
             return Ok(true);
         }
-        // Others have their turn.
-        tokio::task::yield_now().await;
     }
 }
 
@@ -364,7 +363,8 @@ impl Start {
         let historian = historian(known)?;
         let CaughtUp { epoch, .. } = historian.catch_up().await;
         let Some(before) = seq.checked_sub(1) else { return Ok(None) };
-        let page = historian.ask(epoch, |history| history.events(Some(before), 1, epoch, false)).map_err(unreadable)?;
+        let page = historian.ask(epoch, move |history| history.events(Some(before), 1, epoch, false)).await;
+        let page = page.map_err(unreadable)?;
         let Some(event) = page.events.first() else {
             return Ok(end_of(&known.subject.journal_dir).map(|at| Start { at, told: 0 }));
         };

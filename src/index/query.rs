@@ -1,10 +1,11 @@
 //! Asking a history.
 //!
-//! *Locking.* A reader has a connection of its own, and reads what was committed last; nobody waits for it.
+//! *Locking.* Each question has a connection of its own while it is answered, and reads what was committed last; nobody waits
+//! for it. A few connections are kept for the next.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
@@ -62,11 +63,14 @@ impl std::error::Error for HistoryError {
     }
 }
 
+/// Connections that are kept for the next question.
+const CONNECTIONS_KEPT_MAX: usize = 2;
+
 /// A history, to be asked.
 #[derive(Debug)]
 pub struct History {
     path: PathBuf,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Vec<Kept>>,
 }
 
 /// A connection, and which of the databases of this name it is to.
@@ -143,21 +147,37 @@ impl History {
         epoch: u64,
         ask: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, HistoryError> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |source| HistoryError { path: self.path.clone(), source };
-        if kept.as_ref().is_none_or(|kept| kept.epoch != epoch) {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let connection = Connection::open_with_flags(&self.path, flags).map_err(failed)?;
-            connection.busy_timeout(BUSY_WAIT_MAX).map_err(failed)?;
-            *kept = Some(Kept { epoch, connection });
+        let connection = match self.take(epoch) {
+            Some(connection) => connection,
+            None => self.connect().map_err(failed)?,
+        };
+        // After a failure the next one may be to a file that can be read.
+        let asked = ask(&connection).map_err(failed)?;
+        let mut kept = self.kept();
+        if kept.len() < CONNECTIONS_KEPT_MAX {
+            kept.push(Kept { epoch, connection });
         }
-        let Some(Kept { connection, .. }) = &*kept else { unreachable!("BUG: it was put there") };
-        let asked = ask(connection).map_err(failed);
-        if asked.is_err() {
-            // The next one may be to a file that can be read.
-            *kept = None;
-        }
-        asked
+        Ok(asked)
+    }
+
+    /// A connection to the database of `epoch` that is kept; those to others are closed.
+    fn take(&self, epoch: u64) -> Option<Connection> {
+        let mut kept = self.kept();
+        kept.retain(|kept| kept.epoch == epoch);
+        kept.pop().map(|kept| kept.connection)
+    }
+
+    fn connect(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(BUSY_WAIT_MAX)?;
+        Ok(connection)
+    }
+
+    /// Held for a moment only.
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -182,7 +182,11 @@ fn a_live_session_tells_who_speaks_and_what_has_passed() {
             "child": {"pid": pid, "codex_version": "0.169.0"},
             "client": {"name": "test-client", "version": "1.0"},
             "threads": [], "pending_requests": 0, "context_waiting": 0, "journal": null,
-            "index": {"lag_lines": 0, "lag_ms": 0, "persisted": true}, "faults": [],
+            "index": {
+                "lag_lines": 0, "lag_ms": 0, "persisted": true, "event_persist_error": 0,
+                "pruned": {"events": 0, "tool_events": 0, "turn_events": 0, "took_ms": 0},
+            },
+            "faults": [],
             "counters": {
                 "client_lines": 2, "client_bytes": INITIALIZE.len() + secret.len() + 2, "server_lines": 2,
                 "server_bytes": answers.len(), "omitted_lines": 2, "journal_appended_bytes": null,

@@ -436,3 +436,25 @@ fn a_session_without_a_journal_has_no_history() {
     let home = live.kill();
     failed(&tool(&home, &["tail", "--session", "s"]), 1, "nothing is on record");
 }
+
+#[test]
+fn what_went_because_there_was_too_much_is_told_by_status() {
+    let mut live = Live::start();
+    for number in 0..20 {
+        live.say_plainly(&format!(r#"{{"method":"x/happened","params":{{"number":{number}}}}}"#));
+    }
+    let (home, _) = live.end();
+    fs::write(home.path().join("config.toml"), "events_max = 5\n").expect("a file");
+    let mut live = Live::start_in(home);
+    let pruned = eventually("what went", || {
+        let document = told(&live.tool(&["status", "--json"]));
+        (document["index"]["pruned"]["events"].as_u64() > Some(0)).then(|| document["index"]["pruned"].clone())
+    });
+    assert_eq!((&pruned["tool_events"], &pruned["turn_events"]), (&json!(0), &json!(0)), "{pruned}");
+    let page = told(&live.tool(&["events", "--json", "--since", "0"]));
+    assert_eq!((&page["history_gap"], &page["gap_reason"]), (&json!(true), &json!("retention")), "{page}");
+    let screen = live.tool(&["status"]);
+    assert!(String::from_utf8_lossy(&screen.stdout).contains("old events pruned"), "{screen:?}");
+    live.say_plainly(r#"{"method":"x/happened","params":{}}"#);
+    live.end();
+}
