@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -109,18 +109,7 @@ impl Database {
 
     /// How far it is; `None` where nothing was indexed yet.
     pub(super) fn load(&self) -> Result<Option<Reached>, DatabaseError> {
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
-        let found = self.connection.query_row(LOAD, [&self.session_id], read).optional();
-        let Some((seq, state)) = found.map_err(|source| self.error(source))? else { return Ok(None) };
-        let state: State<Box<RawValue>> = serde_json::from_str(&state)
-            .map_err(|error| self.error(rusqlite::Error::ToSqlConversionFailure(Box::new(error))))?;
-        let fold = serde_json::from_str(state.fold.get()).unwrap_or_else(|error| {
-            // Another version kept it otherwise: what was under way then is not known, and nothing else is lost.
-            tracing::warn!(%error, "what was under way cannot be read");
-            Fold::default()
-        });
-        let (seq, reserved) = (seq.try_into().unwrap_or(0), state.reserved);
-        Ok(Some(Reached { fold, position: Some(state.next), seq, reserved }))
+        load(&self.connection, &self.session_id).map_err(|source| self.error(source))
     }
 
     /// Commits rows that begin behind `before`, and that they reach to `reached`.
@@ -138,6 +127,27 @@ impl Database {
     pub(super) fn error(&self, source: rusqlite::Error) -> DatabaseError {
         DatabaseError::Sqlite { path: self.path.clone(), source }
     }
+}
+
+/// How far the database at `path` is, where it can be read though it cannot be used otherwise.
+pub(super) fn peek(path: &Path, session_id: &str) -> Option<Reached> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).ok()?;
+    load(&connection, session_id).ok().flatten()
+}
+
+fn load(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Reached>> {
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+    let Some((seq, state)) = connection.query_row(LOAD, [session_id], read).optional()? else { return Ok(None) };
+    let state: State<Box<RawValue>> =
+        serde_json::from_str(&state).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    let fold = serde_json::from_str(state.fold.get()).unwrap_or_else(|error| {
+        // Another version kept it otherwise: what was under way then is not known, and nothing else is lost.
+        tracing::warn!(%error, "what was under way cannot be read");
+        Fold::default()
+    });
+    let (seq, reserved) = (seq.try_into().unwrap_or(0), state.reserved);
+    Ok(Some(Reached { fold, position: Some(state.next), seq, reserved }))
 }
 
 /// The state of a checkpoint with its secrets masked; `None` where it has none. Where it would be none any more, since a pattern

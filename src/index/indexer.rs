@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
 
 use super::batch::{Ahead, Batch, Scope, read};
-use super::committed::{Database, Reached, first_segment, first_seq};
+use super::committed::{Database, Reached, first_segment, first_seq, peek};
 use super::follow::{Follower, Patience};
 use super::settings::{IndexSettings, Marks, Tell, Tidings};
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
@@ -427,9 +427,7 @@ impl Indexer {
             Failure::Ledger(why) => (why.clone(), Tidings::AwaitsLedger(why)),
         };
         self.retry_at = Some(Instant::now() + TRY_AGAIN_AFTER);
-        self.ahead.get_or_insert_with(|| {
-            Ahead::new(&self.settings.journal_dir, self.indexed.as_ref().map(|indexed| &indexed.reached))
-        });
+        self.look_ahead();
         // What was read and not committed is read again.
         self.indexed = None;
         self.shared.state.send_modify(|state| {
@@ -454,11 +452,29 @@ impl Indexer {
         }
     }
 
+    /// Sees to it that what cannot be indexed can be read: from where the history is, as far as that is known.
+    fn look_ahead(&mut self) {
+        let Indexer { settings, indexed, shared, .. } = self;
+        self.ahead.get_or_insert_with(|| {
+            if let Some(indexed) = indexed {
+                return Ahead::new(&settings.journal_dir, Some(&indexed.reached));
+            }
+            let reached = peek(&settings.history_path(), &settings.session_id);
+            if let Some(reached) = &reached {
+                // Whoever reads it is told what it holds with its numbers, and so not once more without.
+                shared.state.send_modify(|state| {
+                    state.position = reached.position.clone();
+                    state.last_seq = reached.seq;
+                });
+            }
+            Ahead::new(&settings.journal_dir, reached.as_ref())
+        });
+    }
+
     /// Reads what cannot be indexed, and tells it live.
     fn read_ahead(&mut self) {
-        let ahead = self.ahead.get_or_insert_with(|| {
-            Ahead::new(&self.settings.journal_dir, self.indexed.as_ref().map(|indexed| &indexed.reached))
-        });
+        self.look_ahead();
+        let Some(ahead) = &mut self.ahead else { return };
         while let Ok(Some(batch)) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, &self.scope) {
             let is_all = batch.is_all;
             ahead.fold = batch.fold;

@@ -308,6 +308,10 @@ impl Echo {
     }
 }
 
+/// How long a client rests between two lines. A build for tests whose index gives way to everybody keeps up with that on a busy
+/// machine too.
+const LOAD_EVERY: Duration = Duration::from_millis(4);
+
 /// A client that sends lines one after the other, and checks each that comes back, until it is told to end.
 pub struct Load {
     passed: Arc<AtomicU64>,
@@ -324,7 +328,7 @@ impl Load {
             for number in 0.. {
                 echo.pass(&[line(number)]);
                 count.fetch_add(1, Ordering::SeqCst);
-                if stopped.recv_timeout(Duration::from_millis(1)) != Err(RecvTimeoutError::Timeout) {
+                if stopped.recv_timeout(LOAD_EVERY) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
             }
