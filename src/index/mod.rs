@@ -20,6 +20,8 @@ mod follow;
 mod indexer;
 mod keeping;
 mod page;
+#[cfg(test)]
+mod plans;
 mod query;
 mod retention;
 mod schema;

@@ -18,18 +18,18 @@ use super::page::{Around, EventDocument, EventPage, gap, next_seq};
 /// How long a reader waits where the file is locked as a whole.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(100);
 
-const BOUNDS: &str = "SELECT (SELECT MIN(seq) FROM codex_events), (SELECT MAX(seq) FROM codex_events)";
+pub(super) const BOUNDS: &str = "SELECT (SELECT MIN(seq) FROM codex_events), (SELECT MAX(seq) FROM codex_events)";
 
-const LAST_SEQ: &str = "SELECT last_seq FROM codex_event_checkpoints";
+pub(super) const LAST_SEQ: &str = "SELECT last_seq FROM codex_event_checkpoints";
 
-const LAST_GAP: &str = "SELECT MAX(after_seq) FROM codex_event_gaps";
+pub(super) const LAST_GAP: &str = "SELECT MAX(after_seq) FROM codex_event_gaps";
 
-const EVENTS_AFTER: &str = "
+pub(super) const EVENTS_AFTER: &str = "
     SELECT seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview, generation, segment,
         byte_offset, delta_count
     FROM codex_events WHERE seq > ?1 ORDER BY seq LIMIT ?2";
 
-const LAST_EVENTS: &str = "
+pub(super) const LAST_EVENTS: &str = "
     SELECT * FROM (
         SELECT seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview, generation, segment,
             byte_offset, delta_count

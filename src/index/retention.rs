@@ -31,17 +31,17 @@ pub struct Pruned {
 }
 
 /// A table whose oldest rows go.
-struct Pruning {
+pub(super) struct Pruning {
     /// The lowest and the highest number.
-    bounds: &'static str,
+    pub(super) bounds: &'static str,
     /// The time of the oldest row.
-    oldest: &'static str,
+    pub(super) oldest: &'static str,
     /// Deletes the oldest rows, up to a number or as long as they are from before a time; so many. No row stays that is older
     /// than one that goes, so what is left has no hole.
-    delete: &'static str,
+    pub(super) delete: &'static str,
 }
 
-const EVENTS: Pruning = Pruning {
+pub(super) const EVENTS: Pruning = Pruning {
     bounds: "SELECT (SELECT MIN(seq) FROM codex_events), (SELECT MAX(seq) FROM codex_events)",
     oldest: "SELECT timestamp FROM codex_events ORDER BY seq LIMIT 1",
     delete: "DELETE FROM codex_events WHERE seq <= (
@@ -49,7 +49,7 @@ const EVENTS: Pruning = Pruning {
         WHERE seq <= ?1 OR timestamp < ?2)",
 };
 
-const TOOLS: Pruning = Pruning {
+pub(super) const TOOLS: Pruning = Pruning {
     bounds: "SELECT (SELECT MIN(id) FROM codex_tool_events), (SELECT MAX(id) FROM codex_tool_events)",
     oldest: "SELECT created_at FROM codex_tool_events ORDER BY id LIMIT 1",
     delete: "DELETE FROM codex_tool_events WHERE id <= (
@@ -57,7 +57,7 @@ const TOOLS: Pruning = Pruning {
         WHERE id <= ?1 OR created_at < ?2)",
 };
 
-const TURNS: Pruning = Pruning {
+pub(super) const TURNS: Pruning = Pruning {
     bounds: "SELECT (SELECT MIN(id) FROM codex_turn_events), (SELECT MAX(id) FROM codex_turn_events)",
     oldest: "SELECT created_at FROM codex_turn_events ORDER BY id LIMIT 1",
     delete: "DELETE FROM codex_turn_events WHERE id <= (

@@ -30,7 +30,7 @@ pub struct RowPage {
 
 const TOOLS_NEWEST_FIRST: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT 5000";
 
-const LAST_TOOLS: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT ?1";
+pub(super) const LAST_TOOLS: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT ?1";
 
 const THREADS: &str = "
     SELECT thread_id FROM (SELECT thread_id, MAX(id) AS last FROM codex_transcript_entries GROUP BY thread_id)
@@ -39,17 +39,17 @@ const THREADS: &str = "
 /// Rows in which what a thread did last is looked for.
 const LAST_ACTION_ROWS: i64 = 200;
 
-const TRANSCRIPT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
+pub(super) const TRANSCRIPT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
 
 impl Table {
-    fn after(self) -> &'static str {
+    pub(super) fn after(self) -> &'static str {
         match self {
             Table::Tools => "SELECT * FROM codex_tool_events WHERE id > ?1 ORDER BY id LIMIT ?2",
             Table::Turns => "SELECT * FROM codex_turn_events WHERE id > ?1 ORDER BY id LIMIT ?2",
         }
     }
 
-    fn last(self) -> &'static str {
+    pub(super) fn last(self) -> &'static str {
         match self {
             Table::Tools => "SELECT * FROM (SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT ?1) ORDER BY id",
             Table::Turns => "SELECT * FROM (SELECT * FROM codex_turn_events ORDER BY id DESC LIMIT ?1) ORDER BY id",

@@ -32,7 +32,8 @@ const THREADS: &str = "SELECT DISTINCT thread_id FROM codex_transcript_entries";
 const ENTRIES_FROM: &str =
     "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id LIMIT -1 OFFSET ?2";
 
-const ENTRY_AT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id LIMIT 1 OFFSET ?2";
+pub(super) const ENTRY_AT: &str =
+    "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id LIMIT 1 OFFSET ?2";
 
 /// Whether transcripts are kept as files, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

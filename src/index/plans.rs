@@ -1,0 +1,109 @@
+//! No question to a history reads more of a table than it tells of, however much there is: what SQLite means to do for each.
+
+use rusqlite::{Connection, StatementStatus, params};
+
+use super::{query, retention, schema, tables, transcripts};
+
+/// Rows of a table. More than a question tells of, and so much that a scan could not be overlooked.
+const ROWS: i64 = 3_000;
+
+fn filled() -> Connection {
+    let mut connection = Connection::open_in_memory().expect("memory");
+    let form = schema::form();
+    form.migrations.iter().for_each(|migration| connection.execute_batch(migration).expect("our own SQL"));
+    let transaction = connection.transaction().expect("a transaction");
+    for row in 1..=ROWS {
+        let thread = format!("t{}", row % 3);
+        for (sql, words) in [
+            (
+                "INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, payload_preview, generation,
+                    segment, byte_offset) VALUES (?1, 's', '2026-01-01T00:00:00.000Z', 'x', ?2, '{}', 'g', 1, ?1)",
+                &thread,
+            ),
+            (
+                "INSERT INTO codex_tool_events (session_id, thread_id, event_type, phase, created_at)
+                    VALUES ('s', ?2, 'started', 'running', '2026-01-01T00:00:00.000Z' || substr(?1, 1, 0))",
+                &thread,
+            ),
+            (
+                "INSERT INTO codex_turn_events (session_id, thread_id, event_type, created_at)
+                    VALUES ('s', ?2, 'started', '2026-01-01T00:00:00.000Z' || substr(?1, 1, 0))",
+                &thread,
+            ),
+            (
+                "INSERT INTO codex_transcript_entries (session_id, thread_id, identity, entry) VALUES ('s', ?2, ?1, '{}')",
+                &thread,
+            ),
+            (
+                "INSERT INTO codex_event_gaps (session_id, after_seq, lines, reason)
+                    VALUES ('s', ?1, 1, 'x' || substr(?2, 1, 0))",
+                &thread,
+            ),
+        ] {
+            transaction.execute(sql, params![row, words]).expect("a row");
+        }
+    }
+    transaction.commit().expect("rows");
+    connection
+}
+
+/// Rows that a statement stepped over without an index that led to them, sorts it made, and rows that it gave or changed.
+fn cost(connection: &Connection, sql: &str, arguments: &[&dyn rusqlite::ToSql]) -> (i32, i32, usize) {
+    let mut statement = connection.prepare(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let rows = match statement.column_count() {
+        0 => statement.execute(arguments).expect("it can be carried out"),
+        _ => {
+            let mut rows = statement.query(arguments).expect("it can be asked");
+            let mut count = 0;
+            while rows.next().expect("a row").is_some() {
+                count += 1;
+            }
+            count
+        }
+    };
+    (statement.get_status(StatementStatus::FullscanStep), statement.get_status(StatementStatus::Sort), rows)
+}
+
+#[test]
+fn no_question_reads_more_than_it_tells_of() {
+    let connection = filled();
+    let check = |sql: &str, arguments: &[&dyn rusqlite::ToSql], rows_told: usize| {
+        let (scanned, sorts, rows) = cost(&connection, sql, arguments);
+        assert_eq!(rows, rows_told, "{sql}");
+        assert!(scanned as usize <= rows_told, "{scanned} rows are looked at one by one for {rows_told}: {sql}");
+        assert_eq!(sorts, 0, "{sql}");
+    };
+    let last = ROWS - 1;
+    check(query::BOUNDS, &[], 1);
+    check(query::LAST_SEQ, &[], 0);
+    check(query::LAST_GAP, &[], 1);
+    check(query::EVENTS_AFTER, &[&(ROWS / 2), &500], 500);
+    check(query::EVENTS_AFTER, &[&last, &500], 1);
+    for table in [tables::Table::Tools, tables::Table::Turns] {
+        check(table.after(), &[&(ROWS / 2), &500], 500);
+    }
+    check(tables::LAST_TOOLS, &[&200], 200);
+    check(tables::TRANSCRIPT, &[&"t1"], ROWS as usize / 3);
+    check(transcripts::ENTRY_AT, &[&"t1", &7], 1);
+    for pruning in [retention::EVENTS, retention::TOOLS, retention::TURNS] {
+        check(pruning.bounds, &[], 1);
+        check(pruning.oldest, &[], 1);
+        // A batch is looked at twice: for where it ends, and to go.
+        let (scanned, _, rows) = cost(&connection, pruning.delete, &[&10, &"2025", &500]);
+        assert!(rows == 10 && scanned <= 1_000, "{rows} {scanned}: {}", pruning.delete);
+    }
+    // What is put in order again is what is told, and no more.
+    for (sql, rows_told) in
+        [(query::LAST_EVENTS, 500), (tables::Table::Tools.last(), 500), (tables::Table::Turns.last(), 500)]
+    {
+        let (scanned, _, rows) = cost(&connection, sql, &[&500]);
+        assert!(rows == rows_told && scanned as usize <= 2 * rows_told, "{rows} {scanned}: {sql}");
+    }
+}
+
+#[test]
+fn a_scan_is_seen_for_one() {
+    let (scanned, sorts, rows) =
+        cost(&filled(), "SELECT seq FROM codex_events WHERE event_type = 'y' ORDER BY timestamp", &[]);
+    assert!(scanned as i64 >= ROWS - 1 && sorts == 1 && rows == 0, "{scanned} {sorts} {rows}");
+}
