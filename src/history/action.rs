@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::event::start_of;
 use super::time::rfc3339_millis;
-use super::tools::{Phase, ToolEvent};
+use super::tool_row::{Phase, ToolEvent};
 use crate::engine::{one_line, without_shell};
 
 /// Longest command, path or name in a summary, in characters. Source: the ancestor's.

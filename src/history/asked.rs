@@ -9,8 +9,10 @@ use serde_json::value::RawValue;
 use super::bounded::Bounded;
 use super::does::Does;
 use super::event::{EXCERPT_CHARS_MAX, cut, preview};
+use super::failure::STREAM_CLOSED;
 use super::happening::{Params, Place, Told};
-use super::tools::{Phase, STREAM_CLOSED, ToolEvent, ToolRow, latency_ms};
+use super::time::latency_ms;
+use super::tool_row::{Phase, ToolEvent, ToolRow};
 use crate::engine::{RequestKind, RequestType};
 use crate::wire::{Members, RpcId};
 

@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+/// Why what was under way has failed when the child went away. Source: the contract of the history.
+pub(super) const STREAM_CLOSED: &str = "app_server_stream_closed";
+
 /// A failure of the server's.
 #[derive(Debug, Default)]
 pub(super) struct Failure {

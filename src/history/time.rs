@@ -10,6 +10,11 @@ pub fn rfc3339_millis(at_us: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + at).to_string()
 }
 
+/// Milliseconds between two times of records.
+pub(super) fn latency_ms(from_us: u64, to_us: u64) -> u64 {
+    to_us.saturating_sub(from_us) / 1_000
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::approval::{Ask, Asked, End};
 use super::bounded::Bounded;
 use super::diff::{Came, Diffs, digest};
-use super::failure::Failure;
+use super::failure::{Failure, STREAM_CLOSED};
 use super::happening::{Happening, Seen, Told};
 use super::item::{Item, ItemKind};
 use super::object::Object;
@@ -23,9 +23,6 @@ use super::usage::Usage;
 
 /// Longest plan that is kept until the end of its turn, in bytes; of a longer one a transcript has nothing.
 const PLAN_BYTES_MAX: usize = 64 << 10;
-
-/// Why a turn has failed whose child is gone. Source: the contract of the history.
-pub(super) const STREAM_CLOSED: &str = "app_server_stream_closed";
 
 /// A line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]

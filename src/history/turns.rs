@@ -7,8 +7,9 @@ use serde_json::value::RawValue;
 
 use super::bounded::Bounded;
 use super::event::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_start, preview};
+use super::failure::STREAM_CLOSED;
 use super::happening::{Happening, Params, Seen, Told};
-use super::tools::{STREAM_CLOSED, latency_ms};
+use super::time::latency_ms;
 use crate::wire::{Members, text};
 
 /// Longest start of an answer that is kept with a turn, in characters.

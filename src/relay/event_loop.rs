@@ -13,7 +13,6 @@ use super::hooks::Hooks;
 use super::inbox::{Askers, Inbox, Letter};
 use super::lifecycle::{Lifecycle, Wanted};
 use super::notices::Notices;
-use super::own_lines::ended;
 use super::pipes::Feeder;
 use super::recorder::Recorder;
 use super::signals::Signals;
@@ -330,7 +329,7 @@ impl Relay {
                             Some(batch) => batch.push_replacement(&own, line.end),
                             None => self.recorder.miss_line(),
                         }
-                        let bytes = ended(own.bytes, line.end);
+                        let bytes = line.end.ends(own.bytes);
                         (goes_on, passed.bytes) = (true, passed.bytes + bytes.len() as u64);
                         direction.outgoing.add_own(bytes);
                     }
@@ -339,7 +338,7 @@ impl Relay {
                             Some(batch) => batch.push_own_line(&own),
                             None => self.recorder.miss_line(),
                         }
-                        direction.outgoing.add_own(ended(own.bytes, LineEnd::Newline));
+                        direction.outgoing.add_own(LineEnd::Newline.ends(own.bytes));
                     }
                     (Effect::Keep(entry), _) => drop(self.recorder.order(Order::Keep(entry))),
                     (Effect::KeepFirst(token, entry), _) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::notices::Notices;
-use super::recorder::Opening;
+use super::opening::Opening;
 use crate::control::Published;
 use crate::engine::Input;
 use crate::index::{Index, IndexSettings, Marks, Tell, Tidings};

@@ -16,6 +16,7 @@ mod indexing;
 mod lifecycle;
 pub mod locate;
 mod notices;
+mod opening;
 mod own_lines;
 mod pipes;
 mod recorder;

@@ -8,7 +8,7 @@ impl Relay {
     /// Puts lines of ours to the server on record, and sends them in one write.
     pub(super) fn inject(&mut self, injection: Injection, effects: &mut Vec<Effect>) {
         self.put_on_record(&injection.lines);
-        let lines = injection.lines.into_iter().flat_map(|line| ended(line.bytes, LineEnd::Newline));
+        let lines = injection.lines.into_iter().flat_map(|line| LineEnd::Newline.ends(line.bytes));
         self.from_client.inject(lines.collect(), injection.mark);
         self.flush(Side::Client, self.clock.now(), effects);
     }
@@ -21,7 +21,7 @@ impl Relay {
 
     /// Sends the client a line that is on record.
     pub(super) fn pass_late(&mut self, line: Vec<u8>, effects: &mut Vec<Effect>) {
-        self.from_server.inject(ended(line, LineEnd::Newline), None);
+        self.from_server.inject(LineEnd::Newline.ends(line), None);
         self.flush(Side::Server, self.clock.now(), effects);
     }
 
@@ -34,13 +34,4 @@ impl Relay {
             None => lines.iter().for_each(|_| self.recorder.miss_line()),
         }
     }
-}
-
-/// A line of ours with its end.
-pub(super) fn ended(mut line: Vec<u8>, end: LineEnd) -> Vec<u8> {
-    match end {
-        LineEnd::Newline => line.push(b'\n'),
-        LineEnd::EndOfStream => {}
-    }
-    line
 }

@@ -5,22 +5,18 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use uuid::Uuid;
-
-use super::inbox::Outbox;
 use super::indexing;
 use super::notices::Notices;
-use super::watching::{self, Watched};
-use crate::config::{RetentionBounds, SessionName};
+use super::opening::{Opening, RecordKept};
+use super::watching;
 use crate::control::{self, Beside, Published, SocketFiles, Subject};
-use crate::engine::{ContextBounds, Input, Note, Now};
-use crate::index::{Index, TranscriptFiles};
-use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, IndexedTo, ServerOrigin, Writer};
-use crate::store::{Ledger, Order, Place, Session, StoreError, open_log};
+use crate::engine::{Input, Note, Now};
+use crate::index::Index;
+use crate::journal::{Batch, FORMAT, Generation, Header, ServerOrigin, Writer};
+use crate::store::{Ledger, Order, Session, StoreError, open_log};
 
 /// How long a session that could not be opened is left alone.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
@@ -33,41 +29,6 @@ const OVERFLOW_MAX: usize = 100_000;
 
 /// Notes that are kept for a journal that is not open yet; what one run of the child gives rise to by itself.
 const NOTES_KEPT_MAX: usize = 8;
-
-/// Whether a journal is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RecordKept {
-    /// One is.
-    Yes,
-    /// None is.
-    No,
-}
-
-/// What a session is opened for.
-#[derive(Debug)]
-pub(super) struct Opening {
-    pub(super) home: Option<PathBuf>,
-    pub(super) wanted: Option<SessionName>,
-    pub(super) record: RecordKept,
-    pub(super) bounds: Bounds,
-    /// How much of a history is kept.
-    pub(super) retention: RetentionBounds,
-    /// Whether transcripts are kept as files, too.
-    pub(super) transcript_files: TranscriptFiles,
-    /// Told by the index to the journal's keeper.
-    pub(super) indexed_to: IndexedTo,
-    pub(super) place: Place,
-    /// What a new session is called.
-    pub(super) fresh_id: Uuid,
-    pub(super) codex_path: String,
-    pub(super) child_pid: u32,
-    pub(super) runtime_dir: Option<PathBuf>,
-    pub(super) context_bounds: ContextBounds,
-    /// The events that are followed, where some are.
-    pub(super) watched: Option<Watched>,
-    /// Where the ledger tells the relay something.
-    pub(super) outbox: Outbox,
-}
 
 /// A session that was opened.
 struct Opened {

@@ -18,7 +18,14 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::masked_rows::Life;
+/// Whether a shim runs in a session that is worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// One does.
+    Live,
+    /// None does.
+    Stopped,
+}
 
 /// Why a database cannot be used.
 #[derive(Debug)]

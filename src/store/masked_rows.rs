@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior, params_from_iter};
 
-use super::database::{self, DatabaseError};
+use super::database::{self, DatabaseError, Life};
 use super::ledger::LEDGER_FILE;
 use super::ledger_keeper::form;
 use crate::engine::{InPieces, Masker, Pieces};
@@ -25,15 +25,6 @@ const WIPE_WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// How often that is tried.
 const WIPE_TRIES: u32 = 20;
-
-/// Whether a shim runs in a session that is worked on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Life {
-    /// One does.
-    Live,
-    /// None does.
-    Stopped,
-}
 
 /// Whether something is done, or only looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

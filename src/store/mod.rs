@@ -24,6 +24,7 @@ mod session;
 
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
 pub use context_table::{Keep, KeptDelivery, NewCommand};
+pub use database::Life;
 pub(crate) use database::{
     BESIDE, DatabaseError, Form, Opened, is_no_database, open as open_database, open_as_is as open_database_as_is,
     open_to_look, put_aside, put_aside_beside,
@@ -33,7 +34,7 @@ pub use index_lock::{INDEX_LOCK_FILE, IndexLock};
 pub use ledger::{LEDGER_FILE, Ledger};
 pub use ledger_job::{KeptRequest, LedgerError, Order};
 pub use log::open_log;
-pub use masked_rows::{Deed, Life, redact_ledger};
+pub use masked_rows::{Deed, redact_ledger};
 pub(crate) use masked_rows::{MaskedTable, mask_tables, wipe};
 pub use offline::OfflineLedger;
 pub use removal::{Outlived, Spared, is_outlived, last_use, outlived, remove_outlived, remove_rests};

@@ -49,6 +49,18 @@ pub enum LineEnd {
     EndOfStream,
 }
 
+impl LineEnd {
+    /// A line with this end.
+    #[must_use]
+    pub fn ends(self, mut line: Vec<u8>) -> Vec<u8> {
+        match self {
+            LineEnd::Newline => line.push(b'\n'),
+            LineEnd::EndOfStream => {}
+        }
+        line
+    }
+}
+
 /// One line as it was read, without its `\n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
