@@ -11,6 +11,8 @@
     reason = "a benchmark prints, may fail where it stands, and is no library"
 )]
 
+mod history;
+mod instructions;
 mod support;
 
 use std::io::{Read as _, Write as _};
@@ -57,8 +59,15 @@ fn main() {
     if wanted("memory") {
         memory(&mut table);
     }
+    if wanted("history") {
+        history::lag(&mut table);
+        history::start_with_a_gigabyte(&mut table);
+    }
     if wanted("context") {
         context(&mut table);
+    }
+    if wanted("instructions") {
+        instructions::instructions(&mut table);
     }
     if wanted("codex") {
         codex(&mut table);
@@ -245,6 +254,10 @@ fn memory(table: &mut Table) {
     table.figure("resident memory after it", after.resident(), "24 MiB (16)");
     let per_line = after.processor.as_secs_f64() * 1e6 / STORM_LINES as f64;
     table.figure("processor time a line, a write each", format!("{per_line:.2} µs"), "-");
+    history::caught_up(table, &process, STORM_LINES);
+    table.figure("resident memory once that is indexed", process.sample().resident(), "24 MiB (16)");
+    let per_line = process.sample().processor.as_secs_f64() * 1e6 / STORM_LINES as f64;
+    table.figure("processor time a line, its place in the history too", format!("{per_line:.2} µs"), "-");
     process.end();
 
     let mut process = Subject::Shim.start(&["storm-then-wait", &LONG_LINE_BYTES.to_string(), "1", "block"]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use codex_shim::engine::{Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings};
 use codex_shim::wire::{Line, LineEnd, Side};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
+pub const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
 
 /// What stands between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,18 @@ fn shim(dir: &tempfile::TempDir, server: &Path) -> Command {
     let mut command = Command::new(SHIM);
     command.env("CODEX_SHIM_HOME", dir.path().join("home")).args(["run", "--"]).arg(server);
     command
+}
+
+/// Starts our server in `role` behind a shim in a session of this name.
+pub fn start_in(home: &Path, session: &str, role: &[&str]) -> Process {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut command = Command::new(SHIM);
+    command
+        .env("CODEX_SHIM_HOME", home)
+        .args(["run", "--session", session, "--"])
+        .arg(std::env::current_exe().unwrap());
+    command.arg("server").args(role).current_dir(dir.path());
+    Process::start(command, dir)
 }
 
 /// Where `make codex` puts the real one, if it did.
@@ -168,6 +180,15 @@ pub fn line(bytes: usize) -> Vec<u8> {
     head.iter().copied().chain(words.iter().copied().cycle().take(fill)).chain(tail.iter().copied()).collect()
 }
 
+/// Length of a line that has a number, `\n` included.
+pub const NUMBERED_BYTES: usize = 200;
+
+/// A line of JSON that has a number and is an event by itself.
+pub fn numbered(number: u64) -> String {
+    let head = format!("{{\"method\":\"thread/status/changed\",\"params\":{{\"number\":{number},\"fill\":\"");
+    format!("{head}{:x<width$}\"}}}}\n", "", width = NUMBERED_BYTES - head.len() - 4)
+}
+
 /// A checksum that takes bytes in pieces of any size.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sum {
@@ -197,7 +218,10 @@ pub fn serve(role: &[String]) {
     let mut stdin = std::io::stdin().lock();
     let mut stdout = std::fs::File::from(std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned().unwrap());
     match role[0].as_str() {
-        "echo" => {
+        "echo" | "echo-after-hello" => {
+            if role[0] == "echo-after-hello" {
+                stdout.write_all(b"hello\n").unwrap();
+            }
             let mut chunk = vec![0; 64 << 10];
             while let Ok(read) = stdin.read(&mut chunk) {
                 if read == 0 || stdout.write_all(&chunk[..read]).is_err() {
@@ -226,6 +250,19 @@ pub fn serve(role: &[String]) {
                     stdout.write_all(b"hello\n").unwrap();
                 }
             }
+        }
+        "paced" => {
+            let number = |index: usize| role[index].parse::<u64>().unwrap();
+            let (rate, lines) = (number(1), number(2));
+            stdout.write_all(b"ready\n").unwrap();
+            let _ = stdin.read(&mut [0; 64]);
+            let began = std::time::Instant::now();
+            for line in 0..lines {
+                let due = began + Duration::from_nanos(line * 1_000_000_000 / rate);
+                std::thread::sleep(due.saturating_duration_since(std::time::Instant::now()));
+                stdout.write_all(numbered(line).as_bytes()).unwrap();
+            }
+            let _ = stdin.read(&mut [0; 64]);
         }
         other => panic!("no such role: {other}"),
     }

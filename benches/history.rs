@@ -1,0 +1,134 @@
+//! What the history of a relay costs, and how soon it tells of what has passed.
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::support::{self, Process, Subject, Table, median, percentile};
+
+/// How long lines are sent at a rate.
+const PACED: Duration = Duration::from_secs(8);
+
+/// How often the history is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Segments of 64 MiB that are there before a start: a gigabyte of a million bytes a thousand times.
+const SEGMENTS: u32 = 15;
+
+/// How far the history is behind at a rate, in a relay that has nothing else to do: for how long the oldest line that the
+/// client has and the history has not is with the client.
+pub fn lag(table: &mut Table) {
+    for rate in [100_u64, 10_000] {
+        let lines = rate * PACED.as_secs();
+        let mut process = Subject::Shim.start(&["paced", &rate.to_string(), &lines.to_string()]);
+        process.ready();
+        let history = process.session_dir().join("history.db");
+        process.stdin.write_all(b"go\n").unwrap();
+        let mut behind = Vec::new();
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            let stdout = &mut process.stdout;
+            let reader = scope.spawn(move || {
+                let mut arrivals = Vec::with_capacity(lines as usize);
+                let mut chunk = vec![0; 256 << 10];
+                let mut read_bytes = 0;
+                while (arrivals.len() as u64) < lines {
+                    match stdout.read(&mut chunk).unwrap() {
+                        0 => break,
+                        read => read_bytes += read,
+                    }
+                    arrivals.resize(read_bytes / support::NUMBERED_BYTES, Instant::now());
+                }
+                arrivals
+            });
+            let mut looks = Vec::new();
+            let mut connection = None;
+            while !reader.is_finished() {
+                std::thread::sleep(LOOK_EVERY);
+                looks.push((last_number(&mut connection, &history), Instant::now()));
+            }
+            let arrivals = reader.join().unwrap();
+            assert_eq!(arrivals.len() as u64, lines, "lines are missing");
+            // The first second is for whatever is begun.
+            for (indexed, at) in looks.into_iter().filter(|(_, at)| *at > began + Duration::from_secs(1)) {
+                let next = indexed.map_or(0, |number| number as usize + 1);
+                behind
+                    .push(arrivals.get(next).map_or(Duration::ZERO, |arrived| at.saturating_duration_since(*arrived)));
+            }
+        });
+        let processor = process.sample().processor;
+        let (p50, p99) = (percentile(&mut behind, 50), percentile(&mut behind, 99));
+        let most = behind.last().copied().unwrap_or_default();
+        let ms = |time: Duration| format!("{:.0}", time.as_secs_f64() * 1e3);
+        let name = format!("history behind the client at {rate} lines a second, p50, p99, most");
+        table.figure(&name, format!("{}, {}, {} ms", ms(p50), ms(p99), ms(most)), "50 ms");
+        let share = 100.0 * processor.as_secs_f64() / PACED.as_secs_f64();
+        table.figure(&format!("processor time at {rate} lines a second"), format!("{share:.1} % of a core"), "-");
+        process.end();
+    }
+}
+
+/// The number that the last indexed line has.
+fn last_number(connection: &mut Option<Connection>, history: &Path) -> Option<u64> {
+    if connection.is_none() {
+        *connection = Connection::open_with_flags(history, OpenFlags::SQLITE_OPEN_READ_ONLY).ok();
+    }
+    let sql = "SELECT json_extract(payload_preview, '$.number') FROM codex_events ORDER BY seq DESC LIMIT 1";
+    let number =
+        connection.as_ref()?.prepare_cached(sql).ok()?.query_row([], |row| row.get::<_, Option<i64>>(0)).ok()?;
+    u64::try_from(number?).ok()
+}
+
+/// How long the history takes after a storm until it is up with it.
+pub fn caught_up(table: &mut Table, process: &Process, lines: usize) {
+    let began = Instant::now();
+    let session = process.session_dir();
+    let connection = Connection::open_with_flags(session.join("history.db"), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let last_seq = || -> i64 {
+        connection.query_row("SELECT MAX(seq) FROM codex_events", [], |row| row.get(0)).unwrap_or_default()
+    };
+    while last_seq() < lines as i64 && began.elapsed() < Duration::from_secs(120) {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let took = format!("{:.1} s", began.elapsed().as_secs_f64());
+    table.figure("time after it until all of it is indexed", took, "-");
+}
+
+/// From the start of the process to its first byte, with an empty session and with a gigabyte that is not indexed.
+pub fn start_with_a_gigabyte(table: &mut Table) {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fill(&home.path().join("sessions/big/journal"));
+    let mut times = [const { Vec::new() }; 2];
+    for round in 0..10 {
+        for (index, session) in ["big".to_owned(), format!("new-{round}")].into_iter().enumerate().rev() {
+            let began = Instant::now();
+            let mut process = support::start_in(home.path(), &session, &["hello"]);
+            process.ready();
+            times[1 - index].push(began.elapsed());
+            process.end();
+        }
+    }
+    let [empty, big] = times.map(|times| median(&times));
+    table.pair("start to first byte, empty (first) and with a gigabyte to index", empty, big, 1.2);
+}
+
+fn fill(journal: &Path) {
+    std::fs::create_dir_all(journal).unwrap();
+    let generation = "000000010000";
+    let mut records = String::new();
+    let mut number = 0_u64;
+    while records.len() < (64 << 20) - 1_000 {
+        let line = support::numbered(number);
+        records.push_str(&format!("{{\"at\":1767225600000000,\"from\":\"server\",\"line\":{}}}\n", line.trim_end()));
+        number += 1;
+    }
+    for segment in 1..=SEGMENTS {
+        let header = format!(
+            "{{\"journal\":1,\"session\":\"big\",\"generation\":\"{generation}\",\"segment\":{segment},\"at\":1,\
+             \"argv\":[],\"cwd\":\"/\",\"codex\":{{\"path\":\"c\"}},\"shim\":\"0\"}}\n"
+        );
+        std::fs::write(journal.join(format!("{generation}-{segment:03}.jsonl")), header + &records).unwrap();
+    }
+}

@@ -1,0 +1,64 @@
+//! Whatever the two sides say, the engine decides, and no line is lost, doubled or made up.
+
+#![no_main]
+
+use std::time::Duration;
+
+use codex_shim::engine::{
+    Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings,
+};
+use codex_shim::wire::{Line, LineEnd, Side};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let mut engine = Engine::new(EngineSettings {
+        exit_grace: Duration::from_secs(10),
+        context: ContextSettings::default(),
+        requests: RequestSettings::default(),
+        attendance: Attendance::Client,
+        own_ids: "codex-shim:0:".to_owned(),
+        tokens_before: 0,
+    });
+    let mut effects = Vec::new();
+    engine.handle(now(0), Input::ServerStarted { pid: 1 }, &mut effects);
+    engine.handle(now(0), Input::SessionOpened { generation: "000000010000".to_owned() }, &mut effects);
+    for (number, line) in data.split(|byte| *byte == b'\n').enumerate().take(200) {
+        let Some((first, bytes)) = line.split_first() else { continue };
+        let from = if first % 2 == 0 { Side::Client } else { Side::Server };
+        effects.clear();
+        let line = Line { bytes, end: LineEnd::Newline };
+        engine.handle(now(number as u64), Input::Line { from, line }, &mut effects);
+        let count = |is: fn(&Effect) -> bool| effects.iter().filter(|effect| is(effect)).count();
+        let passes = count(|effect| matches!(effect, Effect::Forward | Effect::Replace(_)));
+        assert!(passes <= 1, "a line goes on once");
+        assert_eq!(count(|effect| matches!(effect, Effect::Record(_))), 1, "each line is on record once");
+        for effect in &effects {
+            if let Effect::Replace(own) = effect {
+                assert!(serde_json::from_slice::<serde_json::Value>(&own.bytes).is_ok(), "what is changed is still JSON");
+                assert!(!own.bytes.contains(&b'\n'));
+            }
+        }
+        if passes == 0 {
+            assert_eq!(from, Side::Client, "no line of the server's is withheld: nothing was called by us");
+        }
+        let tokens: Vec<_> = effects.iter().filter_map(|effect| match effect {
+            Effect::Commit(token, _) | Effect::KeepFirst(token, _) => Some(*token),
+            _ => None,
+        }).collect();
+        for token in tokens {
+            effects.clear();
+            engine.handle(now(number as u64), Input::Committed { token, done: first % 3 != 0 }, &mut effects);
+        }
+        if first % 5 == 0 {
+            effects.clear();
+            engine.handle(now(number as u64 * 1_000), Input::Tick, &mut effects);
+        }
+    }
+    effects.clear();
+    engine.handle(now(1 << 40), Input::Closed { from: Side::Server }, &mut effects);
+    assert_eq!(engine.requests_pending(), 0, "what is open ends with the server");
+});
+
+fn now(ms: u64) -> Now {
+    Now { unix_us: ms * 1_000, elapsed: Duration::from_millis(ms) }
+}

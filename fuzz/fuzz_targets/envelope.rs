@@ -1,0 +1,89 @@
+//! What is put in front of the user's words is taken out again as if it had never been there.
+
+#![no_main]
+
+use std::time::Duration;
+
+use codex_shim::engine::{
+    Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Input, Now, Preview, PushedCommand,
+    Provenance, RequestSettings, WaitingCommand,
+};
+use codex_shim::wire::{Line, LineEnd, Side};
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Value, json};
+
+const NOW: Now = Now { unix_us: 1, elapsed: Duration::ZERO };
+
+fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
+    let (words, ranges, cmd, output, escapes) = said;
+    let mut engine = Engine::new(EngineSettings {
+        exit_grace: Duration::from_secs(10),
+        context: ContextSettings::default(),
+        requests: RequestSettings::default(),
+        attendance: Attendance::Client,
+        own_ids: "codex-shim:0:".to_owned(),
+        tokens_before: 0,
+    });
+    let pushed = PushedCommand {
+        cmd,
+        exit_code: Some(1),
+        cwd: Some(output.clone()),
+        block_id: None,
+        shell_id: None,
+        ts: None,
+        preview: None::<Preview>,
+        output: Some(output),
+        thread_id: None,
+        private: false,
+        once: false,
+        provenance: Provenance::default(),
+    };
+    let Ok(command) = pushed.into_command(1, &ContextBounds::default()) else { return };
+    let waiting = WaitingCommand { row: 1, thread_id: None, forgotten_before: 0, command };
+    let mut effects = Vec::new();
+    engine.handle(NOW, Input::Context(ContextChange::Added(vec![waiting])), &mut effects);
+    let elements: Vec<Value> =
+        ranges.iter().map(|(start, end)| json!({"byteRange": {"start": start, "end": end}, "placeholder": null})).collect();
+    let item = json!({"type": "text", "text": words, "text_elements": elements});
+    let input = json!([{"type": "image", "url": "x"}, item, {"type": "text", "text": "second"}]);
+    let turn = json!({"id": 1, "method": "turn/start", "params": {"threadId": "t", "input": input}});
+    let Some(sent) = replaced(&mut engine, Side::Client, &turn.to_string()) else { panic!("the context goes along") };
+    let sent: Value = serde_json::from_slice(&sent).expect("it is JSON");
+    let told = &sent["params"]["input"];
+    assert!(told[1]["text"].as_str().expect("a text").ends_with(words.as_str()), "the user's words are what they were");
+    assert_eq!((&told[0], &told[2]), (&input[0], &input[2]));
+    // As codex repeats it.
+    let echo = json!({
+        "method": "item/completed",
+        "params": {"threadId": "t", "turnId": "u", "item": {"type": "userMessage", "id": "i", "content": told}},
+    });
+    let echo = if escapes { ascii(&echo.to_string()) } else { echo.to_string() };
+    let seen = replaced(&mut engine, Side::Server, &echo).expect("it is taken out");
+    let seen: Value = serde_json::from_slice(&seen).expect("it is JSON");
+    assert_eq!(seen["params"]["item"]["content"], input, "the client sees what it wrote");
+});
+
+fn replaced(engine: &mut Engine, from: Side, line: &str) -> Option<Vec<u8>> {
+    let mut effects = Vec::new();
+    let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+    engine.handle(NOW, Input::Line { from, line }, &mut effects);
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::Replace(own) => Some(own.bytes),
+        _ => None,
+    })
+}
+
+/// The same JSON, with every character outside ASCII escaped.
+fn ascii(json: &str) -> String {
+    let mut text = String::new();
+    for character in json.chars() {
+        match character.is_ascii() {
+            true => text.push(character),
+            false => {
+                let mut units = [0; 2];
+                character.encode_utf16(&mut units).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04X}")));
+            }
+        }
+    }
+    text
+}

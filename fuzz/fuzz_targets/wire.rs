@@ -1,0 +1,62 @@
+//! However the bytes of a side come, what goes on is what came, lines are the same, and nothing in them can hurt.
+
+#![no_main]
+
+use codex_shim::wire::{Body, Frame, Framer, Members, elements, text, tokens};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&[line_bytes_max, step], bytes)) = data.split_first_chunk::<2>() else { return };
+    let line_bytes_max = usize::from(line_bytes_max) + 1;
+    let (at_once, lines_at_once) = run(&[bytes], line_bytes_max);
+    let chunks: Vec<&[u8]> = bytes.chunks(usize::from(step) + 1).collect();
+    let (in_pieces, lines_in_pieces) = run(&chunks, line_bytes_max);
+    assert_eq!(at_once, bytes, "what goes on is what came");
+    assert_eq!(in_pieces, bytes);
+    assert_eq!(lines_at_once, lines_in_pieces);
+});
+
+fn run(chunks: &[&[u8]], line_bytes_max: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let mut framer = Framer::new(line_bytes_max);
+    let (mut passed, mut lines) = (Vec::new(), Vec::new());
+    let mut take = |framer: &mut Framer, frame: Frame| match frame {
+        Frame::Line { range, end } => {
+            let line = framer.line(range.clone(), end).bytes;
+            assert!(line.len() <= line_bytes_max && !line.contains(&b'\n'));
+            look_at(line);
+            lines.push(line.to_vec());
+            passed.extend_from_slice(framer.bytes(range));
+        }
+        Frame::Piece { range } | Frame::LastPiece { range, .. } => passed.extend_from_slice(framer.bytes(range)),
+    };
+    for chunk in chunks {
+        framer.buffer_mut().extend_from_slice(chunk);
+        while let Some(frame) = framer.next_frame() {
+            take(&mut framer, frame);
+        }
+        framer.release_framed();
+    }
+    while let Some(frame) = framer.last_frame() {
+        take(&mut framer, frame);
+    }
+    (passed, lines)
+}
+
+/// Reads a line in every way that there is.
+fn look_at(line: &[u8]) {
+    let Body::Message(message) = Body::parse(line) else { return };
+    // A message is JSON, whoever reads it.
+    let whole: serde_json::Value = serde_json::from_slice(line).expect("a message is JSON");
+    assert!(whole.is_object());
+    for part in [message.params, message.result, message.error].into_iter().flatten() {
+        if let Some(members) = Members::of(part) {
+            members.iter().for_each(|(_, value)| drop(text(value)));
+        }
+        elements(part).into_iter().flatten().for_each(|element| drop(text(element)));
+        let mut end = 0;
+        for token in tokens(part.get()) {
+            assert!(token.range.start >= end && token.range.end <= part.get().len(), "tokens stand in their order");
+            end = token.range.end;
+        }
+    }
+}
