@@ -4,7 +4,7 @@ CODEX_VERSION := 0.169.0
 CODEX_DIR     := target/codex
 CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 
-.PHONY: build demo test e2e record bench fuzz lint check codex shells help
+.PHONY: build demo test e2e record bench sim fuzz lint check codex shells help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -28,7 +28,18 @@ bench: ## what the relay costs, as ratios to what a pipe costs, and how fast its
 	cargo bench --locked --bench relay
 	cargo bench --locked --bench index
 
-fuzz: ## the properties of the pure rooms and of the journal, with 500,000 random cases each
+sim: ## the whole house under one seed after the other: make sim SEEDS=100000, or one that is told: make sim SEED=7
+	$(if $(SEED),SIM_SEED=$(SEED)) SIM_SEEDS=$(or $(SEEDS),1000) cargo test --locked --test sim $(if $(SEEDS),--release) -- whatever --nocapture
+
+FUZZ_SECONDS := 60
+FUZZ_TARGETS := wire engine envelope journal replay bodies config
+
+fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the properties, with 500,000 random cases each
+	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+	@for target in $(FUZZ_TARGETS); do \
+	  mkdir -p fuzz/corpus/$$target && \
+	  cargo fuzz run -s none $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=16384 || exit 1; \
+	done
 	PROPTEST_CASES=500000 cargo test --release --locked --lib -- any_chunking no_bytes no_json_like whatever_was_written
 
 lint: ## formatting and lints, all as errors
