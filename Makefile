@@ -4,7 +4,7 @@ CODEX_VERSION := 0.169.0
 CODEX_DIR     := target/codex
 CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 
-.PHONY: build demo test e2e record bench sim fuzz lint check codex shells help
+.PHONY: build demo test e2e record bench sim soak fuzz lint check codex shells help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -30,6 +30,11 @@ bench: ## what the relay costs, as ratios to what a pipe costs, and how fast its
 
 sim: ## the whole house under one seed after the other: make sim SEEDS=100000, or one that is told: make sim SEED=7
 	$(if $(SEED),SIM_SEED=$(SEED)) SIM_SEEDS=$(or $(SEEDS),1000) cargo test --locked --test sim $(if $(SEEDS),--release) -- whatever --nocapture
+
+SOAK_SECONDS := 600
+
+soak: ## ten sessions, storms, kills, readers that come and go, for ten minutes: nothing may grow
+	cargo bench --bench soak -- $(SOAK_SECONDS)
 
 FUZZ_SECONDS := 60
 FUZZ_TARGETS := wire engine envelope journal replay bodies config
