@@ -10,6 +10,7 @@ mod context;
 mod context_e2e;
 mod control;
 mod demo;
+mod dependencies;
 mod docs;
 mod e2e;
 mod endings;
