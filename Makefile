@@ -43,7 +43,7 @@ fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the prop
 	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 	@for target in $(FUZZ_TARGETS); do \
 	  mkdir -p fuzz/corpus/$$target && \
-	  cargo fuzz run -s none $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=16384 || exit 1; \
+	  cargo fuzz run -s none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=16384 || exit 1; \
 	done
 	PROPTEST_CASES=500000 cargo test --release --locked --lib -- any_chunking no_bytes no_json_like whatever_was_written
 
