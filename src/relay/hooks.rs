@@ -4,6 +4,7 @@
 //! affair: a failure is logged and nothing else.
 
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,7 +59,7 @@ impl Hooks {
         let on_thread = Arc::clone(&running);
         let started = thread.spawn(move || {
             if let Some(input) = input() {
-                run(&program, &args, &session_id, &input);
+                run(&program, &args, &session_id, &input, HOOK_WAIT_MAX);
             }
             on_thread.fetch_sub(1, Ordering::SeqCst);
         });
@@ -69,7 +70,7 @@ impl Hooks {
     }
 }
 
-fn run(program: &str, args: &[String], session_id: &str, input: &str) {
+fn run(program: &str, args: &[String], session_id: &str, input: &str, wait_max: Duration) {
     let mut command = Command::new(program);
     // So that a tool of ours in it is about this session.
     command
@@ -77,7 +78,9 @@ fn run(program: &str, args: &[String], session_id: &str, input: &str) {
         .env("CODEX_SHIM_SESSION", session_id)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .stderr(Stdio::null())
+        // A group of its own, so that what it has started ends with it.
+        .process_group(0);
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return tracing::warn!(%error, program, "a hook cannot be started"),
@@ -96,14 +99,14 @@ fn run(program: &str, args: &[String], session_id: &str, input: &str) {
     if writer.is_err() || waiter.is_err() {
         return tracing::warn!(program, "a hook has no thread to wait with");
     }
-    match ended.recv_timeout(HOOK_WAIT_MAX) {
+    match ended.recv_timeout(wait_max) {
         Ok(Some(0)) => {}
         Ok(status) => tracing::warn!(program, ?status, "a hook has failed"),
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
             tracing::warn!(program, "a hook took too long: killed");
             if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
                 // It has not been reaped, or its thread would have told.
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
             }
         }
     }
@@ -122,8 +125,30 @@ mod tests {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let file = dir.path().join("got");
         let script = format!("cat > {0}; echo $CODEX_SHIM_SESSION >> {0}", file.display());
-        run("sh", &["-c".to_owned(), script], "s", "{\"a\":1}");
+        run("sh", &["-c".to_owned(), script], "s", "{\"a\":1}", HOOK_WAIT_MAX);
         assert_eq!(std::fs::read_to_string(&file).expect("it was written"), "{\"a\":1}\ns\n");
-        run("/no/such/command", &[], "s", "");
+        run("/no/such/command", &[], "s", "", HOOK_WAIT_MAX);
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed_with_all_that_it_has_started() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let pids = dir.path().join("pids");
+        let script = format!("sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; wait", pids.display());
+        // More than a pipe holds, of which it takes nothing.
+        let input = "x".repeat(1 << 20);
+        run("sh", &["-c".to_owned(), script], "s", &input, Duration::from_secs(3));
+        let pids = std::fs::read_to_string(&pids).expect("it began");
+        for pid in pids.split_whitespace() {
+            let began = std::time::Instant::now();
+            let lives = || {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+            };
+            while lives() {
+                assert!(began.elapsed() < Duration::from_secs(60), "{pid} lives on");
+                std::thread::yield_now();
+            }
+        }
     }
 }
