@@ -195,7 +195,8 @@ Examples:
 What is typed is said to the model only in the mode `chat`, which never answers a request; ^R leads to what waits.
 The last row tells the mode, and what Enter does.
 
-Exit status: 0 it was left, 2 there is no terminal, 3 there is no such session.
+Exit status: 0 it was left, 128 and its number where a signal ended it, 2 there is no terminal, 3 there is no such
+session.
 
 Examples:
   codex-shim tui

@@ -75,6 +75,12 @@ impl Ask {
         self.kind.request_type().is_for_human()
     }
 
+    /// The thread that waits for it.
+    #[must_use]
+    pub fn thread_id(&self) -> Option<&str> {
+        self.row["thread_id"].as_str()
+    }
+
     /// Whether it is answered by text or options.
     #[must_use]
     pub fn wants_input(&self) -> bool {
