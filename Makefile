@@ -10,6 +10,20 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 build: ## the release binary, target/release/codex-shim
 	cargo build --release --locked
 
+# What this machine's own target is called with a C library that can be linked in.
+MUSL := $(shell rustc -vV | sed -n 's/^host: \(.*-linux\)-gnu$$/\1-musl/p')
+DIST_PROFILE := dist
+
+dist: ## a stripped binary in target/, and its size; static where rustup has the musl target and there is a musl-gcc
+	@if [ -n "$(MUSL)" ] && [ -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" ] && command -v musl-gcc >/dev/null; then \
+	  set -- --target $(MUSL); \
+	else \
+	  echo "make dist: there is no target $(MUSL) (rustup target add) or no musl-gcc: the binary needs the C library of this machine" >&2; \
+	fi; \
+	made=$$(cargo build --profile $(DIST_PROFILE) --locked --bin codex-shim --message-format json-render-diagnostics "$$@" \
+	  | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'); \
+	[ -x "$$made" ] && ls -l "$$made" | awk '{ printf "%s: %.1f MiB\n", $$NF, $$5 / 1048576 }'
+
 demo: build ## what it does, shown in a few seconds
 	target/release/codex-shim demo
 

@@ -11,9 +11,9 @@ use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_ra
 use crossterm::{cursor, execute};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use ratatui::layout::Size;
+use ratatui::layout::{Rect, Size};
 use rustix::process::{Signal, kill_current_process_group};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
 use super::model::{Ending, Event};
@@ -51,7 +51,9 @@ impl Screen {
     pub(super) fn retake(&mut self) -> io::Result<()> {
         disable_raw_mode()?;
         enter()?;
-        self.terminal.clear()
+        // All is drawn anew. `clear` would ask the terminal where its cursor is, and the answer would come as a key.
+        let Size { width, height } = self.terminal.size()?;
+        self.terminal.resize(Rect::new(0, 0, width, height))
     }
 
     /// Gives it back, stops with all of our process group, and takes it again once the shell has us go on. Where there is no
@@ -131,7 +133,7 @@ pub(super) fn listen(events: SyncSender<Event>) -> io::Result<()> {
 /// Tells of signals. Where the loop does not end by one that ends us, because its terminal does not take anything any
 /// more, it is ended.
 pub(super) fn heed_signals(events: SyncSender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGTSTP, SIGCONT])?;
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGCONT])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             match signal {
