@@ -38,6 +38,10 @@ record: codex ## the tapes in fixtures/tapes, made anew with the real codex
 	cargo build --locked
 	cargo run --quiet --locked --example record
 
+picture: shells ## docs/tui.svg, from a real screen of the terminal UI, and a recording of it in target/tui.cast
+	cargo build --locked
+	cargo run --quiet --locked --example picture
+
 bench: ## what the relay costs, as ratios to what a pipe costs, and how fast its history is
 	cargo bench --locked --bench relay
 	cargo bench --locked --bench index
