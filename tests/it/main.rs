@@ -6,6 +6,7 @@ mod attach;
 mod attach_faults;
 mod bytes;
 mod capture;
+mod capture_tmux;
 mod context;
 mod context_e2e;
 mod control;
