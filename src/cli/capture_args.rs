@@ -77,8 +77,6 @@ pub(super) struct HookedArguments {
     pub(super) key: String,
     #[arg(long)]
     pub(super) again: bool,
-    #[arg(long)]
-    pub(super) first: bool,
 }
 
 #[derive(Debug, Args)]
