@@ -38,7 +38,10 @@ fn check_shell(shell: &str, file: &str, line: &str) {
     tmux.shows("ready");
     tmux.enters("cd / && echo fir''st");
     tmux.shows("first");
+    // Each is told by a process of its own, and what was typed in one moment comes in any order.
+    commands(&live, 1);
     tmux.enters("sh -c 'exit 3'");
+    commands(&live, 2);
     tmux.enters(" echo sec''ret");
     tmux.shows("secret");
     // A key that edits, and one that stops what runs.
@@ -49,6 +52,7 @@ fn check_shell(shell: &str, file: &str, line: &str) {
         (tmux.run(&["display-message", "-p", "#{pane_current_command}"]).trim() == "sleep").then_some(())
     });
     tmux.keys(&["C-c"]);
+    commands(&live, 3);
     tmux.enters("echo la''st");
     tmux.shows("last");
     let kept = commands(&live, 4);
