@@ -42,6 +42,7 @@ pub use page::{EventDocument, EventPage, GapReason};
 pub use query::{History, HistoryError};
 pub use retention::{Over, Pruned};
 pub use said::{Lacking, Said, Side};
+pub(crate) use schema::HISTORY_FORM;
 pub use settings::{HISTORY_FILE, IndexSettings, Marks, Tell, Tidings};
 pub use shared::{IndexState, LiveEvent};
 pub use tables::{RowPage, Table};

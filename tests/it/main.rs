@@ -13,6 +13,7 @@ mod control;
 mod demo;
 mod dependencies;
 mod docs;
+mod doctor;
 mod e2e;
 mod endings;
 mod faults;
