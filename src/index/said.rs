@@ -1,29 +1,29 @@
 //! What was said and done in a session, a page at a time: for whoever reads back further than the journal reaches.
 
-use rusqlite::{Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::query::{History, HistoryError};
 
 /// The most stretches that the journal lacks that are told.
 const LACKING_MAX: i64 = 100;
 
-const SAID_BEFORE: &str = "
-    SELECT id, thread_id, entry FROM codex_transcript_entries
-    WHERE id < ?1 AND json_extract(entry, '$.ts') < ?2 ORDER BY id DESC LIMIT ?3";
+pub(super) const SAID_BEFORE: &str = "
+    SELECT id, thread_id, entry FROM codex_transcript_entries WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
 
-const SAID_AFTER: &str = "
-    SELECT id, thread_id, entry FROM codex_transcript_entries
-    WHERE id > ?1 AND json_extract(entry, '$.ts') < ?2 ORDER BY id LIMIT ?3";
+pub(super) const SAID_AFTER: &str = "
+    SELECT id, thread_id, entry FROM codex_transcript_entries WHERE id > ?1 AND id < ?3 ORDER BY id LIMIT ?2";
 
-const FIRST_EVENT: &str = "SELECT MIN(seq) FROM codex_events";
+pub(super) const LAST_SAID: &str = "SELECT MAX(id) FROM codex_transcript_entries";
 
-/// Each with the time of the last event in front of it, and with what was said last by then.
-const LACKING: &str = "
-    SELECT lines, reason, timestamp, (SELECT MAX(id) FROM codex_transcript_entries
-        WHERE json_extract(entry, '$.ts') <= timestamp)
-    FROM (SELECT id, lines, reason, (SELECT timestamp FROM codex_events WHERE seq <= after_seq
-        ORDER BY seq DESC LIMIT 1) AS timestamp FROM codex_event_gaps ORDER BY id DESC LIMIT ?2)
-    WHERE timestamp < ?1 ORDER BY id";
+pub(super) const SAID_FROM: &str = "
+    SELECT id, json_extract(entry, '$.ts') FROM codex_transcript_entries WHERE id >= ?1 ORDER BY id LIMIT 1";
+
+pub(super) const FIRST_EVENT: &str = "SELECT MIN(seq) FROM codex_events";
+
+/// Each with the time of the last event in front of it.
+pub(super) const LACKING: &str = "
+    SELECT lines, reason, (SELECT timestamp FROM codex_events WHERE seq <= after_seq ORDER BY seq DESC LIMIT 1)
+    FROM codex_event_gaps ORDER BY id DESC LIMIT ?1";
 
 /// A line of a transcript, with its place among those of all threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,50 +59,71 @@ pub enum Side {
 }
 
 impl History {
-    /// At most `limit` lines of the transcripts that were said before a time, RFC 3339, on one side of the number `id`, the
-    /// nearest to it; oldest first.
+    /// The number of the first line of the transcripts that was said at a time, RFC 3339, or later; `None` where none was.
+    /// Lines are taken to be in the order of their times: one that was learned of late stands where it was learned of.
     ///
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn said(&self, side: Side, id: u64, before: &str, limit: u64, epoch: u64) -> Result<Vec<Said>, HistoryError> {
+    pub fn said_from(&self, at: &str, epoch: u64) -> Result<Option<u64>, HistoryError> {
+        self.read(epoch, |connection| said_from(connection, at).map(|found| found.map(i64::unsigned_abs)))
+    }
+
+    /// At most `limit` lines of the transcripts on one side of the number `id`, the nearest to it, and none from the number
+    /// `end` on; oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError`] where the file cannot be read.
+    pub fn said(&self, side: Side, id: u64, end: u64, limit: u64, epoch: u64) -> Result<Vec<Said>, HistoryError> {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.read(epoch, |connection| {
             let said = |row: &Row<'_>| {
                 let id: i64 = row.get(0)?;
                 Ok(Said { id: id.unsigned_abs(), thread_id: row.get(1)?, entry: row.get(2)? })
             };
-            let mut select = connection.prepare_cached(match side {
-                Side::Before => SAID_BEFORE,
-                Side::After => SAID_AFTER,
-            })?;
-            let mut found: Vec<Said> =
-                select.query_map(params![whole(id), before, whole(limit)], said)?.collect::<Result<_, _>>()?;
-            if side == Side::Before {
-                found.reverse();
+            let (id, end, limit) = (whole(id), whole(end), whole(limit));
+            match side {
+                Side::Before => {
+                    let mut select = connection.prepare_cached(SAID_BEFORE)?;
+                    let mut found: Vec<Said> =
+                        select.query_map(params![id.min(end), limit], said)?.collect::<Result<_, _>>()?;
+                    found.reverse();
+                    Ok(found)
+                }
+                Side::After => {
+                    let mut select = connection.prepare_cached(SAID_AFTER)?;
+                    select.query_map(params![id, limit, end], said)?.collect()
+                }
             }
-            Ok(found)
         })
     }
 
-    /// The stretches that the journal lacked before a time, RFC 3339, oldest first: the last of them, where there are many.
+    /// The stretches that the journal lacks, oldest first: the last of them, where there are many. What is known of none of
+    /// them any more, when it was, is left out.
     ///
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn lacking(&self, before: &str, epoch: u64) -> Result<Vec<Lacking>, HistoryError> {
+    pub fn lacking(&self, epoch: u64) -> Result<Vec<Lacking>, HistoryError> {
         self.read(epoch, |connection| {
             let lacking = |row: &Row<'_>| {
-                let (lines, after_id): (i64, Option<i64>) = (row.get(0)?, row.get(3)?);
-                Ok(Lacking {
-                    after_id: after_id.unwrap_or_default().unsigned_abs(),
-                    lines: lines.unsigned_abs(),
-                    reason: row.get(1)?,
-                    at: row.get(2)?,
-                })
+                Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, String>(1)?, row.get::<_, Option<String>>(2)?))
             };
             let mut select = connection.prepare_cached(LACKING)?;
-            select.query_map(params![before, LACKING_MAX], lacking)?.collect()
+            let rows = select.query_map([LACKING_MAX], lacking)?.collect::<rusqlite::Result<Vec<_>>>()?;
+            let mut found = Vec::new();
+            for (lines, reason, at) in rows.into_iter().rev() {
+                let Some(at) = at else { continue };
+                // What was said at that time stands in front of it, too.
+                let behind = said_from(connection, &format!("{at}~"))?;
+                let after_id = match behind {
+                    Some(behind) => behind.saturating_sub(1),
+                    None => last_said(connection)?.unwrap_or_default(),
+                };
+                found.push(Lacking { after_id: after_id.unsigned_abs(), lines, reason, at });
+            }
+            Ok(found)
         })
     }
 
@@ -117,4 +138,26 @@ impl History {
             Ok(first.map(i64::unsigned_abs))
         })
     }
+}
+
+fn last_said(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    connection.prepare_cached(LAST_SAID)?.query_row([], |row| row.get(0))
+}
+
+/// Looks in the middle of what is left again and again: one row each.
+fn said_from(connection: &Connection, at: &str) -> rusqlite::Result<Option<i64>> {
+    let Some(last) = last_said(connection)? else { return Ok(None) };
+    let mut select = connection.prepare_cached(SAID_FROM)?;
+    // What is in front of `low` was said before, what is from `high` on was not.
+    let (mut low, mut high) = (0, last.saturating_add(1));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let looked = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?));
+        let found = select.query_row([middle], looked).optional()?;
+        match found.filter(|(id, _)| *id < high) {
+            Some((id, said_at)) if said_at.as_deref().is_none_or(|said_at| said_at < at) => low = id.saturating_add(1),
+            Some(_) | None => high = middle,
+        }
+    }
+    Ok((low <= last).then_some(low))
 }

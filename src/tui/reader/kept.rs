@@ -20,6 +20,8 @@ pub(super) struct Kept {
     history: History,
     /// When the journal begins, in microseconds since the Unix epoch.
     begins_us: u64,
+    /// The number of the first line that was said then or later.
+    end: u64,
     /// The journal has lost its first segments.
     is_cut: bool,
 }
@@ -43,11 +45,10 @@ impl Kept {
         let dir = journal_dir(session_dir);
         let first = segments(&dir).into_iter().next();
         let begins_us = first.as_ref().and_then(|first| first_at_us(&dir.join(first.to_string())));
-        Kept {
-            history: History::new(&session_dir.join(HISTORY_FILE)),
-            begins_us: begins_us.unwrap_or(u64::MAX),
-            is_cut: first.is_some_and(|first| first.number > 1),
-        }
+        let begins_us = begins_us.unwrap_or(LAST_US).min(LAST_US);
+        let history = History::new(&session_dir.join(HISTORY_FILE));
+        let end = history.said_from(&rfc3339_millis(begins_us), 0).ok().flatten().unwrap_or(END);
+        Kept { history, begins_us, end, is_cut: first.is_some_and(|first| first.number > 1) }
     }
 
     /// Whether anything can be told of what stands in front of the journal.
@@ -67,16 +68,15 @@ impl Kept {
     }
 
     fn said(&self, side: Side, id: u64, limit: usize) -> Vec<Said> {
-        let begins = rfc3339_millis(self.begins_us.min(LAST_US));
-        self.history.said(side, id.min(END), &begins, limit as u64, 0).unwrap_or_default()
+        self.history.said(side, id, self.end, limit as u64, 0).unwrap_or_default()
     }
 
     /// What stands in front of the first record of the journal: a word on that, where there is anything.
     pub(super) fn in_front_of_journal(&self) -> Page {
         match self.edge() {
             Edge::Start => Page { entries: Vec::new(), is_last: true },
-            Edge::Gone => Page { entries: vec![nothing_before(self.begins_us.min(LAST_US))], is_last: true },
-            Edge::More => Page { entries: vec![journal_begins(self.begins_us.min(LAST_US))], is_last: false },
+            Edge::Gone => Page { entries: vec![nothing_before(self.begins_us)], is_last: true },
+            Edge::More => Page { entries: vec![journal_begins(self.begins_us)], is_last: false },
         }
     }
 
@@ -98,7 +98,7 @@ impl Kept {
         let is_over = said.len() < PAGE_ENTRIES;
         let mut entries = self.entries(&said);
         if is_over {
-            entries.push(journal_begins(self.begins_us.min(LAST_US)));
+            entries.push(journal_begins(self.begins_us));
         }
         Page { entries, is_last: false }
     }
@@ -140,8 +140,7 @@ impl Kept {
     fn entries(&self, said: &[Said]) -> Vec<Entry> {
         let (Some(first), Some(last)) = (said.first(), said.last()) else { return Vec::new() };
         let mut entries: Vec<Entry> = said.iter().filter_map(|said| entry_of(said, BODY_BYTES_MAX)).collect();
-        let begins = rfc3339_millis(self.begins_us.min(LAST_US));
-        let lacking = self.history.lacking(&begins, 0).unwrap_or_default();
+        let lacking = self.history.lacking(0).unwrap_or_default();
         let within = |after_id: u64| (first.id..=last.id).contains(&after_id);
         let lacking = lacking.iter().filter(|lacking| within(lacking.after_id)).zip(0..);
         entries.extend(lacking.filter_map(|(lacking, nth)| entry_of_lacking(lacking, nth)));
