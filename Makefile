@@ -4,7 +4,7 @@ CODEX_VERSION := 0.169.0
 CODEX_DIR     := target/codex
 CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 
-.PHONY: build demo test e2e record bench sim soak fuzz lint check codex shells help
+.PHONY: build dist demo test e2e record picture bench sim soak fuzz lint check codex shells help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
