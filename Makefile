@@ -4,11 +4,25 @@ CODEX_VERSION := 0.169.0
 CODEX_DIR     := target/codex
 CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 
-.PHONY: build demo test e2e record bench sim soak fuzz lint check codex shells help
+.PHONY: build dist demo test e2e record picture bench sim soak fuzz lint check codex shells help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
 	cargo build --release --locked
+
+# What this machine's own target is called with a C library that can be linked in.
+MUSL := $(shell rustc -vV | sed -n 's/^host: \(.*-linux\)-gnu$$/\1-musl/p')
+DIST_PROFILE := dist
+
+dist: ## a stripped binary in target/, and its size; static where rustup has the musl target and there is a musl-gcc
+	@if [ -n "$(MUSL)" ] && [ -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" ] && command -v musl-gcc >/dev/null; then \
+	  set -- --target $(MUSL); \
+	else \
+	  echo "make dist: there is no target $(MUSL) (rustup target add) or no musl-gcc: the binary needs the C library of this machine" >&2; \
+	fi; \
+	made=$$(cargo build --profile $(DIST_PROFILE) --locked --bin codex-shim --message-format json-render-diagnostics "$$@" \
+	  | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'); \
+	[ -x "$$made" ] && ls -l "$$made" | awk '{ printf "%s: %.1f MiB\n", $$NF, $$5 / 1048576 }'
 
 demo: build ## what it does, shown in a few seconds
 	target/release/codex-shim demo
@@ -23,6 +37,10 @@ e2e: codex ## the tests with the real codex alone, none skipped
 record: codex ## the tapes in fixtures/tapes, made anew with the real codex
 	cargo build --locked
 	cargo run --quiet --locked --example record
+
+picture: shells ## docs/tui.svg, from a real screen of the terminal UI, and a recording of it in target/tui.cast
+	cargo build --locked
+	cargo run --quiet --locked --example picture
 
 bench: ## what the relay costs, as ratios to what a pipe costs, and how fast its history is
 	cargo bench --locked --bench relay

@@ -9,8 +9,9 @@ use crate::store::{Found, OfflineLedger};
 
 const PATH: &str = "/sessions/self/context";
 
-/// How long a relay may take to keep what was caught.
-pub const KEEP_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long a relay may take to keep what was caught: it answers once that is on the disk, which a machine that builds
+/// something can keep busy for seconds.
+pub const KEEP_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How often a relay that was just started is told of something, until its socket is there.
 const TELLINGS_MAX: u32 = 40;

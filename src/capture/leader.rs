@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -13,15 +14,27 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_proce
 use rustix::stdio::stdin;
 use rustix::termios::tcsetpgrp;
 
+use super::ahead::Ahead;
+
 /// Exit status of a shell for a command that cannot be run.
 const CANNOT_RUN: i32 = 126;
 /// Exit status of a shell for a command that is not there.
 const NOT_FOUND: i32 = 127;
 
 /// Becomes the leader of the terminal on our stdin, runs `words` in its foreground, and gives the status to exit with:
-/// the program's, or 128 and the number of the signal that ended it.
+/// the program's, or 128 and the number of the signal that ended it. What was typed and not read there is written to the
+/// descriptor `unread_to`, where there is one.
 #[must_use]
-pub fn lead(words: &[OsString]) -> i32 {
+pub fn lead(words: &[OsString], unread_to: Option<RawFd>) -> i32 {
+    let ahead = unread_to.and_then(Ahead::inherited);
+    let status = run(words);
+    if let Some(ahead) = ahead {
+        ahead.tell();
+    }
+    status
+}
+
+fn run(words: &[OsString]) -> i32 {
     // Either fails only where it is so already.
     let _ = setsid();
     let _ = rustix::process::ioctl_tiocsctty(stdin());

@@ -8,6 +8,7 @@
 //! What it never does: change a byte on its way to the terminal, keep more than a tail in memory, leave a terminal in
 //! another mode than it was in, or fail a program because what it did cannot be kept.
 
+mod ahead;
 mod blocks;
 mod follow;
 mod hooks;

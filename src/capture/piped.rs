@@ -53,7 +53,7 @@ pub fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
     command.stdout(out_writer);
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Ok((Ran { status: not_started(&words[0], &error) }, Tail::default())),
+        Err(error) => return Ok((Ran::with(not_started(&words[0], &error)), Tail::default())),
     };
     // Our copies of the writing ends go with it.
     drop(command);

@@ -6,14 +6,14 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
 use rustix::process::{
     Pid, Signal, WaitOptions, kill_current_process_group, kill_process, kill_process_group, waitpid,
 };
@@ -22,6 +22,7 @@ use rustix::stdio::{stderr, stdin};
 use rustix::termios::{OptionalActions, isatty, tcgetpgrp, tcsetattr, tcsetwinsize};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
+use super::ahead;
 use super::signals::Signals;
 use super::terminal::Terminal;
 
@@ -39,6 +40,15 @@ pub(super) const LEADER: &str = "terminal-leader";
 pub struct Ran {
     /// Its exit status, or 128 and the number of the signal that ended it.
     pub status: i32,
+    /// Bytes that were typed ahead of it, which it has not read, and which could not be handed back to the user's terminal.
+    pub unread_bytes: usize,
+}
+
+impl Ran {
+    /// That of a program to which nothing was typed.
+    pub(super) fn with(status: i32) -> Ran {
+        Ran { status, unread_bytes: 0 }
+    }
 }
 
 /// Runs `words` in a terminal like `terminal`, with these variables besides our own, and shows it there. `seen` is called
@@ -64,23 +74,35 @@ pub fn run_in_terminal(
         let _ = tcsetwinsize(&theirs, size);
     }
     rustix::io::ioctl_fionbio(&ours, true)?;
-    let leader = start_leader(words, variables, &theirs)?;
-    drop(theirs);
+    let (unread, unread_to) = io::pipe()?;
+    let leader = start_leader(words, variables, &theirs, &unread_to)?;
+    drop((theirs, unread_to));
     terminal.pass_through()?;
     let mut show =
         Show { terminal, signals, ours, leader: Pid::from_child(&leader), typed: Vec::new(), hung_up: false };
-    let ran = show.run(seen);
+    let mut ran = show.run(seen);
+    if !show.hung_up {
+        let mut keys = ahead::told(unread);
+        keys.append(&mut show.typed);
+        ran.unread_bytes = ahead::hand_back(keys, terminal.before());
+    }
     terminal.give_back();
     Ok(ran)
 }
 
-fn start_leader(words: &[OsString], variables: &[(&str, OsString)], theirs: &OwnedFd) -> io::Result<Child> {
+fn start_leader(
+    words: &[OsString],
+    variables: &[(&str, OsString)],
+    theirs: &OwnedFd,
+    unread_to: &io::PipeWriter,
+) -> io::Result<Child> {
     let theirs = |_: ()| -> io::Result<Stdio> { Ok(File::from(theirs.try_clone()?).into()) };
     let mut command = Command::new(std::env::current_exe()?);
     // Whatever we are called: under another name we would be codex.
     command
         .arg0("codex-shim")
         .arg(LEADER)
+        .arg(format!("--unread-to={}", unread_to.as_raw_fd()))
         .arg("--")
         .args(words)
         .envs(variables.iter().map(|(name, value)| (name, value)));
@@ -88,6 +110,8 @@ fn start_leader(words: &[OsString], variables: &[(&str, OsString)], theirs: &Own
     if isatty(stderr()) {
         command.stderr(theirs(())?);
     }
+    // The leader has it, and nobody whom it starts.
+    rustix::io::fcntl_setfd(unread_to, FdFlags::empty())?;
     command.spawn()
 }
 
@@ -116,10 +140,15 @@ impl Show<'_> {
                 self.signalled(number);
             }
             if ended.is_none() {
-                ended = self.look_after_leader(&mut unshown);
+                match self.look_after_leader(&mut unshown) {
+                    Leader::Runs => {}
+                    // What was ready before may not be ready any more.
+                    Leader::WasStopped => continue,
+                    Leader::Ended(ran) => ended = Some(ran),
+                }
             }
             if self.hung_up {
-                return ended.unwrap_or(Ran { status: 128 + SIGHUP });
+                return ended.unwrap_or(Ran::with(128 + SIGHUP));
             }
             if ready.typed && ended.is_none() {
                 self.take_typed(&mut buffer);
@@ -265,7 +294,7 @@ impl Show<'_> {
     }
 
     /// Stops when the leader has stopped, and tells when it has ended.
-    fn look_after_leader(&mut self, unshown: &mut Vec<u8>) -> Option<Ran> {
+    fn look_after_leader(&mut self, unshown: &mut Vec<u8>) -> Leader {
         match waitpid(Some(self.leader), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((_, status))) if status.stopped() => {
                 self.show(unshown);
@@ -275,17 +304,15 @@ impl Show<'_> {
                 let _ = self.terminal.pass_through();
                 self.resize();
                 let _ = kill_process(self.leader, Signal::CONT);
-                None
+                Leader::WasStopped
             }
-            Ok(Some((_, status))) => Some(Ran {
-                status: status
-                    .exit_status()
-                    .or_else(|| status.terminating_signal().map(|signal| 128 + signal))
-                    .unwrap_or(1),
-            }),
-            Ok(None) | Err(Errno::INTR) => None,
+            Ok(Some((_, status))) => {
+                let ended_by = || status.terminating_signal().map(|signal| 128 + signal);
+                Leader::Ended(Ran::with(status.exit_status().or_else(ended_by).unwrap_or(1)))
+            }
+            Ok(None) | Err(Errno::INTR) => Leader::Runs,
             // Somebody else has waited for it.
-            Err(_) => Some(Ran { status: 1 }),
+            Err(_) => Leader::Ended(Ran::with(1)),
         }
     }
 
@@ -294,6 +321,14 @@ impl Show<'_> {
         let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         let _ = poll(&mut [PollFd::new(&self.signals.as_fd(), PollFlags::IN)], Some(&timeout));
     }
+}
+
+/// What has become of the leader.
+enum Leader {
+    Runs,
+    /// It was stopped, and we with it; both go on.
+    WasStopped,
+    Ended(Ran),
 }
 
 /// What there is to be done.
@@ -306,5 +341,5 @@ struct Ready {
 
 /// The status of a process as a shell tells it.
 pub(super) fn status_of(status: std::process::ExitStatus) -> Ran {
-    Ran { status: status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1) }
+    Ran::with(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
 }

@@ -116,7 +116,13 @@ Examples:
   codex-shim status --json | jq .faults")]
     Status(StatusArguments),
     /// Show the model what you did in a terminal, with your next message
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  codex-shim context show
+  codex-shim context push --cmd 'cargo test' --exit-code 101 --output-file out.txt"
+    )]
     Context(ContextTool),
     /// Run a command as always, and show the model what it did
     ///
@@ -138,7 +144,7 @@ Examples:
     /// Each command goes to the model with your next message: its text, status, folder and time; not its output, for which
     /// there are `exec` and `shell`. Where no session is live nothing is kept, and nothing is said.
     #[command(after_long_help = "\
-In the file that your shell reads at its start, or once by hand:
+Examples, in the file that your shell reads at its start, or once by hand:
   bash (~/.bashrc), zsh (~/.zshrc):      eval \"$(codex-shim hook bash)\"      eval \"$(codex-shim hook zsh)\"
   fish (~/.config/fish/config.fish):     codex-shim hook fish | source
 
@@ -195,7 +201,8 @@ Examples:
 What is typed is said to the model only in the mode `chat`, which never answers a request; ^R leads to what waits.
 The last row tells the mode, and what Enter does.
 
-Exit status: 0 it was left, 2 there is no terminal, 3 there is no such session.
+Exit status: 0 it was left, 128 and its number where a signal ended it, 2 there is no terminal, 3 there is no such
+session.
 
 Examples:
   codex-shim tui
@@ -218,7 +225,13 @@ Example:
   codex-shim demo")]
     Demo,
     /// Export, show and check recordings
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  codex-shim tape export work -o turn.jsonl
+  codex-shim tape check turn.jsonl"
+    )]
     Tape(TapeTool),
     /// Play a recording as a server on stdin and stdout
     #[command(after_long_help = "\
@@ -256,6 +269,10 @@ Examples:
   uname -a | codex-shim context push --cmd 'uname -a' --output-file -")]
     Push(ContextPushArguments),
     /// Forget the commands that wait
+    #[command(after_long_help = "\
+Examples:
+  codex-shim context clear
+  codex-shim context clear --session work")]
     Clear(ContextClearArguments),
 }
 
@@ -490,5 +507,19 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// Looks through a command and all below it; returns how many there are.
+    fn check_examples(command: &clap::Command, path: &str) -> usize {
+        let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+        let (_, examples) = help.split_once("Example").unwrap_or_else(|| panic!("{path} has no example in its help"));
+        assert!(examples.contains(path), "no example of {path} is of it:\n{examples}");
+        let below = command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");
+        1 + below.map(|below| check_examples(below, &format!("{path} {}", below.get_name()))).sum::<usize>()
+    }
+
+    #[test]
+    fn every_command_has_an_example_of_it_in_its_help() {
+        assert!(check_examples(&Arguments::command(), "codex-shim") > 30);
     }
 }

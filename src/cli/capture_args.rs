@@ -77,12 +77,12 @@ pub(super) struct HookedArguments {
     pub(super) key: String,
     #[arg(long)]
     pub(super) again: bool,
-    #[arg(long)]
-    pub(super) first: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct TerminalLeaderArguments {
+    #[arg(long)]
+    pub(super) unread_to: Option<std::os::fd::RawFd>,
     #[arg(last = true, required = true)]
     pub(super) words: Vec<OsString>,
 }

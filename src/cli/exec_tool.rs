@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
     }
     let cwd = std::env::current_dir().unwrap_or_default();
     let (began_at, began) = (SystemTime::now(), Instant::now());
-    let (Ran { status }, tail) = match ran(arguments) {
+    let (Ran { status, unread_bytes }, tail) = match ran(arguments) {
         Ok(ran) => ran,
         Err(error) => {
             say(&format!("run it beside us: {error}; it runs, and is not kept as context"));
@@ -32,6 +32,7 @@ pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
         }
     };
     let took = began.elapsed();
+    say_unread(unread_bytes);
     // A command that was not there is not worth telling of.
     if tail.is_empty() && matches!(status, NOT_FOUND | CANNOT_RUN) {
         return status;
@@ -76,6 +77,15 @@ fn kept(
     let session = session.map_err(|error| error.to_string())?;
     let (settings, _) = Settings::load(Flags::default(), environment);
     keep(&session, std::slice::from_ref(pushed), &settings.context().bounds).map(|_| ())
+}
+
+/// Says what is lost of what was typed ahead.
+pub(super) fn say_unread(bytes: usize) {
+    if bytes > 0 {
+        say(&format!(
+            "{bytes} bytes that you typed ahead were not read, and are lost: this system lets nobody hand them back"
+        ));
+    }
 }
 
 /// Becomes the command: nobody stands between.

@@ -40,7 +40,7 @@ pub(super) fn our_program() -> String {
 
 /// Keeps a command that was typed. Nobody waits for it or listens to it: it says nothing, and always ends with 0.
 pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) -> i32 {
-    let HookedArguments { shell, exit_code, cwd, began, ended, took, key, again, first } = arguments;
+    let HookedArguments { shell, exit_code, cwd, began, ended, took, key, again } = arguments;
     let variable = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
     let line = match shell {
         ShellName::Fish => variable("CODEX_SHIM_LINE").unwrap_or_default(),
@@ -64,7 +64,7 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
         ended_us: ended.parse().ok(),
         took_ms: took.parse().ok(),
         key: key.clone(),
-        again: (again || first).then(|| variable("CODEX_SHIM_LAST").unwrap_or_default()),
+        again: again.then(|| variable("CODEX_SHIM_LAST").unwrap_or_default()),
     };
     let now_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     let Told::Kept(mut pushed) = hooked.told(shell.into(), now_ms) else { return 0 };

@@ -81,7 +81,9 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Hooked(hooked) }) => hook_tool::run_hooked(hooked, &environment),
             Ok(Arguments { tool: Tool::Shell(shell) }) => shell_tool::run(&shell, &environment),
             Ok(Arguments { tool: Tool::WatchPty(watch) }) => watch_tool::run(&watch, &environment),
-            Ok(Arguments { tool: Tool::TerminalLeader(leader) }) => crate::capture::lead(&leader.words),
+            Ok(Arguments { tool: Tool::TerminalLeader(leader) }) => {
+                crate::capture::lead(&leader.words, leader.unread_to)
+            }
             Ok(Arguments { tool: Tool::Requests(list) }) => requests::run_requests(&list, &environment),
             Ok(Arguments { tool: Tool::Show(show) }) => requests::run_show(&show, &environment),
             Ok(Arguments { tool: Tool::Respond(respond) }) => requests::run_respond(&respond, &environment),

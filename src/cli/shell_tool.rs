@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::args::ShellArguments;
+use super::exec_tool::say_unread;
 use super::hook_tool::{SHELL_VARIABLE, our_program};
 use super::{FAILED, USAGE, chosen, say};
 use crate::capture::{Outputs, ShellKind, Terminal, run_in_terminal, script};
@@ -56,7 +57,10 @@ pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 
         }
     };
     match run_in_terminal(&words, &variables, &terminal, seen) {
-        Ok(ran) => ran.status,
+        Ok(ran) => {
+            say_unread(ran.unread_bytes);
+            ran.status
+        }
         Err(error) => {
             say(&format!("open a terminal: {error}"));
             FAILED

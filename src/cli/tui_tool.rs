@@ -9,7 +9,7 @@ use super::{FAILED, USAGE, say};
 use crate::config::Environment;
 use crate::store::Otherwise;
 use crate::tui::model::Colours;
-use crate::tui::{self, Start};
+use crate::tui::{self, Ending, Start};
 
 /// Runs the tool, and returns the status to exit with.
 pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
@@ -29,7 +29,8 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
         Screen::Plain | Screen::None => Colours::None,
     };
     match tui::run(&home, start, colours) {
-        Ok(()) => 0,
+        Ok(Ending::Left) => 0,
+        Ok(Ending::Signal(number)) => 128 + number,
         Err(error) => {
             say(&format!("the terminal: {error}"));
             FAILED

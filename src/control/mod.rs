@@ -27,6 +27,7 @@ mod refusal;
 mod requests;
 mod routes;
 mod server;
+pub mod shown;
 mod socket;
 mod stall;
 mod stream;

@@ -94,6 +94,9 @@ const MIGRATIONS: &[&str] = &["
     ) STRICT;
 "];
 
+/// The form of a history that this version writes.
+pub(crate) const HISTORY_FORM: usize = MIGRATIONS.len();
+
 /// How a history is opened by whoever writes it.
 pub(super) fn form() -> Form {
     Form { migrations: MIGRATIONS, synchronous: "NORMAL", busy_wait_max: BUSY_WAIT_MAX }

@@ -35,6 +35,9 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long the thread waits for somebody else's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
 
+/// The form of a ledger that this version writes.
+pub(crate) const LEDGER_FORM: usize = MIGRATIONS.len();
+
 /// What brings a ledger from one version to the next. Only ever appended to.
 const MIGRATIONS: &[&str] =
     &[context_table::TABLES, request_table::TABLES, seq_mark::TABLES, context_table::BLOCKS_TABLE];

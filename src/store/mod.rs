@@ -33,6 +33,7 @@ pub use found::{Found, repository_of};
 pub use index_lock::{INDEX_LOCK_FILE, IndexLock};
 pub use ledger::{LEDGER_FILE, Ledger};
 pub use ledger_job::{KeptRequest, LedgerError, Order};
+pub(crate) use ledger_keeper::LEDGER_FORM;
 pub use log::open_log;
 pub use masked_rows::{Deed, redact_ledger};
 pub(crate) use masked_rows::{MaskedTable, mask_tables, wipe};

@@ -1,10 +1,13 @@
 //! A request that waits: what exactly is asked, how it can be answered, and what makes an answer worth a second thought.
 //!
-//! Pure. What the words of an answer mean for each kind of request stands in [`crate::control::answer`].
+//! Pure. What the words of an answer mean for each kind of request stands in [`crate::control::answer`], and what of it is shown
+//! to a person in [`crate::control::shown`].
 
 use serde_json::{Value, json};
 
 use crate::control::answer::{self, Word, kind_name, kind_of};
+use crate::control::shown::{self, Row, Shown, shown};
+pub use crate::control::shown::{Meant, meant};
 use crate::engine::RequestKind;
 
 /// A request that waits.
@@ -18,23 +21,6 @@ pub struct Ask {
     pub asked_us: u64,
     /// Its row.
     pub row: Value,
-}
-
-/// How a line of a request is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meant {
-    /// What is asked.
-    Asked,
-    /// As it is.
-    Plain,
-    /// Something is added.
-    Added,
-    /// Something is removed.
-    Removed,
-    /// Where that is.
-    Place,
-    /// What one should not overlook.
-    Warning,
 }
 
 /// Something that can be answered with one key.
@@ -75,6 +61,12 @@ impl Ask {
         self.kind.request_type().is_for_human()
     }
 
+    /// The thread that waits for it.
+    #[must_use]
+    pub fn thread_id(&self) -> Option<&str> {
+        self.row["thread_id"].as_str()
+    }
+
     /// Whether it is answered by text or options.
     #[must_use]
     pub fn wants_input(&self) -> bool {
@@ -93,36 +85,23 @@ impl Ask {
     /// All that one needs to decide.
     #[must_use]
     pub fn lines(&self) -> Vec<(Meant, String)> {
-        let payload = &self.row["request_payload"];
-        let mut lines = Vec::new();
-        let mut some = |meant: Meant, label: &str, value: &Value| match value {
-            Value::Null => {}
-            Value::String(text) => lines.push((meant, format!("{label}{text}"))),
-            Value::Array(words) if words.iter().all(Value::is_string) => {
-                let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-                lines.push((meant, format!("{label}{}", words.join(" "))));
-            }
-            Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-                lines.push((meant, format!("{label}{value}")));
-            }
+        let Shown { members, changes } = shown(&self.row);
+        let one = |row: Row| {
+            let text = match row.label.as_str() {
+                "command" => format!("$ {}", row.text),
+                "cwd" => format!("in {}", row.text),
+                "reason" => format!("because {}", row.text),
+                "message" | "file" | "" => row.text,
+                label => format!("{label}: {}", row.text),
+            };
+            (row.meant, text)
         };
-        some(Meant::Asked, "$ ", &payload["command"]);
-        some(Meant::Asked, "", &payload["message"]);
-        some(Meant::Plain, "in ", &payload["cwd"]);
-        some(Meant::Plain, "because ", &payload["reason"]);
-        for (name, value) in payload.as_object().into_iter().flatten() {
-            if !SHOWN_OR_IDLE.contains(&name.as_str()) {
-                some(Meant::Plain, &format!("{name}: "), value);
-            }
-        }
-        if !payload.is_object() {
-            some(Meant::Plain, "payload: ", payload);
-        }
+        let mut lines: Vec<(Meant, String)> = members.into_iter().map(one).collect();
         lines.extend(self.dangers().into_iter().map(|danger| (Meant::Warning, format!("! {danger}"))));
         if self.row["request_payload"]["url"].is_string() {
             lines.push((Meant::Warning, "! open that address only if you trust who asks".to_owned()));
         }
-        changes(&self.row["changes"], &mut lines);
+        lines.extend(changes.into_iter().map(one));
         lines
     }
 
@@ -268,28 +247,6 @@ impl Ask {
     }
 }
 
-/// Members of a payload that are shown by themselves, or say nothing to a person.
-const SHOWN_OR_IDLE: [&str; 18] = [
-    "threadId",
-    "turnId",
-    "itemId",
-    "conversationId",
-    "callId",
-    "startedAtMs",
-    "availableDecisions",
-    "command",
-    "commandActions",
-    "parsedCmd",
-    "cwd",
-    "reason",
-    "questions",
-    "requestedSchema",
-    "message",
-    "fileChanges",
-    "isBlocking",
-    "kind",
-];
-
 fn question(question: &Value) -> Step {
     let text = |value: &Value, member: &str| value[member].as_str().unwrap_or_default().to_owned();
     let options: Vec<(String, String)> = question["options"]
@@ -307,54 +264,10 @@ fn question(question: &Value) -> Step {
     }
 }
 
-/// The files that are changed: a list, or by their paths, as until early 2026.
-fn changes(changes: &Value, lines: &mut Vec<(Meant, String)>) {
-    let mut one = |path: &str, change: &Value| {
-        let kind = [&change["kind"]["type"], &change["kind"], &change["type"]].into_iter().find_map(Value::as_str);
-        let kind = kind.unwrap_or("change");
-        let moved = [&change["kind"]["move_path"], &change["move_path"]].into_iter().find_map(Value::as_str);
-        let moved = moved.map(|to| format!(" → {to}")).unwrap_or_default();
-        lines.push((Meant::Asked, format!("{kind} {path}{moved}")));
-        match ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str()) {
-            Some(diff) => lines.extend(diff.lines().map(|line| (meant(line, kind), line.to_owned()))),
-            None => lines.push((Meant::Plain, change.to_string())),
-        }
-    };
-    match changes {
-        Value::Array(all) => all.iter().for_each(|change| one(change["path"].as_str().unwrap_or_default(), change)),
-        Value::Object(all) => all.iter().for_each(|(path, change)| one(path, change)),
-        Value::Null => {}
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => lines.push((Meant::Plain, changes.to_string())),
-    }
-}
-
-/// How a line of a diff is meant. Of a file that is added or deleted the whole text stands there.
-#[must_use]
-pub fn meant(line: &str, kind: &str) -> Meant {
-    match (kind, line.as_bytes().first()) {
-        ("add", _) => Meant::Added,
-        ("delete", _) => Meant::Removed,
-        (_, Some(b'+')) => Meant::Added,
-        (_, Some(b'-')) => Meant::Removed,
-        (_, Some(b'@')) => Meant::Place,
-        (_, Some(_) | None) => Meant::Plain,
-    }
-}
-
 /// What ended a request, in a line: who was first, and with what.
 #[must_use]
 pub fn ending(row: &Value) -> String {
-    let text = |member: &str| row[member].as_str().unwrap_or_default();
-    let id = text("request_id");
-    match (text("status"), text("error_code")) {
-        ("resolved", "withdrawn_by_server") => format!("request {id} was withdrawn by the server"),
-        ("resolved", _) => {
-            let by = row["resolved_by"].as_str().map(|by| format!(" ({by})")).unwrap_or_default();
-            let what = answer::in_words(&row["resolved_payload"]);
-            format!("request {id} was answered by {}{by}: {what}", text("resolution_source"))
-        }
-        (status, _) => format!("request {id} is {status}: {}", text("error_message")),
-    }
+    format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), shown::ending(row))
 }
 
 /// That of a row.

@@ -72,9 +72,14 @@ fn copy(model: &mut Model, text: String) -> Vec<Command> {
     vec![Command::Copy(text)]
 }
 
-/// What is shown of the timeline.
-pub(super) fn shows(filter: Option<Kind>, entry: &Entry) -> bool {
-    filter.is_none_or(|kind| entry.kind == kind)
+/// What is shown of the timeline: of a chosen kind, and of a chosen thread or of none.
+pub(super) fn shows(session: &Session, entry: &Entry) -> bool {
+    sifting(session).takes(entry)
+}
+
+/// Which entries are shown, as something to be looked for.
+fn sifting(session: &Session) -> Matcher {
+    Matcher { kind: session.filter, thread_id: session.thread.clone(), ..Matcher::default() }
 }
 
 fn next_filter(filter: Option<Kind>) -> Option<Kind> {
@@ -100,7 +105,7 @@ fn next_filter(filter: Option<Kind>) -> Option<Kind> {
 pub(super) fn chosen(session: &Session) -> Option<&Entry> {
     let timeline = session.timeline.as_ref()?;
     let Some(key) = &session.cursor else {
-        return timeline.entries().iter().rev().find(|entry| shows(session.filter, entry));
+        return timeline.entries().iter().rev().find(|entry| shows(session, entry));
     };
     let (Ok(at) | Err(at)) = timeline.index_of(key);
     timeline.entries().get(at.min(timeline.entries().len().saturating_sub(1)))
@@ -124,7 +129,7 @@ fn back(session: &mut Session, by: usize) -> Vec<Command> {
         .entries()
         .range(..at.min(timeline.entries().len()))
         .rev()
-        .filter(|entry| shows(session.filter, entry))
+        .filter(|entry| shows(session, entry))
         .take(by)
         .map(|entry| &entry.key)
         .collect();
@@ -132,13 +137,14 @@ fn back(session: &mut Session, by: usize) -> Vec<Command> {
         session.cursor = Some((*key).clone());
         return Vec::new();
     }
-    let Some(first) = timeline.entries().front().map(|entry| entry.key.clone()).filter(|_| timeline.has_older) else {
+    if !timeline.has_older {
         return Vec::new();
-    };
-    match session.filter {
-        None => ask_journal(session, Awaited::Page, Command::ReadOlder(first)),
-        Some(kind) => {
-            let matcher = Matcher { kind: Some(kind), ..Matcher::default() };
+    }
+    let first = timeline.entries().front().map_or(Key::JOURNAL_BEGINS, |entry| entry.key.clone());
+    match (session.filter, &session.thread) {
+        (None, None) => ask_journal(session, Awaited::Page, Command::ReadOlder(first)),
+        (Some(_), _) | (_, Some(_)) => {
+            let matcher = sifting(session);
             ask_journal(session, Awaited::Match, Command::Find { matcher, from: first, way: Way::Back })
         }
     }
@@ -151,7 +157,7 @@ fn forward(session: &mut Session, by: usize) -> Vec<Command> {
         .entries()
         .iter()
         .skip(at + 1)
-        .filter(|entry| shows(session.filter, entry))
+        .filter(|entry| shows(session, entry))
         .take(by)
         .map(|entry| &entry.key)
         .collect();
@@ -189,9 +195,10 @@ pub(super) fn search(model: &mut Model, text: &str) -> Vec<Command> {
 
 /// Looks for an entry: in the window, else in the journal.
 fn find(session: &mut Session, matcher: Matcher, way: Way) -> Vec<Command> {
+    let matcher = Matcher { thread_id: session.thread.clone(), ..matcher };
     let Some(timeline) = &session.timeline else { return Vec::new() };
     let at = cursor_index(session, timeline);
-    let takes = |entry: &&Entry| matcher.takes(entry) && shows(session.filter, entry);
+    let takes = |entry: &&Entry| matcher.takes(entry) && shows(session, entry);
     let found = match way {
         Way::Back => timeline.entries().range(..at.min(timeline.entries().len())).rev().find(takes),
         Way::Forward => timeline.entries().iter().skip(at + 1).find(takes),

@@ -10,10 +10,33 @@ pub const BODY_BYTES_MAX: usize = 16 << 10;
 /// Where an entry begins, which is also its name and its place among the others.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The record that it begins with.
-    pub at: Position,
-    /// Which of those that begin with this record.
+    /// What it begins with.
+    pub at: Spot,
+    /// Which of those that begin with it.
     pub nth: u16,
+}
+
+/// A place in what is on record.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spot {
+    /// In front of all that the journal has: the line of the transcripts with this number.
+    Kept(u64),
+    /// A record of the journal.
+    Recorded(Position),
+}
+
+impl Key {
+    /// The first that begins with a record.
+    #[must_use]
+    pub fn recorded(at: Position) -> Key {
+        Key { at: Spot::Recorded(at), nth: 0 }
+    }
+
+    /// Where the journal begins, whatever its first record is: behind all that is kept, in front of all that is recorded.
+    pub const JOURNAL_BEGINS: Key = Key { at: Spot::Kept(u64::MAX), nth: 0 };
+
+    /// In front of all that is kept.
+    pub const START: Key = Key { at: Spot::Kept(0), nth: 0 };
 }
 
 /// What an entry is.
@@ -166,6 +189,24 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// One that has just begun, of which nothing more is known.
+    #[must_use]
+    pub fn new(key: Key, kind: Kind, at_us: u64) -> Entry {
+        Entry {
+            key,
+            kind,
+            stage: Stage::Open,
+            at_us,
+            took_us: None,
+            exit_code: None,
+            thread_id: None,
+            title: String::new(),
+            body: String::new(),
+            cut_bytes: 0,
+            handle: None,
+        }
+    }
+
     /// Bytes that it holds, about.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -234,6 +275,8 @@ pub struct Matcher {
     pub kind: Option<Kind>,
     /// Only those that have failed.
     pub failed: bool,
+    /// Of this thread, or of none.
+    pub thread_id: Option<String>,
 }
 
 impl Matcher {
@@ -241,7 +284,10 @@ impl Matcher {
     #[must_use]
     pub fn takes(&self, entry: &Entry) -> bool {
         let failed = entry.stage == Stage::Failed || entry.kind == Kind::Error;
-        self.kind.is_none_or(|kind| entry.kind == kind)
+        let thread_id = self.thread_id.as_deref();
+        let is_here = thread_id.is_none_or(|wanted| entry.thread_id.as_deref().is_none_or(|other| other == wanted));
+        is_here
+            && self.kind.is_none_or(|kind| entry.kind == kind)
             && (!self.failed || failed)
             && self.text.as_deref().is_none_or(|text| entry.has(text))
     }

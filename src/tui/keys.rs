@@ -25,11 +25,13 @@ pub enum Place {
     History,
     /// At an entry that is open in full.
     Reading,
+    /// In the list of threads.
+    Threads,
 }
 
 impl Place {
     /// All of them, as the help tells them.
-    pub const ALL: [Place; 9] = [
+    pub const ALL: [Place; 10] = [
         Place::Everywhere,
         Place::Sessions,
         Place::Chat,
@@ -39,6 +41,7 @@ impl Place {
         Place::Line,
         Place::History,
         Place::Reading,
+        Place::Threads,
     ];
 
     /// Its name.
@@ -54,6 +57,7 @@ impl Place {
             Place::Input => "input",
             Place::History => "history",
             Place::Reading => "an entry in full",
+            Place::Threads => "threads",
         }
     }
 }
@@ -94,6 +98,8 @@ pub enum Global {
     History,
     /// Stops the turn that runs.
     Interrupt,
+    /// Leads to the list of threads, and back.
+    Threads,
 }
 
 /// Where a key moves to.
@@ -243,6 +249,12 @@ pub const BINDINGS: &[Binding] = &[
     ),
     row(Place::Everywhere, &[Key(KeyCode::Tab)], Action::Global(Global::History), "to the timeline, and back"),
     row(Place::Everywhere, &[Ctrl('x')], Action::Global(Global::Interrupt), "stop the turn that runs"),
+    row(
+        Place::Everywhere,
+        &[Ctrl('t')],
+        Action::Global(Global::Threads),
+        "choose the thread that is shown and spoken to",
+    ),
     row(Place::Sessions, UP, Action::Move(Move::Up), "up"),
     row(Place::Sessions, DOWN, Action::Move(Move::Down), "down"),
     row(Place::Sessions, ENTER, Action::Enter, "attach to the session"),
@@ -311,6 +323,10 @@ pub const BINDINGS: &[Binding] = &[
     row(Place::Reading, LAST, Action::Move(Move::Last), "to its end"),
     row(Place::Reading, &[Letter('y')], Action::Browse(Browse::Copy), "copy it"),
     row(Place::Reading, &[Key(KeyCode::Esc), Letter('q'), Key(KeyCode::Enter)], Action::Back, "back"),
+    row(Place::Threads, UP, Action::Move(Move::Up), "up"),
+    row(Place::Threads, DOWN, Action::Move(Move::Down), "down"),
+    row(Place::Threads, ENTER, Action::Enter, "show and speak to this one; in the first row: to all"),
+    row(Place::Threads, ESC, Action::Back, "leave it as it was"),
 ];
 
 /// Whether letters are typed there, so that they do nothing else.

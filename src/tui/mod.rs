@@ -30,15 +30,18 @@ mod poller;
 mod pressed;
 mod reader;
 mod run;
+mod said;
 mod terminal;
 #[cfg(test)]
 mod tests;
 pub mod text;
+mod threads;
 pub mod timeline;
 mod told;
 mod update;
 mod view;
 
+pub use model::Ending;
 pub use run::{Start, run};
 pub use update::{attach, update};
 pub use view::view;

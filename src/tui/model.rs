@@ -159,6 +159,8 @@ pub enum Focus {
     Search(Field),
     /// An entry in full.
     Reading(Reading),
+    /// The threads, and which of them is chosen; the first row is all of them.
+    Threads(usize),
 }
 
 /// An entry in full.
@@ -230,6 +232,8 @@ pub struct Session {
     pub cursor: Option<Key>,
     /// The kind of entries that is shown.
     pub filter: Option<Kind>,
+    /// The thread that is shown and spoken to. Without one: all, and that of the last turn.
+    pub thread: Option<String>,
     /// What was searched for.
     pub searched: Option<Matcher>,
     /// What is read just now.
@@ -266,6 +270,7 @@ impl Session {
             timeline: None,
             cursor: None,
             filter: None,
+            thread: None,
             searched: None,
             reading: None,
             focus: Focus::Answer,
@@ -285,10 +290,14 @@ impl Session {
         }
     }
 
-    /// Whether a human is waited for: nothing is said meanwhile.
+    /// Whether a human is waited for: nothing is said meanwhile, where one thread is spoken to, in that thread.
     #[must_use]
     pub fn is_gated(&self) -> bool {
-        self.asks.iter().any(Ask::is_for_human)
+        let is_here = |ask: &&Ask| match (&self.thread, ask.thread_id()) {
+            (Some(thread), Some(other)) => thread == other,
+            (Some(_) | None, _) => true,
+        };
+        self.asks.iter().filter(is_here).any(Ask::is_for_human)
     }
 }
 
@@ -317,6 +326,7 @@ impl Model {
             (Focus::History, _) => (Place::History, Letters::Keys),
             (Focus::Search(_), _) => (Place::Line, Letters::Typed),
             (Focus::Reading(_), _) => (Place::Reading, Letters::Keys),
+            (Focus::Threads(_), _) => (Place::Threads, Letters::Keys),
             (Focus::Answer, None) => {
                 // With nothing typed yet `?` is the key for help.
                 (Place::Chat, if session.composer.text().is_empty() { Letters::Keys } else { Letters::Typed })
@@ -344,8 +354,8 @@ pub enum Event {
     Resized(Size),
     /// Time has passed.
     Ticked,
-    /// We are to end.
-    Ended,
+    /// We are to end, and by what.
+    Ended(Ending),
     /// We are to stop for a while.
     Stopped,
     /// We go on.
@@ -427,7 +437,7 @@ pub struct Page {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Ends the program.
-    Quit,
+    Quit(Ending),
     /// Hands the terminal back, stops, and takes it again.
     Suspend,
     /// Takes the terminal again, which somebody else had.
@@ -471,11 +481,25 @@ pub enum Command {
         body: Value,
     },
     /// Says something to the model.
-    Say(String),
-    /// Stops the turn that runs.
-    Interrupt,
+    Say {
+        /// What.
+        text: String,
+        /// In which thread; without one, in that of the last turn.
+        thread_id: Option<String>,
+    },
+    /// Stops the turn that runs in this thread, or the last one.
+    Interrupt(Option<String>),
     /// Hands a text to the terminal's clipboard.
     Copy(String),
+}
+
+/// Why the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Its user has had enough.
+    Left,
+    /// A signal of this number has come, or what stands for it: a terminal that is gone is a hang-up.
+    Signal(i32),
 }
 
 /// A direction in the timeline.

@@ -184,8 +184,8 @@ fn ended(dir: &Path, id: &str) -> Option<Value> {
 #[derive(Debug)]
 pub(super) enum Errand {
     Respond { request_id: String, body: Value },
-    Say(String),
-    Interrupt,
+    Say { text: String, thread_id: Option<String> },
+    Interrupt(Option<String>),
 }
 
 /// Does it, and tells what came of it.
@@ -196,8 +196,11 @@ pub(super) fn run(errand: Errand, dir: PathBuf, teller: Teller) -> io::Result<()
                 let result = respond(&dir, &request_id, &body);
                 News::Responded { request_id, result }
             }
-            Errand::Say(text) => News::Said(say(&dir, &text)),
-            Errand::Interrupt => News::Interrupted(post(&dir, "/sessions/self/interrupt", &json!({})).map(drop)),
+            Errand::Say { text, thread_id } => News::Said(say(&dir, &text, thread_id.as_deref())),
+            Errand::Interrupt(thread_id) => {
+                let body = in_thread(json!({}), thread_id.as_deref());
+                News::Interrupted(post(&dir, "/sessions/self/interrupt", &body).map(drop))
+            }
         };
         let _ = teller.tell(news);
     })?;
@@ -209,8 +212,16 @@ fn post(dir: &Path, path: &str, body: &Value) -> Result<Value, String> {
     asked.map_err(|error| error.to_string())?.document()
 }
 
-fn say(dir: &Path, text: &str) -> Result<String, String> {
-    let turn = post(dir, "/sessions/self/input", &json!({ "text": text }))?;
+/// A body that names its thread, where there is one to name.
+fn in_thread(mut body: Value, thread_id: Option<&str>) -> Value {
+    if let Some(thread_id) = thread_id {
+        body["thread_id"] = json!(thread_id);
+    }
+    body
+}
+
+fn say(dir: &Path, text: &str, thread_id: Option<&str>) -> Result<String, String> {
+    let turn = post(dir, "/sessions/self/input", &in_thread(json!({ "text": text }), thread_id))?;
     Ok(match turn["steered"] == true {
         true => "said in the turn that runs".to_owned(),
         false => "a turn has begun".to_owned(),

@@ -7,8 +7,9 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::browse;
 use super::keys::{Action, Answer, Global, Move, Place, action};
-use super::model::{Awaited, Command, Focus, Link, Mode, Model, Session, Tone};
+use super::model::{Awaited, Command, Ending, Focus, Link, Mode, Model, Session, Tone};
 use super::text::Field;
+use super::threads;
 use super::update::{answering, attach, next_request, say, was_seen};
 
 /// A key was pressed.
@@ -22,7 +23,7 @@ pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
         return help(model, key, does);
     }
     match does {
-        Some(Action::Global(Global::Quit)) => vec![Command::Quit],
+        Some(Action::Global(Global::Quit)) => vec![Command::Quit(Ending::Left)],
         Some(Action::Global(Global::Suspend)) => vec![Command::Suspend],
         Some(Action::Global(Global::Redraw)) => vec![Command::Retake],
         Some(Action::Global(Global::Help)) => {
@@ -48,7 +49,7 @@ fn help(model: &mut Model, key: &KeyEvent, does: Option<Action>) -> Vec<Command>
         (KeyCode::Char(' '), scroll + page),
     ];
     model.help = to.iter().find(|(code, _)| *code == key.code).map(|(_, scroll)| *scroll);
-    if does == Some(Action::Global(Global::Quit)) { vec![Command::Quit] } else { Vec::new() }
+    if does == Some(Action::Global(Global::Quit)) { vec![Command::Quit(Ending::Left)] } else { Vec::new() }
 }
 
 fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Vec<Command> {
@@ -61,7 +62,14 @@ fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Ve
             to_history(model);
             return Vec::new();
         }
-        (Action::Global(Global::Interrupt), true) => return vec![Command::Interrupt],
+        (Action::Global(Global::Interrupt), true) => {
+            let thread_id = model.session.as_ref().and_then(|session| session.thread.clone());
+            return vec![Command::Interrupt(thread_id)];
+        }
+        (Action::Global(Global::Threads), true) => {
+            threads::enter_or_leave(model);
+            return Vec::new();
+        }
         (_, _) => {}
     }
     match place {
@@ -74,6 +82,7 @@ fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Ve
         Place::Input => input(model, does, key),
         Place::History => browse::history(model, does),
         Place::Reading => browse::reading(model, does),
+        Place::Threads => threads::pressed(model, does),
     }
 }
 
@@ -137,7 +146,7 @@ fn send(model: &mut Model) -> Vec<Command> {
         return Vec::new();
     }
     session.is_saying = true;
-    vec![Command::Say(session.composer.text().to_owned())]
+    vec![Command::Say { text: session.composer.text().to_owned(), thread_id: session.thread.clone() }]
 }
 
 /// To a request that waits, or to the next one.
@@ -171,7 +180,7 @@ fn to_history(model: &mut Model) {
     let Some(session) = &mut model.session else { return };
     session.focus = match session.focus {
         Focus::Answer => Focus::History,
-        Focus::History | Focus::Search(_) | Focus::Reading(_) => Focus::Answer,
+        Focus::History | Focus::Search(_) | Focus::Reading(_) | Focus::Threads(_) => Focus::Answer,
     };
 }
 
@@ -317,7 +326,7 @@ fn field(model: &mut Model) -> Option<&mut Field> {
     let mode = session.mode();
     match &mut session.focus {
         Focus::Search(field) => return Some(field),
-        Focus::History | Focus::Reading(_) => return None,
+        Focus::History | Focus::Reading(_) | Focus::Threads(_) => return None,
         Focus::Answer => {}
     }
     match mode {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ratatui::layout::Size;
 
-use super::model::{Colours, Command, Event, Model, News};
+use super::model::{Colours, Command, Ending, Event, Model, News};
 use super::poller::{self, Errand, Looking};
 use super::reader::{self, Following, Pages, Teller};
 use super::terminal::{self, Screen};
@@ -57,15 +57,15 @@ struct Attached {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goes {
     On,
-    Ends,
+    Ends(Ending),
 }
 
-/// Runs the terminal UI on stdin and stdout until its user has enough.
+/// Runs the terminal UI on stdin and stdout until its user has enough, or a signal ends it; says which.
 ///
 /// # Errors
 ///
 /// That of the terminal, or of a thread that cannot be started.
-pub fn run(home: &Path, start: Start, colours: Colours) -> io::Result<()> {
+pub fn run(home: &Path, start: Start, colours: Colours) -> io::Result<Ending> {
     let (events, happened) = sync_channel(WAITING_MAX);
     let mut screen = Screen::take()?;
     terminal::heed_signals(events.clone())?;
@@ -96,12 +96,12 @@ pub fn run(home: &Path, start: Start, colours: Colours) -> io::Result<()> {
         let mut event = match happened.recv_timeout(TICK) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => Event::Ticked,
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => return Ok(Ending::Left),
         };
         for _ in 0..AT_ONCE_MAX {
             for command in update(&mut model, now_us(), event) {
-                if beside.carry_out(command, &mut screen)? == Goes::Ends {
-                    return Ok(());
+                if let Goes::Ends(ending) = beside.carry_out(command, &mut screen)? {
+                    return Ok(ending);
                 }
             }
             match happened.try_recv() {
@@ -119,7 +119,7 @@ fn now_us() -> u64 {
 impl Beside {
     fn carry_out(&mut self, command: Command, screen: &mut Screen) -> io::Result<Goes> {
         match command {
-            Command::Quit => return Ok(Goes::Ends),
+            Command::Quit(ending) => return Ok(Goes::Ends(ending)),
             Command::Suspend => screen.stop()?,
             Command::Retake => screen.retake()?,
             Command::Copy(text) => screen.copy(&text)?,
@@ -138,8 +138,8 @@ impl Beside {
             | Command::Find { .. }
             | Command::Open(_)
             | Command::Respond { .. }
-            | Command::Say(_)
-            | Command::Interrupt => {
+            | Command::Say { .. }
+            | Command::Interrupt(_) => {
                 if let Some(attached) = &mut self.attached {
                     attached.carry_out(command)?;
                 }
@@ -157,12 +157,12 @@ impl Beside {
             let _ = self.events.try_send(Event::Of(attachment, gone));
             return Ok(None);
         };
-        let journal_dir = found.journal_dir();
+        let dir = found.dir.clone();
         Ok(Some(Attached {
-            dir: found.dir.clone(),
             looking: poller::session(found, teller.clone())?,
-            pages: Pages::start(&journal_dir, teller.clone())?,
-            _following: Some(reader::follow(&journal_dir, 0, teller.clone())?),
+            pages: Pages::start(&dir, teller.clone())?,
+            _following: Some(reader::follow(&dir, 0, teller.clone())?),
+            dir,
             teller,
         }))
     }
@@ -177,7 +177,7 @@ impl Attached {
             }
             Command::Follow { epoch } => {
                 self._following = None;
-                self._following = Some(reader::follow(self.pages.dir(), epoch, self.teller.clone())?);
+                self._following = Some(reader::follow(&self.dir, epoch, self.teller.clone())?);
                 return Ok(());
             }
             page @ (Command::ReadOlder(_) | Command::ReadNewer(_) | Command::Find { .. } | Command::Open(_)) => {
@@ -185,9 +185,9 @@ impl Attached {
                 return Ok(());
             }
             Command::Respond { request_id, body } => Errand::Respond { request_id, body },
-            Command::Say(text) => Errand::Say(text),
-            Command::Interrupt => Errand::Interrupt,
-            Command::Quit
+            Command::Say { text, thread_id } => Errand::Say { text, thread_id },
+            Command::Interrupt(thread_id) => Errand::Interrupt(thread_id),
+            Command::Quit(_)
             | Command::Suspend
             | Command::Retake
             | Command::List

@@ -10,7 +10,7 @@ use ratatui::style::Color;
 use serde_json::{Value, json};
 
 use super::ask::of_row;
-use super::entry::{Entry, Key};
+use super::entry::{Entry, Key, Spot};
 use super::model::{Colours, Command, Event, First, Focus, Link, Live, Mode, Model, News, Page, SessionRow};
 use super::timeline::{Heard, Timeline};
 use super::{attach, keys, update, view};
@@ -23,6 +23,13 @@ const NOW_US: u64 = 1_767_225_600_000_000;
 fn position(offset: u64) -> Position {
     let generation = Generation::parse("000000010000").expect("BUG: a generation");
     Position { segment: SegmentName { generation, number: 1 }, offset }
+}
+
+fn offset(key: &Key) -> u64 {
+    match &key.at {
+        Spot::Recorded(at) => at.offset,
+        Spot::Kept(id) => panic!("{id} is not in the journal"),
+    }
 }
 
 fn heard(offset: u64, told: Value) -> Heard {
@@ -162,20 +169,21 @@ impl Play {
         for command in update(&mut self.model, self.now_us, event) {
             self.done.push(match command {
                 Command::Respond { request_id, body } => format!("respond {request_id} {body}"),
-                Command::Say(text) => format!("say {text:?}"),
+                Command::Say { text, thread_id: None } => format!("say {text:?}"),
+                Command::Say { text, thread_id: Some(thread) } => format!("say {text:?} to {thread}"),
+                Command::Interrupt(thread_id) => format!("interrupt {}", thread_id.unwrap_or_default()),
                 Command::Look => continue,
                 Command::Copy(text) => format!("copy {}", text.len()),
-                Command::ReadOlder(key) => format!("older {}", key.at.offset),
-                Command::ReadNewer(key) => format!("newer {}", key.at.offset),
-                Command::Find { matcher, from, way } => format!("find {:?} {} {way:?}", matcher.text, from.at.offset),
-                other @ (Command::Quit
+                Command::ReadOlder(key) => format!("older {}", offset(&key)),
+                Command::ReadNewer(key) => format!("newer {}", offset(&key)),
+                Command::Find { matcher, from, way } => format!("find {:?} {} {way:?}", matcher.text, offset(&from)),
+                other @ (Command::Quit(_)
                 | Command::Suspend
                 | Command::Retake
                 | Command::List
                 | Command::Attach { .. }
                 | Command::Follow { .. }
-                | Command::Open(_)
-                | Command::Interrupt) => format!("{other:?}"),
+                | Command::Open(_)) => format!("{other:?}"),
             });
         }
     }
@@ -396,7 +404,7 @@ fn questions_are_answered_in_turn() {
 }
 
 fn offsets(play: &Play) -> Option<u64> {
-    play.model.session.as_ref().and_then(|session| session.cursor.as_ref()).map(|key| key.at.offset)
+    play.model.session.as_ref().and_then(|session| session.cursor.as_ref()).map(offset)
 }
 
 #[test]
@@ -453,7 +461,7 @@ fn the_window_goes_back_and_returns_without_a_hole() {
     assert_eq!(offsets(&play), Some(1_999));
     let window = |play: &Play| {
         let timeline = play.model.session.as_ref().and_then(|session| session.timeline.clone()).expect("read");
-        let offsets: Vec<u64> = timeline.entries().iter().map(|entry| entry.key.at.offset).collect();
+        let offsets: Vec<u64> = timeline.entries().iter().map(|entry| offset(&entry.key)).collect();
         assert!(offsets.windows(2).all(|pair| pair[1] == pair[0] + 1), "a hole");
         (offsets[0], *offsets.last().expect("some"), timeline.is_held)
     };
@@ -465,10 +473,7 @@ fn the_window_goes_back_and_returns_without_a_hole() {
     play.step("type m7");
     play.step("key Enter");
     assert_eq!(play.done.remove(0), "find Some(\"m7\") 1700 Back");
-    play.news(News::Found(Some((
-        Key { at: position(799), nth: 0 },
-        Page { entries: entries(500..800), is_last: false },
-    ))));
+    play.news(News::Found(Some((Key::recorded(position(799)), Page { entries: entries(500..800), is_last: false }))));
     assert_eq!((window(&play), offsets(&play)), ((500, 799, true), Some(799)));
     play.step("key Down");
     assert_eq!(play.done.remove(0), "newer 799");
@@ -489,8 +494,68 @@ fn window_len(play: &Play) -> usize {
         .map_or(0, |timeline| timeline.entries().len())
 }
 
+/// Two threads, of which the relay tells one.
+fn two_threads() -> Play {
+    let mut play = Play::new();
+    let said = |thread: &str, text: &str| json!({ "type": "message", "thread_id": thread, "text": text });
+    let told = vec![
+        said("thread-0001", "one of the first"),
+        said("thread-0002", "one of the second"),
+        json!({ "type": "token_count", "thread_id": "thread-0002", "total": 77 }),
+        json!({ "type": "run", "generation": "000000010001" }),
+        json!({ "type": "token_count", "thread_id": "thread-0001", "total": 55 }),
+    ];
+    play.news(News::Restored { epoch: 0, timeline: Box::new(timeline(told)) });
+    play
+}
+
 #[test]
-fn a_million_events_are_a_window() {
+fn a_thread_is_chosen_shown_and_spoken_to() {
+    let mut play = two_threads();
+    play.step("key ^T");
+    snapshot("threads", &play, 60, 8);
+    snapshot("threads", &play, 20, 5);
+    play.step("key Down Down Down Enter");
+    assert_eq!(play.model.session.as_ref().and_then(|session| session.thread.as_deref()), Some("thread-0002"));
+    snapshot("one-thread", &play, 60, 10);
+    play.step("type hello");
+    play.step("key Enter");
+    assert_eq!(play.done.remove(0), "say \"hello\" to thread-0002");
+    play.step("said");
+    play.step("key ^X");
+    assert_eq!(play.done.remove(0), "interrupt thread-0002");
+    // What is looked for is looked for in it.
+    play.step("key Tab Up");
+    assert_eq!(offsets(&play), Some(3), "a run is of every thread");
+    play.step("key Up");
+    assert_eq!(offsets(&play), Some(1));
+    play.step("key Up");
+    assert_eq!((offsets(&play), &play.done[..]), (Some(1), &[][..]), "that of the other thread is not shown");
+    play.step("key Esc");
+    // Only what waits in this thread keeps it from being spoken to.
+    let waits = |thread: &str| {
+        let mut row = command("g-0");
+        row["thread_id"] = json!(thread);
+        News::Pending { asks: vec![of_row(row, NOW_US)], ended: Vec::new() }
+    };
+    play.news(waits("thread-0001"));
+    play.step("type on");
+    play.step("key Enter");
+    assert_eq!(play.done.remove(0), "say \"on\" to thread-0002");
+    play.step("said");
+    play.news(waits("thread-0002"));
+    play.step("type no");
+    play.step("key Enter");
+    assert!(noted(&play).contains("^R"), "{}", noted(&play));
+    // All of them again; leaving the list changes nothing.
+    play.step("key ^T Up Esc");
+    assert!(play.model.session.as_ref().is_some_and(|session| session.thread.is_some()));
+    play.step("key ^T Up Up Up Enter");
+    assert!(play.model.session.as_ref().is_some_and(|session| session.thread.is_none()));
+}
+
+#[test]
+fn a_storm_of_events_is_a_window() {
     let mut timeline = Timeline::default();
     for number in 0..200_000_u64 {
         let told = json!({ "type": "tool_delta", "item_id": format!("i{}", number / 1_000), "delta": "x".repeat(100) });

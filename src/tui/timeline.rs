@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
 use super::text::lasted;
-pub use super::told::{Facts, Heard, Range};
+pub use super::told::{Facts, Heard, Range, ThreadFacts};
 use super::told::{asked, body, files_of_diff, title};
 
 /// Most entries of a window.
@@ -180,6 +180,7 @@ impl Timeline {
     pub fn take(&mut self, heard: &Heard) {
         let told = &heard.told;
         let text = |member: &str| told[member].as_str().unwrap_or_default();
+        self.facts.take(told);
         match text("type") {
             "message" => {
                 let other = told["content"].as_array().map(|parts| {
@@ -199,9 +200,6 @@ impl Timeline {
             "tool_delta" => self.tool_grows(heard),
             "tool_end" => self.tool(heard, if told["is_error"] == true { Stage::Failed } else { Stage::Done }),
             "approval" | "user_input" => self.request(heard),
-            "token_count" => {
-                self.facts.tokens = told["total"].as_u64().map(|total| (total, told["context_window"].as_u64()));
-            }
             "status" => self.status(heard),
             "error" => {
                 let again = if told["will_retry"] == true { "it is tried again" } else { "" };
@@ -211,13 +209,6 @@ impl Timeline {
             "rpc_error" => {
                 let title = format!("{} was refused: {}", text("method"), text("message"));
                 self.say(heard, Kind::Error, Stage::Failed, &title, "");
-            }
-            "rpc_response" => {
-                if let ("thread/start" | "thread/resume" | "thread/fork", Some(model)) =
-                    (text("method"), told["result"]["model"].as_str())
-                {
-                    self.facts.model = Some(model.to_owned());
-                }
             }
             "run" => {
                 self.run_ended(heard.at_us);
@@ -237,11 +228,10 @@ impl Timeline {
 
     /// The key that an entry of this record has, where it is one of ours.
     fn key(&mut self, heard: &Heard) -> Option<Key> {
-        let nth = match &self.last {
-            Some(last) if last.at == heard.at => last.nth.saturating_add(1),
-            Some(_) | None => 0,
-        };
-        let key = Key { at: heard.at.clone(), nth };
+        let mut key = Key::recorded(heard.at.clone());
+        if let Some(last) = self.last.as_ref().filter(|last| last.at == key.at) {
+            key.nth = last.nth.saturating_add(1);
+        }
         self.last = Some(key.clone());
         let Range { after, before } = &self.range;
         let is_ours =
@@ -259,19 +249,10 @@ impl Timeline {
             self.missed += u64::from(!is_piece);
             return None;
         }
-        let entry = Entry {
-            key: key.clone(),
-            kind,
-            stage,
-            at_us: heard.at_us,
-            took_us: None,
-            exit_code: None,
-            thread_id: heard.told["thread_id"].as_str().map(str::to_owned),
-            title: String::new(),
-            body: String::new(),
-            cut_bytes: 0,
-            handle: handle.clone(),
-        };
+        let mut entry = Entry::new(key.clone(), kind, heard.at_us);
+        entry.stage = stage;
+        entry.thread_id = heard.told["thread_id"].as_str().map(str::to_owned);
+        entry.handle = handle.clone();
         if let Some(handle) = handle {
             self.open.insert(handle, key);
         }

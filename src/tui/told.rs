@@ -18,13 +18,76 @@ pub struct Heard {
     pub told: Value,
 }
 
+/// Threads of which something is remembered besides entries.
+const THREADS_MAX: usize = 64;
+
+/// Letters of what was said in a thread that are remembered.
+const SAID_CHARS_MAX: usize = 120;
+
 /// What is told besides entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The model of the thread that was started or resumed last.
+    /// By thread; what happened last stands last.
+    threads: Vec<(String, ThreadFacts)>,
+}
+
+/// The same of a thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ThreadFacts {
+    /// The model that it was started or resumed with.
     pub model: Option<String>,
     /// Tokens of the context of the last call, and how many fit.
     pub tokens: Option<(u64, Option<u64>)>,
+    /// The start of what the user has said last.
+    pub said: Option<String>,
+}
+
+impl Facts {
+    /// Of a thread, or of the one in which something happened last.
+    #[must_use]
+    pub fn of(&self, thread_id: Option<&str>) -> Option<&ThreadFacts> {
+        let mut newest_first = self.threads.iter().rev();
+        newest_first.find(|(id, _)| thread_id.is_none_or(|wanted| wanted == id)).map(|(_, facts)| facts)
+    }
+
+    /// The threads, the one in which something happened last first.
+    pub fn threads(&self) -> impl Iterator<Item = &str> {
+        self.threads.iter().rev().map(|(id, _)| id.as_str()).filter(|id| !id.is_empty())
+    }
+
+    /// Takes what is told besides entries.
+    pub(super) fn take(&mut self, told: &Value) {
+        let text = |member: &str| told[member].as_str();
+        match (text("type"), text("method")) {
+            (Some("token_count"), _) => {
+                if let Some(total) = told["total"].as_u64() {
+                    self.thread(text("thread_id")).tokens = Some((total, told["context_window"].as_u64()));
+                }
+            }
+            (Some("rpc_response"), Some("thread/start" | "thread/resume" | "thread/fork")) => {
+                let result = &told["result"];
+                if let Some(model) = result["model"].as_str() {
+                    self.thread(result["thread"]["id"].as_str().or(text("thread_id"))).model = Some(model.to_owned());
+                }
+            }
+            (Some("message"), _) => {
+                let said = text("text").unwrap_or_default().chars().take(SAID_CHARS_MAX).collect();
+                self.thread(text("thread_id")).said = Some(said);
+            }
+            (Some(_) | None, _) => {}
+        }
+    }
+
+    fn thread(&mut self, thread_id: Option<&str>) -> &mut ThreadFacts {
+        let thread_id = thread_id.unwrap_or_default();
+        let known = self.threads.iter().position(|(id, _)| id == thread_id);
+        let entry = known.map_or_else(Default::default, |at| self.threads.remove(at));
+        if self.threads.len() == THREADS_MAX {
+            self.threads.remove(0);
+        }
+        self.threads.push((thread_id.to_owned(), entry.1));
+        &mut self.threads.last_mut().expect("BUG: it was just put there").1
+    }
 }
 
 /// Which entries a timeline takes: those between two others.

@@ -26,7 +26,7 @@ pub fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Command> {
             Vec::new()
         }
         Event::Ticked => Vec::new(),
-        Event::Ended => vec![Command::Quit],
+        Event::Ended(ending) => vec![Command::Quit(ending)],
         Event::Stopped => vec![Command::Suspend],
         Event::Continued => vec![Command::Retake],
         Event::Listed(mut rows) => {

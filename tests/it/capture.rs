@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, carried, envelope, names, tool, turn};
@@ -37,6 +38,11 @@ fn until_last(live: &Live, cmd: &str) -> Vec<Value> {
 
 fn lines(command: &Value) -> Vec<String> {
     serde_json::from_value(command["preview"]["lines"].clone()).expect("they are texts")
+}
+
+fn make_fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
 }
 
 // exec
@@ -79,14 +85,18 @@ fn exec_can_be_stopped_continued_and_interrupted() {
     let live = Live::start();
     let mut pane = Pane::start_with(&live.home, &["bash", "--norc", "-i"], &[("PS1", "$ ")]);
     pane.shows("$ ");
-    pane.types(&format!("{SHIM} exec -- sh -c 'echo began; sleep 1000'\n"));
-    pane.shows("began\r\n");
+    // No shell runs it: a dash that is stopped while it starts something is not seen as stopped by anybody, since it waits
+    // in `vfork` for a child that has stopped in front of its `exec`.
+    pane.types(&format!("{SHIM} exec -- cat\n"));
+    eventually("the shim in front", || (!pane.is_given_back()).then_some(()));
+    pane.types("here\n");
+    pane.shows("here\r\nhere\r\n");
     pane.types("\x1a");
     pane.shows("Stopped");
     pane.types("stty -a | grep -wo -- -icanon || echo coo''ked\n");
     pane.shows("cooked");
     pane.types("fg\n");
-    pane.shows("exec -- sh");
+    pane.shows("exec -- cat");
     // It has the terminal again once that passes on every key.
     eventually("the shim in front", || (!pane.is_given_back()).then_some(()));
     pane.types("\x03");
@@ -111,11 +121,60 @@ fn exec_is_interrupted_by_a_key() {
 #[test]
 fn exec_gives_the_terminal_back_when_it_is_ended() {
     let live = Live::start();
-    let mut pane =
-        Pane::start(&live.home, &["sh", "-c", &format!("{SHIM} exec -- sh -c 'kill -TERM $1; sleep 1000' x $$; true")]);
-    // The command ends the one who looks after the shim's parent; whatever is left gives the terminal back.
-    pane.ends();
-    eventually("the terminal's own mode", || pane.is_given_back().then_some(()));
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut pane = Pane::start(&live.home, &[SHIM, "exec", "--", "sh", "-c", "echo began; sleep 1000"]);
+        pane.shows("began");
+        assert!(!pane.is_given_back(), "it passes on every key");
+        kill_process(pane.program(), signal).expect("it runs");
+        assert_eq!(pane.ends(), 128 + signal.as_raw());
+        assert!(pane.is_given_back(), "{signal:?}");
+    }
+    live.kill();
+}
+
+/// Whether the kernel lets a program have a terminal take keys as typed.
+fn keys_can_be_handed_back() -> bool {
+    fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").map_or(cfg!(unix), |allowed| allowed.trim() == "1")
+}
+
+#[test]
+fn exec_leaves_to_the_shell_what_was_typed_ahead() {
+    let live = Live::start();
+    let fifo = live.home.beside().join("fifo");
+    make_fifo(&fifo);
+    let mut pane = Pane::start_with(&live.home, &["bash", "--norc", "-i"], &[("PS1", "$ ")]);
+    pane.shows("$ ");
+    // It reads a line, and then no more.
+    pane.types(&format!("{SHIM} exec -- sh -c 'read line; echo got-$line; cat fifo; echo that''-was-it'\n"));
+    eventually("the shim in front", || (!pane.is_given_back()).then_some(()));
+    pane.types("one\n");
+    pane.shows("got-one");
+    pane.types("echo whole-''line\necho a-''half");
+    pane.shows("echo a-''half");
+    drop(File::options().write(true).open(&fifo).expect("somebody reads"));
+    pane.shows("that-was-it");
+    if keys_can_be_handed_back() {
+        pane.shows("whole-line");
+        pane.types("-and-the-rest\n");
+        pane.shows("a-half-and-the-rest");
+    } else {
+        pane.shows("bytes that you typed ahead were not read");
+    }
+    live.kill();
+}
+
+#[test]
+fn exec_in_a_terminal_does_not_wait_for_a_daemon() {
+    let live = Live::start();
+    let script = "setsid sh -c 'echo $$ > pid; exec sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done; echo up";
+    let mut pane = Pane::start(&live.home, &[SHIM, "exec", "--", "sh", "-c", script]);
+    pane.shows("up");
+    assert_eq!(pane.ends(), 0);
+    let pid = fs::read_to_string(live.home.beside().join("pid")).expect("it is there");
+    let pid = Pid::from_raw(pid.trim().parse().expect("a number")).expect("no group");
+    // It goes on: there is something to end.
+    kill_process(pid, Signal::TERM).expect("it runs");
+    assert_eq!(lines(&waiting(&live)[0]), ["up"]);
     live.kill();
 }
 
@@ -201,14 +260,7 @@ fn exec_between_pipes_changes_nothing() {
 fn exec_does_not_wait_for_what_a_command_leaves_behind() {
     let live = Live::start();
     let fifo = live.home.beside().join("fifo");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &fifo,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-        0,
-    )
-    .expect("a FIFO");
+    make_fifo(&fifo);
     let mut command = live.home.shim(&["exec", "--", "sh", "-c", "cat fifo & echo soon"]);
     let mut child = command.current_dir(live.home.beside()).stderr(Stdio::null()).spawn().expect("it starts");
     let mut stdout = child.stdout.take().expect("it is piped");

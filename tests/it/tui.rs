@@ -1,10 +1,6 @@
 //! The terminal UI in a real terminal: tmux holds it, types at it, and says what is on the screen.
 
-use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, text};
@@ -13,69 +9,8 @@ use crate::support::real::{COMMAND, Real, run, says};
 use crate::support::requests::{
     command_asked, decision, parsed, question_asked, resolved, turn_completed, turn_started,
 };
-use crate::support::shim::{Home, SHIM};
-
-/// A terminal of its own. It ends with the test.
-struct Tmux {
-    socket: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl Tmux {
-    /// `codex-shim tui ARG…` in a terminal, and behind it what the terminal is like once it is left.
-    fn start(test: &str, home: &Home, args: &str) -> Option<Tmux> {
-        if !Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
-            let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no tmux");
-            return None;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        let tmux = Tmux { socket: folder.path().join("tmux"), _folder: folder };
-        let shell = format!(
-            "CODEX_SHIM_HOME='{}' '{SHIM}' tui {args}; echo \"left with $?\"; stty -a | tr ' ;' '\\n\\n' | grep icanon; cat",
-            home.path().display()
-        );
-        tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", &shell]);
-        Some(tmux)
-    }
-
-    fn run(&self, args: &[&str]) -> String {
-        let output = Command::new("tmux").arg("-S").arg(&self.socket).args(args).output().expect("tmux is there");
-        assert!(output.status.success(), "{args:?}: {output:?}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn keys(&self, keys: &[&str]) {
-        self.run(&[&["send-keys"], keys].concat());
-    }
-
-    fn types(&self, text: &str) {
-        self.run(&["send-keys", "-l", text]);
-    }
-
-    fn screen(&self) -> String {
-        self.run(&["capture-pane", "-p"])
-    }
-
-    /// Waits until something is on the screen; returns all of it.
-    fn shows(&self, what: &str) -> String {
-        eventually(what, || Some(self.screen()).filter(|screen| screen.contains(what)))
-    }
-
-    /// The process in it.
-    fn pid(&self) -> Pid {
-        let shell = self.run(&["display-message", "-p", "#{pane_pid}"]);
-        let shell = shell.trim();
-        let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).expect("it runs");
-        let child = children.split(' ').next().and_then(|pid| pid.parse().ok()).expect("it has a child");
-        Pid::from_raw(child).expect("a process has a number")
-    }
-}
-
-impl Drop for Tmux {
-    fn drop(&mut self) {
-        let _ = Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").stderr(Stdio::null()).status();
-    }
-}
+use crate::support::shim::SHIM;
+use crate::support::tmux::Tmux;
 
 fn line(live: &Live) -> Value {
     parsed(live.at_server().trim_end())
@@ -84,7 +19,7 @@ fn line(live: &Live) -> Value {
 #[test]
 fn a_session_is_seen_answered_and_spoken_to() {
     let mut live = Live::initialized("");
-    let Some(tmux) = Tmux::start("a_session_is_seen_answered_and_spoken_to", &live.home, "s") else { return };
+    let Some(tmux) = Tmux::tui("a_session_is_seen_answered_and_spoken_to", &live.home, "s") else { return };
     live.say_plainly(&turn_started("t", "u"));
     let item = r#"{"id":"c","type":"commandExecution","command":"make all","cwd":"/w","status":"inProgress"}"#;
     live.say_plainly(&format!(r#"{{"method":"item/started","params":{{"threadId":"t","turnId":"u","item":{item}}}}}"#));
@@ -137,11 +72,11 @@ fn a_session_is_seen_answered_and_spoken_to() {
     tmux.shows("a turn has begun");
 
     // As small as it can be, and back.
-    tmux.run(&["resize-window", "-x", "20", "-y", "5"]);
+    tmux.resize(20, 5);
     eventually("a small screen", || {
         Some(tmux.screen()).filter(|screen| screen.lines().count() == 5 && screen.contains(" chat  Enter"))
     });
-    tmux.run(&["resize-window", "-x", "100", "-y", "30"]);
+    tmux.resize(100, 30);
     tmux.shows("Tab history");
 
     // The relay ends, what was is still to be read, and the terminal is as it was.
@@ -161,16 +96,172 @@ fn a_session_is_seen_answered_and_spoken_to() {
 #[test]
 fn the_terminal_is_given_back_by_a_signal_too() {
     let live = Live::initialized("");
-    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
-        let Some(tmux) = Tmux::start("the_terminal_is_given_back_by_a_signal_too", &live.home, "") else { return };
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
+        let Some(tmux) = Tmux::tui("the_terminal_is_given_back_by_a_signal_too", &live.home, "") else { return };
         tmux.shows("1 session");
         tmux.keys(&["Enter"]);
         tmux.shows(" chat  Enter sends");
         kill_process(tmux.pid(), signal).expect("it runs");
-        tmux.shows("left with 0");
+        tmux.shows(&format!("left with {}", 128 + signal.as_raw()));
         let screen = tmux.shows("icanon");
         assert!(!screen.contains("-icanon"), "{screen}");
     }
+    live.end();
+}
+
+/// What an assistant says in a thread.
+fn said(thread: &str, item: &str, text: &str) -> String {
+    let item = json!({"id": item, "type": "agentMessage", "text": text});
+    json!({"method": "item/completed", "params": {"threadId": thread, "turnId": "u", "item": item}}).to_string()
+}
+
+#[test]
+fn the_shell_has_the_terminal_while_it_is_stopped() {
+    let test = "the_shell_has_the_terminal_while_it_is_stopped";
+    let live = Live::initialized("");
+    let Some(tmux) = Tmux::start(test, &live.home, "PS1='$ ' exec bash --norc -i") else { return };
+    tmux.shows("$");
+    tmux.enters(&format!("{SHIM} tui s"));
+    tmux.shows(" chat  Enter sends");
+    tmux.types("half of a line");
+    tmux.shows("half of a line");
+    tmux.keys(&["C-z"]);
+    let screen = tmux.shows("Stopped");
+    assert!(!screen.contains("half of a line"), "{screen}");
+    tmux.enters("stty -a | grep -wo -- -icanon || echo coo''ked");
+    tmux.shows("cooked");
+    // From outside it is stopped as well.
+    tmux.enters("fg");
+    tmux.shows_all(&["half of a line", " chat  Enter sends"]);
+    let shell = tmux.run(&["display-message", "-p", "#{pane_pid}"]);
+    let shown = crate::support::tmux::child_of(shell.trim().parse().expect("a number")).expect("it has a child");
+    kill_process(shown, Signal::TSTP).expect("it runs");
+    tmux.shows("$");
+    let screen =
+        eventually("the shell again", || Some(tmux.screen()).filter(|screen| screen.matches("Stopped").count() > 1));
+    assert!(!screen.contains("half of a line"), "{screen}");
+    tmux.enters("fg");
+    tmux.shows_all(&["half of a line", " chat  Enter sends"]);
+    tmux.keys(&["C-c"]);
+    tmux.shows_no(" chat  Enter sends");
+    tmux.enters("echo le''ft=$?");
+    tmux.shows("left=0");
+    live.end();
+}
+
+#[test]
+fn where_no_shell_could_continue_it_it_does_not_stop() {
+    let live = Live::initialized("");
+    let Some(tmux) = Tmux::tui("where_no_shell_could_continue_it_it_does_not_stop", &live.home, "s") else { return };
+    tmux.shows(" chat  Enter sends");
+    tmux.keys(&["C-z"]);
+    tmux.types("still here");
+    tmux.shows("still here");
+    tmux.keys(&["C-c"]);
+    tmux.shows("left with 0");
+    live.end();
+}
+
+#[test]
+fn an_entry_is_copied_to_the_clipboard_of_the_terminal() {
+    let test = "an_entry_is_copied_to_the_clipboard_of_the_terminal";
+    let mut live = Live::initialized("");
+    let Some(tmux) = Tmux::tui(test, &live.home, "s") else { return };
+    tmux.run(&["set-option", "-s", "set-clipboard", "on"]);
+    live.say_plainly(&said("t", "a", "first line\nsecond äöü 漢字"));
+    tmux.shows("second äöü 漢字");
+    tmux.keys(&["Tab", "y"]);
+    tmux.shows("go to the terminal's clipboard");
+    let copied = eventually("what was copied", || {
+        let buffers = tmux.run(&["list-buffers"]);
+        (!buffers.is_empty()).then(|| tmux.run(&["show-buffer"]))
+    });
+    assert_eq!(copied, "first line\nsecond äöü 漢字");
+    live.end();
+}
+
+#[test]
+fn without_colours_there_are_none_and_what_steers_is_not_shown() {
+    let test = "without_colours_there_are_none_and_what_steers_is_not_shown";
+    let mut live = Live::initialized("");
+    let script = |set: &str| format!("{set} '{SHIM}' tui s; cat");
+    let Some(plain) = Tmux::start(test, &live.home, &script("NO_COLOR=1")) else { return };
+    let Some(coloured) = Tmux::start(test, &live.home, &script("")) else { return };
+    let text =
+        "\u{1b}[31mred\u{1b}[0m \u{1b}]0;title\u{7}\u{202e}txet 漢字|👩\u{200d}👩\u{200d}👧|e\u{301}|\u{fffd}|\u{0}end";
+    live.say_plainly(&said("t", "a", text));
+    let request = live.asked(&command_asked("7", "t"), "7");
+    for tmux in [&plain, &coloured] {
+        let screen = tmux.shows_all(&["end", "a request waits"]);
+        assert!(screen.contains("codex  red txet 漢字|"), "{screen}");
+    }
+    // Forty behind `38;` or thirty to forty-eight alone are colours.
+    let has_colours = |tmux: &Tmux| {
+        let screen = tmux.coloured();
+        screen.split("\u{1b}[").skip(1).filter_map(|rest| rest.split_once('m')).any(|(codes, _)| {
+            codes.split(';').any(|code| {
+                code.parse::<u8>()
+                    .is_ok_and(|code| (30..=38).contains(&code) || (40..=48).contains(&code) || code >= 90)
+            })
+        })
+    };
+    assert!(!has_colours(&plain), "{}", plain.coloured());
+    assert!(has_colours(&coloured), "{}", coloured.coloured());
+    live.responded(&request, &decision("decline"));
+    line(&live);
+    live.say_plainly(&resolved("7"));
+    live.end();
+}
+
+#[test]
+fn one_of_two_threads_is_chosen_and_spoken_to() {
+    let mut live = Live::initialized("");
+    let Some(tmux) = Tmux::tui("one_of_two_threads_is_chosen_and_spoken_to", &live.home, "s") else { return };
+    for thread in ["thread-a", "thread-b"] {
+        live.say_plainly(&turn_started(thread, "u"));
+        live.say_plainly(&said(thread, &format!("of-{thread}"), &format!("words in {thread}")));
+        live.say_plainly(&turn_completed(thread, "u"));
+    }
+    tmux.shows_all(&["words in thread-a", "words in thread-b", "2 threads"]);
+    tmux.keys(&["C-t"]);
+    let screen = tmux.shows("chat ▸ threads");
+    let row = screen.lines().position(|line| line.trim_start().starts_with("thread-a")).expect("it is listed");
+    (1..row).for_each(|_| tmux.keys(&["Down"]));
+    tmux.keys(&["Enter"]);
+    tmux.shows("Enter sends to thread-a");
+    let screen = tmux.shows_no("words in thread-b");
+    assert!(screen.contains("words in thread-a"), "{screen}");
+    tmux.enters("go on");
+    let call = line(&live);
+    assert_eq!((&call["method"], &call["params"]["threadId"]), (&json!("turn/start"), &json!("thread-a")));
+    live.say_unseen(&json!({"id": call["id"], "result": {"turn": {"id": "u2", "items": []}}}).to_string());
+    tmux.shows("a turn has begun");
+    live.end();
+}
+
+#[test]
+fn a_session_that_ends_and_starts_again_is_followed() {
+    let mut live = Live::initialized("");
+    let Some(tmux) = Tmux::tui("a_session_that_ends_and_starts_again_is_followed", &live.home, "s") else { return };
+    live.say_plainly(&said("t", "a", "of the first run"));
+    tmux.shows("of the first run");
+    let (home, _) = live.end();
+    tmux.shows("s  stopped");
+    tmux.enters("nobody hears");
+    tmux.shows("no relay answers in this session");
+    let mut live = Live::start_in(home);
+    tmux.shows("s  idle");
+    live.say_plainly(&said("t", "b", "of the second run"));
+    let screen = tmux.shows("of the second run");
+    assert_eq!(screen.matches("server run ").count(), 2, "{screen}");
+    assert!(screen.contains("of the first run") && screen.contains("nobody hears"), "{screen}");
+    // Its socket is gone for a while.
+    let socket = live.session.join("control.sock");
+    let aside = live.session.join("control.sock.aside");
+    std::fs::rename(&socket, &aside).expect("it is there");
+    tmux.shows("does not answer");
+    std::fs::rename(&aside, &socket).expect("it is there");
+    tmux.shows_no("does not answer");
     live.end();
 }
 
@@ -190,7 +281,7 @@ fn without_a_terminal_it_says_so() {
 fn a_turn_of_the_real_codex_is_watched_and_allowed() {
     let test = "a_turn_of_the_real_codex_is_watched_and_allowed";
     let Some(mut real) = Real::start(test, "", vec![run(), says()]) else { return };
-    let Some(tmux) = Tmux::start(test, &real.home, "s") else { return };
+    let Some(tmux) = Tmux::tui(test, &real.home, "s") else { return };
     let (_, row) = real.asked_by_turn(COMMAND);
     tmux.shows("a request waits");
     tmux.keys(&["C-r"]);

@@ -2,7 +2,7 @@
 if [[ -n ${BASH_VERSION-} && $- == *i* ]]; then
 __codex_shim_bin=@PROGRAM@
 __codex_shim_bang='\!'
-__codex_shim_at='' __codex_shim_seq=0 __codex_shim_pwd=$PWD __codex_shim_number=${__codex_shim_bang@P}
+__codex_shim_at='' __codex_shim_seq=0 __codex_shim_had='' __codex_shim_pwd=$PWD __codex_shim_number=${__codex_shim_bang@P}
 # When a command begins; a prompt string can do it without a process.
 if [[ -n ${EPOCHREALTIME-} ]]; then
   __codex_shim_ps0='${__codex_shim_none[(__codex_shim_at=${EPOCHREALTIME/[^0-9]/})*0]-}'
@@ -23,9 +23,9 @@ __codex_shim_precmd() {
     fi
     number=$((number - __codex_shim_number))
     # What is typed twice may be in the history once; what began with a space is not there at all.
-    if ((number == 0 && __codex_shim_seq == 0 && __codex_shim_number == 1)); then
-      # Before the first line of all bash counts as after it.
-      number=1 again=first
+    if ((number == 0 && __codex_shim_number == 1)) && [[ -z $__codex_shim_had && -n $(builtin history 1) ]]; then
+      # In front of the first line of all bash counts as behind it.
+      number=1
     elif ((number == 0)) && [[ ${HISTCONTROL-} == *ignoredups* || ${HISTCONTROL-} == *ignoreboth* ]]; then
       number=1 again=again
     fi
@@ -47,6 +47,9 @@ __codex_shim_precmd() {
 __codex_shim_prompt() {
   local code=$?
   __codex_shim_pwd=$PWD __codex_shim_number=${__codex_shim_bang@P}
+  if [[ -z $__codex_shim_had ]] && { ((__codex_shim_number > 1)) || [[ -n $(builtin history 1) ]]; }; then
+    __codex_shim_had=1
+  fi
   if [[ ${PS0-} != *__codex_shim_at* ]] && shopt -q promptvars; then
     PS0=$__codex_shim_ps0${PS0-}
   fi

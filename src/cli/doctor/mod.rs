@@ -3,7 +3,10 @@
 //! It changes nothing.
 
 mod codex;
+mod hooks;
 mod probe;
+#[cfg(target_os = "linux")]
+mod servers;
 mod state;
 
 use clap::Args;
@@ -16,8 +19,8 @@ use crate::config::{Environment, Flags, Settings};
 /// Look whether anything is wrong, and say what to do about it
 ///
 /// It looks for the real codex, whether it still speaks as we know it, where codex leads to on PATH, whether our folder can
-/// be written and has room, whether each session's databases are whole and its relay answers, and for servers that were left
-/// behind. It changes nothing.
+/// be written and has room, whether each session's lock is held by who signed it, its databases are whole and of this version,
+/// and its relay answers, for servers that were left behind, and whether the shells' hooks lead to us. It changes nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status: 0 nothing is broken, 1 something is.
@@ -97,6 +100,9 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32
     }
     codex::checks(&settings, environment, &mut checks);
     state::checks(&settings, &mut checks);
+    #[cfg(target_os = "linux")]
+    checks.extend(servers::left_behind());
+    checks.push(hooks::check(environment));
     let is_healthy = checks.iter().all(|check| check.verdict != Verdict::Broken);
     let text =
         if arguments.json { as_json(&checks, is_healthy) } else { as_text(&checks, Screen::of_stdout(environment)) };

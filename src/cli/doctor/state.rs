@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
+use rustix::process::{Pid, test_kill_process};
 
 use super::Check;
 use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
-use crate::index::HISTORY_FILE;
-use crate::store::{Found, LEDGER_FILE};
+use crate::index::{HISTORY_FILE, HISTORY_FORM};
+use crate::store::{Found, LEDGER_FILE, LEDGER_FORM};
 
 /// Below this a disk is said to be getting full, in bytes.
 const ROOM_LOW: u64 = 1 << 30;
@@ -33,8 +34,6 @@ pub(super) fn checks(settings: &Settings, checks: &mut Vec<Check>) {
             checks.push(Check::broken("sessions", error.to_string(), "see who owns that folder, and its mode"))
         }
     }
-    checks.extend(left_behind());
-    checks.push(hooks());
 }
 
 fn home_can_be_written(home: &Path) -> Check {
@@ -57,18 +56,25 @@ fn home_can_be_written(home: &Path) -> Check {
 fn room(home: &Path) -> Option<Check> {
     let there = home.ancestors().find(|folder| folder.exists())?;
     let disk = rustix::fs::statvfs(there).ok()?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    Some(room_of(disk.f_bavail.saturating_mul(disk.f_frsize)))
+}
+
+/// What so many free bytes are worth.
+fn room_of(free: u64) -> Check {
     let found = format!("{} free", bytesize::ByteSize(free));
     let remedy = "make room, or keep less: `codex-shim prune`, `journal_bytes_max`";
-    Some(match free {
+    match free {
         free if free < ROOM_NONE => Check::broken("disk", found, remedy),
         free if free < ROOM_LOW => Check::note("disk", found, remedy),
         _ => Check::ok("disk", found),
-    })
+    }
 }
 
 fn of_session(session: &Found, checks: &mut Vec<Check>) {
     let id = &session.id;
+    if let Some(check) = lock(session) {
+        checks.push(check);
+    }
     if session.live
         && let Err(why) = client::get(&session.dir, "/healthz")
         && session.is_still_live()
@@ -84,75 +90,48 @@ fn of_session(session: &Found, checks: &mut Vec<Check>) {
     }
     let history = "move it away; it is built again from the journal";
     let ledger = "move it away; what it held is only there, so keep it";
-    for (file, remedy) in [(LEDGER_FILE, ledger), (HISTORY_FILE, history)] {
+    for (file, known, remedy) in [(LEDGER_FILE, LEDGER_FORM, ledger), (HISTORY_FILE, HISTORY_FORM, history)] {
         let path = session.dir.join(file);
-        if path.exists()
-            && let Err(why) = whole(&path)
-        {
-            checks.push(Check::broken("database", format!("{}: {why}", path.display()), remedy));
+        let told = |why: String| format!("{}: {why}", path.display());
+        match path.exists().then(|| whole(&path)) {
+            None => {}
+            Some(Err(why)) => checks.push(Check::broken("database", told(why), remedy)),
+            Some(Ok(form)) if form > known => {
+                let why = format!("it was written by a newer codex-shim (form {form}, this one knows {known})");
+                checks.push(Check::broken("database", told(why), "use that codex-shim, or name another session"));
+            }
+            Some(Ok(_)) => {}
         }
     }
 }
 
-/// Whether SQLite finds a database whole. It reads all of it.
-fn whole(path: &Path) -> Result<(), String> {
+/// Whether who holds a session's lock is who signed it.
+fn lock(session: &Found) -> Option<Check> {
+    const NAME: &str = "lock";
+    let id = &session.id;
+    let Some(holder) = &session.holder else {
+        let remedy = "the next start in this session signs it anew";
+        return session.live.then(|| Check::note(NAME, format!("{id}: held, and by nobody that can be read"), remedy));
+    };
+    let is_there = Pid::from_raw(holder.pid.cast_signed()).is_some_and(|pid| test_kill_process(pid).is_ok());
+    (session.live && !is_there && session.is_still_live()).then(|| {
+        let lock = session.dir.join("lock");
+        let found = format!("{id}: held, but not by pid {}, which has signed it and is gone", holder.pid);
+        Check::broken(NAME, found, format!("see who has it open (`fuser {}`), and end that", lock.display()))
+    })
+}
+
+/// The form of a database that SQLite finds whole. It reads all of it.
+fn whole(path: &Path) -> Result<usize, String> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| error.to_string())?;
     let told: String =
         connection.pragma_query_value(None, "quick_check", |row| row.get(0)).map_err(|error| error.to_string())?;
-    if told == "ok" { Ok(()) } else { Err(told) }
-}
-
-/// Servers that a relay has started and that run on without one.
-#[cfg(target_os = "linux")]
-fn left_behind() -> Option<Check> {
-    use crate::config::DEPTH_VARIABLE;
-
-    let mark = format!("{DEPTH_VARIABLE}=");
-    let has_mark =
-        |environ: &[u8]| environ.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()));
-    let is_server = |cmdline: &[u8]| cmdline.split(|byte| *byte == 0).any(|word| word == b"app-server");
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").ok()?.filter_map(Result::ok) {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
-        let stat = String::from_utf8_lossy(&read("stat")).into_owned();
-        // Behind the name, which may hold anything, stand the state and the parent.
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
-        if parent == Some(1) && is_server(&read("cmdline")) && has_mark(&read("environ")) {
-            found.push(pid.to_string());
-        }
+    if told != "ok" {
+        return Err(told);
     }
-    Some(match found.is_empty() {
-        true => Check::ok("servers", "none runs on without its relay"),
-        false => {
-            let pids = found.join(" ");
-            Check::note("servers", format!("pid {pids}: started by a relay that is gone"), format!("kill {pids}"))
-        }
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn left_behind() -> Option<Check> {
-    None
-}
-
-/// Whether a shell tells us what is typed in it.
-fn hooks() -> Check {
-    const NAME: &str = "shell hooks";
-    let home = std::env::home_dir().unwrap_or_default();
-    let files = [".bashrc", ".bash_profile", ".zshrc", ".config/fish/config.fish"];
-    let has_hook =
-        |file: &&&str| std::fs::read_to_string(home.join(file)).is_ok_and(|text| text.contains("codex-shim hook"));
-    let hooked: Vec<&str> = files.iter().filter(has_hook).copied().collect();
-    match hooked.is_empty() {
-        false => Check::ok(NAME, format!("in {}", hooked.join(", "))),
-        true => Check::note(
-            NAME,
-            "none: codex knows only of commands that are pushed",
-            "`eval \"$(codex-shim hook bash)\"` in ~/.bashrc, if it is to know what you run",
-        ),
-    }
+    let form = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    form.map(|form| usize::try_from(form).unwrap_or_default()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -160,11 +139,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_disk_has_room_or_not() {
+        let verdicts = [0, ROOM_NONE - 1, ROOM_NONE, ROOM_LOW - 1, ROOM_LOW].map(|free| room_of(free).verdict.name());
+        assert_eq!(verdicts, ["broken", "broken", "note", "note", "ok"]);
+    }
+
+    #[test]
     fn a_database_is_whole_or_not() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         Connection::open(&path).and_then(|db| db.execute_batch("CREATE TABLE a (x)")).expect("it can be made");
-        assert_eq!(whole(&path), Ok(()));
+        assert_eq!(whole(&path), Ok(0));
+        Connection::open(&path).and_then(|db| db.pragma_update(None, "user_version", 7)).expect("it can be set");
+        assert_eq!(whole(&path), Ok(7));
         std::fs::write(&path, "no database ".repeat(500)).expect("write");
         assert!(whole(&path).is_err());
     }

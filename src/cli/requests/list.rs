@@ -8,6 +8,7 @@ use super::super::screen::{self, Screen, Tone};
 use super::args::RequestsArguments;
 use super::{Stop, body, kind_name, kind_of, name, print_json, readable, rows, status, text};
 use crate::config::Environment;
+use crate::control::shown::who;
 use crate::store::WhichRequests;
 
 /// Lists requests.
@@ -88,15 +89,6 @@ pub(super) fn outcome(row: &Value) -> (String, Tone) {
         }
         (status, "") => (status.to_owned(), Tone::Bad),
         (status, code) => (format!("{status}: {code}"), Tone::Bad),
-    }
-}
-
-/// Who has ended a row.
-pub(super) fn who(row: &Value) -> String {
-    match (row["resolution_source"].as_str(), row["resolved_by"].as_str()) {
-        (Some(source), Some(by)) => format!("{source} ({by})"),
-        (Some(source), None) => source.to_owned(),
-        (None, _) => "-".to_owned(),
     }
 }
 

@@ -10,6 +10,7 @@ use super::name::NotNamed;
 use super::{Refused, Stop, body, named, needed, print_json, running, sight, status, terminal, text};
 use crate::config::Environment;
 use crate::control::client;
+use crate::control::shown::ending;
 use crate::store::Found;
 
 /// How long the relay may take: it gives itself 10 s to decide and to keep it.
@@ -61,7 +62,7 @@ fn asked(row: &Value, environment: &Environment) -> Result<Value, Stop> {
     screen::print(&sight::question(row, SystemTime::now(), screen));
     if row["status"] != "pending" {
         let id = text(row, "request_id");
-        return Err(Stop::Failed(format!("request {id} waits for no answer any more; it was {}", sight::ending(row))));
+        return Err(Stop::Failed(format!("request {id} waits for no answer any more; it was {}", ending(row))));
     }
     terminal::ask(row).map_err(Stop::Failed)
 }
@@ -94,11 +95,11 @@ fn verdict(document: &Value, body: &Value) -> (String, bool) {
     let row = &document["request"];
     let id = text(row, "request_id");
     if document["idempotent"] == json!(false) {
-        return (format!("request {id} {}", sight::ending(row)), true);
+        return (format!("request {id} {}", ending(row)), true);
     }
     let is_ours = body::is_stored(row, body);
     let so = if is_ours { "which is what you said" } else { "so your answer was not sent" };
-    (format!("request {id} was {} at {}, {so}", sight::ending(row), text(row, "resolved_at")), is_ours)
+    (format!("request {id} was {} at {}, {so}", ending(row), text(row, "resolved_at")), is_ours)
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! A request as a person sees it: all that there is to decide on, and what became of it.
+//! A request as a person reads it: all that there is to decide on, and what became of it, under labels.
 //!
-//! Pure. Whatever is not known here by name is shown as JSON: nobody is asked to approve what cannot be seen.
+//! Pure. What of it is shown, in which order and how it is meant, stands in [`crate::control::shown`].
 
 use std::time::SystemTime;
 
 use serde_json::Value;
 
 use super::super::screen::{self, Screen, Tone};
-use super::list::{outcome as outcome_of, who};
-use super::{body, kind_name, kind_of, text};
+use super::list::outcome as outcome_of;
+use super::{kind_name, kind_of, text};
+use crate::control::shown::{Meant, Row, Shown, in_text, shown, who};
 use crate::engine::RequestKind;
 
 /// Columns that a label takes.
@@ -16,24 +17,6 @@ const LABEL_COLUMNS: usize = 11;
 
 /// What a blank is put in place of in a text of others: a tab would be shown as a sign.
 const TAB: &str = "    ";
-
-/// Members of a payload that are shown under labels of their own, or say nothing to a person.
-const KNOWN: [&str; 14] = [
-    "threadId",
-    "turnId",
-    "itemId",
-    "conversationId",
-    "callId",
-    "startedAtMs",
-    "availableDecisions",
-    "command",
-    "cwd",
-    "reason",
-    "questions",
-    "requestedSchema",
-    "message",
-    "fileChanges",
-];
 
 /// Rows of a label and a text.
 struct Sight {
@@ -64,21 +47,22 @@ impl Sight {
 
     /// The same, where there is something to show.
     fn some(&mut self, label: &str, value: &Value) {
-        match value {
-            Value::Null => {}
-            Value::String(text) => self.row(label, text),
-            Value::Array(words) if words.iter().all(Value::is_string) => {
-                let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-                self.row(label, &words.join(" "));
-            }
-            Value::Bool(_) | Value::Number(_) => self.row(label, &value.to_string()),
-            Value::Array(_) | Value::Object(_) => self.row(label, &pretty(value)),
+        if let Some(text) = in_text(value) {
+            self.row(label, &text);
         }
     }
-}
 
-fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).expect("BUG: JSON can be written")
+    fn shown(&mut self, rows: Vec<Row>) {
+        for row in rows {
+            self.toned(&row.label, &row.text, |_| match row.meant {
+                Meant::Added => Some(Tone::Good),
+                Meant::Removed => Some(Tone::Bad),
+                Meant::Place => Some(Tone::Faint),
+                Meant::Warning => Some(Tone::Warning),
+                Meant::Asked | Meant::Plain => None,
+            });
+        }
+    }
 }
 
 /// What is asked.
@@ -97,48 +81,12 @@ pub(super) fn question(row: &Value, now: SystemTime, to: Screen) -> String {
     {
         sight.some(label, &row[member]);
     }
-    for member in ["command", "cwd", "reason", "message"] {
-        sight.some(member, &payload[member]);
-    }
-    changes(&mut sight, if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] });
+    let Shown { members, changes } = shown(row);
+    sight.shown(members);
+    sight.shown(changes);
     payload["questions"].as_array().into_iter().flatten().for_each(|one| a_question(&mut sight, one));
     sight.some("schema", &payload["requestedSchema"]);
-    match payload.as_object() {
-        Some(members) => {
-            members
-                .iter()
-                .filter(|(name, _)| !KNOWN.contains(&name.as_str()))
-                .for_each(|(name, value)| sight.some(name, value));
-        }
-        None => sight.some("payload", payload),
-    }
     format!("{}\n\n{}", to.paint(Tone::Strong, &screen::plain(text(row, "summary"))), sight.text)
-}
-
-/// The files that are changed: a list, or by their paths, as until early 2026.
-fn changes(sight: &mut Sight, changes: &Value) {
-    match changes {
-        Value::Array(all) => all.iter().for_each(|change| one_change(sight, text(change, "path"), change)),
-        Value::Object(all) => all.iter().for_each(|(path, change)| one_change(sight, path, change)),
-        Value::Null => {}
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => sight.some("changes", changes),
-    }
-}
-
-fn one_change(sight: &mut Sight, path: &str, change: &Value) {
-    let kind = [&change["kind"]["type"], &change["kind"], &change["type"]].into_iter().find_map(Value::as_str);
-    let moved = [&change["kind"]["move_path"], &change["move_path"]].into_iter().find_map(Value::as_str);
-    let moved = moved.map(|to| format!(" → {to}")).unwrap_or_default();
-    sight.row("file", &format!("{} {path}{moved}", kind.unwrap_or("change")));
-    match ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str()) {
-        Some(diff) => sight.toned("", diff, |line| match line.as_bytes().first() {
-            Some(b'+') => Some(Tone::Good),
-            Some(b'-') => Some(Tone::Bad),
-            Some(b'@') => Some(Tone::Faint),
-            Some(_) | None => None,
-        }),
-        None => sight.some("", change),
-    }
 }
 
 fn a_question(sight: &mut Sight, question: &Value) {
@@ -197,20 +145,12 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     sight.text
 }
 
-/// What ended it, in a line: who was first, and with what.
-pub(super) fn ending(row: &Value) -> String {
-    match (text(row, "status"), text(row, "error_code")) {
-        ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),
-        ("resolved", _) => format!("answered by {}: {}", who(row), body::in_words(&row["resolved_payload"])),
-        (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("nobody knows why")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::control::shown::ending;
 
     fn shown(method: &str, payload: &Value, changes: &Value) -> String {
         let row = json!({
@@ -240,7 +180,7 @@ mod tests {
             "command     a",
             "                b\u{fffd}[1m",
             "cwd         /w",
-            "new         {",
+            "new         {\"x\":1}",
         ];
         check(&shown, &expect);
         assert!(!shown.contains("reason"), "{shown}");
@@ -254,10 +194,7 @@ mod tests {
         check(&shown_now, &["file        update /a → /b", "            -x", "            +y"]);
         let old = json!({"/a": {"type": "add", "content": "x\n"}, "/c": {"odd": 1}});
         let shown_old = shown("applyPatchApproval", &json!({"fileChanges": old}), &old);
-        check(
-            &shown_old,
-            &["file        add /a", "            x", "file        change /c", "              \"odd\": 1"],
-        );
+        check(&shown_old, &["file        add /a", "            x", "file        change /c", "            {\"odd\":1}"]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) fn lines<'a>(model: &Model, session: &Session, brush: Brush, rows: us
     let Some(timeline) = &session.timeline else {
         return vec![Line::from(brush.span("reading the journal…", Role::Faint))];
     };
-    let all: Vec<&Entry> = timeline.entries().iter().filter(|entry| shows(session.filter, entry)).collect();
+    let all: Vec<&Entry> = timeline.entries().iter().filter(|entry| shows(session, entry)).collect();
     let is_history = !matches!(session.focus, Focus::Answer);
     let chosen = chosen(session).filter(|_| is_history || session.cursor.is_some());
     let anchor = match chosen {
@@ -30,10 +30,11 @@ pub(super) fn lines<'a>(model: &Model, session: &Session, brush: Brush, rows: us
         None => all.len().saturating_sub(1),
     };
     if all.is_empty() {
-        let what = match (&session.link, session.filter) {
-            (_, Some(_)) => "nothing of this kind is shown; Up looks further back",
-            (Link::Stopped, None) => "nothing is on record of this session",
-            (Link::New | Link::Up(_) | Link::Silent(_), None) => "nothing has happened yet",
+        let what = match (&session.link, session.filter, &session.thread) {
+            (_, Some(_), _) => "nothing of this kind is shown; Up looks further back",
+            (_, None, Some(_)) => "nothing of this thread is shown; Up looks further back",
+            (Link::Stopped, None, None) => "nothing is on record of this session",
+            (Link::New | Link::Up(_) | Link::Silent(_), None, None) => "nothing has happened yet",
         };
         return vec![Line::from(brush.span(&cut(what, brush.width), Role::Faint))];
     }

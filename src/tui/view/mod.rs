@@ -8,6 +8,7 @@ mod help;
 mod history;
 mod list;
 mod paint;
+mod threads;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -16,6 +17,7 @@ use ratatui::text::Line;
 use super::keys::Place;
 use super::model::{Awaited, Focus, Link, Model, Session, Tone};
 use super::text::{cut, lasted, short, width};
+use super::threads::tail;
 use crate::history::Activity;
 use paint::{Brush, Role};
 
@@ -39,6 +41,12 @@ pub fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Option<Position> 
     if let Focus::Reading(reading) = &session.focus {
         let rows = usize::from(area.height).saturating_sub(1);
         put(&history::reading(reading, model.now_us, brush, rows), area, 0, buffer);
+        put(&[footer(model, session, brush)], area, area.height - 1, buffer);
+        return None;
+    }
+    if let Focus::Threads(chosen) = session.focus {
+        let rows = usize::from(area.height).saturating_sub(1);
+        put(&threads::lines(session, chosen, brush, rows), area, 0, buffer);
         put(&[footer(model, session, brush)], area, area.height - 1, buffer);
         return None;
     }
@@ -132,14 +140,17 @@ fn facts<'a>(session: &Session, brush: Brush) -> Line<'a> {
     let mut parts = Vec::new();
     if let Link::Up(live) = &session.link {
         let threads = &live.document.threads;
-        let busy = threads.iter().find(|thread| thread.turn_id.is_some()).or_else(|| threads.last());
-        if let Some(thread) = busy {
+        let shown = match &session.thread {
+            Some(chosen) => threads.iter().find(|thread| thread.thread_id == *chosen),
+            None => threads.iter().find(|thread| thread.turn_id.is_some()).or_else(|| threads.last()),
+        };
+        if session.thread.is_none() && threads.len() > 1 {
+            parts.push(format!("{} threads, ^T chooses", threads.len()));
+        }
+        if let Some(thread) = shown.filter(|_| session.thread.is_none()) {
             parts.push(format!("thread {}", tail(&thread.thread_id)));
-            parts.extend(thread.turn_id.as_deref().map(|turn| format!("turn {}", tail(turn))));
         }
-        if threads.len() > 1 {
-            parts.push(format!("{} threads", threads.len()));
-        }
+        parts.extend(shown.and_then(|thread| thread.turn_id.as_deref()).map(|turn| format!("turn {}", tail(turn))));
         if let Some(fault) = live.document.faults.first() {
             parts.insert(0, format!("! {}", fault.what));
         }
@@ -147,9 +158,9 @@ fn facts<'a>(session: &Session, brush: Brush) -> Line<'a> {
     if let Link::Silent(why) = &session.link {
         parts.push(why.clone());
     }
-    if let Some(timeline) = &session.timeline {
-        parts.extend(timeline.facts.model.clone());
-        parts.extend(timeline.facts.tokens.map(|(total, window)| match window {
+    if let Some(facts) = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref())) {
+        parts.extend(facts.model.clone());
+        parts.extend(facts.tokens.map(|(total, window)| match window {
             Some(window) => format!("{}/{} tokens", short(total), short(window)),
             None => format!("{} tokens", short(total)),
         }));
@@ -157,18 +168,15 @@ fn facts<'a>(session: &Session, brush: Brush) -> Line<'a> {
     if let Some(kind) = session.filter {
         parts.insert(0, format!("only: {}", kind.name()));
     }
+    if let Some(thread) = &session.thread {
+        parts.insert(0, format!("only thread {}", tail(thread)));
+    }
     match session.reading {
         Some(Awaited::Page) => parts.insert(0, "reading…".to_owned()),
         Some(Awaited::Match) => parts.insert(0, "searching…".to_owned()),
         None => {}
     }
     Line::from(brush.span(&cut(&super::text::plain(&parts.join(" · ")), brush.width), Role::Faint))
-}
-
-/// The end of an id: those of one time begin alike.
-fn tail(id: &str) -> String {
-    let from = id.char_indices().rev().nth(7).map_or(0, |(at, _)| at);
-    id[from..].to_owned()
 }
 
 /// The mode, and what Enter does.
@@ -179,12 +187,20 @@ fn footer<'a>(model: &Model, session: &Session, brush: Brush) -> Line<'a> {
         Focus::History => format!("{} ▸ history", session.mode().name()),
         Focus::Search(_) => format!("{} ▸ search", session.mode().name()),
         Focus::Reading(_) => format!("{} ▸ entry", session.mode().name()),
+        Focus::Threads(_) => format!("{} ▸ threads", session.mode().name()),
     };
     let ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
     let gated = session.is_gated();
+    let to_thread: String;
     let enter = match place {
         Place::Chat if gated => "Enter off: a request waits, ^R leads to it",
-        Place::Chat => "Enter sends",
+        Place::Chat => match &session.thread {
+            Some(thread) => {
+                to_thread = format!("Enter sends to {}", tail(thread));
+                &to_thread
+            }
+            None => "Enter sends",
+        },
         Place::Approval | Place::Input if ended => "Enter goes on",
         Place::Approval => "Enter off",
         Place::Input => "Enter takes this answer",
@@ -193,13 +209,14 @@ fn footer<'a>(model: &Model, session: &Session, brush: Brush) -> Line<'a> {
         Place::Line => "Enter searches",
         Place::History => "Enter opens the entry",
         Place::Reading => "Enter closes it",
+        Place::Threads => "Enter takes this one · Esc leaves it as it was",
         Place::Sessions | Place::Everywhere => "",
     };
     let more = match place {
         Place::Chat => " · Tab history · Esc sessions · F1 help",
         Place::History => " · / search · f filter · e error · r request · y copy · Esc back · ? help",
         Place::Approval | Place::Input => " · ^R next · Tab history · Esc chat · F1 help",
-        Place::Sure | Place::Line | Place::Reading | Place::Sessions | Place::Everywhere => "",
+        Place::Sure | Place::Line | Place::Reading | Place::Threads | Place::Sessions | Place::Everywhere => "",
     };
     let tag = format!(" {mode} ");
     let room = brush.width.saturating_sub(width(&tag) + 1);

@@ -12,5 +12,6 @@ pub mod peer;
 pub mod real;
 pub mod requests;
 pub mod shim;
+pub mod tmux;
 
 pub use patience::{PATIENCE, eventually};

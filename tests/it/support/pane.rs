@@ -6,11 +6,13 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use super::eventually;
 use super::shim::Home;
+use super::tmux::child_of;
 
 /// A terminal of 24 lines and 80 columns, and the program in it.
 pub struct Pane {
@@ -90,6 +92,11 @@ impl Pane {
     /// As a shell leaves it for a program: lines, and what is typed is shown.
     pub fn is_given_back(&self) -> bool {
         self.mode().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
+    }
+
+    /// The program.
+    pub fn program(&self) -> Pid {
+        eventually("the program", || child_of(self.child.id() as i32))
     }
 
     pub fn try_ends(&mut self) -> Option<i32> {

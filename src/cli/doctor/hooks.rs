@@ -1,0 +1,69 @@
+//! Whether a shell tells us what is typed in it, and whether what its file names is there.
+
+use std::path::{Path, PathBuf};
+
+use super::Check;
+use crate::config::Environment;
+
+const NAME: &str = "shell hooks";
+
+/// Looks at the files that shells read at their start.
+pub(super) fn check(environment: &Environment) -> Check {
+    let folder = |variable: &str| environment.get(variable).map(PathBuf::from);
+    let home = folder("HOME").unwrap_or_default();
+    let config = folder("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
+    let zsh = folder("ZDOTDIR").unwrap_or_else(|| home.clone());
+    let files = [home.join(".bashrc"), home.join(".bash_profile"), zsh.join(".zshrc"), config.join("fish/config.fish")];
+    let mut hooked = Vec::new();
+    for file in files {
+        let Some(program) = std::fs::read_to_string(&file).ok().and_then(|text| program_of(&text)) else { continue };
+        if !is_there(&program, environment) {
+            let found = format!("{} runs `{program} hook`, and there is no {program}", file.display());
+            return Check::broken(NAME, found, "correct that line: `codex-shim hook --help` has it for each shell");
+        }
+        hooked.push(file.display().to_string());
+    }
+    match hooked.is_empty() {
+        false => Check::ok(NAME, format!("in {}", hooked.join(", "))),
+        true => Check::note(
+            NAME,
+            "none: codex knows only of commands that are pushed",
+            "`eval \"$(codex-shim hook bash)\"` in ~/.bashrc, if it is to know what you run",
+        ),
+    }
+}
+
+/// The program whose hook a shell's file loads.
+fn program_of(text: &str) -> Option<String> {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let before = lines.filter_map(|line| line.split_once("codex-shim hook ")).map(|(before, _)| before).next()?;
+    let from = before.rfind(|char: char| char.is_whitespace() || "\"'($`".contains(char)).map_or(0, |at| at + 1);
+    Some(format!("{}codex-shim", &before[from..]))
+}
+
+/// Whether a program is where it is named, or on PATH.
+fn is_there(program: &str, environment: &Environment) -> bool {
+    if let Some(rest) = program.strip_prefix("~/") {
+        return environment.get("HOME").is_some_and(|home| Path::new(&home).join(rest).exists());
+    }
+    if program.contains('/') {
+        return Path::new(program).exists();
+    }
+    let path = environment.get("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_of_a_hook() {
+        let check = |text: &str, expect: Option<&str>| assert_eq!(program_of(text).as_deref(), expect, "{text}");
+        check("alias x=y\neval \"$(codex-shim hook bash)\"\n", Some("codex-shim"));
+        check("eval \"$(/opt/bin/codex-shim hook bash)\"", Some("/opt/bin/codex-shim"));
+        check("  ~/bin/codex-shim hook fish | source", Some("~/bin/codex-shim"));
+        check("# eval \"$(codex-shim hook bash)\"", None);
+        check("codex-shim exec -- make", None);
+    }
+}

@@ -1,0 +1,202 @@
+//! A request as a person is shown it, whatever shows it: all that there is to decide on, and what became of it, in words.
+//!
+//! Pure. Whatever is not known here by name is shown as JSON: nobody is asked to approve what cannot be seen. The texts are
+//! as others wrote them; whoever puts them on a terminal makes them plain.
+
+use serde_json::Value;
+
+use super::answer::in_words;
+
+/// How a line is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meant {
+    /// What is asked.
+    Asked,
+    /// As it is.
+    Plain,
+    /// Something is added.
+    Added,
+    /// Something is removed.
+    Removed,
+    /// Where that is.
+    Place,
+    /// What one should not overlook.
+    Warning,
+}
+
+/// A text under a label; a line of a diff has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// What it is.
+    pub label: String,
+    /// It, in one line or several.
+    pub text: String,
+    /// How it is meant.
+    pub meant: Meant,
+}
+
+/// All that there is to decide on, but for questions and their answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// What stands in the request.
+    pub members: Vec<Row>,
+    /// The files that are changed, each with its diff.
+    pub changes: Vec<Row>,
+}
+
+/// Members that come first, under their own names.
+const FIRST: [&str; 4] = ["command", "message", "cwd", "reason"];
+
+/// Members that are shown otherwise, or say nothing to a person.
+const OTHERWISE: [&str; 14] = [
+    "threadId",
+    "turnId",
+    "itemId",
+    "conversationId",
+    "callId",
+    "startedAtMs",
+    "availableDecisions",
+    "commandActions",
+    "parsedCmd",
+    "questions",
+    "requestedSchema",
+    "fileChanges",
+    "isBlocking",
+    "kind",
+];
+
+/// Longest JSON that is shown in one line, in bytes.
+const JSON_LINE_BYTES_MAX: usize = 100;
+
+/// What a row of the ledger asks.
+#[must_use]
+pub fn shown(row: &Value) -> Shown {
+    let payload = &row["request_payload"];
+    let mut shown = Shown::default();
+    let mut some = |label: &str, value: &Value, meant: Meant| {
+        if let Some(text) = in_text(value) {
+            shown.members.push(Row { label: label.to_owned(), text, meant });
+        }
+    };
+    for name in FIRST {
+        let is_asked = matches!(name, "command" | "message");
+        some(name, &payload[name], if is_asked { Meant::Asked } else { Meant::Plain });
+    }
+    match payload.as_object() {
+        Some(members) => {
+            let is_known = |name: &String| FIRST.contains(&name.as_str()) || OTHERWISE.contains(&name.as_str());
+            let rest = members.iter().filter(|(name, _)| !is_known(name));
+            rest.for_each(|(name, value)| some(name, value, Meant::Plain));
+        }
+        None => some("payload", payload, Meant::Plain),
+    }
+    changes(if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] }, &mut shown.changes);
+    shown
+}
+
+/// A value as text; `None` where there is nothing.
+#[must_use]
+pub fn in_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Array(words) if words.iter().all(Value::is_string) => {
+            Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            let line = value.to_string();
+            let is_short = line.len() <= JSON_LINE_BYTES_MAX;
+            Some(if is_short { line } else { serde_json::to_string_pretty(value).expect("BUG: JSON can be written") })
+        }
+    }
+}
+
+/// The files that are changed: a list, or by their paths, as until early 2026.
+fn changes(changes: &Value, rows: &mut Vec<Row>) {
+    match changes {
+        Value::Array(all) => all.iter().for_each(|change| of_file(change["path"].as_str().unwrap_or(""), change, rows)),
+        Value::Object(all) => all.iter().for_each(|(path, change)| of_file(path, change, rows)),
+        Value::Null => {}
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            rows.push(Row { label: "changes".to_owned(), text: changes.to_string(), meant: Meant::Plain });
+        }
+    }
+}
+
+fn of_file(path: &str, change: &Value, rows: &mut Vec<Row>) {
+    let kind = [&change["kind"]["type"], &change["kind"], &change["type"]].into_iter().find_map(Value::as_str);
+    let kind = kind.unwrap_or("change");
+    let moved = [&change["kind"]["move_path"], &change["move_path"]].into_iter().find_map(Value::as_str);
+    let moved = moved.map(|to| format!(" → {to}")).unwrap_or_default();
+    rows.push(Row { label: "file".to_owned(), text: format!("{kind} {path}{moved}"), meant: Meant::Asked });
+    let bare = |text: &str, meant: Meant| Row { label: String::new(), text: text.to_owned(), meant };
+    match ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str()) {
+        Some(diff) => rows.extend(diff.lines().map(|line| bare(line, meant(line, kind)))),
+        None => rows.extend(in_text(change).map(|text| bare(&text, Meant::Plain))),
+    }
+}
+
+/// How a line of a diff is meant. Of a file that is added or deleted the whole text stands there.
+#[must_use]
+pub fn meant(line: &str, kind: &str) -> Meant {
+    match (kind, line.as_bytes().first()) {
+        ("add", _) => Meant::Added,
+        ("delete", _) => Meant::Removed,
+        (_, Some(b'+')) => Meant::Added,
+        (_, Some(b'-')) => Meant::Removed,
+        (_, Some(b'@')) => Meant::Place,
+        (_, Some(_) | None) => Meant::Plain,
+    }
+}
+
+/// Who has ended a row of the ledger.
+#[must_use]
+pub fn who(row: &Value) -> String {
+    match (row["resolution_source"].as_str(), row["resolved_by"].as_str()) {
+        (Some(source), Some(by)) => format!("{source} ({by})"),
+        (Some(source), None) => source.to_owned(),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// What ended it, behind "it was": who was first, and with what.
+#[must_use]
+pub fn ending(row: &Value) -> String {
+    let text = |member: &str| row[member].as_str().unwrap_or_default();
+    match (text("status"), text("error_code")) {
+        ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),
+        ("resolved", _) => format!("answered by {}: {}", who(row), in_words(&row["resolved_payload"])),
+        (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("nobody knows why")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whatever_is_asked_is_shown() {
+        let row = json!({
+            "request_payload": {"command": ["ls", "-l"], "cwd": "/w", "reason": null, "threadId": "t",
+                "new": {"x": 1}, "long": {"y": "z".repeat(100)}},
+            "changes": {"/a": {"type": "add", "content": "x\n-y\n"}, "/b": {"odd": 1}},
+        });
+        let rows = |rows: &[Row]| -> Vec<String> {
+            rows.iter().map(|row| format!("{:?} {}: {}", row.meant, row.label, row.text)).collect()
+        };
+        let shown = shown(&row);
+        let long = format!("Plain long: {{\n  \"y\": \"{}\"\n}}", "z".repeat(100));
+        assert_eq!(rows(&shown.members), ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: {\"x\":1}"]);
+        let expect = ["Asked file: add /a", "Added : x", "Added : -y", "Asked file: change /b", "Plain : {\"odd\":1}"];
+        assert_eq!(rows(&shown.changes), expect);
+    }
+
+    #[test]
+    fn what_is_no_object_is_shown_too() {
+        let row = json!({ "request_payload": [1, 2], "changes": null });
+        assert_eq!(shown(&row).members[0].text, "[1,2]");
+        assert_eq!(shown(&json!({})), Shown::default());
+    }
+}

@@ -1,0 +1,356 @@
+//! What the history keeps of the time in front of the journal.
+//!
+//! It is read from `history.db` as it stands there: nothing is indexed, repaired or waited for. Where there is none, or it
+//! cannot be read, nothing stands in front of the journal, and that is what is said.
+
+use std::path::Path;
+
+use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
+use super::super::model::{Page, Way};
+use super::super::said::{entry_of, entry_of_lacking, journal_begins, nothing_before};
+use super::shelf::PAGE_ENTRIES;
+use super::source::first_at_us;
+use super::{journal_dir, segments};
+use crate::history::rfc3339_millis;
+use crate::index::{HISTORY_FILE, History, Said, Side};
+
+/// What is kept of a session.
+#[derive(Debug)]
+pub(super) struct Kept {
+    history: History,
+    /// When the journal begins, in microseconds since the Unix epoch.
+    begins_us: u64,
+    /// The number of the first line that was said then or later.
+    end: u64,
+    /// The journal has lost its first segments.
+    is_cut: bool,
+}
+
+/// What stands where the journal begins.
+enum Edge {
+    /// Something is kept of what was before.
+    More,
+    /// All that there ever was stands behind.
+    Start,
+    /// There was something, and it is gone.
+    Gone,
+}
+
+/// The number behind that of every line.
+const END: u64 = i64::MAX as u64;
+
+impl Kept {
+    /// That of the session in a folder.
+    pub(super) fn of(session_dir: &Path) -> Kept {
+        let dir = journal_dir(session_dir);
+        let first = segments(&dir).into_iter().next();
+        let begins_us = first.as_ref().and_then(|first| first_at_us(&dir.join(first.to_string())));
+        let begins_us = begins_us.unwrap_or(LAST_US).min(LAST_US);
+        let history = History::new(&session_dir.join(HISTORY_FILE));
+        let end = history.said_from(&rfc3339_millis(begins_us), 0).ok().flatten().unwrap_or(END);
+        Kept { history, begins_us, end, is_cut: first.is_some_and(|first| first.number > 1) }
+    }
+
+    /// Whether anything can be told of what stands in front of the journal.
+    pub(super) fn has_any(&self) -> bool {
+        !matches!(self.edge(), Edge::Start)
+    }
+
+    fn edge(&self) -> Edge {
+        let before = self.said(Side::Before, END, 1);
+        match (before.is_empty(), self.history.first_seq(0)) {
+            (false, _) => Edge::More,
+            (true, Ok(Some(1))) => Edge::Start,
+            (true, Ok(Some(_))) => Edge::Gone,
+            (true, Ok(None) | Err(_)) if self.is_cut => Edge::Gone,
+            (true, Ok(None) | Err(_)) => Edge::Start,
+        }
+    }
+
+    fn said(&self, side: Side, id: u64, limit: usize) -> Vec<Said> {
+        self.history.said(side, id, self.end, limit as u64, 0).unwrap_or_default()
+    }
+
+    /// What stands in front of the first record of the journal: a word on that, where there is anything.
+    pub(super) fn in_front_of_journal(&self) -> Page {
+        match self.edge() {
+            Edge::Start => Page { entries: Vec::new(), is_last: true },
+            Edge::Gone => Page { entries: vec![nothing_before(self.begins_us)], is_last: true },
+            Edge::More => Page { entries: vec![journal_begins(self.begins_us)], is_last: false },
+        }
+    }
+
+    /// The entries in front of one.
+    pub(super) fn older(&self, before: u64) -> Page {
+        let said = self.said(Side::Before, before, PAGE_ENTRIES);
+        let is_last = said.len() < PAGE_ENTRIES;
+        let mut entries = self.entries(&said);
+        if is_last && !matches!(self.history.first_seq(0), Ok(Some(1))) {
+            let at_us = entries.first().map_or(0, |entry| entry.at_us);
+            entries.insert(0, nothing_before(at_us));
+        }
+        Page { entries, is_last }
+    }
+
+    /// The entries behind one. Behind the last of them begins the journal.
+    pub(super) fn newer(&self, after: u64) -> Page {
+        let said = self.said(Side::After, after, PAGE_ENTRIES);
+        let is_over = said.len() < PAGE_ENTRIES;
+        let mut entries = self.entries(&said);
+        if is_over {
+            entries.push(journal_begins(self.begins_us));
+        }
+        Page { entries, is_last: false }
+    }
+
+    /// One with so much of its body.
+    pub(super) fn one(&self, id: u64, body_bytes_max: usize) -> Option<Entry> {
+        let said = self.said(Side::After, id.checked_sub(1)?, 1).pop().filter(|said| said.id == id)?;
+        entry_of(&said, body_bytes_max)
+    }
+
+    /// The next one that is looked for. `is_wanted` is asked now and then.
+    pub(super) fn find(&self, matcher: &Matcher, from: u64, way: Way, is_wanted: impl Fn() -> bool) -> Option<Key> {
+        let mut from = from;
+        while is_wanted() {
+            let side = match way {
+                Way::Back => Side::Before,
+                Way::Forward => Side::After,
+            };
+            let said = self.said(side, from, PAGE_ENTRIES);
+            let edge = match way {
+                Way::Back => said.first(),
+                Way::Forward => said.last(),
+            };
+            from = edge?.id;
+            let entries = self.entries(&said);
+            let mut found = entries.iter().filter(|entry| matcher.takes(entry));
+            let found = match way {
+                Way::Back => found.next_back(),
+                Way::Forward => found.next(),
+            };
+            if let Some(entry) = found {
+                return Some(entry.key.clone());
+            }
+        }
+        None
+    }
+
+    /// As entries, and among them what the journal lacked even then.
+    fn entries(&self, said: &[Said]) -> Vec<Entry> {
+        let (Some(first), Some(last)) = (said.first(), said.last()) else { return Vec::new() };
+        let mut entries: Vec<Entry> = said.iter().filter_map(|said| entry_of(said, BODY_BYTES_MAX)).collect();
+        let lacking = self.history.lacking(0).unwrap_or_default();
+        let within = |after_id: u64| (first.id..=last.id).contains(&after_id);
+        let lacking = lacking.iter().filter(|lacking| within(lacking.after_id)).zip(0..);
+        entries.extend(lacking.filter_map(|(lacking, nth)| entry_of_lacking(lacking, nth)));
+        entries.sort_by(|one, other| one.key.cmp(&other.key));
+        entries
+    }
+}
+
+/// The last time that can be written, in microseconds since the Unix epoch.
+const LAST_US: u64 = 253_402_300_799_000_000;
+
+/// The number of the line that an entry in front of the journal is of; `None` behind that.
+pub(super) fn kept_id(spot: &Spot) -> Option<u64> {
+    match spot {
+        Spot::Kept(id) => Some(*id),
+        Spot::Recorded(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use super::super::shelf::Shelf;
+    use super::*;
+    use crate::config::RetentionBounds;
+    use crate::index::{Index, IndexSettings, TranscriptFiles};
+    use crate::journal::{IndexedTo, end_of};
+    use crate::store::SeqMark;
+
+    /// A Monday, in microseconds since the Unix epoch.
+    const MONDAY_US: u64 = 1_767_225_600_000_000;
+
+    /// Messages of a run.
+    const MESSAGES: u64 = 400;
+
+    struct Lab {
+        dir: tempfile::TempDir,
+    }
+
+    impl Lab {
+        /// A session of three runs, an hour each, all of it indexed.
+        fn new() -> Lab {
+            let lab = Lab { dir: tempfile::tempdir().expect("BUG: a temporary folder") };
+            fs::create_dir(lab.dir.path().join("journal")).expect("a folder");
+            for run in 1..=3 {
+                fs::write(lab.segment(run), text(run)).expect("a file");
+            }
+            lab.index();
+            lab
+        }
+
+        fn segment(&self, run: u64) -> PathBuf {
+            self.dir.path().join(format!("journal/00000000000{run}-001.jsonl"))
+        }
+
+        fn index(&self) {
+            let day = Duration::from_secs(86_400);
+            let retention = RetentionBounds {
+                events_max: 1_000_000,
+                tool_events_max: 1_000,
+                turn_events_max: 1_000,
+                age_max: 36_500 * day,
+                session_age_max: day,
+            };
+            let journal_dir = journal_dir(self.dir.path());
+            let end = end_of(&journal_dir);
+            let settings = IndexSettings {
+                session_id: "s".to_owned(),
+                session_dir: self.dir.path().to_owned(),
+                journal_dir,
+                retention,
+                transcript_files: TranscriptFiles::None,
+                home: None,
+                indexed_to: IndexedTo::default(),
+            };
+            let marks = |wish: crate::store::SeqWish| Ok(SeqMark { reserved: wish.up_to, first_generation: None });
+            let (state, _) = Index::catch_up(settings, end, Box::new(marks), Box::new(|_| {}));
+            assert_eq!(state.fault, None);
+        }
+
+        fn shelf(&self) -> Shelf {
+            Shelf::new(self.dir.path(), Arc::new(AtomicBool::new(true)))
+        }
+    }
+
+    fn text(run: u64) -> String {
+        let at = MONDAY_US + run * 3_600_000_000;
+        let head = format!(r#""session":"s","generation":"00000000000{run}","segment":1,"at":{at}"#);
+        let mut text =
+            format!("{{\"journal\":1,{head},\"argv\":[],\"cwd\":\"/\",\"codex\":{{\"path\":\"x\"}},\"shim\":\"0\"}}\n");
+        for number in 0..MESSAGES {
+            let content = format!(r#"[{{"type":"text","text":"run {run} says {number}"}}]"#);
+            let item = format!(r#"{{"id":"i{run}-{number}","type":"userMessage","content":{content}}}"#);
+            let params = format!(r#"{{"threadId":"t","turnId":"u{run}","item":{item}}}"#);
+            let line = format!(r#"{{"method":"item/completed","params":{params}}}"#);
+            text += &format!("{{\"at\":{},\"from\":\"server\",\"line\":{line}}}\n", at + number * 1_000_000);
+            if number == 100 {
+                text += &format!("{{\"at\":{},\"gap\":{{\"lines\":3,\"reason\":\"disk full\"}}}}\n", at + 100_500_000);
+            }
+        }
+        text
+    }
+
+    /// All that can be read from the end back, oldest first.
+    fn back(shelf: &Shelf) -> Vec<Entry> {
+        let last = segments_last(shelf);
+        let mut before = Key { nth: u16::MAX, ..last };
+        let mut found: Vec<Entry> = Vec::new();
+        loop {
+            let page = shelf.older(&before, PAGE_ENTRIES).expect("it can be read").expect("it is wanted");
+            before = page.entries.first().map_or(before, |entry| entry.key.clone());
+            found.splice(0..0, page.entries);
+            assert!(found.len() < 10_000, "it has an end");
+            if page.is_last {
+                return found;
+            }
+        }
+    }
+
+    fn segments_last(shelf: &Shelf) -> Key {
+        let mut after = Key::JOURNAL_BEGINS;
+        loop {
+            let page = shelf.newer(&after).expect("it can be read").expect("it is wanted");
+            after = page.entries.last().map_or(after, |entry| entry.key.clone());
+            if page.is_last {
+                return after;
+            }
+        }
+    }
+
+    fn words(entries: &[Entry]) -> Vec<String> {
+        entries.iter().map(|entry| format!("{}{}", entry.title, entry.body)).collect()
+    }
+
+    fn said(run: u64) -> impl Iterator<Item = String> {
+        (0..MESSAGES).map(move |number| format!("run {run} says {number}"))
+    }
+
+    #[test]
+    fn what_the_journal_has_lost_is_read_from_the_history_and_its_end_is_told() {
+        let lab = Lab::new();
+        let shelf = lab.shelf();
+        let all = words(&back(&shelf));
+        assert_eq!((all.len() as u64, &*all[0]), (3 * (MESSAGES + 2), "run 000000000001 begins"), "all of it is there");
+        fs::remove_file(lab.segment(1)).expect("it goes");
+        fs::remove_file(lab.segment(2)).expect("it goes");
+        let found = back(&shelf);
+        let told = words(&found);
+        let begins = told.iter().position(|line| line.starts_with("the journal begins here")).expect("it is told");
+        let lost = "3 lines missing here: disk full";
+        let kept: Vec<&String> = told[..begins].iter().filter(|line| *line != lost).collect();
+        assert_eq!(kept, said(1).chain(said(2)).collect::<Vec<_>>().iter().collect::<Vec<_>>());
+        assert_eq!(told[..begins].iter().filter(|line| *line == lost).count(), 2, "two gaps are known");
+        assert_eq!(told[101], lost);
+        assert_eq!(told[begins + 1], "run 000000000003 begins");
+        // And forward again, from the first to the last.
+        let mut forward = found[..1].to_vec();
+        loop {
+            let page = shelf.newer(&forward[forward.len() - 1].key).expect("it can be read").expect("it is wanted");
+            forward.extend(page.entries);
+            if page.is_last {
+                break;
+            }
+        }
+        assert_eq!(words(&forward), told);
+        assert!(forward.windows(2).all(|pair| pair[0].key < pair[1].key));
+        let one = shelf.one(&found[7].key).expect("it can be read");
+        assert_eq!(one.as_ref(), Some(&found[7]));
+    }
+
+    #[test]
+    fn what_is_looked_for_is_found_in_front_of_the_journal_too() {
+        let lab = Lab::new();
+        let shelf = lab.shelf();
+        fs::remove_file(lab.segment(1)).expect("it goes");
+        fs::remove_file(lab.segment(2)).expect("it goes");
+        let end = segments_last(&shelf);
+        let find = |text: &str, from: &Key, way| {
+            let matcher = Matcher { text: Some(text.to_owned()), ..Matcher::default() };
+            let found = shelf.find(&matcher, from, way).expect("it can be read").expect("it is wanted")?;
+            assert!(found.1.entries.iter().any(|entry| entry.key == found.0), "it is on its page");
+            Some(found.0)
+        };
+        let far = find("run 1 says 7", &end, Way::Back).expect("it is there");
+        assert!(matches!(far.at, Spot::Kept(_)), "{far:?}");
+        let gap = find("disk full", &end, Way::Back).expect("the last is in the journal");
+        let gap = find("disk full", &gap, Way::Back).expect("the one before is kept");
+        assert!(matches!(gap, Key { at: Spot::Kept(_), nth: 1 }), "{gap:?}");
+        let near = find("run 3 says 5", &far, Way::Forward).expect("it is there");
+        assert!(matches!(near.at, Spot::Recorded(_)), "{near:?}");
+        assert_eq!(find("nowhere", &end, Way::Back), None);
+        assert_eq!(find("nowhere", &far, Way::Forward), None);
+    }
+
+    #[test]
+    fn where_all_is_gone_that_is_said() {
+        let lab = Lab::new();
+        fs::remove_file(lab.segment(1)).expect("it goes");
+        fs::remove_file(lab.dir.path().join(HISTORY_FILE)).expect("it goes");
+        // It is built again from what is left, above the numbers that were given.
+        let shelf = lab.shelf();
+        fs::rename(lab.segment(3), lab.dir.path().join("journal/000000000003-002.jsonl")).expect("it moves");
+        fs::remove_file(lab.segment(2)).expect("it goes");
+        let told = words(&back(&shelf));
+        assert_eq!(told[0], "nothing of what was before this is kept");
+        assert!(Kept::of(lab.dir.path()).has_any());
+    }
+}

@@ -1,0 +1,241 @@
+//! Reads what a session has on record for the timeline: the end of its journal, and what is appended to it, and what
+//! stands further back, in front of the journal too.
+//!
+//! Two threads: one follows the journal and says what happens, one reads what somebody scrolls or searches to
+//! ([`Pages`]). Both read the journal's files with the fold of `mode=ui` ([`source`]), always from the start of a segment
+//! on, since what is told of a record depends on those before it. In front of the first record there stands what the
+//! history keeps for longer ([`kept`]). Neither thread holds more than a window of entries, and neither writes anything.
+
+mod kept;
+mod pages;
+mod shelf;
+mod source;
+
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use super::model::{Event, News};
+use super::timeline::Timeline;
+use crate::index::{Follower, Patience};
+use crate::journal::{Position, SegmentName};
+use kept::Kept;
+pub(super) use pages::Pages;
+use source::{Came, Source};
+
+/// How soon the journal is looked at again.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// After how long without a record none can come that replaces the one before.
+const SILENCE: Duration = Duration::from_millis(250);
+
+/// What of the journal is read at first, in bytes, if its segments are small.
+const AT_FIRST_BYTES: u64 = 4 << 20;
+
+/// Events that are told at once.
+const BATCH_MAX: usize = 256;
+
+/// How often a reader looks whether it is still wanted, in records.
+const LOOK_EVERY: usize = 1_024;
+
+/// Where to tell what was read.
+#[derive(Debug, Clone)]
+pub(super) struct Teller {
+    pub(super) events: SyncSender<Event>,
+    pub(super) attachment: u64,
+}
+
+/// Nobody listens any more.
+pub(super) struct Gone;
+
+impl Teller {
+    pub(super) fn tell(&self, news: News) -> Result<(), Gone> {
+        self.events.send(Event::Of(self.attachment, news)).map_err(|_| Gone)
+    }
+}
+
+/// A thread that goes on until this is dropped.
+#[derive(Debug)]
+pub(super) struct Following {
+    _ends: SyncSender<()>,
+}
+
+/// Follows the journal of the session in a folder from its end on.
+pub(super) fn follow(session_dir: &Path, epoch: u64, teller: Teller) -> io::Result<Following> {
+    let (ends, ended) = sync_channel(1);
+    let dir = session_dir.to_owned();
+    std::thread::Builder::new().name("follow".to_owned()).spawn(move || {
+        let _ = follow_until(&dir, epoch, &teller, &ended);
+    })?;
+    Ok(Following { _ends: ends })
+}
+
+fn follow_until(session_dir: &Path, epoch: u64, teller: &Teller, ended: &Receiver<()>) -> Result<(), Gone> {
+    let dir = &journal_dir(session_dir);
+    let start = start_of_end(dir);
+    let is_first = start.as_ref().is_none_or(|start| segments(dir).first() == Some(&start.segment));
+    let has_older = !is_first || Kept::of(session_dir).has_any();
+    let mut source = Source::new(Follower::new(dir, start));
+    let mut restored = Some(Timeline::default());
+    let mut batch = Vec::new();
+    let mut silent_for = Duration::ZERO;
+    let mut read = 0_usize;
+    loop {
+        let patience = if silent_for >= SILENCE { Patience::None } else { Patience::Some };
+        read += 1;
+        if read.is_multiple_of(LOOK_EVERY) && ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected) {
+            return Ok(());
+        }
+        match source.next(patience, &mut batch) {
+            Ok(Came::Record(_)) => {
+                silent_for = Duration::ZERO;
+                match &mut restored {
+                    Some(timeline) => batch.drain(..).for_each(|heard| timeline.take(&heard)),
+                    None if batch.len() >= BATCH_MAX => {
+                        teller.tell(News::Heard { epoch, heard: std::mem::take(&mut batch) })?;
+                    }
+                    None => {}
+                }
+            }
+            Ok(Came::Nothing) => {
+                if let Some(mut timeline) = restored.take() {
+                    timeline.has_older |= has_older;
+                    teller.tell(News::Restored { epoch, timeline: Box::new(timeline) })?;
+                }
+                if !batch.is_empty() {
+                    teller.tell(News::Heard { epoch, heard: std::mem::take(&mut batch) })?;
+                }
+                match ended.recv_timeout(LOOK_AGAIN_AFTER) {
+                    Err(RecvTimeoutError::Timeout) => silent_for = (silent_for + LOOK_AGAIN_AFTER).min(SILENCE),
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                }
+            }
+            Err(error) => {
+                teller.tell(News::Unreadable(format!("read the journal: {error}")))?;
+                // Whatever it was may be over later; who looks is told again each time it is not.
+                if let Ok(()) | Err(RecvTimeoutError::Disconnected) = ended.recv_timeout(Duration::from_secs(5)) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+fn journal_dir(session_dir: &Path) -> std::path::PathBuf {
+    session_dir.join("journal")
+}
+
+fn segments(dir: &Path) -> Vec<SegmentName> {
+    SegmentName::list(dir).unwrap_or_default()
+}
+
+/// Where to begin, so that the window is likely to be full.
+fn start_of_end(dir: &Path) -> Option<Position> {
+    let mut bytes = 0;
+    let mut start = None;
+    for segment in segments(dir).into_iter().rev() {
+        bytes += std::fs::metadata(dir.join(segment.to_string())).map_or(0, |file| file.len());
+        start = Some(Position { segment, offset: 0 });
+        if bytes >= AT_FIRST_BYTES {
+            break;
+        }
+    }
+    start
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::entry::{Entry, Key, Kind, Matcher};
+    use super::super::model::Way;
+    use super::shelf::Shelf;
+    use super::*;
+
+    /// A journal of a recorded conversation and, in two more segments, of messages; and one who reads it.
+    fn journal() -> (tempfile::TempDir, Shelf) {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let journal = dir.path().join("journal");
+        std::fs::create_dir(&journal).expect("a folder");
+        let tape = include_str!("../../../fixtures/tapes/command_approval.jsonl");
+        std::fs::write(journal.join("000000000001-001.jsonl"), tape).expect("a file");
+        for segment in 1..=2_u64 {
+            let header = r#"{"journal":1,"session":"s","generation":"000000000002","segment":N,"at":1,"argv":[],"cwd":"/","codex":{"path":"x"},"shim":"0"}"#;
+            let mut text = format!("{}\n", header.replace('N', &segment.to_string()));
+            for number in 0..400 {
+                let number = segment * 1_000 + number;
+                let item = format!(
+                    r#"{{"id":"i{number}","type":"userMessage","content":[{{"type":"text","text":"m{number}"}}]}}"#
+                );
+                let params = format!(r#"{{"threadId":"t","turnId":"u","item":{item}}}"#);
+                text.push_str(&format!("{{\"at\":{number},\"from\":\"server\",\"line\":{{\"method\":\"item/completed\",\"params\":{params}}}}}\n"));
+            }
+            text.push_str("{\"at\":9000,\"gap\":{\"lines\":2,\"reason\":\"disk full\"}}\n");
+            std::fs::write(journal.join(format!("000000000002-00{segment}.jsonl")), text).expect("a file");
+        }
+        let shelf = Shelf::new(dir.path(), Arc::new(AtomicBool::new(true)));
+        (dir, shelf)
+    }
+
+    /// What stands at the end, as whoever attaches sees it.
+    fn restored(dir: &Path) -> Timeline {
+        let (events, happened) = sync_channel(4);
+        let _following = follow(dir, 0, Teller { events, attachment: 1 }).expect("a thread");
+        match happened.recv_timeout(Duration::from_secs(20)) {
+            Ok(Event::Of(1, News::Restored { epoch: 0, timeline })) => *timeline,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn pages_fit_together_without_a_hole_and_without_a_double() {
+        let (dir, shelf) = journal();
+        let all: Vec<Entry> = restored(dir.path()).into_entries();
+        assert!(all.len() > 800 && !all.iter().any(|entry| entry.kind == Kind::Error), "{}", all.len());
+        let mut found: Vec<Entry> = Vec::new();
+        let mut before = Key { at: all[all.len() - 1].key.at.clone(), nth: u16::MAX };
+        loop {
+            let page = shelf.older(&before, 300).expect("it can be read").expect("it is wanted");
+            before = page.entries.first().map_or(before, |entry| entry.key.clone());
+            found.splice(0..0, page.entries);
+            if page.is_last {
+                break;
+            }
+        }
+        assert_eq!(found, all);
+        let mut forward = all[..1].to_vec();
+        loop {
+            let page = shelf.newer(&forward[forward.len() - 1].key).expect("it can be read").expect("it is wanted");
+            forward.extend(page.entries);
+            if page.is_last {
+                break;
+            }
+        }
+        assert_eq!(forward, all);
+        for entry in all.iter().step_by(97) {
+            assert_eq!(shelf.one(&entry.key).expect("it can be read").as_ref(), Some(entry));
+        }
+    }
+
+    #[test]
+    fn what_is_far_back_is_found() {
+        let (dir, shelf) = journal();
+        let all: Vec<Entry> = restored(dir.path()).into_entries();
+        let (first, last) = (&all[0].key, &all[all.len() - 1].key);
+        let find = |text: &str, from: &Key, way| {
+            let matcher = Matcher { text: Some(text.to_owned()), ..Matcher::default() };
+            let found = shelf.find(&matcher, from, way).expect("it can be read").expect("it is wanted")?;
+            let entry = found.1.entries.iter().find(|entry| entry.key == found.0).cloned();
+            Some(
+                entry.expect("it is on its page").title
+                    + &found.1.entries.last().map_or(String::new(), |last| last.body.clone()),
+            )
+        };
+        assert_eq!(find("m1007", last, Way::Back).as_deref(), Some("m1007"));
+        assert_eq!(find("m2", first, Way::Forward).as_deref(), Some("m2000"));
+        assert!(find("echo relayed", last, Way::Back).is_some());
+        assert_eq!(find("nowhere", last, Way::Back), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! The journal's records, and what they tell of.
+
+use std::io::{self, BufRead as _, Read as _};
+
+use serde_json::{Value, json};
+
+use super::super::timeline::Heard;
+use crate::history::{Happening, Seen, UiFold};
+use crate::index::{Follower, Next, Patience};
+use crate::journal::{Position, Record};
+
+/// Longest first record that is read, in bytes.
+const HEADER_BYTES_MAX: u64 = 1 << 20;
+
+/// What came of looking for the next record.
+pub(super) enum Came {
+    /// One, which began here.
+    Record(Position),
+    /// None yet.
+    Nothing,
+}
+
+/// The events that records lead to.
+pub(super) struct Source {
+    follower: Follower,
+    ui: UiFold,
+    generation: Option<String>,
+}
+
+impl Source {
+    pub(super) fn new(follower: Follower) -> Source {
+        Source { follower, ui: UiFold::default(), generation: None }
+    }
+
+    /// Reads a record, and appends what it tells.
+    pub(super) fn next(&mut self, patience: Patience, heard: &mut Vec<Heard>) -> io::Result<Came> {
+        let (at, bytes, successor) = match self.follower.next(patience)? {
+            Next::Record { at, bytes, successor } => (at, bytes, successor),
+            Next::Lost { at } => {
+                let told =
+                    json!({ "type": "gap", "lines": 0, "reason": "a part of the journal was removed meanwhile" });
+                heard.push(Heard { at: at.clone(), at_us: 0, told });
+                return Ok(Came::Record(at));
+            }
+            Next::End => return Ok(Came::Nothing),
+        };
+        let Ok(record) = Record::parse(bytes) else { return Ok(Came::Record(at)) };
+        let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
+        let seen = Seen::of(&record, successor.as_ref().and_then(Record::line_bytes));
+        let at_us = seen.at_us;
+        let mut told = Vec::new();
+        self.ui.take(&seen, &mut told);
+        // The journal tells more than a client needs.
+        match &seen.happening {
+            Happening::Generation(generation) if self.generation.as_ref() != Some(generation) => {
+                let begins = json!({ "type": "run", "generation": generation });
+                self.generation = Some(generation.clone());
+                if at.segment.number == 1 {
+                    heard.push(Heard { at: at.clone(), at_us, told: begins });
+                }
+            }
+            Happening::Gap { lines, reason } => {
+                let gap = json!({ "type": "gap", "lines": lines, "reason": reason });
+                heard.push(Heard { at: at.clone(), at_us, told: gap });
+            }
+            Happening::Generation(_)
+            | Happening::Told(_)
+            | Happening::Asked { .. }
+            | Happening::Called { .. }
+            | Happening::Answered { .. }
+            | Happening::Ours { .. }
+            | Happening::Other => {}
+        }
+        heard.extend(told.into_iter().map(|event| Heard {
+            at: at.clone(),
+            at_us,
+            told: serde_json::from_str(&event.json).unwrap_or(Value::Null),
+        }));
+        Ok(Came::Record(at))
+    }
+}
+
+/// When the first record of a segment was written, in microseconds since the Unix epoch.
+pub(super) fn first_at_us(segment: &std::path::Path) -> Option<u64> {
+    let mut line = Vec::new();
+    let mut file = io::BufReader::new(std::fs::File::open(segment).ok()?).take(HEADER_BYTES_MAX);
+    file.read_until(b'\n', &mut line).ok()?;
+    match Record::parse(line.strip_suffix(b"\n").unwrap_or(&line)).ok()? {
+        Record::Header(header) => Some(header.at),
+        Record::Line { at_us, .. } | Record::Event { at_us, .. } | Record::Gap { at_us, .. } => Some(at_us),
+    }
+}

@@ -1,0 +1,80 @@
+//! The threads of a session, and the choice of the one that is shown and spoken to.
+//!
+//! Pure. A thread is known from the relay, from the window of the timeline, or from both. Choosing one changes nothing in
+//! the session: it is what this terminal looks at.
+
+use super::keys::{Action, Move};
+use super::model::{Command, Focus, Link, Model, Session};
+use crate::history::Activity;
+
+/// A thread in the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ThreadRow {
+    /// Its id.
+    pub(super) id: String,
+    /// What it does; `None` where no relay tells.
+    pub(super) state: Option<Activity>,
+    /// Requests of it that wait.
+    pub(super) pending: u64,
+    /// What was said or done in it last.
+    pub(super) about: String,
+}
+
+/// The threads: those that the relay tells of, as it does, and behind them those that only the timeline knows.
+pub(super) fn rows(session: &Session) -> Vec<ThreadRow> {
+    let facts = session.timeline.as_ref().map(|timeline| &timeline.facts);
+    let said = |id: &str| facts.and_then(|facts| facts.of(Some(id))).and_then(|facts| facts.said.clone());
+    let mut rows = Vec::new();
+    if let Link::Up(live) = &session.link {
+        rows.extend(live.document.threads.iter().map(|thread| ThreadRow {
+            id: thread.thread_id.clone(),
+            state: Some(thread.activity_state),
+            pending: thread.pending,
+            about: said(&thread.thread_id).or_else(|| thread.last_action.clone()).unwrap_or_default(),
+        }));
+    }
+    for id in facts.into_iter().flat_map(|facts| facts.threads()) {
+        if !rows.iter().any(|row| row.id == id) {
+            rows.push(ThreadRow { id: id.to_owned(), state: None, pending: 0, about: said(id).unwrap_or_default() });
+        }
+    }
+    rows
+}
+
+/// To the list, with the thread that is shown under the cursor; or out of it.
+pub(super) fn enter_or_leave(model: &mut Model) {
+    let Some(session) = &mut model.session else { return };
+    session.focus = match session.focus {
+        Focus::Threads(_) => Focus::Answer,
+        Focus::Answer | Focus::History | Focus::Search(_) | Focus::Reading(_) => {
+            let at = rows(session).iter().position(|row| Some(&row.id) == session.thread.as_ref());
+            Focus::Threads(at.map_or(0, |at| at + 1))
+        }
+    };
+}
+
+/// In the list.
+pub(super) fn pressed(model: &mut Model, does: Action) -> Vec<Command> {
+    let Some(session) = &mut model.session else { return Vec::new() };
+    let Focus::Threads(chosen) = session.focus else { return Vec::new() };
+    let rows = rows(session);
+    let chosen = chosen.min(rows.len());
+    match does {
+        Action::Move(Move::Up) => session.focus = Focus::Threads(chosen.saturating_sub(1)),
+        Action::Move(Move::Down) => session.focus = Focus::Threads((chosen + 1).min(rows.len())),
+        Action::Enter => {
+            session.thread = chosen.checked_sub(1).and_then(|at| rows.get(at)).map(|row| row.id.clone());
+            session.cursor = None;
+            session.focus = Focus::Answer;
+        }
+        Action::Back => session.focus = Focus::Answer,
+        Action::Move(_) | Action::Answer(_) | Action::Browse(_) | Action::NewLine | Action::Global(_) => {}
+    }
+    Vec::new()
+}
+
+/// The end of an id: those of one time begin alike.
+pub(super) fn tail(id: &str) -> &str {
+    let from = id.char_indices().rev().nth(7).map_or(0, |(at, _)| at);
+    &id[from..]
+}

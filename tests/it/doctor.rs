@@ -1,0 +1,225 @@
+//! The doctor, asked in set-ups that are broken in one way each: it names what is broken, and says what to do.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::codex::installed_or_skip;
+use crate::support::eventually;
+use crate::support::shim::SHIM;
+use crate::wrap::Lab;
+
+/// What the doctor says; each of what is not well has a remedy.
+fn told(lab: &Lab) -> Value {
+    let output = lab.shim(&["doctor", "--json"]);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let checks = told["checks"].as_array().expect("checks");
+    assert!(checks.iter().all(|check| (check["status"] == "ok") == check["remedy"].is_null()), "{told}");
+    let is_broken = checks.iter().any(|check| check["status"] == "broken");
+    assert_eq!((output.status.code(), &told["healthy"]), (Some(i32::from(is_broken)), &Value::Bool(!is_broken)));
+    told
+}
+
+/// The status of a check, and what was found.
+fn check(told: &Value, name: &str) -> (String, String) {
+    let checks = told["checks"].as_array().expect("checks");
+    let check = checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}: {told}"));
+    let text = |member: &str| check[member].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("found"))
+}
+
+/// A set-up in which all is well, but for what is only worth knowing.
+fn well() -> Lab {
+    let lab = Lab::new();
+    lab.codex("real");
+    lab
+}
+
+fn is_broken(lab: &Lab, name: &str, words: &str) {
+    let told = told(lab);
+    let (status, found) = check(&told, name);
+    assert!(status == "broken" && found.contains(words), "{name}: {status} {found}");
+    let broken = told["checks"].as_array().expect("checks").iter().filter(|check| check["status"] == "broken").count();
+    assert_eq!(broken, 1, "nothing else is: {told}");
+}
+
+/// The folder of a session that has stopped.
+fn session(lab: &Lab) -> std::path::PathBuf {
+    let session = lab.home.path().join("sessions/s");
+    fs::create_dir_all(&session).expect("a folder");
+    fs::write(session.join("lock"), "").expect("a file");
+    session
+}
+
+#[test]
+fn doctor_where_all_is_well() {
+    let lab = well();
+    let told = told(&lab);
+    assert_eq!(told["healthy"], true, "{told}");
+    assert_eq!(
+        check(&told, "codex").1,
+        format!("{}: codex-cli 1.2.3 --version", lab.user.join("real/codex").display())
+    );
+    assert_eq!(check(&told, "shell hooks").0, "note");
+    assert!(lab.well(&["doctor"]).contains("nothing is broken; "));
+    assert!(!lab.home.path().exists(), "it has made nothing");
+}
+
+#[test]
+fn doctor_without_a_codex_or_with_one_that_does_not_run() {
+    let lab = Lab::new();
+    is_broken(&lab, "codex", "no codex found in PATH");
+    let codex = lab.codex("real");
+    fs::write(&codex, "#!/bin/sh\nexit 9\n").expect("a file");
+    is_broken(&lab, "codex", "exit status: 9");
+    fs::write(&codex, "#!/no/such/interpreter\n").expect("a file");
+    is_broken(&lab, "codex", "cannot be started");
+}
+
+#[test]
+fn doctor_with_a_codex_that_has_drifted() {
+    let lab = well();
+    let schema = |lacks: &str| {
+        let script = format!(
+            r#"#!/bin/sh
+[ "$1" = --version ] && echo codex-cli 9.9.9 && exit
+for out; do :; done
+method() {{ printf '{{"properties":{{"method":{{"enum":["%s"]}}}}}},' "$1"; }}
+file() {{ name=$1; shift; {{ printf '{{"oneOf":['; for m; do [ "$m" = {lacks} ] || method "$m"; done; printf '{{}}]}}'; }} > "$out/$name.json"; }}
+file ClientRequest initialize thread/start thread/resume thread/read thread/list thread/fork thread/inject_items \
+  thread/compact/start turn/start turn/steer turn/interrupt
+file ServerRequest item/commandExecution/requestApproval item/fileChange/requestApproval item/permissions/requestApproval \
+  item/tool/requestUserInput mcpServer/elicitation/request
+file ServerNotification error item/started item/completed item/agentMessage/delta serverRequest/resolved \
+  thread/status/changed thread/tokenUsage/updated turn/completed turn/diff/updated turn/plan/updated turn/started
+"#
+        );
+        fs::write(lab.user.join("real/codex"), script).expect("a file");
+        check(&told(&lab), "protocol")
+    };
+    assert_eq!(schema("none").0, "ok");
+    assert_eq!(schema("turn/steer"), ("note".to_owned(), "this codex does not know turn/steer".to_owned()));
+}
+
+#[test]
+fn doctor_knows_the_protocol_of_the_real_codex() {
+    let Some(codex) = installed_or_skip("doctor_knows_the_protocol_of_the_real_codex") else { return };
+    let lab = Lab::new();
+    fs::create_dir_all(lab.home.path()).expect("a folder");
+    fs::write(lab.home.path().join("config.toml"), format!("codex = {codex:?}\n")).expect("a file");
+    // Its launcher needs the node that stands in PATH here.
+    let mut doctor = lab.home.shim(&["doctor", "--json"]);
+    let output = doctor.env("HOME", &lab.user).output().expect("it runs");
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert_eq!(check(&told, "protocol").0, "ok", "{told}");
+    assert!(check(&told, "codex").1.contains("codex-cli 0."), "{told}");
+}
+
+#[test]
+fn doctor_with_settings_or_a_home_that_cannot_be_used() {
+    let lab = well();
+    fs::create_dir_all(lab.home.path()).expect("a folder");
+    fs::write(lab.home.path().join("config.toml"), "exit_grace = \"soon\"\n").expect("a file");
+    is_broken(&lab, "settings", "exit_grace");
+    fs::remove_dir_all(lab.home.path()).expect("it goes");
+    fs::write(lab.home.path(), "in the way").expect("a file");
+    let told = told(&lab);
+    assert_eq!(check(&told, "home").0, "broken", "{told}");
+}
+
+#[test]
+fn doctor_with_databases_that_are_broken_or_newer() {
+    for (file, remedy) in [("ledger.db", "keep it"), ("history.db", "built again")] {
+        let lab = well();
+        let path = session(&lab).join(file);
+        fs::write(&path, "no database ".repeat(500)).expect("a file");
+        is_broken(&lab, "database", file);
+        assert!(told(&lab).to_string().contains(remedy));
+        fs::remove_file(&path).expect("it goes");
+        let newer = rusqlite::Connection::open(&path).expect("a database");
+        newer.execute_batch("CREATE TABLE a (x); PRAGMA user_version = 999").expect("it is written");
+        drop(newer);
+        is_broken(&lab, "database", "it was written by a newer codex-shim (form 999");
+    }
+}
+
+#[test]
+fn doctor_with_a_socket_that_is_left_over_and_a_relay_that_hangs() {
+    let lab = well();
+    let left = session(&lab).join("control.sock");
+    drop(std::os::unix::net::UnixListener::bind(&left).expect("a socket"));
+    assert_eq!(check(&told(&lab), "socket").0, "note");
+    fs::remove_dir_all(lab.home.path()).expect("it goes");
+    let mut relay = lab.home.shell("cat >/dev/null").spawn().expect("the shim starts");
+    let socket = lab.home.path().join("sessions/s/control.sock");
+    eventually("the control socket", || socket.exists().then_some(()));
+    eventually("all is well", || (told(&lab)["healthy"] == true).then_some(()));
+    let pid = Pid::from_child(&relay);
+    kill_process(pid, Signal::STOP).expect("it runs");
+    is_broken(&lab, "socket", "s: ");
+    kill_process(pid, Signal::CONT).expect("it is there");
+    relay.kill().expect("it runs");
+    relay.wait().expect("it was killed");
+}
+
+#[test]
+fn doctor_with_a_lock_that_somebody_else_holds() {
+    let lab = well();
+    let lock = session(&lab).join("lock");
+    // One that has ended, and what it has started, which has its lock open.
+    let mut gone = Command::new("true").spawn().expect("it starts");
+    gone.wait().expect("it ends");
+    let place = r#""cwd":"/","codex_home":"/","server":["codex"]"#;
+    let signed = format!(r#"{{"pid":{},"started_at":"2026-01-01T00:00:00.000Z",{place}}}"#, gone.id());
+    fs::write(&lock, signed).expect("a file");
+    let held = fs::File::options().write(true).open(&lock).expect("it is there");
+    held.lock().expect("nobody holds it");
+    let told = told(&lab);
+    let (status, found) = check(&told, "lock");
+    assert!(status == "broken" && found.contains(&format!("pid {}", gone.id())), "{told}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn doctor_with_a_server_that_was_left_behind() {
+    let lab = well();
+    let pid_file = lab.user.join("pid");
+    // What starts it ends at once, and nobody of us stands above it then.
+    let script = format!(
+        "sh -c 'echo $$ > {0}.new; mv {0}.new {0}; while :; do sleep 1; done' app-server &",
+        pid_file.display()
+    );
+    let mut starts = Command::new("setsid");
+    starts.args(["sh", "-c", &script]).env("CODEX_SHIM_DEPTH", "1");
+    let status = starts.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().expect("setsid");
+    assert!(status.success());
+    let pid = eventually("its pid", || fs::read_to_string(&pid_file).ok()?.trim().parse::<i32>().ok());
+    let told = told(&lab);
+    kill_process(Pid::from_raw(pid).expect("a number"), Signal::KILL).expect("it runs");
+    let (status, found) = check(&told, "servers");
+    assert!(status == "note" && found.split([' ', ':']).any(|word| word == pid.to_string()), "{told}");
+}
+
+#[test]
+fn doctor_with_hooks_that_are_there_and_one_that_leads_nowhere() {
+    let lab = well();
+    let rc = lab.user.join(".bashrc");
+    fs::write(&rc, format!("eval \"$({SHIM} hook bash)\"\n")).expect("a file");
+    let told_now = told(&lab);
+    assert_eq!(check(&told_now, "shell hooks"), ("ok".to_owned(), format!("in {}", rc.display())));
+    fs::write(&rc, "eval \"$(codex-shim hook bash)\"\n").expect("a file");
+    is_broken(&lab, "shell hooks", "there is no codex-shim");
+    let program = lab.user.join("bin/codex-shim");
+    std::os::unix::fs::symlink(SHIM, &program).expect("a link");
+    assert_eq!(check(&told(&lab), "shell hooks").0, "ok");
+}
+
+#[test]
+fn doctor_says_where_codex_leads_to_on_path() {
+    let lab = well();
+    assert_eq!(check(&told(&lab), "path").0, "note");
+    lab.well(&["wrap", "path", "--yes"]);
+    assert_eq!(check(&told(&lab), "path").0, "ok");
+}

@@ -1,0 +1,228 @@
+//! `make picture`: the terminal UI beside a made-up server, in a real terminal; its screen as `docs/tui.svg`, and all that it
+//! wrote to that terminal, with its times, as `target/tui.cast`, which asciinema plays.
+
+#![allow(
+    unreachable_pub,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "prints, may fail where it stands, and is no library"
+)]
+
+#[path = "support/patience.rs"]
+mod patience;
+#[path = "picture/screen.rs"]
+mod screen;
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use patience::eventually;
+use serde_json::json;
+
+const COLUMNS: usize = 96;
+const ROWS: usize = 28;
+
+/// Answers `initialize`, says what `$1` has, and once that is answered what `$2` has; a turn is begun whenever one is wanted.
+const SERVER: &str = r#"
+said() { while IFS= read -r line; do case $line in wait) sleep 0.4;; *) printf '%s\n' "$line";; esac; done < "$1"; }
+while IFS= read -r line; do
+  id=$(printf %s "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')
+  case $line in
+    *'"initialized"'*) said "$1" & ;;
+    *'"initialize"'*) printf '{"id":%s,"result":{"userAgent":"codex_cli_rs/0.169.0 (x)"}}\n' "$id" ;;
+    *'"decision"'*) said "$2" & ;;
+    *'"turn/start"'*) printf '{"id":%s,"result":{"turn":{"id":"turn-2","items":[]}}}\n' "$id"; said "$3" & ;;
+  esac
+done"#;
+
+/// Up to where something is asked.
+const FIRST: &str = r#"
+item/completed {"type":"userMessage","id":"m1","content":[{"type":"text","text":"The health check answers 500 since yesterday. Find out why and mend it."}]}
+wait
+item/completed {"type":"reasoning","id":"r1","summary":["**Looking** at what changed since then"],"content":[]}
+wait
+item/started {"type":"commandExecution","id":"c1","command":"cargo test health","cwd":"/home/ada/api","status":"inProgress"}
+item/commandExecution/outputDelta c1 running 2 tests\ntest health_is_ok ... FAILED\ntest health_is_fast ... ok\n
+wait
+item/completed {"type":"commandExecution","id":"c1","command":"cargo test health","cwd":"/home/ada/api","status":"failed","exitCode":101,"durationMs":2300,"aggregatedOutput":"running 2 tests\ntest health_is_ok ... FAILED\ntest health_is_fast ... ok\n"}
+wait
+item/completed {"type":"agentMessage","id":"a1","text":"The pool is asked for a connection before it is open. I will open it first."}
+wait
+item/started {"type":"fileChange","id":"f1","status":"inProgress","changes":[{"path":"src/health.rs","kind":{"type":"update","move_path":null},"diff":"@@ -12,6 +12,6 @@ pub async fn health(pool: &Pool) -> Status {\n-    let connection = pool.try_get();\n-    connection.map_or(Status::Error, |_| Status::Ok)\n+    let connection = pool.opened().await?.get().await;\n+    connection.map_or(Status::Busy, |_| Status::Ok)\n }\n"}]}
+asks
+"#;
+
+/// What comes of the answer.
+const SECOND: &str = r#"
+resolved
+wait
+item/completed {"type":"fileChange","id":"f1","status":"completed","changes":[{"path":"src/health.rs","kind":{"type":"update","move_path":null},"diff":"@@ -12,6 +12,6 @@ pub async fn health(pool: &Pool) -> Status {\n-    let connection = pool.try_get();\n-    connection.map_or(Status::Error, |_| Status::Ok)\n+    let connection = pool.opened().await?.get().await;\n+    connection.map_or(Status::Busy, |_| Status::Ok)\n }\n"}]}
+wait
+item/completed {"type":"commandExecution","id":"c2","command":"cargo test health","cwd":"/home/ada/api","status":"completed","exitCode":0,"durationMs":2100,"aggregatedOutput":"running 2 tests\ntest health_is_ok ... ok\ntest health_is_fast ... ok\n"}
+wait
+item/completed {"type":"agentMessage","id":"a2","text":"Both tests pass."}
+ends
+"#;
+
+/// What is said to a message.
+const THIRD: &str = r#"
+item/completed {"type":"userMessage","id":"m2","content":[{"type":"text","text":"Thanks! Put it into the changelog, too."}]}
+wait
+item/completed {"type":"agentMessage","id":"a3","text":"It stands there now."}
+"#;
+
+/// The server's lines of a scene.
+fn lines(scene: &str) -> String {
+    let place = |mut params: serde_json::Value| {
+        params["threadId"] = json!("0192c4f0-health");
+        params["turnId"] = json!("turn-1");
+        params
+    };
+    let mut text = String::new();
+    for line in scene.lines().filter(|line| !line.is_empty()) {
+        let (method, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let message = match method {
+            "wait" => {
+                text.push_str("wait\n");
+                continue;
+            }
+            "asks" => json!({"id": 0, "method": "item/fileChange/requestApproval",
+                "params": place(json!({"itemId": "f1", "reason": "the workspace is read-only", "grantRoot": null}))}),
+            "resolved" => json!({"method": "serverRequest/resolved", "params": place(json!({"requestId": 0}))}),
+            "ends" => json!({"method": "turn/completed",
+                "params": place(json!({"turn": {"id": "turn-1", "status": "completed", "error": null, "items": []}}))}),
+            "item/commandExecution/outputDelta" => {
+                let (item, delta) = rest.split_once(' ').expect("an item and what it prints");
+                json!({"method": method, "params": place(json!({"itemId": item, "delta": delta.replace("\\n", "\n")}))})
+            }
+            _ => {
+                let item: serde_json::Value = serde_json::from_str(rest).expect("an item");
+                json!({"method": method, "params": place(json!({"item": item}))})
+            }
+        };
+        text.push_str(&format!("{message}\n"));
+    }
+    text
+}
+
+fn begin() -> String {
+    let turn = json!({"threadId": "0192c4f0-health", "turn": {"id": "turn-1", "status": "inProgress", "items": []}});
+    let usage = json!({"threadId": "0192c4f0-health", "turnId": "turn-1", "tokenUsage": {"modelContextWindow": 272_000,
+        "last": {"totalTokens": 18_400, "inputTokens": 17_000, "cachedInputTokens": 0, "outputTokens": 1_400, "reasoningOutputTokens": 0},
+        "total": {"totalTokens": 18_400, "inputTokens": 17_000, "cachedInputTokens": 0, "outputTokens": 1_400, "reasoningOutputTokens": 0}}});
+    let line = |method: &str, params| format!("{}\n", json!({"method": method, "params": params}));
+    line("turn/started", turn) + &line("thread/tokenUsage/updated", usage)
+}
+
+/// A terminal.
+struct Tmux(PathBuf);
+
+impl Tmux {
+    fn run(&self, args: &[&str]) -> String {
+        let output = Command::new("tmux").arg("-S").arg(&self.0).args(args).output();
+        let output = output.expect("tmux is needed for a picture");
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("a screen is text")
+    }
+
+    /// Waits until all of this is on the screen.
+    fn shows(&self, what: &[&str]) {
+        eventually(&format!("{what:?} on the screen"), || {
+            let screen = self.run(&["capture-pane", "-p"]);
+            what.iter().all(|what| screen.contains(what)).then_some(())
+        });
+    }
+
+    /// Types as a person does.
+    fn types(&self, text: &str) {
+        for letter in text.chars() {
+            self.run(&["send-keys", "-l", &letter.to_string()]);
+            std::thread::park_timeout(std::time::Duration::from_millis(40));
+        }
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").arg("-S").arg(&self.0).arg("kill-server").stderr(Stdio::null()).status();
+    }
+}
+
+fn serve(shim: &Path, dir: &Path) -> Child {
+    let scenes = [("1", begin() + &lines(FIRST)), ("2", lines(SECOND)), ("3", lines(THIRD))];
+    for (name, text) in &scenes {
+        std::fs::write(dir.join(name), text).expect("a file");
+    }
+    let mut serve = Command::new(shim);
+    serve.args(["serve", "--session", "api", "--", "sh", "-c", SERVER, "server"]);
+    serve.args(scenes.iter().map(|(name, _)| dir.join(name)));
+    serve.env("CODEX_SHIM_HOME", dir.join("home")).stdin(Stdio::null()).stdout(Stdio::null());
+    serve.spawn().expect("the shim starts")
+}
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let this = std::env::current_exe().expect("this program has a path");
+    let shim = this.parent().and_then(Path::parent).expect("it stands in examples/").join("codex-shim");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let mut relay = serve(&shim, dir.path());
+    let socket = dir.path().join("home/sessions/api/control.sock");
+    eventually("the relay", || socket.exists().then_some(()));
+    let tmux = Tmux(dir.path().join("tmux"));
+    let (columns, rows) = (COLUMNS.to_string(), ROWS.to_string());
+    let program = format!(
+        "stty -echo; read _; CODEX_SHIM_HOME='{}' COLORTERM= LC_ALL=C.UTF-8 '{}' tui api",
+        dir.path().join("home").display(),
+        shim.display()
+    );
+    tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &rows, &program]);
+
+    // All that is written to the terminal, from the first byte on.
+    let fifo = dir.path().join("written");
+    let made = Command::new("mkfifo").arg(&fifo).status().expect("mkfifo");
+    assert!(made.success(), "a FIFO");
+    tmux.run(&["pipe-pane", "-O", &format!("cat > '{}'", fifo.display())]);
+    let recorder = std::thread::spawn(move || record(&fifo));
+    tmux.run(&["send-keys", "Enter"]);
+
+    tmux.shows(&["a request waits", "18.4k/272.0k tokens"]);
+    tmux.run(&["send-keys", "C-r"]);
+    tmux.shows(&["[a] accept", "asked 3s ago"]);
+    let picture = tmux.run(&["capture-pane", "-p", "-e"]);
+    tmux.run(&["send-keys", "a"]);
+    tmux.shows(&["turn completed"]);
+    tmux.types("Thanks! Put it into the changelog, too.");
+    tmux.run(&["send-keys", "Enter"]);
+    tmux.shows(&["It stands there now."]);
+    tmux.run(&["send-keys", "C-c"]);
+    let cast = recorder.join().expect("it ends with the program");
+
+    std::fs::write(root.join("docs/tui.svg"), screen::svg(&picture, COLUMNS, ROWS)).expect("a file");
+    std::fs::write(root.join("target/tui.cast"), cast).expect("a file");
+    println!("docs/tui.svg: the screen; target/tui.cast: the recording (`asciinema play target/tui.cast`)");
+    relay.kill().expect("it runs");
+    relay.wait().expect("it was killed");
+}
+
+/// What a terminal is written, in version 2 of asciicast: a line a piece, with its time in seconds.
+fn record(fifo: &Path) -> String {
+    let mut written = File::open(fifo).expect("a FIFO");
+    let began = Instant::now();
+    let mut cast = format!("{}\n", json!({"version": 2, "width": COLUMNS, "height": ROWS, "title": "codex-shim tui"}));
+    let (mut buffer, mut rest) = (vec![0; 64 << 10], Vec::new());
+    while let Ok(read @ 1..) = written.read(&mut buffer) {
+        rest.extend_from_slice(&buffer[..read]);
+        // A letter that is not whole yet waits for the rest of it.
+        let whole = match std::str::from_utf8(&rest) {
+            Ok(text) => text.len(),
+            Err(error) => error.valid_up_to(),
+        };
+        let text = String::from_utf8(rest.drain(..whole).collect()).expect("it was looked at");
+        cast += &format!("{}\n", json!([began.elapsed().as_secs_f64(), "o", text]));
+    }
+    let _ = std::io::stdout().flush();
+    cast
+}

@@ -1,0 +1,114 @@
+//! A terminal that tmux holds: it runs a program, is typed at, and says what is on its screen.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rustix::process::Pid;
+
+use super::eventually;
+use super::shim::{Home, SHIM};
+
+/// A tmux of its own. It ends with the test.
+pub struct Tmux {
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Tmux {
+    /// `script` of a shell in a terminal of 100 columns and 30 rows, under `home`, in the folder beside it. `None` where there
+    /// is no tmux, which is said loudly.
+    pub fn start(test: &str, home: &Home, script: &str) -> Option<Tmux> {
+        if !Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no tmux");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let tmux = Tmux { socket: folder.path().join("tmux"), _folder: folder };
+        let beside = home.beside().display();
+        let set_up = format!(
+            "cd '{beside}'; export CODEX_SHIM_HOME='{}' HOME='{beside}' LC_ALL=C.UTF-8; unset ZDOTDIR XDG_CONFIG_HOME; {script}",
+            home.path().display()
+        );
+        // The first call starts tmux's own server, whose settings hold for what runs in it.
+        tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", &set_up]);
+        Some(tmux)
+    }
+
+    /// `codex-shim tui ARG…`, and behind it what the terminal is like once it is left.
+    pub fn tui(test: &str, home: &Home, args: &str) -> Option<Tmux> {
+        let script =
+            format!("'{SHIM}' tui {args}; echo \"left with $?\"; stty -a | tr ' ;' '\\n\\n' | grep icanon; cat");
+        Tmux::start(test, home, &script)
+    }
+
+    pub fn run(&self, args: &[&str]) -> String {
+        let output = Command::new("tmux").arg("-S").arg(&self.socket).args(args).output().expect("tmux is there");
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    pub fn keys(&self, keys: &[&str]) {
+        self.run(&[&["send-keys"], keys].concat());
+    }
+
+    pub fn types(&self, text: &str) {
+        self.run(&["send-keys", "-l", text]);
+    }
+
+    /// Types a line.
+    pub fn enters(&self, line: &str) {
+        self.types(line);
+        self.keys(&["Enter"]);
+    }
+
+    pub fn resize(&self, columns: u16, rows: u16) {
+        self.run(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
+    }
+
+    pub fn screen(&self) -> String {
+        self.run(&["capture-pane", "-p"])
+    }
+
+    /// The screen with its colours, as escape sequences.
+    pub fn coloured(&self) -> String {
+        self.run(&["capture-pane", "-p", "-e"])
+    }
+
+    /// Waits until something is on the screen; returns all of it.
+    pub fn shows(&self, what: &str) -> String {
+        self.shows_all(&[what])
+    }
+
+    /// The same for several things at once.
+    pub fn shows_all(&self, what: &[&str]) -> String {
+        eventually(&format!("{what:?} on the screen"), || {
+            Some(self.screen()).filter(|screen| what.iter().all(|what| screen.contains(what)))
+        })
+    }
+
+    /// Waits until something is on the screen no more; returns all of it.
+    pub fn shows_no(&self, what: &str) -> String {
+        eventually(&format!("a screen without {what:?}"), || {
+            Some(self.screen()).filter(|screen| !screen.contains(what))
+        })
+    }
+
+    /// The process that the shell in it runs.
+    pub fn pid(&self) -> Pid {
+        let shell = self.run(&["display-message", "-p", "#{pane_pid}"]);
+        child_of(shell.trim().parse().expect("a number")).expect("it has a child")
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").stderr(Stdio::null()).status();
+    }
+}
+
+/// The first child of a process.
+pub fn child_of(pid: i32) -> Option<Pid> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    Pid::from_raw(children.split(' ').next()?.parse().ok()?)
+}
