@@ -24,6 +24,7 @@ use super::signals::{self, Signals};
 use super::watching::Watched;
 use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
+use crate::context_engine::FragmentReader;
 use crate::control::Published;
 use crate::engine::{Attendance, Engine, EngineSettings, Exit, Token};
 use crate::index::TranscriptFiles;
@@ -190,6 +191,7 @@ fn engine(settings: &Settings, attendance: Attendance, fresh_id: Uuid, tokens_be
     Engine::new(EngineSettings {
         exit_grace: settings.exit_grace.value,
         context: settings.context(),
+        assembly: settings.assembly(),
         requests: settings.requests(),
         attendance,
         own_ids: own_ids(fresh_id),
@@ -230,6 +232,7 @@ fn prepare(
         runtime_dir: environment.runtime_dir(),
         context_bounds: settings.context().bounds,
         watched: watched(settings),
+        context_engine: settings.assembly().context_engine,
         outbox,
     };
     let recorder = Recorder::open(opening, Arc::clone(&published), &notices);
@@ -246,6 +249,7 @@ fn prepare(
         inbox,
         lifecycle: Lifecycle::Client,
         askers: Askers::default(),
+        fragments: FragmentReader::new(settings.assembly().fragments),
         hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
         uncommitted: Vec::new(),
         server,
