@@ -49,8 +49,8 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(250), Duration::fr
 /// How long it has to have run for the next time to be the shortest again.
 const BACK_OFF_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// How long its end is waited for. The relay waits for that, and no longer.
-const END_WAIT_MAX: Duration = Duration::from_millis(100);
+/// How long its end is waited for, until it is told to a second time. The relay waits a little longer for that, and no more.
+const END_WAIT_MAX: Duration = Duration::from_millis(60);
 
 /// Stack of the thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;

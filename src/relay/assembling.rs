@@ -60,22 +60,35 @@ impl Relay {
         for LateLine { bytes, end, effects: of_line } in &lines {
             let line = Line { bytes, end: *end };
             for effect in of_line {
-                match (effect, &mut batch) {
+                let sent = match (effect, &mut batch) {
                     (Effect::Record(form), Some(batch)) => {
                         passed.omitted_lines += u64::from(matches!(form, Form::Omitted(_)));
                         batch.push_line(Side::Client, form, line);
+                        None
                     }
-                    (Effect::Replace(own), Some(batch)) => batch.push_replacement(own, *end),
-                    (Effect::Send(own), Some(batch)) => batch.push_own_line(own),
-                    (Effect::Record(_) | Effect::Replace(_) | Effect::Send(_), None) => self.recorder.miss_line(),
-                    (Effect::Forward, _) => {}
-                    (later, _) => effects.push(later.clone()),
-                }
-                let sent = match effect {
-                    Effect::Forward => Some(ended(bytes.clone(), *end)),
-                    Effect::Replace(own) => Some(ended(own.bytes.clone(), *end)),
-                    Effect::Send(own) => Some(ended(own.bytes.clone(), LineEnd::Newline)),
-                    _ => None,
+                    (Effect::Record(_), None) => {
+                        self.recorder.miss_line();
+                        None
+                    }
+                    (Effect::Forward, _) => Some(ended(bytes.clone(), *end)),
+                    (Effect::Replace(own), batch) => {
+                        match batch {
+                            Some(batch) => batch.push_replacement(own, *end),
+                            None => self.recorder.miss_line(),
+                        }
+                        Some(ended(own.bytes.clone(), *end))
+                    }
+                    (Effect::Send(own), batch) => {
+                        match batch {
+                            Some(batch) => batch.push_own_line(own),
+                            None => self.recorder.miss_line(),
+                        }
+                        Some(ended(own.bytes.clone(), LineEnd::Newline))
+                    }
+                    (later, _) => {
+                        effects.push(later.clone());
+                        None
+                    }
                 };
                 passed.bytes += sent.as_ref().map_or(0, |sent| sent.len() as u64);
                 outgoing.extend(sent);

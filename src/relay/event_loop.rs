@@ -174,7 +174,10 @@ impl Relay {
 
     fn next_deadline(&self) -> Option<Duration> {
         let overflow = self.recorder.overflows().then(|| self.clock.0.elapsed() + OVERFLOW_LOOK_AFTER);
-        [self.engine.tick_due(), self.drained_at(), self.client_stalled_at(), overflow].into_iter().flatten().min()
+        // What has waited at the end of the client's lines was let go, and that end is still to be told.
+        let ended = self.from_client.is_at_end().then_some(Duration::ZERO);
+        let due = [self.engine.tick_due(), self.drained_at(), self.client_stalled_at(), overflow, ended];
+        due.into_iter().flatten().min()
     }
 
     fn drained_at(&self) -> Option<Duration> {

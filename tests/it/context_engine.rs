@@ -204,7 +204,7 @@ fn what_an_engine_does_not_list_is_done_in_the_next_best_way() {
         live.take_turn(1);
         take_place(&mut live, "t", "u1", "hi", "completed");
         eventually(listed, || (engine.methods().len() > expect.len()).then_some(()));
-        live.end_quietly();
+        let _home = live.end_quietly();
         eventually("its end", || engine.methods().contains(&"dispose".to_owned()).then_some(()));
         let methods = engine.methods();
         assert_eq!(methods[1..methods.len() - 1], expect, "{listed}");

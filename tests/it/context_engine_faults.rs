@@ -169,7 +169,7 @@ fn without_a_record_there_is_nothing_to_assemble_from() {
     live.take_turn(1);
     let calls = live.get("/sessions/self")["context_engine"]["calls"].clone();
     assert_eq!(calls[0]["outcome"], "no_history", "{calls}");
-    live.end_quietly();
+    let _home = live.end_quietly();
     assert_eq!(engine.methods().first().map(String::as_str), Some("initialize"));
     assert!(!engine.methods().contains(&"assemble".to_owned()));
 }

@@ -105,7 +105,7 @@ fn each_thread_is_told_once_and_again_after_a_change_also_over_a_restart() {
         .iter()
         .map(|told| (told["name"].as_str().expect("a name"), told["text"].as_str().expect("a text")))
         .collect();
-    assert_eq!(told_of_t, [("rules", rules), ("notes", notes), ("repo_state", dirty)]);
+    assert_eq!(told_of_t, [("notes", notes), ("rules", rules), ("repo_state", dirty)]);
     // Killed or ended, what was told is known; and a resumed thread is the same thread.
     let mut second_run = live(home, &config);
     second_run.send(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);

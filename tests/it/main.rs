@@ -10,6 +10,7 @@ mod capture_tmux;
 mod context;
 mod context_e2e;
 mod context_engine;
+mod context_engine_e2e;
 mod context_engine_faults;
 mod control;
 mod demo;
