@@ -14,7 +14,9 @@ mod fragments;
 mod lifecycle;
 mod process;
 mod speaker;
+mod task;
 
 pub use conversation::Conversations;
 pub use fragments::FragmentReader;
-pub use speaker::{ContextEngine, SpeakerSettings, Tell};
+pub use speaker::{ContextEngine, SpeakerSettings};
+pub use task::Tell;

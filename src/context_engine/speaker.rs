@@ -4,20 +4,18 @@
 //! same time. Whoever waits for an answer is always told something, in time: an engine that is not there, or is slow, or answers
 //! nonsense, costs what it would have said.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::call::{self, About, Beginning, Introduced};
-use super::conversation::{Conversation, Conversations};
+use super::conversation::Conversations;
 use super::lifecycle::{self, Abilities, Method, Occasion, Step};
 use super::process::{Heard, Process};
-use crate::engine::{Assembled, Consultation, ContextEngineSettings, Input, Note, Token};
-
-/// Tells the relay something; may wait until that takes it.
-pub type Tell = Box<dyn Fn(Input<'static>) + Send>;
+use super::task::{Call, Line, Reporter, Task, Tell, Work};
+use crate::engine::{Assembled, Consultation, ContextEngineSettings, Input, Note};
 
 /// Says what the user must know.
 type SayFault = Box<dyn Fn(&str) + Send>;
@@ -124,53 +122,6 @@ impl ContextEngine {
     }
 }
 
-/// Something that is to be done for a thread.
-#[derive(Debug)]
-enum Task {
-    /// It is there.
-    Met,
-    TurnBegins {
-        token: Token,
-        beginning: Rc<Beginning>,
-        due: Instant,
-    },
-    TurnCompleted {
-        turn_id: String,
-    },
-    Compaction {
-        token: Token,
-    },
-}
-
-/// One thread of codex.
-#[derive(Debug, Default)]
-struct Line {
-    tasks: VecDeque<Task>,
-    /// This run of the engine has been told of it.
-    is_met: bool,
-    /// A call is open.
-    is_busy: bool,
-}
-
-/// A call that is open.
-#[derive(Debug)]
-struct Call {
-    thread_id: String,
-    work: Work,
-    step: Step,
-    sent_at: Instant,
-    due: Instant,
-    bytes: usize,
-}
-
-/// What a call is one step of.
-#[derive(Debug)]
-struct Work {
-    task: Task,
-    occasion: Occasion,
-    conversation: Rc<Conversation>,
-}
-
 #[derive(Debug)]
 enum Phase {
     Down { until: Instant },
@@ -181,7 +132,7 @@ enum Phase {
 struct Speaker {
     settings: SpeakerSettings,
     conversations: Conversations,
-    tell: Tell,
+    reporter: Reporter,
     say_fault: SayFault,
     fault_said: bool,
     own: SyncSender<Event>,
@@ -208,7 +159,7 @@ impl Speaker {
         Speaker {
             settings,
             conversations,
-            tell,
+            reporter: Reporter(tell),
             say_fault,
             fault_said: false,
             own,
@@ -266,7 +217,7 @@ impl Speaker {
         let late: Vec<u64> = self.calls.iter().filter(|(_, call)| call.due <= now).map(|(id, _)| *id).collect();
         for id in late {
             let Some(call) = self.calls.remove(&id) else { continue };
-            self.note(&call, 0, "timeout", None);
+            self.reporter.note(&call, 0, "timeout", None);
             self.give_up(call);
             self.unanswered += 1;
         }
@@ -315,7 +266,7 @@ impl Speaker {
         self.run += 1;
         self.unanswered = 0;
         for (_, call) in std::mem::take(&mut self.calls) {
-            self.note(&call, 0, "ended", Some(why.to_owned()));
+            self.reporter.note(&call, 0, "ended", Some(why.to_owned()));
             self.give_up(call);
         }
         self.lines.values_mut().for_each(|line| line.is_met = false);
@@ -324,7 +275,7 @@ impl Speaker {
             (self.say_fault)(&format!("the context engine: {why}; turns go on without it, and it is started again"));
         }
         let restart_in_ms = wait.as_millis() as u64;
-        self.say(Note::ContextEngineEnded { reason: why.to_owned(), restart_in_ms });
+        self.reporter.say(Note::ContextEngineEnded { reason: why.to_owned(), restart_in_ms });
     }
 
     /// Tells it to end.
@@ -358,7 +309,7 @@ impl Speaker {
         line.tasks.push_back(task);
         let surplus = if line.tasks.len() > TASKS_MAX { line.tasks.pop_front() } else { None };
         if let Some(task) = surplus {
-            self.answer_without(&task);
+            self.reporter.answer_without(&task);
         }
     }
 
@@ -387,8 +338,8 @@ impl Speaker {
         let down = Phase::Down { until: Instant::now() };
         let Phase::Starting { process, due: _ } = std::mem::replace(&mut self.phase, down) else { return };
         let Introduced { id, name, version, abilities } = introduced;
-        (self.tell)(Input::OwnsCompaction(abilities.owns_compaction));
-        self.say(Note::ContextEngineStarted {
+        self.reporter.tell(Input::OwnsCompaction(abilities.owns_compaction));
+        self.reporter.say(Note::ContextEngineStarted {
             pid: process.pid(),
             id,
             name,
@@ -407,7 +358,7 @@ impl Speaker {
             Phase::Down { .. } => {
                 for task in self.lines.values_mut().flat_map(|line| std::mem::take(&mut line.tasks)).collect::<Vec<_>>()
                 {
-                    self.refuse(&task, "not_running", None);
+                    self.reporter.refuse(&task, "not_running", None);
                 }
             }
             Phase::Ready { .. } => {
@@ -436,12 +387,12 @@ impl Speaker {
             let now = Instant::now();
             let history_wait = match &task {
                 Task::TurnBegins { due, .. } if *due <= now => {
-                    self.refuse(&task, "timeout", None);
+                    self.reporter.refuse(&task, "timeout", None);
                     continue;
                 }
                 Task::TurnBegins { due, .. } => due.saturating_duration_since(now),
                 Task::Compaction { .. } if !can.owns_compaction => {
-                    self.answer_without(&task);
+                    self.reporter.answer_without(&task);
                     continue;
                 }
                 Task::Met | Task::TurnCompleted { .. } | Task::Compaction { .. } => HISTORY_WAIT_MAX,
@@ -449,7 +400,7 @@ impl Speaker {
             let conversation = match self.conversations.read(thread_id, history_wait) {
                 Ok(conversation) => Rc::new(conversation),
                 Err(why) => {
-                    self.refuse(&task, "no_history", Some(why));
+                    self.reporter.refuse(&task, "no_history", Some(why));
                     continue;
                 }
             };
@@ -466,7 +417,7 @@ impl Speaker {
             };
             match lifecycle::first(occasion, &can) {
                 Some(step) => self.call(thread_id, Work { task, occasion, conversation }, step),
-                None => self.answer_without(&task),
+                None => self.reporter.answer_without(&task),
             }
         }
     }
@@ -495,7 +446,7 @@ impl Speaker {
             line.is_busy = true;
         }
         if sent.is_err() {
-            self.note(&call, 0, "not_reading", None);
+            self.reporter.note(&call, 0, "not_reading", None);
             self.give_up(call);
             return self.fail("it does not read what it is sent");
         }
@@ -509,7 +460,7 @@ impl Speaker {
         };
         match read {
             Ok(assembled) => {
-                self.note(&call, bytes, "ok", None);
+                self.reporter.note(&call, bytes, "ok", None);
                 let Phase::Ready { can, .. } = &self.phase else { return };
                 match lifecycle::next(call.work.occasion, call.step, can) {
                     Some(step) => {
@@ -518,12 +469,12 @@ impl Speaker {
                     }
                     None => {
                         self.is_free(&call.thread_id);
-                        self.consulted(&call.work.task, assembled);
+                        self.reporter.consulted(&call.work.task, assembled);
                     }
                 }
             }
             Err((outcome, why)) => {
-                self.note(&call, bytes, outcome, Some(why));
+                self.reporter.note(&call, bytes, outcome, Some(why));
                 self.give_up(call);
             }
         }
@@ -536,9 +487,7 @@ impl Speaker {
                 call::assembled(result, beginning, self.settings.engine.projection_chars_max).map(Some)
             }
             (Task::Compaction { .. }, Step::Compact) => {
-                let call::Compaction { ok, compacted, reason } = call::compaction(result)?;
-                let thread_id = call.thread_id.clone();
-                self.say(Note::ContextEngineCompacted { thread_id, ok, compacted, reason, owns_compaction: true });
+                self.reporter.compacted(&call.thread_id, call::compaction(result)?);
                 Ok(None)
             }
             _ => Ok(None),
@@ -549,71 +498,15 @@ impl Speaker {
     fn give_up(&mut self, call: Call) {
         self.is_free(&call.thread_id);
         if let (Task::Compaction { .. }, Step::Compact) = (&call.work.task, call.step) {
-            self.say(Note::ContextEngineCompacted {
-                thread_id: call.thread_id,
-                ok: false,
-                compacted: false,
-                reason: Some("the context engine has not done it".to_owned()),
-                owns_compaction: true,
-            });
+            let reason = Some("the context engine has not done it".to_owned());
+            self.reporter.compacted(&call.thread_id, call::Compaction { reason, ..call::Compaction::default() });
         }
-        self.answer_without(&call.work.task);
+        self.reporter.answer_without(&call.work.task);
     }
 
     fn is_free(&mut self, thread_id: &str) {
         if let Some(line) = self.lines.get_mut(thread_id) {
             line.is_busy = false;
         }
-    }
-
-    /// Something cannot be done, and an event says why.
-    fn refuse(&self, task: &Task, outcome: &'static str, error: Option<String>) {
-        let method = match task {
-            // It is made up for once the engine is there.
-            Task::Met => return,
-            Task::TurnBegins { .. } => Method::Assemble,
-            Task::TurnCompleted { .. } => Method::AfterTurn,
-            Task::Compaction { .. } => Method::Compact,
-        };
-        self.say(Note::ContextEngineCall {
-            method: method.name(),
-            thread_id: None,
-            ms: 0,
-            request_bytes: 0,
-            response_bytes: 0,
-            outcome,
-            error,
-        });
-        self.answer_without(task);
-    }
-
-    /// Lets go on whoever waits for a task, with nothing.
-    fn answer_without(&self, task: &Task) {
-        self.consulted(task, None);
-    }
-
-    fn consulted(&self, task: &Task, assembled: Option<Assembled>) {
-        match task {
-            Task::TurnBegins { token, .. } | Task::Compaction { token } => {
-                (self.tell)(Input::Consulted { token: *token, assembled: assembled.map(Box::new) });
-            }
-            Task::Met | Task::TurnCompleted { .. } => {}
-        }
-    }
-
-    fn note(&self, call: &Call, response_bytes: usize, outcome: &'static str, error: Option<String>) {
-        self.say(Note::ContextEngineCall {
-            method: call.step.method().name(),
-            thread_id: Some(call.thread_id.clone()),
-            ms: call.sent_at.elapsed().as_millis() as u64,
-            request_bytes: call.bytes as u64,
-            response_bytes: response_bytes as u64,
-            outcome,
-            error,
-        });
-    }
-
-    fn say(&self, note: Note) {
-        (self.tell)(Input::Noted(Box::new(note)));
     }
 }

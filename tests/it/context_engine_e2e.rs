@@ -158,7 +158,7 @@ fn e2e_an_epoch_is_shown_once_over_a_restart() {
 fn e2e_turns_that_fail_or_are_interrupted_are_none_of_its_business() {
     let place = Home::new();
     let engine = Engine::new(&place, ALL, &[("assemble", &assembles("[]", ""))]);
-    let script = vec![says(), vec![Item::Text(vec!["I begin"]), Item::Hang]];
+    let script = vec![says(), vec![Item::Text(vec!["I begin"]), Item::Hang], vec![Item::Fail]];
     let test = "e2e_turns_that_fail_or_are_interrupted_are_none_of_its_business";
     let Some(mut real) = Real::start(test, &engine.config(60_000), script) else { return };
     say(&mut real, "one");
@@ -168,11 +168,9 @@ fn e2e_turns_that_fail_or_are_interrupted_are_none_of_its_business() {
     eventually("the model", || (real.model.requests().len() == 2).then_some(()));
     real.peer.call("turn/interrupt", json!({"threadId": thread, "turnId": turn}));
     turn_completed(&mut real.peer, "interrupted");
-    // Nobody listens there any more.
-    drop(std::mem::replace(&mut real.model, Model::start(Vec::new())));
     start_turn(&mut real.peer, &thread, "three");
     turn_completed(&mut real.peer, "failed");
-    let Real { lab: _lab, model: _model, home: _home, peer, .. } = real;
+    let Real { lab: _lab, model: _model, home: _home, peer, thread: _ } = real;
     drop(peer.finish());
     eventually("its end", || engine.methods().contains(&"dispose".to_owned()).then_some(()));
     assert_eq!(
