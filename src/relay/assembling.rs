@@ -3,7 +3,6 @@
 //! Nobody is waited for. What goes on late is put on record before it is sent, as all that passes.
 
 use super::event_loop::Relay;
-use super::own_lines::ended;
 use crate::control::Passed;
 use crate::engine::{Consultation, Effect, Exit, Form, Input, LateLine, Note, Token};
 use crate::wire::{Line, LineEnd, Side};
@@ -70,20 +69,20 @@ impl Relay {
                         self.recorder.miss_line();
                         None
                     }
-                    (Effect::Forward, _) => Some(ended(bytes.clone(), *end)),
+                    (Effect::Forward, _) => Some(end.ends(bytes.clone())),
                     (Effect::Replace(own), batch) => {
                         match batch {
                             Some(batch) => batch.push_replacement(own, *end),
                             None => self.recorder.miss_line(),
                         }
-                        Some(ended(own.bytes.clone(), *end))
+                        Some(end.ends(own.bytes.clone()))
                     }
                     (Effect::Send(own), batch) => {
                         match batch {
                             Some(batch) => batch.push_own_line(own),
                             None => self.recorder.miss_line(),
                         }
-                        Some(ended(own.bytes.clone(), LineEnd::Newline))
+                        Some(LineEnd::Newline.ends(own.bytes.clone()))
                     }
                     (later, _) => {
                         effects.push(later.clone());

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::inbox::Outbox;
 use super::indexing;
 use super::notices::Notices;
 use super::opening::{Opening, RecordKept};

@@ -167,8 +167,8 @@ fn the_order_of_the_calls() {
     assert_eq!(of(0)["session_id"], "s");
     assert_eq!(of(2)["reason"], "bootstrap");
     let before = message("before", "user", "i", "t0");
-    assert_eq!(without_times(&of(1)["messages"]), [before.clone()]);
-    assert_eq!(without_times(&of(3)["messages"]), [before.clone()]);
+    assert_eq!(without_times(&of(1)["messages"]), vec![before.clone()]);
+    assert_eq!(without_times(&of(3)["messages"]), vec![before.clone()]);
     assert_eq!((&of(3)["model"], &of(3)["prompt"]), (&json!("m1"), &json!("now")));
     assert_eq!(
         without_times(&of(4)["messages"]),
