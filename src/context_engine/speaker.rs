@@ -356,9 +356,10 @@ impl Speaker {
             // It may be there in time.
             Phase::Starting { .. } => {}
             Phase::Down { .. } => {
-                for task in self.lines.values_mut().flat_map(|line| std::mem::take(&mut line.tasks)).collect::<Vec<_>>()
-                {
-                    self.reporter.refuse(&task, "not_running", None);
+                for (thread_id, line) in &mut self.lines {
+                    for task in std::mem::take(&mut line.tasks) {
+                        self.reporter.refuse(thread_id, &task, "not_running", None);
+                    }
                 }
             }
             Phase::Ready { .. } => {
@@ -387,7 +388,7 @@ impl Speaker {
             let now = Instant::now();
             let history_wait = match &task {
                 Task::TurnBegins { due, .. } if *due <= now => {
-                    self.reporter.refuse(&task, "timeout", None);
+                    self.reporter.refuse(thread_id, &task, "timeout", None);
                     continue;
                 }
                 Task::TurnBegins { due, .. } => due.saturating_duration_since(now),
@@ -400,7 +401,7 @@ impl Speaker {
             let conversation = match self.conversations.read(thread_id, history_wait) {
                 Ok(conversation) => Rc::new(conversation),
                 Err(why) => {
-                    self.reporter.refuse(&task, "no_history", Some(why));
+                    self.reporter.refuse(thread_id, &task, "no_history", Some(why));
                     continue;
                 }
             };

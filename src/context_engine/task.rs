@@ -70,7 +70,7 @@ impl Reporter {
     }
 
     /// Something cannot be done, and an event says why.
-    pub(super) fn refuse(&self, task: &Task, outcome: &'static str, error: Option<String>) {
+    pub(super) fn refuse(&self, thread_id: &str, task: &Task, outcome: &'static str, error: Option<String>) {
         let method = match task {
             // It is made up for once the engine is there.
             Task::Met => return,
@@ -80,7 +80,7 @@ impl Reporter {
         };
         self.say(Note::ContextEngineCall {
             method: method.name(),
-            thread_id: None,
+            thread_id: Some(thread_id.to_owned()),
             ms: 0,
             request_bytes: 0,
             response_bytes: 0,

@@ -37,7 +37,7 @@ pub struct SessionDocument {
     /// How far the index is behind the journal.
     pub index: IndexDocument,
     /// The user's context engine, where one was started in this run.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_engine: Option<ContextEngineDocument>,
     /// What has gone wrong in this run and cost the user nothing.
     pub faults: Vec<Fault>,

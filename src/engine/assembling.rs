@@ -57,14 +57,18 @@ impl Engine {
                 let turn = TurnStart::read(line, message)?;
                 let awaited = self.assembly.awaited(now.elapsed)?;
                 if line.len() > LINE_BYTES_MAX {
-                    effects.push(Effect::Note(Note::ContextEngineCall {
-                        method: "assemble",
-                        thread_id: Some(thread_id.to_owned()),
-                        ms: 0,
-                        request_bytes: 0,
-                        response_bytes: 0,
-                        outcome: "line_too_long",
-                        error: None,
+                    // Fragments are then told as they were last.
+                    let says = awaited.engine;
+                    effects.extend(says.then(|| {
+                        Effect::Note(Note::ContextEngineCall {
+                            method: "assemble",
+                            thread_id: Some(thread_id.to_owned()),
+                            ms: 0,
+                            request_bytes: 0,
+                            response_bytes: 0,
+                            outcome: "line_too_long",
+                            error: None,
+                        })
                     }));
                     return None;
                 }
@@ -500,4 +504,211 @@ fn with_instructions(line: &[u8], message: &Message<'_>, more: &str) -> Option<V
         }
     }
     splice.apply()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::{
+        AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings, Input, RequestSettings,
+        Token,
+    };
+    use crate::wire::LineEnd;
+
+    const DEADLINE: Duration = Duration::from_millis(100);
+
+    /// An engine with a context engine beside it, which answers when it is told to; `passed` is what the server gets.
+    struct Play {
+        engine: Engine,
+        elapsed: Duration,
+        asked: Vec<Token>,
+        told: Vec<String>,
+        passed: Vec<String>,
+    }
+
+    impl Play {
+        fn start() -> Play {
+            let context_engine = ContextEngineSettings {
+                command: vec!["x".to_owned()],
+                deadline: DEADLINE,
+                token_budget: None,
+                projection_chars_max: 1_000,
+            };
+            let assembly = AssemblySettings { context_engine: Some(context_engine), fragments: Vec::new() };
+            let engine = Engine::new(EngineSettings {
+                exit_grace: Duration::from_secs(10),
+                context: ContextSettings::default(),
+                assembly,
+                requests: RequestSettings::default(),
+                attendance: Attendance::Client,
+                own_ids: "codex-shim:".to_owned(),
+                tokens_before: 0,
+            });
+            Play { engine, elapsed: Duration::ZERO, asked: Vec::new(), told: Vec::new(), passed: Vec::new() }
+        }
+
+        fn line(&mut self, line: &str) {
+            let input = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            self.at(Input::Line { from: Side::Client, line: input }, Some(line));
+        }
+
+        fn server(&mut self, line: &str) {
+            let input = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            self.at(Input::Line { from: Side::Server, line: input }, None);
+        }
+
+        fn at(&mut self, input: Input<'_>, line: Option<&str>) {
+            let mut effects = Vec::new();
+            self.engine.handle(Now { unix_us: 1, elapsed: self.elapsed }, input, &mut effects);
+            effects.into_iter().for_each(|effect| self.carry_out(effect, line));
+        }
+
+        #[expect(clippy::wildcard_enum_match_arm, reason = "what is not about lines or the engine is not looked at")]
+        fn carry_out(&mut self, effect: Effect, line: Option<&str>) {
+            match effect {
+                Effect::Forward | Effect::Replace(_) => self.passed.extend(line.map(str::to_owned)),
+                Effect::LetGo(token) => self.at(Input::LetGo(token), None),
+                Effect::PassHeld(lines) => {
+                    for LateLine { bytes, effects, .. } in lines {
+                        let line = String::from_utf8(bytes).expect("BUG: a test writes text");
+                        effects.into_iter().for_each(|effect| self.carry_out(effect, Some(&line)));
+                    }
+                }
+                Effect::Consult(consultation) => match *consultation {
+                    Consultation::Assemble { token, thread_id, .. } => {
+                        self.asked.push(token);
+                        self.told.push(format!("assemble {thread_id}"));
+                    }
+                    Consultation::Compact { token, thread_id } => {
+                        self.asked.push(token);
+                        self.told.push(format!("compact {thread_id}"));
+                    }
+                    Consultation::Opened { thread_id } => self.told.push(format!("opened {thread_id}")),
+                    Consultation::TurnCompleted { thread_id, turn_id } => {
+                        self.told.push(format!("completed {thread_id} {turn_id}"));
+                    }
+                },
+                _ => {}
+            }
+        }
+
+        fn answer(&mut self, index: usize) {
+            if !self.asked.is_empty() {
+                let token = self.asked.remove(index % self.asked.len());
+                self.at(Input::Consulted { token, assembled: None }, None);
+            }
+        }
+    }
+
+    fn turn(id: usize, thread: &str) -> String {
+        format!(
+            r#"{{"id":{id},"method":"turn/start","params":{{"threadId":"{thread}","input":[{{"type":"text","text":"x"}}]}}}}"#
+        )
+    }
+
+    #[test]
+    fn what_the_context_engine_is_told() {
+        let mut play = Play::start();
+        let over = |turn: &str, status: &str| {
+            format!(
+                r#"{{"method":"turn/completed","params":{{"threadId":"t","turn":{{"id":"{turn}","status":"{status}"}}}}}}"#
+            )
+        };
+        play.line(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
+        play.server(r#"{"id":1,"result":{"thread":{"id":"t"}}}"#);
+        play.line(&turn(2, "t"));
+        play.answer(0);
+        for (turn, status) in [("a", "completed"), ("b", "failed"), ("c", "interrupted")] {
+            play.server(&over(turn, status));
+        }
+        // One that is new has nothing to be brought up to date with, and one that was never met is met now.
+        play.line(r#"{"id":3,"method":"thread/start","params":{}}"#);
+        play.server(r#"{"id":3,"result":{"thread":{"id":"n"}}}"#);
+        play.line(&turn(4, "n"));
+        play.line(&turn(5, "u"));
+        assert_eq!(play.told, ["opened t", "assemble t", "completed t a", "assemble n", "opened u", "assemble u"]);
+    }
+
+    #[test]
+    fn a_compaction_waits_only_for_an_engine_that_owns_it() {
+        let mut play = Play::start();
+        let compact = |id: u32| format!(r#"{{"id":{id},"method":"thread/compact/start","params":{{"threadId":"t"}}}}"#);
+        play.line(&compact(1));
+        assert_eq!(play.passed.len(), 1);
+        play.at(Input::OwnsCompaction(true), None);
+        play.line(&compact(2));
+        assert_eq!((play.passed.len(), play.told.last().map(String::as_str)), (1, Some("compact t")));
+        play.elapsed = DEADLINE;
+        assert_eq!(play.engine.tick_due(), Some(DEADLINE));
+        play.at(Input::Tick, None);
+        assert_eq!(play.passed, [compact(1), compact(2)]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Op {
+        Turn(usize),
+        Other(usize),
+        Answer(usize),
+        Time(u64),
+    }
+
+    fn any_op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            (0usize..3).prop_map(Op::Turn),
+            (0usize..4).prop_map(Op::Other),
+            (0usize..9).prop_map(Op::Answer),
+            (0u64..60).prop_map(Op::Time),
+        ]
+    }
+
+    proptest! {
+        /// Every line goes on exactly once, those of a thread in their order, and those of none at once.
+        #[test]
+        fn lines_wait_and_none_is_lost_or_overtaken_by_its_own_thread(
+            ops in proptest::collection::vec(any_op(), 0..60),
+        ) {
+            let threads = ["a", "b", "c", ""];
+            let mut play = Play::start();
+            let mut written: Vec<Vec<String>> = vec![Vec::new(); threads.len()];
+            for (number, op) in ops.into_iter().enumerate() {
+                let line = match op {
+                    Op::Turn(thread) => Some((thread, turn(number, threads[thread]))),
+                    Op::Other(3) => Some((3, format!(r#"{{"id":{number},"method":"thread/list","params":{{}}}}"#))),
+                    Op::Other(thread) => Some((thread, format!(
+                        r#"{{"id":{number},"method":"turn/interrupt","params":{{"threadId":"{}"}}}}"#, threads[thread]
+                    ))),
+                    Op::Answer(index) => {
+                        play.answer(index);
+                        None
+                    }
+                    Op::Time(ms) => {
+                        play.elapsed += Duration::from_millis(ms);
+                        if play.engine.tick_due().is_some_and(|due| due <= play.elapsed) {
+                            play.at(Input::Tick, None);
+                        }
+                        None
+                    }
+                };
+                if let Some((thread, line)) = line {
+                    written[thread].push(line.clone());
+                    play.line(&line);
+                    let passes_at_once = thread == 3;
+                    prop_assert!(!passes_at_once || play.passed.last() == Some(&line));
+                }
+                prop_assert!(play.engine.tick_due().is_none_or(|due| due <= play.elapsed + DEADLINE));
+            }
+            play.at(Input::LetAllGo, None);
+            prop_assert!(!play.engine.holds_lines());
+            let all: usize = written.iter().map(Vec::len).sum();
+            prop_assert_eq!(play.passed.len(), all);
+            for of_thread in &written {
+                let passed: Vec<&String> = play.passed.iter().filter(|line| of_thread.contains(line)).collect();
+                prop_assert_eq!(passed, of_thread.iter().collect::<Vec<_>>());
+            }
+        }
+    }
 }

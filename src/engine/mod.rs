@@ -111,7 +111,7 @@ impl Engine {
             secrets: Secrets::default(),
             version: VersionWatch::default(),
             context: Context::new(settings.context, settings.own_ids.clone()),
-            assembly: Assembly::new(settings.assembly),
+            assembly: Assembly::new(settings.assembly, settings.tokens_before),
             own_ids: settings.own_ids.clone(),
             requests: Requests::new(settings.requests, settings.tokens_before),
             items: Items::default(),
@@ -216,6 +216,12 @@ impl Engine {
         !self.assembly.holds.is_empty()
     }
 
+    /// Whether the context engine owns compaction, as far as it has said so.
+    #[must_use]
+    pub fn owns_compaction(&self) -> bool {
+        self.assembly.owns_compaction
+    }
+
     /// Requests that nobody has answered yet.
     #[must_use]
     pub fn requests_pending(&self) -> usize {
@@ -237,7 +243,7 @@ impl Engine {
     /// The last token that was given, for [`EngineSettings::tokens_before`].
     #[must_use]
     pub fn last_token(&self) -> Token {
-        self.requests.last_token()
+        self.requests.last_token().max(self.assembly.holds.last_token())
     }
 
     fn line(&mut self, now: Now, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {

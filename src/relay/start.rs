@@ -26,7 +26,7 @@ use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
-use crate::engine::{Attendance, Engine, EngineSettings, Exit, Token};
+use crate::engine::{Attendance, Engine, EngineSettings, Exit, Input, Token};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::store::Place;
@@ -158,7 +158,10 @@ pub fn serve(
         }
         let Spawned { server, input, output } = spawn(command)?;
         // What the ledger has yet to say of the run before is about no token of this one.
-        let engine = engine(settings, Attendance::Nobody, Uuid::now_v7(), relay.engine.last_token());
+        let mut engine = engine(settings, Attendance::Nobody, Uuid::now_v7(), relay.engine.last_token());
+        // The context engine outlives the server.
+        let owns = Input::OwnsCompaction(relay.engine.owns_compaction());
+        engine.handle(relay.clock.now(), owns, &mut Vec::new());
         relay.uncommitted.clear();
         let (from_client, from_server) = ends(input, output)?;
         if let Err(error) = relay.recorder.next_run(server.pid()) {

@@ -77,6 +77,16 @@ pub(in crate::engine) struct Holds {
 }
 
 impl Holds {
+    /// Nothing waits yet; tokens go on behind `tokens_before`, which those before have used.
+    pub(in crate::engine) fn new(tokens_before: Token) -> Holds {
+        Holds { last_token: tokens_before, ..Holds::default() }
+    }
+
+    /// The last token that was given.
+    pub(in crate::engine) fn last_token(&self) -> Token {
+        self.last_token
+    }
+
     pub(in crate::engine) fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::context::THREAD_ID_BYTES_MAX;
+use super::input::Token;
 use crate::wire::{Members, Message, RpcId};
 
 pub use consultation::{Assembled, Consultation, FragmentCarrier, Remembered, ToldFragment};
@@ -75,12 +76,12 @@ pub(super) struct Delivered {
 }
 
 impl Assembly {
-    pub(super) fn new(settings: AssemblySettings) -> Assembly {
+    pub(super) fn new(settings: AssemblySettings, tokens_before: Token) -> Assembly {
         let AssemblySettings { context_engine, fragments } = settings;
         Assembly {
             is_set: context_engine.is_some() || !fragments.is_empty(),
             deadline: context_engine.map(|engine| engine.deadline),
-            holds: Holds::default(),
+            holds: Holds::new(tokens_before),
             threads: Threads::new(fragments),
             owns_compaction: false,
             inject_refused: false,
