@@ -38,13 +38,13 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay} ←
-//! relay ← tui ← cli ← main`, with [`config`] beside [`history`]. To change a rule, go to:
+//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
+//! context_engine} ← relay ← tui ← cli ← main`, with [`config`] beside [`history`]. To change a rule, go to:
 //!
 //! | room | the rules that live there |
 //! |---|---|
 //! | [`wire`] (pure) | what a line is, how a message is read, when two ids are the same, which methods are secret |
-//! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends; `engine::context`: what the model is shown of a terminal, and what is taken out of every echo; `engine::requests`: the state machine of approvals and questions |
+//! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends; `engine::context`: what the model is shown of a terminal, and what is taken out of every echo; `engine::requests`: the state machine of approvals and questions; `engine::assembly`: what else the model is shown, and which lines wait for that |
 //! | [`journal`] | what a record looks like, segments, append and cut back, sync and bounds, following a live journal |
 //! | [`history`] (pure) | what a record tells of: events, what tools and turns did, activity, transcripts, UI events |
 //! | [`config`] | every setting, its sources and its default |
@@ -53,6 +53,7 @@
 //! | [`keeping`] | what of stored sessions goes, and what of it is masked, when a person asks |
 //! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
 //! | [`capture`] | what the user does in a terminal: a program in a terminal of ours, shells' hooks, followed events |
+//! | [`context_engine`] | how the user's context engine is started, called and ended; in which order; what fragments say |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
 //! | [`tui`] | what the terminal UI shows and what a key does; pure but for `reader`, `poller`, `terminal` and `run` |
@@ -90,6 +91,8 @@ pub mod control;
 pub mod capture;
 
 pub mod replay;
+
+pub mod context_engine;
 
 pub mod relay;
 

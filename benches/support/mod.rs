@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use codex_shim::engine::{Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings};
+use codex_shim::engine::{
+    AssemblySettings, Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings,
+};
 use codex_shim::wire::{Line, LineEnd, Side};
 
 pub const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
@@ -273,6 +275,7 @@ pub fn engine() -> Engine {
     let exit_grace = Duration::from_secs(10);
     let (context, requests) = (ContextSettings::default(), RequestSettings::default());
     Engine::new(EngineSettings {
+        assembly: AssemblySettings::default(),
         exit_grace,
         context,
         requests,

@@ -12,6 +12,7 @@ pub(super) use super::capture_args::{
 };
 use super::completions::CompletionsArguments;
 use super::doctor::DoctorArguments;
+use super::fragments_tool::FragmentsArguments;
 use super::history::{ChildrenArguments, EventsArguments, TailArguments, TranscriptArguments};
 use super::prune_tool::PruneArguments;
 use super::redact_tool::RedactArguments;
@@ -194,6 +195,7 @@ Examples:
     Tail(TailArguments),
     Children(ChildrenArguments),
     Transcript(TranscriptArguments),
+    Fragments(FragmentsArguments),
     /// See what happens in a session, answer what it asks, and speak to it, on the whole terminal
     ///
     /// Without a session it lists them all, those first that wait for you. `?` or F1 shows every key.

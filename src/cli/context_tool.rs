@@ -63,7 +63,7 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 
 }
 
 /// Asks the relay, or reads where none runs.
-fn look<T: DeserializeOwned + Default>(
+pub(super) fn look<T: DeserializeOwned + Default>(
     session: &Found,
     path: &str,
     read: impl FnOnce(&mut OfflineLedger) -> Result<T, String>,
@@ -255,7 +255,7 @@ fn clear(session: &Found) -> Result<WaitingDocument, String> {
     Ok(WaitingDocument { waiting: 0 })
 }
 
-fn print_json(document: &impl Serialize) -> i32 {
+pub(super) fn print_json(document: &impl Serialize) -> i32 {
     let text = serde_json::to_string(document).expect("BUG: plain data is JSON");
     screen::print(&format!("{text}\n"))
 }

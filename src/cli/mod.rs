@@ -14,6 +14,7 @@ mod demo;
 mod dispatch;
 mod doctor;
 mod exec_tool;
+mod fragments_tool;
 mod history;
 mod hook_tool;
 mod past;
@@ -96,6 +97,7 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Tail(tail) }) => history::run_tail(&tail, &environment),
             Ok(Arguments { tool: Tool::Children(children) }) => history::run_children(&children, &environment),
             Ok(Arguments { tool: Tool::Transcript(thread) }) => history::run_transcript(&thread, &environment),
+            Ok(Arguments { tool: Tool::Fragments(fragments) }) => fragments_tool::run(&fragments, &environment),
             Ok(Arguments { tool: Tool::Tui(tui) }) => tui_tool::run(&tui, &environment),
             Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
             Ok(Arguments { tool: Tool::Doctor(doctor) }) => doctor::run(&doctor, &environment),

@@ -11,7 +11,8 @@ use super::{FAILED, chosen, say};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, Answer};
 use crate::control::{
-    ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, SessionDocument, ThreadDocument,
+    ChildDocument, ClientDocument, ContextEngineDocument, Counters, Fault, IndexDocument, JournalDocument,
+    SessionDocument, ThreadDocument,
 };
 use crate::history::{Activity, rfc3339_millis};
 use crate::journal::reader::{Reader, Step};
@@ -115,6 +116,7 @@ fn document_of_files(session: &Found) -> SessionDocument {
         context_waiting: 0,
         journal: JournalDocument { bytes: size_bytes(&session.journal_dir()).unwrap_or_default(), gaps: None },
         index: IndexDocument::NONE,
+        context_engine: None,
         faults: Vec::new(),
         counters: Counters::default(),
         started_at: session.holder.as_ref().map(|holder| holder.started_at.clone()),
@@ -159,6 +161,7 @@ fn as_screen(report: &Report, session: &Found, now: SystemTime, to: Screen) -> S
     if is_live {
         rows.push(("server", server(document, session)));
         rows.push(("client", client(document)));
+        rows.extend(document.context_engine.as_ref().map(|known| ("engine", engine(known))));
         rows.push(("passed", passed(&document.counters)));
     }
     rows.push(("journal", journal(report, session, now)));
@@ -331,6 +334,23 @@ fn client(document: &SessionDocument) -> String {
         (Some(name), Some(version)) => format!("{name} {version}"),
         (Some(name), None) => name.clone(),
         (None, _) => "has not named itself yet".to_owned(),
+    }
+}
+
+/// The user's context engine.
+fn engine(known: &ContextEngineDocument) -> String {
+    let count = |outcome: &str| -> u64 {
+        known.calls.iter().filter(|call| (call.outcome == "ok") == (outcome == "ok")).map(|call| call.count).sum()
+    };
+    let calls = counted(count("ok"), "call", "calls").unwrap_or_else(|| "no calls yet".to_owned());
+    let failed = counted(count(""), "failed", "failed").map(|failed| format!(", {failed}")).unwrap_or_default();
+    let name = known.name.as_deref().unwrap_or("the context engine");
+    match (known.running, &known.last_end) {
+        (true, _) => {
+            format!("{name}{}: {calls}{failed}", known.version.as_ref().map(|v| format!(" {v}")).unwrap_or_default())
+        }
+        (false, Some(why)) => format!("{name} does not run: {why}; {calls}{failed}"),
+        (false, None) => format!("{name} is being started"),
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! This is the only room that reads the environment.
 
+mod assembly;
 mod environment;
 mod sources;
 
@@ -14,16 +15,17 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::engine::{Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType};
+use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType};
 use crate::journal::Bounds;
 
+pub use assembly::AssemblyChoice;
 pub use environment::{DEPTH_VARIABLE, Environment};
 pub use sources::{is_path, parse_bool, parse_duration};
 
 use sources::{Sources, parse_bytes, parse_count, parse_names, read_file};
 
 /// The variables that settings come from; a process that is to have none of the user's removes them.
-pub const SETTING_VARIABLES: [&str; 28] = [
+pub const SETTING_VARIABLES: [&str; 32] = [
     "CODEX_SHIM_OFF",
     "CODEX_SHIM_CODEX",
     "CODEX_SHIM_SESSION",
@@ -52,6 +54,10 @@ pub const SETTING_VARIABLES: [&str; 28] = [
     "CODEX_SHIM_TRANSCRIPT_FILES",
     "CODEX_SHIM_AGENT_PTY",
     "CODEX_SHIM_AGENT_PTY_ALL",
+    "CODEX_SHIM_CONTEXT_ENGINE",
+    "CODEX_SHIM_CONTEXT_ENGINE_DEADLINE_MS",
+    "CODEX_SHIM_CONTEXT_ENGINE_TOKEN_BUDGET",
+    "CODEX_SHIM_CONTEXT_ENGINE_PROJECTION_CHARS_MAX",
 ];
 
 /// Longest name of a session, in bytes.
@@ -253,6 +259,8 @@ pub struct Settings {
     pub agent_pty: Setting<Option<PathBuf>>,
     /// Also what others than the user ran there is taken.
     pub agent_pty_all: Setting<bool>,
+    /// What the model is shown besides the user's words.
+    pub assembly: AssemblyChoice,
 }
 
 /// How much of a history is kept, a session.
@@ -331,6 +339,7 @@ impl Settings {
             transcript_files: sources.resolve(TRANSCRIPT_FILES, None, parse_bool, false),
             agent_pty: sources.resolve_file(AGENT_PTY),
             agent_pty_all: sources.resolve(AGENT_PTY_ALL, None, parse_bool, false),
+            assembly: AssemblyChoice::resolve(&mut sources),
             home,
         };
         let unknown = sources.file.keys().map(|name| {
@@ -375,6 +384,12 @@ impl Settings {
         }
     }
 
+    /// What the model is shown besides the user's words.
+    #[must_use]
+    pub fn assembly(&self) -> AssemblySettings {
+        self.assembly.settings()
+    }
+
     /// How requests are treated.
     #[must_use]
     pub fn requests(&self) -> RequestSettings {
@@ -389,7 +404,7 @@ impl Settings {
         let duration = |duration: Duration| Some(humantime::format_duration(duration).to_string());
         let row = |name: Name, value, source: &Source| Row { name: name.file, value, source: source.clone() };
         let count = |name, setting: &Setting<usize>| row(name, Some(setting.value.to_string()), &setting.source);
-        vec![
+        let mut rows = vec![
             Row { name: "home", value: path(&self.home.value), source: self.home.source.clone() },
             row(OFF, Some(self.off.value.to_string()), &self.off.source),
             row(CODEX, path(&self.codex.value), &self.codex.source),
@@ -419,7 +434,9 @@ impl Settings {
             row(TRANSCRIPT_FILES, Some(self.transcript_files.value.to_string()), &self.transcript_files.source),
             row(AGENT_PTY, path(&self.agent_pty.value), &self.agent_pty.source),
             row(AGENT_PTY_ALL, Some(self.agent_pty_all.value.to_string()), &self.agent_pty_all.source),
-        ]
+        ];
+        rows.extend(self.assembly.rows());
+        rows
     }
 }
 
@@ -479,6 +496,73 @@ mod tests {
                 "config.toml: `holds` is no setting; `codex-shim config` lists those that there are",
             ]
         );
+    }
+
+    #[test]
+    fn a_context_engine_is_a_table_or_a_variable() {
+        let file = "[context_engine]\ncommand = [\"e\", \"-x\"]\ndeadline_ms = 500\nspeed = 9\n";
+        let (settings, complaints) = load(Flags::default(), &[], file);
+        let engine = settings.assembly().context_engine.expect("there is one");
+        assert_eq!(engine.command, ["e", "-x"]);
+        assert_eq!((engine.deadline, engine.token_budget), (Duration::from_millis(500), None));
+        assert_eq!(engine.projection_chars_max, 24_000);
+        assert_eq!(
+            complaints,
+            ["config.toml: `context_engine.speed` is no setting; `codex-shim config` lists those that there are"]
+        );
+        let variables =
+            [("CODEX_SHIM_CONTEXT_ENGINE", "e"), ("CODEX_SHIM_CONTEXT_ENGINE_PROJECTION_CHARS_MAX", "1000001")];
+        let (settings, complaints) = load(Flags::default(), &variables, "context_engine = 7");
+        assert_eq!(settings.assembly().context_engine.map(|engine| engine.command), Some(vec!["e".to_owned()]));
+        assert!(complaints[0].starts_with("config.toml: context_engine: no integer goes here, but a table"));
+        assert!(complaints[1].ends_with("1000001 is not from 0 to 1000000; it is ignored"), "{complaints:?}");
+        assert_eq!(load(Flags::default(), &[], "").0.assembly(), AssemblySettings::default());
+    }
+
+    #[test]
+    fn fragments_that_cannot_be_used_are_told_with_the_remedy() {
+        let check = |members: &str, expect: &str| {
+            let file =
+                format!("[[fragments]]\nname = \"a\"\nrole = \"developer\"\ntext = \"x\"\n[[fragments]]\n{members}");
+            let (settings, complaints) = load(Flags::default(), &[], &file.replace("; ", "\n"));
+            assert_eq!(settings.assembly().fragments.len(), 1, "{members}");
+            assert_eq!(complaints, [format!("config.toml: fragment 2{expect}; it is left out")]);
+        };
+        check("text = 'x'", ": it has no name: add `name = \"…\"`");
+        check(
+            "name = 'b'; text = 'x'",
+            " (`b`): it has no role: add `role = \"developer\"` or `role = \"contextual_user\"`",
+        );
+        check("name = 'b'; role = 'user'", " (`b`): role: `user` is neither `developer` nor `contextual_user`");
+        check(
+            "name = 'b'; role = 'developer'",
+            " (`b`): it has nothing to show: add one of `command`, `file` and `text`",
+        );
+        check(
+            "name = 'b'; role = 'developer'; text = 'x'; file = 'y'",
+            " (`b`): it has more than one of `command`, `file` and `text`: keep one",
+        );
+        check(
+            "name = 'b'; role = 'developer'; command = []",
+            " (`b`): command: a program and its arguments go here, such as [\"git\", \"status\", \"-sb\"]",
+        );
+        check(
+            "name = 'a'; role = 'developer'; text = 'x'",
+            " (`a`): a fragment before it has that name: take another one",
+        );
+        check(
+            "name = 'skill'; role = 'developer'; text = 'x'",
+            " (`skill`): the name means something else to codex or to us: take another one",
+        );
+        check(
+            "name = 'b c'; role = 'developer'; text = 'x'",
+            " (`b c`): a name begins with a letter and has 1 to 64 letters, digits, `_` and `-`",
+        );
+        check(
+            "name = 'b'; role = 'developer'; text = 'x'; bytes_max = 0",
+            " (`b`): bytes_max: it is a number from 1 to 65536",
+        );
+        check("name = 'b'; tag = 'x'", " (`b`): `tag` is none of name, role, command, file, text, threads, bytes_max");
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub struct SessionDocument {
     pub journal: JournalDocument,
     /// How far the index is behind the journal.
     pub index: IndexDocument,
+    /// The user's context engine, where one was started in this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_engine: Option<ContextEngineDocument>,
     /// What has gone wrong in this run and cost the user nothing.
     pub faults: Vec<Fault>,
     /// What has passed in this run.
@@ -88,6 +91,41 @@ pub struct JournalDocument {
     pub bytes: u64,
     /// Stretches of lines in this run that could not be written.
     pub gaps: Option<u64>,
+}
+
+/// A context engine as it is now, and what it was asked in this run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContextEngineDocument {
+    /// It runs, and has said who it is.
+    pub running: bool,
+    /// What it calls itself.
+    pub id: Option<String>,
+    /// The same for people.
+    pub name: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// Its process id.
+    pub pid: Option<u32>,
+    /// How often it has ended, or could not be started.
+    pub ends: u64,
+    /// Why it has last.
+    pub last_end: Option<String>,
+    /// What it was asked, by method and outcome.
+    pub calls: Vec<CallCount>,
+}
+
+/// How often a context engine was asked something, with this outcome.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallCount {
+    /// What it was asked.
+    pub method: String,
+    /// What came of it.
+    pub outcome: String,
+    /// How often.
+    pub count: u64,
+    /// How long that took together, in milliseconds.
+    pub ms: u64,
 }
 
 /// How far the index is behind.
@@ -159,6 +197,12 @@ pub struct Counters {
     pub journal_appended_bytes: u64,
     /// Lines that passed and could not be written.
     pub journal_missed_lines: u64,
+    /// Turns with what a context engine has assembled in front of the user's words.
+    pub turns_projected: u64,
+    /// Fragments that threads were told.
+    pub fragments_told: u64,
+    /// Fragments of which it could not be found out what they say.
+    pub fragments_failed: u64,
     /// Faults that are not listed because there were too many.
     pub faults_unlisted: u64,
 }

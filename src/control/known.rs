@@ -97,6 +97,7 @@ impl Known {
             context_waiting: published.waiting(),
             journal: JournalDocument { bytes, gaps: Some(published.gaps()) },
             index,
+            context_engine: published.context_engine(),
             faults: published.faults(),
             counters: published.counters(),
             started_at: Some(humantime::format_rfc3339_millis(subject.started_at).to_string()),

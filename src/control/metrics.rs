@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
-use super::document::SessionDocument;
+use super::document::{CallCount, ContextEngineDocument, SessionDocument};
 use super::known::Known;
 use crate::index::IndexState;
 
@@ -82,6 +82,13 @@ fn rendered(session: &SessionDocument, index: Option<&IndexState>) -> String {
     one(&mut text, "context_waiting", Gauge, "Commands that wait to be shown to the model.", &session.context_waiting);
     let faults = session.faults.len() as u64 + counters.faults_unlisted;
     one(&mut text, "faults_total", Counter, "Faults that cost the user nothing.", &faults);
+    let projected = &counters.turns_projected;
+    one(&mut text, "turns_projected_total", Counter, "Turns with context of a context engine.", projected);
+    one(&mut text, "fragments_told_total", Counter, "Fragments that threads were told.", &counters.fragments_told);
+    one(&mut text, "fragments_failed_total", Counter, "Fragments that could not be read.", &counters.fragments_failed);
+    if let Some(engine) = &session.context_engine {
+        context_engine(&mut text, engine);
+    }
     if let Some(index) = index {
         let lag_seconds = session.index.lag_ms as f64 / 1_000.0;
         one(&mut text, "index_lag_records", Gauge, "Records that are not indexed yet.", &session.index.lag_lines);
@@ -98,6 +105,19 @@ fn rendered(session: &SessionDocument, index: Option<&IndexState>) -> String {
         one(&mut text, "prune_seconds_total", Counter, "How long that took.", &took_seconds);
     }
     text.0
+}
+
+fn context_engine(text: &mut Text, engine: &ContextEngineDocument) {
+    let up = u64::from(engine.running);
+    text.family("context_engine_up", Kind::Gauge, "Whether the context engine runs.", &[("", &up)]);
+    text.family("context_engine_ends_total", Kind::Counter, "How often it has ended.", &[("", &engine.ends)]);
+    let labels = |call: &CallCount| format!("{{method={},outcome={}}}", label(&call.method), label(&call.outcome));
+    let of: Vec<(String, u64, f64)> =
+        engine.calls.iter().map(|call| (labels(call), call.count, call.ms as f64 / 1_000.0)).collect();
+    let counts: Vec<(&str, &dyn Display)> = of.iter().map(|(of, count, _)| (&**of, count as &dyn Display)).collect();
+    text.family("context_engine_calls_total", Kind::Counter, "What it was asked, and what came of it.", &counts);
+    let took: Vec<(&str, &dyn Display)> = of.iter().map(|(of, _, took)| (&**of, took as &dyn Display)).collect();
+    text.family("context_engine_call_seconds_total", Kind::Counter, "How long that took.", &took);
 }
 
 /// The value of a label, quoted as the format wants it.

@@ -16,6 +16,7 @@ mod calls;
 pub mod client;
 mod context;
 mod document;
+mod fragments;
 mod historian;
 mod history;
 mod known;
@@ -36,9 +37,10 @@ mod subject;
 pub use ask::{Ask, Errand, Reply};
 pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
 pub use document::{
-    ChildDocument, ClientDocument, Counters, Fault, IndexDocument, JournalDocument, PrunedDocument, SessionDocument,
-    ThreadDocument,
+    CallCount, ChildDocument, ClientDocument, ContextEngineDocument, Counters, Fault, IndexDocument, JournalDocument,
+    PrunedDocument, SessionDocument, ThreadDocument,
 };
+pub use fragments::{FragmentsDocument, ToldThread};
 pub use historian::threads;
 pub use listener::{Heard, Listener, Listening, Sent};
 pub use published::{Passed, Published};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::document::{ChildDocument, ClientDocument, Counters, Fault};
-use crate::engine::ClientName;
+use super::document::{CallCount, ChildDocument, ClientDocument, ContextEngineDocument, Counters, Fault};
+use crate::engine::{ClientName, Note};
 use crate::journal::Tally;
 use crate::wire::Side;
 
@@ -29,6 +29,9 @@ pub struct Published {
     missed_lines: Counter,
     context_waiting: Counter,
     requests_pending: Counter,
+    turns_projected: Counter,
+    fragments_told: Counter,
+    fragments_failed: Counter,
     child_ended: AtomicBool,
     rare: Mutex<Rare>,
 }
@@ -46,6 +49,7 @@ struct Rare {
     child_pid: Option<u32>,
     codex_version: Option<String>,
     client: ClientName,
+    context_engine: Option<ContextEngineDocument>,
     faults: Vec<Fault>,
     faults_unlisted: u64,
 }
@@ -125,9 +129,53 @@ impl Published {
         self.child_ended.store(true, Ordering::Relaxed);
     }
 
-    /// The server has named its version.
-    pub fn codex_version(&self, version: &str) {
-        self.rare().codex_version = Some(version.to_owned());
+    /// Lets others see what of a note they ask for.
+    pub fn note(&self, note: &Note) {
+        match note {
+            Note::CodexVersion { version: Some(version), user_agent: _ } => {
+                self.rare().codex_version = Some(version.clone());
+            }
+            Note::ContextProjected { .. } => self.turns_projected.add(1),
+            Note::FragmentsTold { fragments, outcome: "delivered", .. } => {
+                self.fragments_told.add(fragments.len() as u64);
+            }
+            Note::FragmentFailed { .. } => self.fragments_failed.add(1),
+            Note::ContextEngineStarted { pid, id, name, version, .. } => self.with_context_engine(|engine| {
+                (engine.running, engine.pid, engine.version) = (true, Some(*pid), version.clone());
+                (engine.id, engine.name) = (Some(id.clone()), Some(name.clone()));
+            }),
+            Note::ContextEngineEnded { reason, restart_in_ms: _ } => self.with_context_engine(|engine| {
+                (engine.running, engine.pid, engine.last_end) = (false, None, Some(reason.clone()));
+                engine.ends += 1;
+            }),
+            Note::ContextEngineCall { method, ms, outcome, .. } => self.with_context_engine(|engine| {
+                let known = engine.calls.iter().position(|call| call.method == *method && call.outcome == *outcome);
+                let index = known.unwrap_or_else(|| {
+                    let (method, outcome) = ((*method).to_owned(), (*outcome).to_owned());
+                    engine.calls.push(CallCount { method, outcome, ..CallCount::default() });
+                    engine.calls.len() - 1
+                });
+                engine.calls[index].count += 1;
+                engine.calls[index].ms += ms;
+            }),
+            Note::CodexVersion { version: None, .. }
+            | Note::GenerationStarted { .. }
+            | Note::GenerationEnded { .. }
+            | Note::EventPersistRecovered { .. }
+            | Note::ContextDelivered { .. }
+            | Note::ContextEngineCompacted { .. }
+            | Note::NativeCompaction { .. }
+            | Note::FragmentsTold { .. }
+            | Note::ClientAttached { .. }
+            | Note::ClientLeft { .. }
+            | Note::RequestOpened { .. }
+            | Note::RequestCommitted { .. }
+            | Note::RequestResolved { .. } => {}
+        }
+    }
+
+    fn with_context_engine(&self, change: impl FnOnce(&mut ContextEngineDocument)) {
+        change(self.rare().context_engine.get_or_insert_default());
     }
 
     /// The client has named itself.
@@ -176,6 +224,10 @@ impl Published {
         ClientDocument { name, version }
     }
 
+    pub(super) fn context_engine(&self) -> Option<ContextEngineDocument> {
+        self.rare().context_engine.clone()
+    }
+
     pub(super) fn faults(&self) -> Vec<Fault> {
         self.rare().faults.clone()
     }
@@ -193,6 +245,9 @@ impl Published {
             omitted_lines: self.omitted_lines.get(),
             journal_appended_bytes: self.appended_bytes.get(),
             journal_missed_lines: self.missed_lines.get(),
+            turns_projected: self.turns_projected.get(),
+            fragments_told: self.fragments_told.get(),
+            fragments_failed: self.fragments_failed.get(),
             faults_unlisted: self.rare().faults_unlisted,
         }
     }

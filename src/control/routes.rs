@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
-use super::{attach, body, calls, context, history, metrics, requests, stream};
+use super::{attach, body, calls, context, fragments, history, metrics, requests, stream};
 
 /// The routes, and what holds for all of them.
 pub(super) fn router(known: Known) -> Router {
@@ -23,6 +23,7 @@ pub(super) fn router(known: Known) -> Router {
         .route("/sessions/{id}", get(session))
         .route("/sessions/{id}/context", get(context::show).post(context::push).delete(context::clear))
         .route("/sessions/{id}/context/deliveries", get(context::deliveries))
+        .route("/sessions/{id}/fragments", get(fragments::show))
         .route("/sessions/{id}/codex-pending-requests", get(requests::pending))
         .route("/sessions/{id}/codex-requests/{request_id}", get(requests::one))
         .route("/sessions/{id}/codex-requests/{request_id}/respond", post(requests::respond))

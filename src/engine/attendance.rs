@@ -310,8 +310,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        ClientName, ContextSettings, Effect, Engine, EngineSettings, Input, LedgerEntry, Note, Now, Question,
-        RequestSettings, SideReply,
+        AssemblySettings, ClientName, ContextSettings, Effect, Engine, EngineSettings, Input, LedgerEntry, Note, Now,
+        Question, RequestSettings, SideReply,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -327,6 +327,7 @@ mod tests {
         let mut engine = Engine::new(EngineSettings {
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
+            assembly: AssemblySettings::default(),
             requests: settings,
             attendance,
             own_ids: "codex-shim:".to_owned(),

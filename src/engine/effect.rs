@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::assembly::Consultation;
 use super::ending::{Exit, Signal};
 use super::input::{AskerId, Token};
 use super::ledger::LedgerEntry;
 use super::requests::answer::InvalidAnswer;
 use super::requests::kind::RequestType;
 use super::version::ClientName;
-use crate::wire::Side;
+use crate::wire::{LineEnd, Side};
 
 /// Everything that a relay can be told to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +40,14 @@ pub enum Effect {
     Release(Token),
     /// Tell when all that was let go on so far in the direction of the line at hand has been written.
     Mark(Token),
+    /// Ask the context engine, or tell it.
+    Consult(Box<Consultation>),
+    /// Find out what fragments say now.
+    RunFragments(Token),
+    /// Say so at once, before anything else is read, so that lines that have waited go on.
+    LetGo(Token),
+    /// Pass lines of the client's on that have waited, each as if it had been read now.
+    PassHeld(Vec<LateLine>),
     /// Send the server a line of ours between two lines, and put it on record.
     Inject(Injection),
     /// Send the client a line of ours between two lines, and put it on record.
@@ -84,6 +93,17 @@ pub struct OwnLine {
     pub form: Form,
     /// Its bytes, without a `\n`.
     pub bytes: Vec<u8>,
+}
+
+/// A line of the client's that has waited, and what is done with it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LateLine {
+    /// Its bytes, without a `\n`.
+    pub bytes: Vec<u8>,
+    /// How it ended.
+    pub end: LineEnd,
+    /// What is done, with it as the line at hand.
+    pub effects: Vec<Effect>,
 }
 
 /// Lines of ours to the server that stand by themselves, and go out in one write.
@@ -157,6 +177,8 @@ pub enum Warning {
     InjectRefusedWaits,
     /// The settings leave no room for any context.
     ContextDoesNotFit,
+    /// The server takes no fragments by a call of our own.
+    FragmentsRefused,
     /// The server takes no reason of a decline, neither in its turn nor ahead of the next.
     ReasonNotTold,
 }
@@ -169,6 +191,10 @@ impl fmt::Display for Warning {
             }
             Warning::ContextDoesNotFit => {
                 "`context_bytes_max` or `context_commands_max` leaves no room for a single command: context waits"
+            }
+            Warning::FragmentsRefused => {
+                "this codex does not take `thread/inject_items`: fragments of the developer go with the next thread that is \
+                 started or resumed, others not at all"
             }
             Warning::ReasonNotTold => {
                 "this codex does not take `thread/inject_items`: the model was not told why something was declined"
@@ -292,5 +318,106 @@ pub enum Note {
         commands: u64,
         /// How long it was, as the model saw it.
         bytes: u64,
+    },
+    /// The server has taken a turn with what a context engine has assembled in front of it.
+    ContextProjected {
+        /// The thread.
+        thread_id: String,
+        /// Its turn, where that was named.
+        turn_id: Option<String>,
+        /// How long it was, from marker to marker.
+        bytes: u64,
+        /// The epoch that it is of, where it is shown once.
+        epoch: Option<String>,
+    },
+    /// A thread was told fragments, or was not.
+    FragmentsTold {
+        /// The thread.
+        thread_id: String,
+        /// Which, by name.
+        fragments: Vec<String>,
+        /// How long they were together.
+        bytes: u64,
+        /// How they were sent.
+        carrier: &'static str,
+        /// `delivered` or `refused`.
+        outcome: &'static str,
+    },
+    /// What a fragment says now could not be found out; it says what it said last.
+    FragmentFailed {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// A context engine was started, and has said who it is.
+    ContextEngineStarted {
+        /// Its process id.
+        pid: u32,
+        /// What it calls itself.
+        id: String,
+        /// The same for people.
+        name: String,
+        /// Its version.
+        version: Option<String>,
+        /// What it can be asked.
+        methods: Vec<String>,
+        /// Compaction is its affair.
+        #[serde(rename = "ownsCompaction")]
+        owns_compaction: bool,
+    },
+    /// A context engine has ended, or could not be started.
+    ContextEngineEnded {
+        /// Why.
+        reason: String,
+        /// When it is started again, in milliseconds.
+        restart_in_ms: u64,
+    },
+    /// A context engine was asked or told something, or was to be.
+    ContextEngineCall {
+        /// What.
+        method: &'static str,
+        /// About which thread.
+        thread_id: Option<String>,
+        /// How long that took, in milliseconds.
+        ms: u64,
+        /// How much it was told.
+        request_bytes: u64,
+        /// How much it has answered.
+        response_bytes: u64,
+        /// `ok`, `error`, `timeout`, `invalid`, `not_running`, `not_reading`, `ended`, `no_history` or `line_too_long`.
+        outcome: &'static str,
+        /// What was wrong, where somebody has said so.
+        error: Option<String>,
+    },
+    /// A context engine has compacted a thread, or has tried.
+    ContextEngineCompacted {
+        /// The thread.
+        thread_id: String,
+        /// It could.
+        ok: bool,
+        /// It did.
+        compacted: bool,
+        /// Why not.
+        reason: Option<String>,
+        /// Always, where it was asked.
+        #[serde(rename = "ownsCompaction")]
+        owns_compaction: bool,
+    },
+    /// Codex has compacted a thread, or has tried.
+    NativeCompaction {
+        /// The thread.
+        thread_id: String,
+        /// The turn in which it did.
+        turn_id: Option<String>,
+        /// Always `codex-app-server`.
+        backend: &'static str,
+        /// Whether a context engine owns compaction.
+        #[serde(rename = "ownsCompaction")]
+        owns_compaction: bool,
+        /// `client` where the client has asked for it, `codex` where codex began it.
+        trigger: &'static str,
+        /// `completed` or `failed`.
+        outcome: &'static str,
     },
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::assembly::{Assembled, Remembered};
+use super::effect::Note;
 use super::ending::{Exit, Signal};
 use super::ledger::{ContextChange, RequestSource};
 use super::requests::answer::GivenAnswer;
@@ -69,6 +71,30 @@ pub enum Input<'a> {
     },
     /// The buffer of what the user did in a terminal has changed.
     Context(ContextChange),
+    /// What earlier runs have told threads.
+    Remembered(Box<Remembered>),
+    /// Whether the context engine owns compaction.
+    OwnsCompaction(bool),
+    /// The context engine has answered, or will not: lines wait for that.
+    Consulted {
+        /// Which.
+        token: Token,
+        /// What it has assembled, where it has.
+        assembled: Option<Box<Assembled>>,
+    },
+    /// What fragments say now, in the order of the settings; `None` for one that could not be had.
+    FragmentsRead {
+        /// Which lines wait for it.
+        token: Token,
+        /// What they say.
+        states: Vec<Option<String>>,
+    },
+    /// Lines that have waited go on now, and nothing was read since that was said.
+    LetGo(Token),
+    /// Nothing is to wait any longer: whoever wrote it has ended.
+    LetAllGo,
+    /// Something has happened beside the relay that goes on record.
+    Noted(Box<Note>),
     /// What was to be committed is, or could not be.
     Committed {
         /// Which.

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::assembly::ToldFragment;
 use super::context::carrier::Carrier;
 use super::context::command::Command;
 use super::requests::kind::{RequestKind, RequestPlace};
@@ -72,6 +73,29 @@ pub enum LedgerEntry {
         thread_id: String,
         /// What the user wrote, or the start of it.
         words: String,
+    },
+    /// A thread was told fragments.
+    FragmentsTold {
+        /// Its id.
+        thread_id: String,
+        /// Microseconds since the Unix epoch.
+        at_us: u64,
+        /// Which.
+        told: Vec<ToldFragment>,
+    },
+    /// A thread was shown what a context engine shows once an epoch.
+    EpochShown {
+        /// Its id.
+        thread_id: String,
+        /// The epoch.
+        epoch: String,
+        /// Microseconds since the Unix epoch.
+        at_us: u64,
+    },
+    /// A thread's history was made shorter: it is to be told and shown all of that anew.
+    ThreadCompacted {
+        /// Its id.
+        thread_id: String,
     },
     /// The server asks something.
     RequestOpened(Box<RequestRow>),

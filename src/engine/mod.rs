@@ -8,8 +8,11 @@
 //!
 //! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
 
+mod assembling;
+mod assembly;
 mod attaching;
 mod attendance;
+mod beside;
 mod calls;
 mod context;
 mod effect;
@@ -25,14 +28,18 @@ mod written;
 
 use std::time::Duration;
 
-use crate::wire::{Body, Line, Members, Message, Side, stands_verbatim};
+use crate::wire::{Body, Line, Message, Side, stands_verbatim};
 
+pub use assembly::{
+    Assembled, AssemblySettings, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole,
+    FragmentSource, FragmentThreads, PROJECTION_START, QuotedMessage, Remembered, ToldFragment, project,
+};
 pub use attendance::Attendance;
 pub use context::{
     Carrier, Command, ContextBounds, ContextSettings, Envelope, Label, MARKER_END, MARKER_START, Origin, Preview,
     Provenance, PushError, PushedCommand,
 };
-pub use effect::{Effect, Form, Injection, Note, Omitted, OmittedReason, OwnLine, SideReply, Warning};
+pub use effect::{Effect, Form, Injection, LateLine, Note, Omitted, OmittedReason, OwnLine, SideReply, Warning};
 pub use ending::{Exit, Signal};
 pub use input::{AskerId, Input, Now, Question, Token};
 pub use ledger::{
@@ -48,12 +55,13 @@ pub use requests::{
 pub use secrets::{masked_args, names_secret};
 pub use version::ClientName;
 
+use assembly::{Assembly, thread_of};
 use attaching::answer_for_nobody;
 use attendance::{Attendant, OnCall, Passing};
-use calls::{Call, Calls};
+use calls::Calls;
 use context::{Answer, Context, OnTurn};
 use ending::Ending;
-use requests::{Caller, Explanation, Items, OnRequest, Pass, Requests};
+use requests::{Items, OnRequest, Pass, Requests};
 use secrets::{Secrets, Verdict};
 use version::VersionWatch;
 
@@ -66,6 +74,8 @@ pub struct EngineSettings {
     pub context: ContextSettings,
     /// How requests are treated.
     pub requests: RequestSettings,
+    /// What the model is shown besides.
+    pub assembly: AssemblySettings,
     /// Who speaks to the server.
     pub attendance: Attendance,
     /// What the ids of our own calls begin with: `codex-shim:`, and something that no other shim has, since one may
@@ -81,6 +91,7 @@ pub struct Engine {
     secrets: Secrets,
     version: VersionWatch,
     context: Context,
+    assembly: Assembly,
     requests: Requests,
     items: Items,
     calls: Calls,
@@ -89,6 +100,7 @@ pub struct Engine {
     exit_grace: Duration,
     /// What the client calls itself.
     client: Option<String>,
+    own_ids: String,
 }
 
 impl Engine {
@@ -99,6 +111,8 @@ impl Engine {
             secrets: Secrets::default(),
             version: VersionWatch::default(),
             context: Context::new(settings.context, settings.own_ids.clone()),
+            assembly: Assembly::new(settings.assembly, settings.tokens_before),
+            own_ids: settings.own_ids.clone(),
             requests: Requests::new(settings.requests, settings.tokens_before),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
@@ -133,6 +147,7 @@ impl Engine {
             Input::Closed { from: Side::Client } => self.ending.client_closed(now.elapsed, effects),
             Input::Closed { from: Side::Server } => {
                 self.context.server_ended(effects);
+                self.assembly_ended(effects);
                 self.requests.server_ended(now, effects);
                 self.calls.server_ended(effects);
                 // Nobody waits any more for what it was asked.
@@ -140,13 +155,30 @@ impl Engine {
                 self.ending.server_closed(effects);
             }
             Input::Detached => {
+                self.let_all_go(now, effects);
                 let asked = self.detach(now, effects);
                 effects.extend(asked.iter().map(|id| answer_for_nobody(id)));
             }
-            Input::ClientLeft => self.ending.client_left(now.elapsed),
+            Input::ClientLeft => {
+                self.let_all_go(now, effects);
+                self.ending.client_left(now.elapsed);
+            }
             Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
             Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change),
+            Input::Remembered(remembered) => self.assembly.threads.remember(*remembered),
+            Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,
+            Input::Consulted { token, assembled } => {
+                self.assembly.holds.consulted(token, assembled.map(|assembled| *assembled));
+                self.let_ready_go(now, effects);
+            }
+            Input::FragmentsRead { token, states } => {
+                self.assembly.holds.fragments_read(token, states);
+                self.let_ready_go(now, effects);
+            }
+            Input::LetGo(token) => self.let_go(now, token, effects),
+            Input::LetAllGo => self.let_all_go(now, effects),
+            Input::Noted(note) => effects.push(Effect::Note(*note)),
             Input::Committed { token, done } => {
                 self.requests.committed(now, token, done, self.attendant.audience(), effects);
                 self.explain(effects);
@@ -160,6 +192,7 @@ impl Engine {
             }
             Input::Tick => {
                 self.ending.tick(now.elapsed, effects);
+                self.let_ready_go(now, effects);
                 self.requests.tick(now, self.attendant.audience(), effects);
             }
         }
@@ -168,13 +201,25 @@ impl Engine {
     /// When [`Input::Tick`] is due, as [`Now::elapsed`].
     #[must_use]
     pub fn tick_due(&self) -> Option<Duration> {
-        [self.ending.tick_due(), self.requests.due()].into_iter().flatten().min()
+        [self.ending.tick_due(), self.requests.due(), self.assembly.holds.due()].into_iter().flatten().min()
     }
 
     /// Commands of the user that wait to be shown to the model.
     #[must_use]
     pub fn context_waiting(&self) -> usize {
         self.context.waiting()
+    }
+
+    /// Lines of the client wait here, and are on no record yet.
+    #[must_use]
+    pub fn holds_lines(&self) -> bool {
+        !self.assembly.holds.is_empty()
+    }
+
+    /// Whether the context engine owns compaction, as far as it has said so.
+    #[must_use]
+    pub fn owns_compaction(&self) -> bool {
+        self.assembly.owns_compaction
     }
 
     /// Requests that nobody has answered yet.
@@ -198,14 +243,22 @@ impl Engine {
     /// The last token that was given, for [`EngineSettings::tokens_before`].
     #[must_use]
     pub fn last_token(&self) -> Token {
-        self.requests.last_token()
+        self.requests.last_token().max(self.assembly.holds.last_token())
     }
 
     fn line(&mut self, now: Now, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {
         let body = Body::parse(line.bytes);
-        let verdict = self.secrets.judge(from, &body, line.bytes);
-        let seen = Seen { now, line: line.bytes, verdict, body: &body };
-        match (&body, from) {
+        if from == Side::Client && self.waits(now, line, &body, effects) {
+            return;
+        }
+        self.line_at_hand(now, from, line.bytes, &body, effects);
+    }
+
+    /// A line goes on, or is kept from it, now.
+    fn line_at_hand(&mut self, now: Now, from: Side, line: &[u8], body: &Body<'_>, effects: &mut Vec<Effect>) {
+        let verdict = self.secrets.judge(from, body, line);
+        let seen = Seen { now, line, verdict, body };
+        match (body, from) {
             (Body::Message(message), Side::Client) => self.client_line(&seen, message, effects),
             (Body::Message(message), Side::Server) => self.server_line(&seen, message, effects),
             (Body::OtherJson | Body::Text | Body::Bytes, Side::Client) => {
@@ -216,7 +269,7 @@ impl Engine {
                 pass(self.attendant.server_says_other(), effects);
             }
         }
-        if let Body::Message(message) = &body
+        if let Body::Message(message) = body
             && let Some(learned) = self.version.learn(from, message)
         {
             if let Effect::Introduce(client) = &learned {
@@ -252,28 +305,34 @@ impl Engine {
                 return;
             }
         }
-        if self.calls.has_reasons()
-            && message.method.as_deref() == Some("turn/start")
-            && let Some(thread_id) = message.params.and_then(Members::of).and_then(|params| params.text("threadId"))
-            && let Some(bytes) = self.calls.ahead_of_turn(&thread_id)
-        {
-            effects.push(Effect::Send(own_line(Side::Server, seen.verdict, seen.body, bytes)));
-        }
-        match self.context.client_says(seen.now, seen.line, message, effects) {
-            OnTurn::Unchanged => effects.extend([seen.record(), Effect::Forward]),
-            OnTurn::Replaced(bytes) => {
-                let replace = Effect::Replace(own_line(Side::Server, seen.verdict, seen.body, bytes));
-                effects.extend([seen.record(), replace]);
+        let mut projection = None;
+        if message.method.as_deref() == Some("turn/start") {
+            if self.calls.has_reasons()
+                && let Some(bytes) = thread_of(message).and_then(|thread_id| self.calls.ahead_of_turn(&thread_id))
+            {
+                effects.push(Engine::ahead(seen, bytes));
             }
-            OnTurn::Preceded(bytes) => {
-                let send = Effect::Send(own_line(Side::Server, seen.verdict, seen.body, bytes));
-                effects.extend([send, seen.record(), Effect::Forward]);
+            let prepared = self.assembly.at_hand.take();
+            if self.assembly.is_set() {
+                let (call, shown) = self.before_turn(message, prepared);
+                effects.extend(call.map(|call| Engine::ahead(seen, call)));
+                projection = shown;
             }
         }
+        let instructed = self.asks_for_thread(seen.line, message);
+        let OnTurn { ahead, instead } =
+            self.context.client_says(seen.now, seen.line, message, projection.as_deref(), effects);
+        effects.extend(ahead.map(|call| Engine::ahead(seen, call)));
+        effects.push(seen.record());
+        effects.push(match instead.or(instructed) {
+            Some(bytes) => Effect::Replace(own_line(Side::Server, seen.verdict, seen.body, bytes)),
+            None => Effect::Forward,
+        });
     }
 
     fn server_line(&mut self, seen: &Seen<'_>, message: &Message<'_>, effects: &mut Vec<Effect>) {
         let answer = self.context.server_says(message, effects);
+        self.learns_of_threads(seen.now, message, effects);
         let stripped = self.context.stripped(seen.line, message);
         if answer == Answer::Ours {
             effects.push(seen.record());
@@ -337,108 +396,6 @@ impl Engine {
             _ => {}
         }
         OnRequest::AT_ONCE
-    }
-
-    /// Tells the model why something was declined, in one write with that, where its turn goes on.
-    fn explain(&mut self, effects: &mut Vec<Effect>) {
-        for Explanation { thread_id, turn_id, reason } in self.requests.take_explanations() {
-            let Some(bytes) = self.calls.reason_line(thread_id, turn_id, reason) else { continue };
-            let last = effects
-                .iter_mut()
-                .rev()
-                .find_map(|effect| if let Effect::Inject(injection) = effect { Some(injection) } else { None });
-            match last {
-                Some(injection) => injection.lines.push(free_line(bytes)),
-                None => effects.push(Effect::Inject(Injection { lines: vec![free_line(bytes)], mark: None })),
-            }
-        }
-    }
-
-    /// Somebody at the side wants something.
-    fn asked(&mut self, now: Now, asker: AskerId, question: Question, server_listens: bool, effects: &mut Vec<Effect>) {
-        let call = match question {
-            Question::Respond { request_id, given, source, by } => {
-                let caller = Caller { asker, source, by, server_listens };
-                self.requests.side_answers(now, caller, &request_id, &given, effects);
-                return;
-            }
-            Question::Attach => {
-                let reply = self.attach(asker, server_listens, effects);
-                effects.push(Effect::Reply(asker, reply));
-                return;
-            }
-            Question::Stop | Question::Start => {
-                effects.push(Effect::Reply(asker, SideReply::NotServed));
-                return;
-            }
-            Question::Rpc { .. } | Question::Interrupt { .. } | Question::Input { .. }
-                if !server_listens || !self.version.is_initialized() =>
-            {
-                effects.push(Effect::Reply(asker, SideReply::NotReady));
-                return;
-            }
-            Question::Rpc { method, params } => {
-                let line = self.calls.line(&method, params.as_deref(), Call::Rpc(asker));
-                // As secret as the client's own, and so is its answer.
-                let body = Body::parse(&line);
-                let verdict = self.secrets.judge(Side::Client, &body, &line);
-                let line = own_line(Side::Server, verdict, &body, line.clone());
-                effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
-                return;
-            }
-            Question::Interrupt { thread_id } => match self.interrupted(asker, thread_id) {
-                Ok(line) => line,
-                Err(reply) => {
-                    effects.push(Effect::Reply(asker, reply));
-                    return;
-                }
-            },
-            Question::Input { text, thread_id } => {
-                self.input(now, asker, &text, thread_id, effects);
-                return;
-            }
-        };
-        effects.push(Effect::Inject(Injection { lines: vec![free_line(call)], mark: None }));
-    }
-
-    fn interrupted(&mut self, asker: AskerId, thread_id: Option<String>) -> Result<Vec<u8>, SideReply> {
-        let thread_id = self.calls.thread(thread_id).ok_or(SideReply::ThreadNotFound)?;
-        let Some(turn_id) = self.calls.turn_in(&thread_id) else {
-            let is_known = self.calls.knows(&thread_id) || self.context.knows_thread(&thread_id);
-            return Err(if is_known { SideReply::NoActiveTurn } else { SideReply::ThreadNotFound });
-        };
-        let params = serde_json::json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
-        Ok(self.calls.line("turn/interrupt", Some(&params), Call::Rpc(asker)))
-    }
-
-    /// Says something to the model, with what waits to be shown to it.
-    fn input(&mut self, now: Now, asker: AskerId, says: &str, thread_id: Option<String>, effects: &mut Vec<Effect>) {
-        let Some(thread_id) = self.calls.thread(thread_id) else {
-            effects.push(Effect::Reply(asker, SideReply::ThreadNotFound));
-            return;
-        };
-        if let Some(row) = self.requests.gate(&thread_id) {
-            let gated = SideReply::Gated {
-                request_id: row.request_id.clone(),
-                request_type: row.kind.request_type(),
-                requested_at_us: row.requested_at_us,
-            };
-            effects.push(Effect::Reply(asker, gated));
-            return;
-        }
-        let mut lines: Vec<OwnLine> = self.calls.ahead_of_turn(&thread_id).map(free_line).into_iter().collect();
-        let running = self.calls.turn_in(&thread_id).map(str::to_owned);
-        let params = Calls::turn_params(&thread_id, says);
-        let call = Call::Turn { asker, thread_id, running };
-        let line = self.calls.line("turn/start", Some(&params), call);
-        if let Body::Message(message) = Body::parse(&line) {
-            match self.context.client_says(now, &line, &message, effects) {
-                OnTurn::Unchanged => lines.push(free_line(line.clone())),
-                OnTurn::Replaced(bytes) => lines.push(free_line(bytes)),
-                OnTurn::Preceded(bytes) => lines.extend([free_line(bytes), free_line(line.clone())]),
-            }
-        }
-        effects.push(Effect::Inject(Injection { lines, mark: None }));
     }
 }
 
@@ -510,6 +467,7 @@ mod tests {
         EngineSettings {
             exit_grace,
             context: ContextSettings::default(),
+            assembly: AssemblySettings::default(),
             requests: RequestSettings::default(),
             attendance: Attendance::Client,
             own_ids: "codex-shim:".to_owned(),
@@ -665,6 +623,10 @@ mod tests {
             Effect::Answer(line) => format!("answer({})", String::from_utf8_lossy(&line.bytes)),
             other @ (Effect::Forward
             | Effect::Replace(_)
+            | Effect::Consult(_)
+            | Effect::RunFragments(_)
+            | Effect::LetGo(_)
+            | Effect::PassHeld(_)
             | Effect::Warn(_)
             | Effect::NotifyPending(_)
             | Effect::PassLate(_)
@@ -689,6 +651,9 @@ mod tests {
             | LedgerEntry::TurnNamed { .. }
             | LedgerEntry::ThreadSeen { .. }
             | LedgerEntry::ThreadBegan { .. }
+            | LedgerEntry::FragmentsTold { .. }
+            | LedgerEntry::EpochShown { .. }
+            | LedgerEntry::ThreadCompacted { .. }
             | LedgerEntry::RequestExpired { .. }
             | LedgerEntry::RequestDispatched { .. }
             | LedgerEntry::RequestConfirmed { .. }

@@ -13,12 +13,20 @@ use super::turns::{TurnRow, Turns};
 use crate::journal::Position;
 
 /// The events of ours that have a place among the others. Source: the contract of the history.
-const OURS: [&str; 6] = [
+const OURS: [&str; 14] = [
     "generation_started",
     "generation_ended",
     "codex_version",
     "request_resolved",
     "context_delivered",
+    "context_projected",
+    "context_engine_started",
+    "context_engine_ended",
+    "context_engine_call",
+    "context_engine_compacted",
+    "native_compaction",
+    "fragments_told",
+    "fragment_failed",
     "event_persist_recovered",
 ];
 

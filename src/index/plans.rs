@@ -90,6 +90,7 @@ fn no_question_reads_more_than_it_tells_of() {
     check(said::FIRST_EVENT, &[], 1);
     check(said::LACKING, &[&100], 100);
     check(tables::TRANSCRIPT, &[&"t1"], ROWS as usize / 3);
+    check(tables::TRANSCRIPT_NEWEST_FIRST, &[&"t1"], ROWS as usize / 3);
     check(transcripts::ENTRY_AT, &[&"t1", &7], 1);
     for pruning in [retention::EVENTS, retention::TOOLS, retention::TURNS] {
         check(pruning.bounds, &[], 1);

@@ -39,6 +39,9 @@ const THREADS: &str = "
 /// Rows in which what a thread did last is looked for.
 const LAST_ACTION_ROWS: i64 = 200;
 
+pub(super) const TRANSCRIPT_NEWEST_FIRST: &str =
+    "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id DESC";
+
 pub(super) const TRANSCRIPT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
 
 impl Table {
@@ -121,6 +124,29 @@ impl History {
     /// [`HistoryError`] where the file cannot be read.
     pub fn threads(&self, epoch: u64) -> Result<Vec<String>, HistoryError> {
         self.read(epoch, |connection| connection.prepare_cached(THREADS)?.query_map([], |row| row.get(0))?.collect())
+    }
+
+    /// The end of what was said in a thread, as JSON, oldest first: so many whole entries that they have at most `bytes_max`.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError`] where the file cannot be read.
+    pub fn transcript_end(&self, thread_id: &str, bytes_max: usize, epoch: u64) -> Result<Vec<String>, HistoryError> {
+        self.read(epoch, |connection| {
+            let mut select = connection.prepare_cached(TRANSCRIPT_NEWEST_FIRST)?;
+            let mut rows = select.query([thread_id])?;
+            let (mut entries, mut bytes) = (Vec::new(), 0);
+            while let Some(row) = rows.next()? {
+                let entry: String = row.get(0)?;
+                bytes += entry.len();
+                if bytes > bytes_max {
+                    break;
+                }
+                entries.push(entry);
+            }
+            entries.reverse();
+            Ok(entries)
+        })
     }
 
     /// What was said in a thread, as JSON, oldest first.

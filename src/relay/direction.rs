@@ -451,6 +451,11 @@ impl Direction {
         self.waiting() == Waiting::Idle && !std::mem::replace(&mut self.told_closed, true)
     }
 
+    /// Whether nothing more will be read, all of it has been handed on, and that was not told yet.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.waiting() == Waiting::Idle && !self.told_closed
+    }
+
     /// Closes the sink.
     pub(super) fn close_sink(&mut self) -> Option<Feeder> {
         self.sink.take().and_then(Sink::close)

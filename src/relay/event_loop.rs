@@ -16,6 +16,7 @@ use super::notices::Notices;
 use super::pipes::Feeder;
 use super::recorder::Recorder;
 use super::signals::Signals;
+use crate::context_engine::FragmentReader;
 use crate::control::{Passed, Published};
 use crate::engine::{Effect, Engine, Exit, Form, Input, Note, Now, Question, Token};
 use crate::store::Order;
@@ -56,6 +57,7 @@ pub(super) struct Relay {
     /// Who of them waits for a reply.
     pub(super) askers: Askers,
     pub(super) hooks: Hooks,
+    pub(super) fragments: FragmentReader,
     /// What was to be committed while there was no ledger.
     pub(super) uncommitted: Vec<Token>,
     pub(super) server: Server,
@@ -172,7 +174,10 @@ impl Relay {
 
     fn next_deadline(&self) -> Option<Duration> {
         let overflow = self.recorder.overflows().then(|| self.clock.0.elapsed() + OVERFLOW_LOOK_AFTER);
-        [self.engine.tick_due(), self.drained_at(), self.client_stalled_at(), overflow].into_iter().flatten().min()
+        // What has waited at the end of the client's lines was let go, and that end is still to be told.
+        let ended = self.from_client.is_at_end().then_some(Duration::ZERO);
+        let due = [self.engine.tick_due(), self.drained_at(), self.client_stalled_at(), overflow, ended];
+        due.into_iter().flatten().min()
     }
 
     fn drained_at(&self) -> Option<Duration> {
@@ -263,7 +268,9 @@ impl Relay {
     }
 
     fn take_ends(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let waits = self.client_ends(effects);
         match self.lifecycle {
+            _ if waits => {}
             Lifecycle::Client if self.from_client.has_closed() => {
                 self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
             }
@@ -313,7 +320,7 @@ impl Relay {
                     }
                     (Effect::Record(_), None) => self.recorder.miss_line(),
                     (Effect::Note(note), batch) => {
-                        publish(&self.published, &note);
+                        self.published.note(&note);
                         match batch {
                             Some(batch) => batch.push_note(&note),
                             None => self.recorder.miss_note(note),
@@ -398,7 +405,7 @@ impl Relay {
                     self.recorder.last_note(&note, self.clock.now(), &mut self.notices);
                 }
                 Effect::Note(note) => {
-                    publish(&self.published, &note);
+                    self.published.note(&note);
                     self.recorder.note(note, self.clock.now(), &mut self.notices);
                 }
                 Effect::Introduce(client) => self.published.introduce(*client),
@@ -427,6 +434,14 @@ impl Relay {
                         self.flush(from, self.clock.now(), effects);
                     }
                 }
+                Effect::Consult(consultation) => self.consult(consultation, effects),
+                Effect::RunFragments(token) => self.read_fragments(token, effects),
+                Effect::LetGo(token) => {
+                    if let Some(exit) = self.let_go(token, effects) {
+                        return Some(exit);
+                    }
+                }
+                Effect::PassHeld(lines) => self.pass_held(lines, effects),
                 Effect::Inject(injection) => self.inject(injection, effects),
                 Effect::Answer(line) => self.answer(line, effects),
                 Effect::PassLate(line) => self.pass_late(line, effects),
@@ -492,21 +507,4 @@ struct Ready {
     from_client: bool,
     from_server: bool,
     client_left: bool,
-}
-
-/// Lets others see what of a note they ask for.
-fn publish(published: &Published, note: &Note) {
-    match note {
-        Note::CodexVersion { version: Some(version), user_agent: _ } => published.codex_version(version),
-        Note::CodexVersion { version: None, .. }
-        | Note::GenerationStarted { .. }
-        | Note::GenerationEnded { .. }
-        | Note::EventPersistRecovered { .. }
-        | Note::ContextDelivered { .. }
-        | Note::ClientAttached { .. }
-        | Note::ClientLeft { .. }
-        | Note::RequestOpened { .. }
-        | Note::RequestCommitted { .. }
-        | Note::RequestResolved { .. } => {}
-    }
 }

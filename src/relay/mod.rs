@@ -5,6 +5,7 @@
 //!
 //! It decides nothing about a line or an end: that is the engine's. It never waits for anything but its own poll.
 
+mod assembling;
 mod attach;
 mod child;
 mod command;

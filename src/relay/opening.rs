@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::inbox::Outbox;
 use super::watching::Watched;
 use crate::config::{RetentionBounds, SessionName};
-use crate::engine::ContextBounds;
+use crate::engine::{ContextBounds, ContextEngineSettings};
 use crate::index::TranscriptFiles;
 use crate::journal::{Bounds, IndexedTo};
 use crate::store::Place;
@@ -43,6 +43,8 @@ pub(super) struct Opening {
     pub(super) context_bounds: ContextBounds,
     /// The events that are followed, where some are.
     pub(super) watched: Option<Watched>,
+    /// The user's context engine, where one is set.
+    pub(super) context_engine: Option<ContextEngineSettings>,
     /// Where the ledger tells the relay something.
     pub(super) outbox: Outbox,
 }

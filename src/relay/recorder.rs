@@ -6,12 +6,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use super::inbox::Outbox;
 use super::indexing;
 use super::notices::Notices;
 use super::opening::{Opening, RecordKept};
 use super::watching;
+use crate::context_engine::{ContextEngine, Conversations, SpeakerSettings};
 use crate::control::{self, Beside, Published, SocketFiles, Subject};
 use crate::engine::{Input, Note, Now};
 use crate::index::Index;
@@ -44,6 +46,7 @@ struct Sides {
     session: Option<&'static Session>,
     ledger: Option<Ledger>,
     index: Option<Index>,
+    context_engine: Option<ContextEngine>,
     /// Where others ask, to be removed at the end.
     socket_files: Option<SocketFiles>,
 }
@@ -72,6 +75,7 @@ impl Opening {
             RecordKept::Yes => indexing::start(self, &session, ledger.clone(), published, notices),
             RecordKept::No => None,
         };
+        let context_engine = self.start_context_engine(&session, index.clone(), published, notices);
         let beside = Beside { ledger: ledger.clone(), index: index.clone() };
         let socket_files = self.start_control(&session, &generation, beside, published, notices);
         if ledger.is_some() {
@@ -84,7 +88,7 @@ impl Opening {
         published.child_started(&generation.to_string(), self.child_pid);
         let session_id = session.id.clone();
         let session = Some(&*Box::leak(Box::new(session)));
-        Ok(Opened { writer, sides: Sides { session_id, session, ledger, index, socket_files } })
+        Ok(Opened { writer, sides: Sides { session_id, session, ledger, index, context_engine, socket_files } })
     }
 
     /// Has a thread open the ledger, and waits for nothing of it.
@@ -104,6 +108,28 @@ impl Opening {
         started
             .map_err(|error| {
                 notices.say(&format!("start a thread for the ledger: {error}; relaying goes on without it"))
+            })
+            .ok()
+    }
+
+    /// Has a thread speak to the user's context engine, where one is set, and waits for nothing of it.
+    fn start_context_engine(
+        &self,
+        session: &Session,
+        index: Option<Index>,
+        published: &Arc<Published>,
+        notices: &Notices,
+    ) -> Option<ContextEngine> {
+        let settings = SpeakerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone() };
+        let conversations = Conversations::new(&session.dir, &session.journal_dir, index);
+        let for_thread = Arc::clone(published);
+        let say_fault = move |what: &str| Notices::new(Arc::clone(&for_thread)).say(what);
+        let started = self.outbox.try_clone().and_then(|outbox| {
+            ContextEngine::start(settings, conversations, Box::new(move |input| outbox.tell(input)), say_fault)
+        });
+        started
+            .map_err(|error| {
+                notices.say(&format!("start a thread for the context engine: {error}; turns go on without it"))
             })
             .ok()
     }
@@ -320,6 +346,16 @@ impl Recorder {
         Some((self.sides.ledger.as_ref()?, &self.sides.session_id))
     }
 
+    /// The way to the context engine, where there is one.
+    pub(super) fn context_engine(&self) -> Option<&ContextEngine> {
+        self.sides.context_engine.as_ref()
+    }
+
+    /// Another end of where the relay is told something.
+    pub(super) fn outbox(&self) -> io::Result<Outbox> {
+        self.opening.outbox.try_clone()
+    }
+
     /// Has something kept in the ledger, after all that was before it; never waits. Gives it back where there is no ledger,
     /// or too much waits for it.
     pub(super) fn order(&mut self, order: Order) -> Result<(), Order> {
@@ -351,9 +387,15 @@ impl Recorder {
 
     /// Nobody can ask any more, and what is not kept by then is the next start's.
     pub(super) fn close(mut self) {
+        let began = Instant::now();
+        let ended = self.sides.context_engine.as_ref().map(ContextEngine::end);
         self.hand_over();
         if let Some(ledger) = &self.sides.ledger {
             ledger.finish(LEDGER_END_WAIT_MAX);
+        }
+        if let Some(ended) = ended {
+            // At the same time as the ledger, so that both together take no longer.
+            let _ = ended.recv_timeout(LEDGER_END_WAIT_MAX.saturating_sub(began.elapsed()));
         }
         if let Some(index) = &self.sides.index {
             index.end();

@@ -24,8 +24,9 @@ use super::signals::{self, Signals};
 use super::watching::Watched;
 use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
+use crate::context_engine::FragmentReader;
 use crate::control::Published;
-use crate::engine::{Attendance, Engine, EngineSettings, Exit, Token};
+use crate::engine::{Attendance, Engine, EngineSettings, Exit, Input, Token};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::store::Place;
@@ -157,7 +158,10 @@ pub fn serve(
         }
         let Spawned { server, input, output } = spawn(command)?;
         // What the ledger has yet to say of the run before is about no token of this one.
-        let engine = engine(settings, Attendance::Nobody, Uuid::now_v7(), relay.engine.last_token());
+        let mut engine = engine(settings, Attendance::Nobody, Uuid::now_v7(), relay.engine.last_token());
+        // The context engine outlives the server.
+        let owns = Input::OwnsCompaction(relay.engine.owns_compaction());
+        engine.handle(relay.clock.now(), owns, &mut Vec::new());
         relay.uncommitted.clear();
         let (from_client, from_server) = ends(input, output)?;
         if let Err(error) = relay.recorder.next_run(server.pid()) {
@@ -190,6 +194,7 @@ fn engine(settings: &Settings, attendance: Attendance, fresh_id: Uuid, tokens_be
     Engine::new(EngineSettings {
         exit_grace: settings.exit_grace.value,
         context: settings.context(),
+        assembly: settings.assembly(),
         requests: settings.requests(),
         attendance,
         own_ids: own_ids(fresh_id),
@@ -230,6 +235,7 @@ fn prepare(
         runtime_dir: environment.runtime_dir(),
         context_bounds: settings.context().bounds,
         watched: watched(settings),
+        context_engine: settings.assembly().context_engine,
         outbox,
     };
     let recorder = Recorder::open(opening, Arc::clone(&published), &notices);
@@ -246,6 +252,7 @@ fn prepare(
         inbox,
         lifecycle: Lifecycle::Client,
         askers: Askers::default(),
+        fragments: FragmentReader::new(settings.assembly().fragments),
         hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
         uncommitted: Vec::new(),
         server,

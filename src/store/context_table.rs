@@ -236,7 +236,10 @@ pub(super) fn keep(transaction: &Transaction<'_>, generation: &str, entry: &Ledg
             transaction.prepare_cached(SEE_BEGINNING)?.execute([thread_id, words])?;
             Ok(())
         }
-        LedgerEntry::RequestOpened(_)
+        LedgerEntry::FragmentsTold { .. }
+        | LedgerEntry::EpochShown { .. }
+        | LedgerEntry::ThreadCompacted { .. }
+        | LedgerEntry::RequestOpened(_)
         | LedgerEntry::RequestEnded(_)
         | LedgerEntry::RequestExpired { .. }
         | LedgerEntry::AnswerLost(_)

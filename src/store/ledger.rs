@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::assembly_table::KeptFragment;
 use super::context_table::{KeptDelivery, NewCommand};
 use super::ledger_job::{Job, KeptRequest, LedgerError, Order, Reply};
 use super::ledger_keeper::Keeper;
@@ -80,6 +81,7 @@ impl Ledger {
                 | Job::Waiting(_)
                 | Job::Clear(_)
                 | Job::Deliveries(_)
+                | Job::Fragments(_)
                 | Job::Requests(..)
                 | Job::Request(..)
                 | Job::AnswerLate(..)
@@ -174,6 +176,15 @@ impl Ledger {
     /// [`LedgerError`].
     pub async fn deliveries(&self) -> Result<Vec<KeptDelivery>, LedgerError> {
         self.ask(Job::Deliveries).await
+    }
+
+    /// What threads were told of fragments, in the order in which they were.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub async fn fragments(&self) -> Result<Vec<KeptFragment>, LedgerError> {
+        self.ask(Job::Fragments).await
     }
 
     async fn ask<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, LedgerError> {

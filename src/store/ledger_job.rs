@@ -6,6 +6,7 @@ use std::sync::mpsc::SyncSender;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::assembly_table::KeptFragment;
 use super::context_table::{KeptDelivery, NewCommand};
 use super::request_table::WhichRequests;
 use super::seq_mark::{SeqMark, SeqWish};
@@ -71,6 +72,7 @@ pub(super) enum Job {
     Waiting(Reply<Vec<WaitingCommand>>),
     Clear(Reply<()>),
     Deliveries(Reply<Vec<KeptDelivery>>),
+    Fragments(Reply<Vec<KeptFragment>>),
     ReserveSeq(SeqWish, SyncSender<Result<SeqMark, LedgerError>>),
     BeginRun(String),
     Finish(SyncSender<()>),

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant, SystemTime};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 
+use super::assembly_table::{self, KeptFragment};
 use super::context_table::{self, KeptDelivery};
 use super::database::{self, DatabaseError, Form, Opened};
 use super::ledger_job::{Job, KeptRequest, LedgerError};
 use super::request_table::{self, RunIds};
 use super::seq_mark::{self, SeqMark};
-use crate::engine::{ContextChange, Input, LedgerEntry, RowId, WaitingCommand};
+use crate::engine::{ContextChange, Input, LedgerEntry, Remembered, RowId, WaitingCommand};
 
 /// Tells the engine something.
 pub(super) type Tell = Box<dyn Fn(Input<'static>) + Send>;
@@ -39,8 +40,13 @@ const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
 pub(crate) const LEDGER_FORM: usize = MIGRATIONS.len();
 
 /// What brings a ledger from one version to the next. Only ever appended to.
-const MIGRATIONS: &[&str] =
-    &[context_table::TABLES, request_table::TABLES, seq_mark::TABLES, context_table::BLOCKS_TABLE];
+const MIGRATIONS: &[&str] = &[
+    context_table::TABLES,
+    request_table::TABLES,
+    seq_mark::TABLES,
+    context_table::BLOCKS_TABLE,
+    assembly_table::TABLES,
+];
 
 /// The thread.
 pub(super) struct Keeper {
@@ -56,6 +62,13 @@ pub(super) struct Keeper {
     fault_said: bool,
 }
 
+/// What is read at a start.
+struct Loaded {
+    added: Vec<WaitingCommand>,
+    beginnings: Vec<(String, String)>,
+    remembered: Remembered,
+}
+
 /// What a job has come to, if its transaction is committed.
 enum Done {
     Pushed { waiting: usize, added: Vec<WaitingCommand>, forgotten: Vec<ContextChange> },
@@ -63,6 +76,7 @@ enum Done {
     Waiting(Vec<WaitingCommand>),
     Cleared(Vec<RowId>),
     Deliveries(Vec<KeptDelivery>),
+    Fragments(Vec<KeptFragment>),
     Requests(Vec<Value>),
     Request(Option<KeptRequest>),
     Answered(Option<Value>),
@@ -194,24 +208,25 @@ impl Keeper {
             // The relay still knows rows of the old one by their numbers.
             connection.execute(SKIP_ROWS, [self.told_row]).map_err(failed)?;
         }
-        let (added, beginnings) = self.load(&mut connection).map_err(failed)?;
+        let Loaded { added, beginnings, remembered } = self.load(&mut connection).map_err(failed)?;
         self.connection = Some(connection);
         self.told_row = added.last().map_or(self.told_row, |last| last.row);
+        (self.tell)(Input::Remembered(Box::new(remembered)));
         (self.tell)(Input::Context(ContextChange::Beginnings(beginnings)));
         (self.tell)(Input::Context(ContextChange::Added(added)));
         Ok(self.told_row)
     }
 
-    #[expect(clippy::type_complexity, reason = "what is read at a start, taken apart at once")]
-    fn load(&self, connection: &mut Connection) -> rusqlite::Result<(Vec<WaitingCommand>, Vec<(String, String)>)> {
+    fn load(&self, connection: &mut Connection) -> rusqlite::Result<Loaded> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         context_table::end_earlier_deliveries(&transaction, &self.run.generation)?;
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         request_table::orphan_earlier(&transaction, &self.run, since_epoch.as_micros() as u64)?;
         let added = context_table::waiting_after(&transaction, self.told_row)?;
         let beginnings = context_table::beginnings(&transaction)?;
+        let remembered = assembly_table::remembered(&transaction)?;
         transaction.commit()?;
-        Ok((added, beginnings))
+        Ok(Loaded { added, beginnings, remembered })
     }
 
     /// Answers who has asked, once it is committed. The relay hears first.
@@ -235,6 +250,9 @@ impl Keeper {
             }
             (Job::Deliveries(reply), Done::Deliveries(deliveries)) => {
                 let _ = reply.send(Ok(deliveries));
+            }
+            (Job::Fragments(reply), Done::Fragments(fragments)) => {
+                let _ = reply.send(Ok(fragments));
             }
             (Job::Requests(_, reply), Done::Requests(rows)) => {
                 let _ = reply.send(Ok(rows));
@@ -263,6 +281,7 @@ impl Keeper {
                 | Job::Waiting(_)
                 | Job::Clear(_)
                 | Job::Deliveries(_)
+                | Job::Fragments(_)
                 | Job::Requests(..)
                 | Job::Request(..)
                 | Job::AnswerLate(..)
@@ -285,6 +304,7 @@ impl Keeper {
             Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
             Job::Clear(reply) => drop(reply.send(Err(why.clone()))),
             Job::Deliveries(reply) => drop(reply.send(Err(why.clone()))),
+            Job::Fragments(reply) => drop(reply.send(Err(why.clone()))),
             Job::Requests(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::Request(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::AnswerLate(_, reply) => drop(reply.send(Err(why.clone()))),
@@ -332,6 +352,7 @@ pub(super) fn form(busy_wait_max: Duration) -> Form {
 /// Keeps what the relay has done; gives how many rows of requests that has changed.
 fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     context_table::keep(transaction, &run.generation, entry)?;
+    assembly_table::keep(transaction, entry)?;
     request_table::keep(transaction, run, entry)
 }
 
@@ -355,6 +376,7 @@ fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &
         Job::Waiting(_) => Done::Waiting(context_table::waiting_after(transaction, 0)?),
         Job::Clear(_) => Done::Cleared(context_table::clear(transaction)?),
         Job::Deliveries(_) => Done::Deliveries(context_table::deliveries(transaction)?),
+        Job::Fragments(_) => Done::Fragments(assembly_table::fragments(transaction)?),
         Job::Requests(which, _) => Done::Requests(request_table::rows(transaction, *which)?),
         Job::Request(request_id, _) => Done::Request(kept_request(transaction, request_id)?),
         Job::AnswerLate(given, _) => Done::Answered(request_table::answer_late(transaction, given)?),

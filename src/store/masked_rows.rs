@@ -49,7 +49,7 @@ pub(crate) struct MaskedTable {
     pub(crate) pieces: Option<(&'static str, &'static str)>,
 }
 
-const LEDGER: [MaskedTable; 5] = [
+const LEDGER: [MaskedTable; 6] = [
     MaskedTable {
         name: "codex_pending_requests",
         json: &["request_payload_json", "resolved_payload_json", "changes_json", "item_json"],
@@ -61,6 +61,7 @@ const LEDGER: [MaskedTable; 5] = [
     MaskedTable { name: "codex_context_commands", json: &["command_json"], text: &[], only: "1", pieces: None },
     MaskedTable { name: "codex_context_deliveries", json: &[], text: &["text"], only: "1", pieces: None },
     MaskedTable { name: "codex_threads", json: &[], text: &["beginning"], only: "1", pieces: None },
+    MaskedTable { name: "codex_fragment_states", json: &[], text: &["text"], only: "1", pieces: None },
 ];
 
 /// What a relay has in hand stays as it is: open requests are decided by what was kept of them.
@@ -81,11 +82,14 @@ pub fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, deed: Deed
         Deed::Looked => database::open_to_look(&path, life, BUSY_WAIT_MAX),
     };
     let Some(mut connection) = opened.map_err(|error| error.to_string())? else { return Ok(0) };
-    let [mut requests, answers, commands, deliveries, threads] = LEDGER;
+    let [mut requests, answers, commands, deliveries, threads, fragments] = LEDGER;
     if life == Life::Live {
         requests.only = OF_A_LIVE_LEDGER;
     }
-    let tables = [requests, answers, commands, deliveries, threads];
+    // One that was only looked at may be of a version that did not know all of them.
+    let is_there = |table: &MaskedTable| connection.table_exists(None, table.name).unwrap_or(true);
+    let tables: Vec<MaskedTable> =
+        [requests, answers, commands, deliveries, threads, fragments].into_iter().filter(is_there).collect();
     let masked = mask_tables(&mut connection, &tables, masker, deed);
     let done = masked.and_then(|rows| {
         if deed == Deed::Done {

@@ -6,6 +6,7 @@
 //! It never writes into the folder of a session whose lock another process holds, but for what a tool pushes into the
 //! ledger, under that one's own lock.
 
+mod assembly_table;
 mod choice;
 mod context_table;
 mod database;
@@ -22,6 +23,7 @@ mod request_table;
 mod seq_mark;
 mod session;
 
+pub use assembly_table::KeptFragment;
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
 pub use context_table::{Keep, KeptDelivery, NewCommand};
 pub use database::Life;

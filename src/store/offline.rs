@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 
+use super::assembly_table::{self, KeptFragment};
 use super::context_table::{self, KeptDelivery, NewCommand};
 use super::database::{self, DatabaseError};
 use super::ledger::LEDGER_FILE;
@@ -117,6 +118,15 @@ impl OfflineLedger {
     /// [`LedgerError`].
     pub fn deliveries(&mut self) -> Result<Vec<KeptDelivery>, LedgerError> {
         self.within(context_table::deliveries)
+    }
+
+    /// As [`super::Ledger::fragments`].
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`].
+    pub fn fragments(&mut self) -> Result<Vec<KeptFragment>, LedgerError> {
+        self.within(assembly_table::fragments)
     }
 
     /// As [`super::Ledger::reserve_seq`].

@@ -112,7 +112,10 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
         | LedgerEntry::Settled { .. }
         | LedgerEntry::TurnNamed { .. }
         | LedgerEntry::ThreadSeen { .. }
-        | LedgerEntry::ThreadBegan { .. } => Ok(0),
+        | LedgerEntry::ThreadBegan { .. }
+        | LedgerEntry::FragmentsTold { .. }
+        | LedgerEntry::EpochShown { .. }
+        | LedgerEntry::ThreadCompacted { .. } => Ok(0),
     }
 }
 

@@ -190,7 +190,8 @@ fn a_live_session_tells_who_speaks_and_what_has_passed() {
             "counters": {
                 "client_lines": 2, "client_bytes": INITIALIZE.len() + secret.len() + 2, "server_lines": 2,
                 "server_bytes": answers.len(), "omitted_lines": 2, "journal_appended_bytes": null,
-                "journal_missed_lines": 0, "faults_unlisted": 0,
+                "journal_missed_lines": 0, "turns_projected": 0, "fragments_told": 0, "fragments_failed": 0,
+                "faults_unlisted": 0,
             },
             "started_at": null,
         })

@@ -7,12 +7,16 @@ use std::process::{Command, Stdio};
 use codex_shim::control::client;
 use serde_json::Value;
 
+use crate::context_engine::{projection, take_place};
+use crate::support::both_ends::{Live, carried, turn};
 use crate::support::eventually;
 use crate::support::shim::Home;
 
 const CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/control.md");
 
 const HISTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/history.md");
+
+const ENGINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/context-engines.md");
 
 /// The id of a request as the examples have it.
 const SOME_REQUEST: &str = "6b02d1a90c4e-0";
@@ -94,4 +98,63 @@ fn docs_examples_for_the_control_socket_work() {
     }
     shim.kill().expect("it runs");
     shim.wait().expect("it is ours");
+}
+
+/// The first block of this language in the page on context engines that has `mark` in it.
+fn engine(language: &str, mark: &str) -> String {
+    let page = std::fs::read_to_string(ENGINES).expect("it is there");
+    let fence = format!("```{language}\n");
+    let blocks = page.split(&fence).skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.map(str::to_owned).find(|block| block.contains(mark)).expect("there is one")
+}
+
+/// A relay with the engine of the page, which `program` runs.
+fn with_engine(program: &str, script: &str) -> Live {
+    assert!(script.lines().count() < 60, "it fits a page");
+    let home = Home::new();
+    std::fs::create_dir_all(home.path()).expect("a folder");
+    let path = home.beside().join("engine");
+    std::fs::write(&path, script).expect("a file");
+    let command = format!("[context_engine]\ncommand = [\"{program}\", \"{}\"]\ndeadline_ms = 60000\n", path.display());
+    std::fs::write(home.path().join("config.toml"), command).expect("a file");
+    Live::start_in(home)
+}
+
+#[test]
+fn docs_engine_in_python_works() {
+    if Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_err() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: docs_engine_in_python_works: there is no python3");
+        return;
+    }
+    let mut live = with_engine("python3", &engine("python", "import json"));
+    let sent = turn(1, "a", "the giraffe is tall");
+    assert_eq!(live.send(&sent), format!("{sent}\n"));
+    live.take_turn(1);
+    take_place(&mut live, "a", "u1", "the giraffe is tall", "completed");
+    // What was said in one thread is known in another.
+    let sent = turn(2, "b", "which giraffe was it?");
+    eventually("what it remembers", || {
+        let shown = carried(&live.send(&sent), &sent);
+        live.take_turn(2);
+        (!shown.is_empty()).then_some(shown)
+    });
+    let sent = turn(3, "b", "which giraffe was it?");
+    assert_eq!(carried(&live.send(&sent), &sent), projection("[user]\nthe giraffe is tall"));
+    live.take_turn(3);
+    live.end_quietly();
+}
+
+#[test]
+fn docs_engine_in_shell_works() {
+    let script = engine("sh", "while IFS= read -r line");
+    let note = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(note.path(), "call \"the\" zoo\n").expect("a file");
+    let script = format!("NOTE_FILE={}\n{script}", note.path().display());
+    let mut live = with_engine("sh", &script);
+    let sent = turn(1, "a", "hi");
+    live.write(&format!("{sent}\n"));
+    assert!(live.at_server().contains("Today is "));
+    assert_eq!(carried(&live.at_server(), &sent), projection("[note]\ncall the zoo"));
+    live.take_turn(1);
+    live.end_quietly();
 }

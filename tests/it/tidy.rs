@@ -5,9 +5,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in the order in which they may import: each only those before it.
-const ROOMS: [&str; 14] = [
-    "wire", "engine", "journal", "config", "history", "store", "index", "keeping", "control", "capture", "replay",
-    "relay", "tui", "cli",
+const ROOMS: [&str; 15] = [
+    "wire",
+    "engine",
+    "journal",
+    "config",
+    "history",
+    "store",
+    "index",
+    "keeping",
+    "control",
+    "capture",
+    "replay",
+    "context_engine",
+    "relay",
+    "tui",
+    "cli",
 ];
 
 /// Rooms that touch nothing outside the program.

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codex_shim::engine::{
-    Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Exit, GivenAnswer,
-    Input, LedgerEntry, Now, OwnLine, PushedCommand, Question, RequestSettings, RequestSource, RequestStatus,
-    RequestType, Token, WaitingCommand,
+    AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Exit,
+    GivenAnswer, Input, LedgerEntry, Now, OwnLine, PushedCommand, Question, RequestSettings, RequestSource,
+    RequestStatus, RequestType, Token, WaitingCommand,
 };
 use codex_shim::index::{Index, IndexSettings, TranscriptFiles};
 use codex_shim::journal::{Batch, Bounds, FORMAT, Generation, Header, IndexedTo, Position, ServerOrigin, Writer};
@@ -268,6 +268,7 @@ impl World {
         let engine = Engine::new(EngineSettings {
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
+            assembly: AssemblySettings::default(),
             requests,
             attendance: Attendance::Client,
             own_ids: format!("codex-shim:{generation}:"),
@@ -411,6 +412,10 @@ impl World {
                 | Effect::NotifyIdle(_)
                 | Effect::Reply(..)
                 | Effect::Warn(_)
+                | Effect::Consult(_)
+                | Effect::RunFragments(_)
+                | Effect::LetGo(_)
+                | Effect::PassHeld(_)
                 | Effect::CloseServerInput
                 | Effect::CloseClientOutput
                 | Effect::SignalServer(_)

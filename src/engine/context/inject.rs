@@ -7,14 +7,14 @@ use crate::wire::{Members, Message, Splice, elements, text};
 
 /// Longest text of a turn that codex takes, in characters over all of its text items. Source: its answer
 /// `input_too_large` (0.169).
-const TURN_CHARS_MAX: usize = 1_048_576;
+pub(in crate::engine) const TURN_CHARS_MAX: usize = 1_048_576;
 
 /// Longest id of a thread that is taken for one, in bytes.
-const THREAD_ID_BYTES_MAX: usize = 200;
+pub(in crate::engine) const THREAD_ID_BYTES_MAX: usize = 200;
 
 /// A `turn/start` that can carry something.
 #[derive(Debug)]
-pub(super) struct TurnStart<'a> {
+pub(in crate::engine) struct TurnStart<'a> {
     line: &'a [u8],
     pub(super) thread_id: String,
     /// The array of its input, and the elements of that.
@@ -35,7 +35,7 @@ struct Said<'a> {
 
 impl<'a> TurnStart<'a> {
     /// Reads the message of a line. `None` where it is not one that the server would take either.
-    pub(super) fn read(line: &'a [u8], message: &Message<'a>) -> Option<TurnStart<'a>> {
+    pub(in crate::engine) fn read(line: &'a [u8], message: &Message<'a>) -> Option<TurnStart<'a>> {
         if message.repeated_member {
             return None;
         }
@@ -67,6 +67,11 @@ impl<'a> TurnStart<'a> {
             }
         }
         splice.apply()
+    }
+
+    /// What the user says.
+    pub(in crate::engine) fn said_text(&self) -> &str {
+        &self.said.text
     }
 
     /// What codex takes as the preview of a thread that begins with this message, as far as it is ever asked for.

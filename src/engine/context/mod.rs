@@ -27,11 +27,13 @@ pub use command::{Command, ContextBounds, Label, Preview, PushError, PushedComma
 pub use envelope::{Envelope, MARKER_END, MARKER_START};
 pub use provenance::{Origin, Provenance};
 
-use inject::{TurnStart, inject_items_line};
+pub(super) use inject::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
+
+use inject::inject_items_line;
 use strip::Scanner;
 use threads::{Previews, Threads};
 
-/// Deliveries by `thread/inject_items` whose turn has not been named yet.
+/// Turns whose answers are awaited; of more than these the oldest is forgotten.
 const TURNS_AWAITED_MAX: usize = 64;
 
 /// The errors for a method that is not there. Source: JSON-RPC; the real server gives the second one.
@@ -59,6 +61,8 @@ pub(super) struct Context {
     leases: Vec<Lease>,
     /// Turns that tell a delivery's turn, by the id of the client's request.
     turns_awaited: VecDeque<(RpcId, u64)>,
+    /// Turns that carry something in front of the user's words: which thread, and those words or the start of them.
+    fronted: VecDeque<(RpcId, String, String)>,
     deliveries: u64,
     /// The server has refused `thread/inject_items`, and that has been said.
     inject_refused: bool,
@@ -85,19 +89,15 @@ struct Lease {
     thread_id: String,
     carrier: Carrier,
     text_bytes: usize,
-    /// What the user wrote, or the start of it.
-    words: String,
 }
 
 /// What is to be done with the client's line.
-#[derive(Debug)]
-pub(super) enum OnTurn {
-    /// It goes on as it is.
-    Unchanged,
-    /// This goes on in its place.
-    Replaced(Vec<u8>),
+#[derive(Debug, Default)]
+pub(super) struct OnTurn {
     /// This goes ahead of it.
-    Preceded(Vec<u8>),
+    pub(super) ahead: Option<Vec<u8>>,
+    /// This goes on in its place.
+    pub(super) instead: Option<Vec<u8>>,
 }
 
 /// What waits for a thread, within the bounds.
@@ -129,6 +129,7 @@ impl Context {
             waiting: Vec::new(),
             leases: Vec::new(),
             turns_awaited: VecDeque::new(),
+            fronted: VecDeque::new(),
             deliveries: 0,
             inject_refused: false,
             misfit_told: false,
@@ -141,6 +142,11 @@ impl Context {
     /// Commands that were pushed and have not arrived yet.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Longest envelope, in bytes.
+    pub(super) fn envelope_bytes_max(&self) -> usize {
+        self.settings.bounds.envelope_bytes_max
     }
 
     /// Whether a thread was seen in this run.
@@ -168,22 +174,24 @@ impl Context {
         }
     }
 
-    /// Looks at a message of the client.
+    /// Looks at a message of the client. A turn that it begins carries what waits for its thread, and `projection`.
     pub(super) fn client_says(
         &mut self,
         now: Now,
         line: &[u8],
         message: &Message<'_>,
+        projection: Option<&str>,
         effects: &mut Vec<Effect>,
     ) -> OnTurn {
         if message.method.is_none() || message.id.is_none() {
-            return OnTurn::Unchanged;
+            return OnTurn::default();
         }
         self.threads.asked(message);
-        let (Some("turn/start"), false) = (message.method.as_deref(), self.waiting.is_empty()) else {
-            return OnTurn::Unchanged;
-        };
-        self.load(now, line, message, effects).unwrap_or(OnTurn::Unchanged)
+        let carries = !self.waiting.is_empty() || projection.is_some();
+        if message.method.as_deref() != Some("turn/start") || !carries {
+            return OnTurn::default();
+        }
+        self.load(now, line, message, projection, effects).unwrap_or_default()
     }
 
     /// Looks at a call of the client whose answer cannot be told from that to another one with its id. Neither settles what
@@ -191,6 +199,7 @@ impl Context {
     pub(super) fn client_repeats(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
         let Some(id) = message.id.map(RpcId::from_raw) else { return };
         self.turns_awaited.retain(|(request, _)| *request != id);
+        self.fronted.retain(|(request, ..)| *request != id);
         let (repeated, leases) = std::mem::take(&mut self.leases).into_iter().partition(|lease| lease.request == id);
         self.leases = leases;
         let repeated: Vec<Lease> = repeated;
@@ -198,58 +207,85 @@ impl Context {
         self.threads.asked(message);
     }
 
-    /// Has a turn carry what waits for its thread.
-    fn load(&mut self, now: Now, line: &[u8], message: &Message<'_>, effects: &mut Vec<Effect>) -> Option<OnTurn> {
-        let carrier = match (self.settings.carrier, self.inject_refused) {
-            (Carrier::Off, _) | (Carrier::InjectItems, true) => return None,
-            (Carrier::Envelope, _) | (Carrier::Auto, true) => Carrier::Envelope,
-            (Carrier::InjectItems | Carrier::Auto, false) => Carrier::InjectItems,
-        };
+    /// Has a turn carry what waits for its thread, and what was assembled for it.
+    fn load(
+        &mut self,
+        now: Now,
+        line: &[u8],
+        message: &Message<'_>,
+        projection: Option<&str>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<OnTurn> {
         // What has no id that the server would answer has no end either.
         let client_request = match RpcId::from_raw(message.id?) {
             RpcId::Other(_) => return None,
             id @ (RpcId::Integer(_) | RpcId::Text(_)) => id,
         };
         let turn = TurnStart::read(line, message)?;
-        let envelope = match self.envelope_for(&turn.thread_id) {
-            Fitted::Envelope(envelope) => envelope,
-            Fitted::Nothing => return None,
+        let envelope = self.carrier_now().and_then(|carrier| match self.envelope_for(&turn.thread_id) {
+            Fitted::Envelope(envelope) => Some((carrier, envelope)),
+            Fitted::Nothing => None,
             Fitted::TooBig => {
                 if !std::mem::replace(&mut self.misfit_told, true) {
                     effects.push(Effect::Warn(Warning::ContextDoesNotFit));
                 }
-                return None;
+                None
             }
+        });
+        let in_front = match &envelope {
+            Some((Carrier::Envelope, text)) => text.as_str(),
+            Some((Carrier::InjectItems | Carrier::Auto | Carrier::Off, _)) | None => "",
         };
-        let number = self.deliveries + 1;
+        let both = format!("{in_front}{}", projection.unwrap_or_default());
+        let instead = if both.is_empty() { None } else { turn.with_envelope(&both) };
+        // What does not fit waits, or was for this turn alone.
+        let envelope = envelope.filter(|(carrier, _)| *carrier != Carrier::Envelope || instead.is_some());
+        if instead.is_some() {
+            push_bounded(&mut self.fronted, (client_request.clone(), turn.thread_id.clone(), turn.preview()));
+        }
+        let Some((carrier, text)) = envelope else { return Some(OnTurn { ahead: None, instead }) };
+        let ahead = self.lease(now, client_request, &turn.thread_id, carrier, text, effects);
+        Some(OnTurn { ahead, instead })
+    }
+
+    /// How context is carried now, if it is.
+    fn carrier_now(&self) -> Option<Carrier> {
+        match (self.settings.carrier, self.inject_refused) {
+            (Carrier::Off, _) | (Carrier::InjectItems, true) => None,
+            (Carrier::Envelope, _) | (Carrier::Auto, true) => Some(Carrier::Envelope),
+            (Carrier::InjectItems | Carrier::Auto, false) => Some(Carrier::InjectItems),
+        }
+    }
+
+    /// Leases what waits for a thread to the turn that `client_request` begins; gives the call that carries it, where one does.
+    fn lease(
+        &mut self,
+        now: Now,
+        client_request: RpcId,
+        thread_id: &str,
+        carrier: Carrier,
+        text: String,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Vec<u8>> {
+        self.deliveries += 1;
+        let number = self.deliveries;
         let own_id = format!("{}{number}", self.own_ids);
-        let (request, on_turn) = match carrier {
-            Carrier::Envelope => (client_request.clone(), OnTurn::Replaced(turn.with_envelope(&envelope)?)),
+        let (request, ahead) = match carrier {
+            Carrier::Envelope => (client_request.clone(), None),
             Carrier::InjectItems | Carrier::Auto | Carrier::Off => {
-                let call = inject_items_line(&own_id, &turn.thread_id, &envelope);
-                (RpcId::Text(own_id), OnTurn::Preceded(call))
+                let call = inject_items_line(&own_id, thread_id, &text);
+                (RpcId::Text(own_id), Some(call))
             }
         };
-        self.deliveries = number;
-        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.is_free_for(&turn.thread_id)) {
+        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.is_free_for(thread_id)) {
             waiting.leased_to = Some(number);
         }
-        if self.turns_awaited.len() >= TURNS_AWAITED_MAX {
-            self.turns_awaited.pop_front();
-        }
-        self.turns_awaited.push_back((client_request, number));
-        self.leases.push(Lease {
-            request,
-            delivery: number,
-            thread_id: turn.thread_id.clone(),
-            carrier,
-            text_bytes: envelope.len(),
-            words: turn.preview(),
-        });
-        let delivery =
-            Delivery { number, at_us: now.unix_us, thread_id: turn.thread_id.clone(), carrier, text: envelope };
+        push_bounded(&mut self.turns_awaited, (client_request, number));
+        let (thread_id, text_bytes) = (thread_id.to_owned(), text.len());
+        self.leases.push(Lease { request, delivery: number, thread_id: thread_id.clone(), carrier, text_bytes });
+        let delivery = Delivery { number, at_us: now.unix_us, thread_id, carrier, text };
         effects.push(Effect::Keep(LedgerEntry::Sent(Box::new(delivery))));
-        Some(on_turn)
+        ahead
     }
 
     /// What waits for a thread, as it is shown to the model.
@@ -287,7 +323,7 @@ impl Context {
         }
         // Also one that settles nothing any more: no line to the client is ours.
         let is_ours = message.id.is_some_and(|id| text(id).is_some_and(|id| id.starts_with(&self.own_ids)));
-        if !self.leases.is_empty() || !self.turns_awaited.is_empty() {
+        if !self.leases.is_empty() || !self.turns_awaited.is_empty() || !self.fronted.is_empty() {
             self.settle(message, effects);
         }
         if is_ours { Answer::Ours } else { Answer::Clients }
@@ -297,6 +333,7 @@ impl Context {
     fn settle(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
         let Some(id) = message.id.map(RpcId::from_raw) else { return };
         let turn = self.turn_named(&id, message);
+        self.learn_beginning(&id, message, effects);
         if let Some((delivery, turn_id)) = turn.clone() {
             effects.push(Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }));
         }
@@ -321,13 +358,19 @@ impl Context {
         Some((delivery, Members::of(turn)?.text("id")?))
     }
 
-    fn arrived(&mut self, lease: &Lease, turn_id: Option<String>, effects: &mut Vec<Effect>) {
-        if lease.carrier == Carrier::Envelope
-            && self.threads.just_began(&lease.thread_id)
-            && let Some(words) = self.previews.learn(&lease.thread_id, &lease.words)
+    /// A thread whose first turn was taken begins with what the user wrote, and not with what stood in front of it.
+    fn learn_beginning(&mut self, id: &RpcId, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let Some(index) = self.fronted.iter().position(|(request, ..)| request == id) else { return };
+        let Some((_, thread_id, words)) = self.fronted.remove(index) else { return };
+        if message.refusal().is_none()
+            && self.threads.just_began(&thread_id)
+            && let Some(words) = self.previews.learn(&thread_id, &words)
         {
-            effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id: lease.thread_id.clone(), words }));
+            effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id, words }));
         }
+    }
+
+    fn arrived(&mut self, lease: &Lease, turn_id: Option<String>, effects: &mut Vec<Effect>) {
         let mut delete = Vec::new();
         self.waiting.retain(|waiting| {
             let has_arrived = waiting.leased_to == Some(lease.delivery);
@@ -357,15 +400,7 @@ impl Context {
 
     /// The server has refused a call of ours. Where it does not know the call, it will not the next time either.
     fn note_refusal(&mut self, error: &RawValue, effects: &mut Vec<Effect>) {
-        let error = Members::of(error).unwrap_or_default();
-        let message = error.text("message").unwrap_or_default();
-        let is_unknown = match error.get("code").and_then(|code| code.get().parse().ok()) {
-            Some(METHOD_NOT_FOUND) => true,
-            // `unknown variant `thread/inject_items`, expected one of …`
-            Some(INVALID_REQUEST) => message.contains("unknown") || message.contains("inject_items"),
-            Some(_) | None => false,
-        };
-        if is_unknown && !std::mem::replace(&mut self.inject_refused, true) {
+        if is_unknown_method(error) && !std::mem::replace(&mut self.inject_refused, true) {
             effects.push(Effect::Warn(match self.settings.carrier {
                 Carrier::Auto => Warning::InjectRefusedFallsBack,
                 Carrier::InjectItems | Carrier::Envelope | Carrier::Off => Warning::InjectRefusedWaits,
@@ -387,6 +422,25 @@ impl Context {
         }
         strip::strip(line, message, &self.previews)
     }
+}
+
+/// Whether an error says that the server does not know `thread/inject_items`.
+pub(super) fn is_unknown_method(error: &RawValue) -> bool {
+    let error = Members::of(error).unwrap_or_default();
+    let message = error.text("message").unwrap_or_default();
+    match error.get("code").and_then(|code| code.get().parse().ok()) {
+        Some(METHOD_NOT_FOUND) => true,
+        // `unknown variant `thread/inject_items`, expected one of …`
+        Some(INVALID_REQUEST) => message.contains("unknown") || message.contains("inject_items"),
+        Some(_) | None => false,
+    }
+}
+
+fn push_bounded<T>(queue: &mut VecDeque<T>, one: T) {
+    if queue.len() >= TURNS_AWAITED_MAX {
+        queue.pop_front();
+    }
+    queue.push_back(one);
 }
 
 impl Waiting {
@@ -441,10 +495,11 @@ mod tests {
             );
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-            let (how, bytes) = match self.context.client_says(now, line.as_bytes(), &message, &mut self.effects) {
-                OnTurn::Unchanged => return "unchanged".to_owned(),
-                OnTurn::Replaced(bytes) => ("replaced", bytes),
-                OnTurn::Preceded(bytes) => ("preceded", bytes),
+            let on_turn = self.context.client_says(now, line.as_bytes(), &message, None, &mut self.effects);
+            let (how, bytes) = match (on_turn.ahead, on_turn.instead) {
+                (None, None) => return "unchanged".to_owned(),
+                (None, Some(bytes)) => ("replaced", bytes),
+                (Some(bytes), _) => ("preceded", bytes),
             };
             let text = String::from_utf8(bytes).expect("BUG: it was UTF-8");
             let shown = text.match_indices("\\\"cmd\\\":\\\"").map(|(at, found)| {
@@ -603,7 +658,8 @@ mod tests {
         let line = br#"{"id":null,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
         let Body::Message(message) = Body::parse(line) else { panic!("no message") };
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-        assert!(matches!(play.context.client_says(now, line, &message, &mut play.effects), OnTurn::Unchanged));
+        let on_turn = play.context.client_says(now, line, &message, None, &mut play.effects);
+        assert!(on_turn.ahead.is_none() && on_turn.instead.is_none());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Taking out of a line what was put in front of the user's words, so that the client sees what it would have seen.
 //!
-//! An envelope is looked for where codex repeats a user's message, and nowhere else: at the start of the first text of a
-//! user's message, of a thread's preview, and in a search's snippet. A marker anywhere else is somebody's quotation. The
+//! An envelope, or a projection of what a context engine has assembled, is looked for where codex repeats a user's message,
+//! and nowhere else: at the start of the first text of a user's message, of a thread's preview, and in a search's snippet. A marker anywhere else is somebody's quotation. The
 //! places were read from codex's own schema (0.169), and from what 0.77 and 0.98 send.
 //!
 //! Only the stretches that are taken out change; ranges that count from the start of a text move back.
@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::Previews;
 use super::envelope::{Envelope, MARKER_END, MARKER_START};
 use super::inject::{move_range, move_ranges};
+use crate::engine::assembly::projection::{PROJECTION_START, ends_like_projection, is_projection};
 use crate::wire::{Members, Message, Splice, elements, text};
 
 /// How the first character of an envelope begins in JSON, and the last one too; the digit after it tells which.
@@ -159,8 +160,14 @@ impl Stripper<'_> {
     /// The preview of a thread: the first message, perhaps cut.
     fn preview(&mut self, value: &RawValue, thread: &Members<'_>) {
         match Leading::in_text(value) {
-            Some(envelope) if !envelope.is_all => self.cut(thread, "preview", &envelope),
-            Some(_) => self.replace_preview(value, thread, usize::MAX),
+            Some(envelope) if envelope.is_all => self.replace_preview(value, thread, usize::MAX),
+            Some(envelope) => {
+                match envelope.rest(value).filter(|rest| is_cut_off(rest) && !rest.contains(MARKER_END)) {
+                    // One of the two is whole, and the other was cut.
+                    Some(cut) => self.replace_preview(value, thread, cut.chars().count()),
+                    None => self.cut(thread, "preview", &envelope),
+                }
+            }
             None => {
                 if let Some(cut) = text(value).filter(|text| is_cut_off(text)) {
                     self.replace_preview(value, thread, cut.chars().count());
@@ -237,28 +244,47 @@ struct Leading {
 }
 
 impl Leading {
-    /// The envelope that a text begins with, and those that stand right behind it: one shim may run behind another.
+    /// What of ours a text begins with, and what stands right behind it: a projection behind an envelope, and both once
+    /// more where one shim runs behind another.
     fn in_text(value: &RawValue) -> Option<Leading> {
-        let (mut leading, unescaped) = Leading::up_to_end(value, 0)?;
-        if !unescaped.starts_with(MARKER_START) {
-            return None;
-        }
+        let (leading, unescaped) = Leading::up_to_end(value, 0)?;
+        begins_like_ours(&unescaped)
+            .then(|| leading.and_further(value, |text| Envelope::parse(text).is_some() || is_projection(text)))
+    }
+
+    /// With what stands behind it, as far as that `is_ours`.
+    fn and_further(self, value: &RawValue, is_ours: impl Fn(&str) -> bool) -> Leading {
+        let mut leading = self;
         while let Some((further, unescaped)) = Leading::up_to_end(value, leading.raw_bytes)
-            && Envelope::parse(&unescaped).is_some()
+            && is_ours(&unescaped)
         {
             leading.utf8_bytes += further.utf8_bytes;
             leading.utf16_units += further.utf16_units;
             leading = Leading { raw_bytes: further.raw_bytes, is_all: further.is_all, ..leading };
         }
-        Some(leading)
+        leading
     }
 
-    /// What a snippet shows of an envelope: all of it, or its last characters behind an ellipsis.
+    /// The text behind it.
+    fn rest(&self, value: &RawValue) -> Option<String> {
+        let raw = value.get().strip_prefix('"')?.strip_suffix('"')?;
+        serde_json::from_str(&format!("\"{}\"", raw.get(self.raw_bytes..)?)).ok()
+    }
+
+    /// What a snippet shows of an envelope or a projection: all of it, or its last characters behind an ellipsis. A snippet
+    /// may have blanks in the place of line ends.
     fn in_snippet(value: &RawValue) -> Option<Leading> {
         let (leading, unescaped) = Leading::up_to_end(value, 0)?;
         let shown = unescaped.trim_start_matches(['.', '…', ' ']).strip_suffix(MARKER_END)?;
-        (shown.is_empty() || shown == "}" || shown.ends_with("]}") || unescaped.starts_with(MARKER_START))
-            .then_some(leading)
+        let is_envelope = shown.is_empty() || shown == "}" || shown.ends_with("]}");
+        let is_ours = is_envelope || ends_like_projection(shown) || begins_like_ours(&unescaped);
+        is_ours.then(|| {
+            let is_projection = |text: &str| {
+                let inside = text.strip_suffix(MARKER_END).filter(|text| text.starts_with(PROJECTION_START.trim_end()));
+                inside.is_some_and(ends_like_projection)
+            };
+            leading.and_further(value, is_projection)
+        })
     }
 
     /// A text from byte `from` of its inside up to the next end of an envelope, which stands nowhere inside of one.
@@ -289,15 +315,23 @@ fn end_of_envelope(raw: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether a text is the beginning of an envelope that was cut somewhere inside.
+/// Whether a text begins with an envelope or a projection, as far as their first marks tell.
+fn begins_like_ours(text: &str) -> bool {
+    text.starts_with(MARKER_START) || text.starts_with(PROJECTION_START)
+}
+
+/// Whether a text is the beginning of one of them that was cut somewhere inside.
 fn is_cut_off(text: &str) -> bool {
-    let shown = text.trim_end_matches(['.', '…']);
-    text.starts_with(MARKER_START) || (shown.len() > 1 && MARKER_START.starts_with(shown))
+    let shown = text.trim_end_matches(['.', '…']).trim_end();
+    let is_start_of = |marker: &str| shown.len() > 1 && marker.starts_with(shown);
+    begins_like_ours(text) || is_start_of(MARKER_START) || is_start_of(PROJECTION_START)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::inject::TurnStart;
     use super::*;
+    use crate::engine::assembly::projection::{QuotedMessage, project};
     use crate::wire::Body;
     use proptest::prelude::*;
 
@@ -423,6 +457,68 @@ mod tests {
         assert_eq!(stripped(&moved, &Previews::default()), Some(expect));
     }
 
+    /// As a server writes it.
+    fn projection() -> String {
+        let messages = serde_json::json!([{ "role": "user", "content": "é \u{1f600}" }]);
+        let messages = QuotedMessage::read_all(&messages).expect("BUG: they are messages");
+        project(&messages, "", 24_000).expect("BUG: there is one")
+    }
+
+    fn as_written(text: &str) -> String {
+        let quoted = serde_json::to_string(text).expect("BUG: a string is JSON");
+        quoted[1..quoted.len() - 1].to_owned()
+    }
+
+    #[test]
+    fn a_projection_goes_as_an_envelope_does_and_behind_one() {
+        let own = as_written(&projection());
+        let user = |words: &str, at: usize| {
+            format!(
+                r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{{"type":"text","text":"{words}","text_elements":[{{"byteRange":{{"start":{at},"end":{at}}}}}]}}]}}}}}}"#
+            )
+        };
+        let bytes = projection().len();
+        check(&user(&format!("{own}hi"), bytes + 1), &user("hi", 1));
+        check(&user(&format!("@{own}hi"), bytes + ENVELOPE_BYTES + 2), &user("hi", 2));
+        // What only looks like one behind an envelope is the user's.
+        let quoted = r"\u001eCODEX_CONTEXT\nmine\u001fhi";
+        check(&user(&format!("@{quoted}"), ENVELOPE_BYTES), &user(quoted, 0));
+        check_stays(&user(&format!("see {own}"), 0));
+        let alone = |content: &str| {
+            format!(r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{content}]}}}}}}"#)
+        };
+        let image = r#"{"type":"image"}"#;
+        check(&alone(&format!(r#"{{"type":"text","text":"@{own}"}},{image}"#)), &alone(image));
+    }
+
+    #[test]
+    fn previews_and_snippets_of_a_projection() {
+        let own = as_written(&projection());
+        let mut previews = Previews::default();
+        previews.learn("t", "what the user wrote");
+        let line = |words: &str| format!(r#"{{"id":1,"result":{{"data":[{{"id":"t","preview":"{words}"}}]}}}}"#);
+        let known = |words: &str| stripped(&line(&words.replace('@', ENVELOPE)), &previews);
+        assert_eq!(known(&format!("{own}fix it")), Some(line("fix it")));
+        assert_eq!(known(&format!("@{own}fix it")), Some(line("fix it")));
+        assert_eq!(known(&own), Some(line("what the user wrote")));
+        assert_eq!(known(r"\u001eCODEX_CONT"), Some(line("what the us")));
+        assert_eq!(known(r"\u001eCODEX_CONTEXT\nAss"), Some(line("what the user wrot")));
+        assert_eq!(known(r"@\u001eCODEX_CONTEXT\nAss"), Some(line("what the user wrot")));
+        assert_eq!(known(r"@\u001eCODEX_"), Some(line("what th")));
+        let snippet = |text: &str, start: usize| {
+            format!(
+                r#"{{"id":1,"result":{{"data":[{{"snippet":"{text}","snippetMatchRange":{{"start":{start},"end":{start}}}}}]}}}}"#
+            )
+        };
+        check(&snippet(r"... user request:\n\u001fplease", 19), &snippet("please", 0));
+        check(&snippet(r"… user request: \u001fplease", 17), &snippet("please", 0));
+        check(
+            &snippet(&format!(r#"... []}}\u001f{own}please"#), 8 + projection().encode_utf16().count()),
+            &snippet("please", 0),
+        );
+        check_stays(&snippet(r"... my request \u001fplease", 0));
+    }
+
     #[test]
     fn old_conversations_and_summaries() {
         check(
@@ -516,6 +612,34 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_put_in_is_taken_out_again(
+            said in "(?s).{0,20}",
+            words in "(?s).{1,40}",
+            start in 0u64..50,
+            both in any::<bool>(),
+        ) {
+            let messages = serde_json::json!([{ "role": "assistant", "content": said.clone() + "." }]);
+            let messages = QuotedMessage::read_all(&messages).expect("BUG: they are messages");
+            let own = project(&messages, &words, 24_000).expect("BUG: it says something");
+            let own = if both { "\u{1e}CODEX_META {}\u{1f}".to_owned() + &own } else { own };
+            let quoted = as_written(&words);
+            let item = |words: &str, start: u64| {
+                format!(r#"[{{"type":"text","text":"{words}","text_elements":[{{"byteRange":{{"start":{start},"end":{start}}}}}]}}]"#)
+            };
+            let turn = format!(r#"{{"id":1,"method":"turn/start","params":{{"threadId":"t","input":{}}}}}"#, item(&quoted, start));
+            let Body::Message(message) = Body::parse(turn.as_bytes()) else { panic!("{turn}: no message") };
+            let sent = TurnStart::read(turn.as_bytes(), &message).and_then(|turn| turn.with_envelope(&own));
+            let sent = String::from_utf8(sent.expect("BUG: it fits")).expect("BUG: it was UTF-8");
+            let input = &sent[sent.find("\"input\":").expect("BUG: it is there") + 8..sent.len() - 2];
+            let unchanged = format!("{quoted}\",\"text_elements\"");
+            prop_assert!(input.contains(&unchanged));
+            let echo = |content: &str| {
+                format!(r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":{content}}}}}}}"#)
+            };
+            prop_assert_eq!(stripped(&echo(input), &Previews::default()), Some(echo(&item(&quoted, start))));
+        }
+
         #[test]
         fn no_json_like_text_can_hurt(
             text in r#"(\{|\}|\[|\]|,|:|"preview"|"item"|"data"|"content"|"text"|"type"|"userMessage"|"\\u001eCODEX_META |\\u001f|"|\\){0,40}"#,

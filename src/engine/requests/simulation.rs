@@ -201,7 +201,10 @@ impl World {
             | LedgerEntry::Settled { .. }
             | LedgerEntry::TurnNamed { .. }
             | LedgerEntry::ThreadSeen { .. }
-            | LedgerEntry::ThreadBegan { .. } => panic!("requests have nothing to do with context"),
+            | LedgerEntry::ThreadBegan { .. }
+            | LedgerEntry::FragmentsTold { .. }
+            | LedgerEntry::EpochShown { .. }
+            | LedgerEntry::ThreadCompacted { .. } => panic!("requests have nothing to do with context"),
         }
     }
 

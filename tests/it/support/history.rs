@@ -25,12 +25,20 @@ use super::{PATIENCE, eventually};
 pub const EVENTS: &str = "/sessions/self/codex-events";
 
 /// What the contract says has an event of its own among what we note ourselves.
-const NOTES: [&str; 6] = [
+const NOTES: [&str; 14] = [
     "generation_started",
     "generation_ended",
     "codex_version",
     "request_resolved",
     "context_delivered",
+    "context_projected",
+    "context_engine_started",
+    "context_engine_ended",
+    "context_engine_call",
+    "context_engine_compacted",
+    "native_compaction",
+    "fragments_told",
+    "fragment_failed",
     "event_persist_recovered",
 ];
 

@@ -30,6 +30,8 @@ pub enum Item {
     Patch(&'static str),
     /// Nothing more: the stream stays open until the server is dropped.
     Hang,
+    /// An error, for which nothing is tried again.
+    Fail,
 }
 
 /// The answers of a model, in the order in which they will be asked for.
@@ -154,6 +156,12 @@ fn answer(number: u32, items: &[Item]) -> String {
                 Vec::new(),
             ),
             Item::Hang => return rendered(&events),
+            Item::Fail => {
+                let error = json!({"code": "invalid_prompt", "message": "no"});
+                let response = json!({"id": response_id, "status": "failed", "error": error});
+                events.push(json!({"type": "response.failed", "response": response}));
+                return rendered(&events);
+            }
         };
         events.push(json!({"type": "response.output_item.added", "output_index": index, "item": finished}));
         events.extend(deltas);

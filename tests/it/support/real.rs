@@ -48,7 +48,8 @@ impl Real {
         Real::in_lab(test, "", lab, model)
     }
 
-    fn in_lab(test: &str, config: &str, lab: Lab, model: Model) -> Option<Real> {
+    /// One in a lab that is there already.
+    pub fn in_lab(test: &str, config: &str, lab: Lab, model: Model) -> Option<Real> {
         let codex = installed_or_skip(test)?;
         let home = Home::new();
         std::fs::create_dir_all(home.path()).expect("a folder");

@@ -1,0 +1,260 @@
+//! What the model is shown besides the user's words: `[context_engine]` and `[[fragments]]`.
+//!
+//! A fragment that cannot be used is left out, and told with what would be right; the others hold.
+
+use std::time::Duration;
+
+use toml::{Table, Value};
+
+use super::sources::{Sources, parse_count};
+use super::{Complaint, Name, Row, SETTING_VARIABLES, Setting, Source, name};
+use crate::engine::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
+
+const COMMAND: Name = name("context_engine.command", SETTING_VARIABLES[28], "");
+const DEADLINE_MS: Name = name("context_engine.deadline_ms", SETTING_VARIABLES[29], "");
+const TOKEN_BUDGET: Name = name("context_engine.token_budget", SETTING_VARIABLES[30], "");
+const PROJECTION_CHARS_MAX: Name = name("context_engine.projection_chars_max", SETTING_VARIABLES[31], "");
+
+const DEFAULT_DEADLINE_MS: usize = 2_000;
+const DEFAULT_PROJECTION_CHARS_MAX: usize = 24_000;
+const DEFAULT_FRAGMENT_BYTES_MAX: usize = 2_000;
+
+/// Longest time that lines may wait for a context engine.
+const DEADLINE_MS_MAX: usize = 60_000;
+
+/// Longest projection that can be set, in characters. Source: the ancestor's bounds.
+const CHARS_MAX: usize = 1_000_000;
+
+/// Longest fragment that can be set, in bytes.
+const FRAGMENT_BYTES_MAX: usize = 64 << 10;
+
+/// Fragments that can be set.
+const FRAGMENTS_MAX: usize = 32;
+
+/// Longest name of a fragment, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Names that mean something else to codex or to us.
+const TAKEN: [&str; 20] = [
+    "user_cmd_context",
+    "assembled_context",
+    "developer_addition",
+    "environment_context",
+    "user_shell_command",
+    "user_instructions",
+    "skill",
+    "turn_aborted",
+    "subagent_notification",
+    "codex_internal_context",
+    "extension_context",
+    "goal_context",
+    "conversation_context",
+    "permissions",
+    "model_switch",
+    "personality_spec",
+    "token_budget",
+    "rollout_budget",
+    "collaboration_mode",
+    "hook_prompt",
+];
+
+/// Members of a fragment.
+const MEMBERS: [&str; 7] = ["name", "role", "command", "file", "text", "threads", "bytes_max"];
+
+/// What is set of all this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssemblyChoice {
+    /// The context engine: a program and its arguments; without one there is none.
+    pub command: Setting<Vec<String>>,
+    /// How long lines of a thread wait for it, in milliseconds.
+    pub deadline_ms: Setting<usize>,
+    /// What it is told that there is room for, in tokens.
+    pub token_budget: Setting<Option<usize>>,
+    /// Longest projection, in characters.
+    pub projection_chars_max: Setting<usize>,
+    /// The fragments, in the order of the file.
+    pub fragments: Setting<Vec<Fragment>>,
+}
+
+impl AssemblyChoice {
+    pub(super) fn resolve(sources: &mut Sources<'_>) -> AssemblyChoice {
+        match sources.file.remove("context_engine") {
+            Some(Value::Table(table)) => {
+                let named = table.into_iter().map(|(name, value)| (format!("context_engine.{name}"), value));
+                sources.file.extend(named);
+            }
+            Some(other) => sources.complaints.push(Complaint(format!(
+                "config.toml: context_engine: no {} goes here, but a table: `[context_engine]` and in it `command = \
+                 [\"PROGRAM\"]`; it is ignored",
+                other.type_str()
+            ))),
+            None => {}
+        }
+        let fragments = fragments(sources);
+        let bounded = |min: usize, max: usize| {
+            move |text: &str| match parse_count(text)? {
+                number if (min..=max).contains(&number) => Ok(number),
+                number => Err(format!("{number} is not from {min} to {max}")),
+            }
+        };
+        AssemblyChoice {
+            command: sources.resolve_command(COMMAND),
+            deadline_ms: sources.resolve(DEADLINE_MS, None, bounded(1, DEADLINE_MS_MAX), DEFAULT_DEADLINE_MS),
+            token_budget: sources.resolve(TOKEN_BUDGET, None, |text| parse_count(text).map(Some), None),
+            projection_chars_max: sources.resolve(
+                PROJECTION_CHARS_MAX,
+                None,
+                bounded(0, CHARS_MAX),
+                DEFAULT_PROJECTION_CHARS_MAX,
+            ),
+            fragments,
+        }
+    }
+
+    /// As the relay takes it.
+    pub(super) fn settings(&self) -> AssemblySettings {
+        let context_engine = (!self.command.value.is_empty()).then(|| ContextEngineSettings {
+            command: self.command.value.clone(),
+            deadline: Duration::from_millis(self.deadline_ms.value as u64),
+            token_budget: self.token_budget.value.map(|tokens| tokens as u64),
+            projection_chars_max: self.projection_chars_max.value,
+        });
+        AssemblySettings { context_engine, fragments: self.fragments.value.clone() }
+    }
+
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let row = |name: Name, value, source: &Source| Row { name: name.file, value, source: source.clone() };
+        let told = |fragment: &Fragment| format!("{} ({}, {})", fragment.name, fragment.role.name(), fragment.source);
+        let fragments = self.fragments.value.iter().map(told).collect::<Vec<_>>().join("; ");
+        vec![
+            row(COMMAND, Some(self.command.value.join(" ")), &self.command.source),
+            row(DEADLINE_MS, Some(self.deadline_ms.value.to_string()), &self.deadline_ms.source),
+            row(TOKEN_BUDGET, self.token_budget.value.map(|tokens| tokens.to_string()), &self.token_budget.source),
+            row(
+                PROJECTION_CHARS_MAX,
+                Some(self.projection_chars_max.value.to_string()),
+                &self.projection_chars_max.source,
+            ),
+            Row { name: "fragments", value: Some(fragments), source: self.fragments.source.clone() },
+        ]
+    }
+}
+
+fn fragments(sources: &mut Sources<'_>) -> Setting<Vec<Fragment>> {
+    let listed = match sources.file.remove("fragments") {
+        Some(Value::Array(listed)) => listed,
+        Some(other) => {
+            sources.complaints.push(Complaint(format!(
+                "config.toml: fragments: no {} goes here, but tables: `[[fragments]]`, once for each; it is ignored",
+                other.type_str()
+            )));
+            Vec::new()
+        }
+        None => return Setting { value: Vec::new(), source: Source::Default },
+    };
+    let mut kept: Vec<Fragment> = Vec::new();
+    for (index, value) in listed.into_iter().enumerate() {
+        let read = fragment(value, sources, &kept);
+        match read {
+            Ok(fragment) => kept.push(fragment),
+            Err((named, why)) => {
+                let named = named.map(|name| format!(" (`{name}`)")).unwrap_or_default();
+                sources
+                    .complaints
+                    .push(Complaint(format!("config.toml: fragment {}{named}: {why}; it is left out", index + 1)));
+            }
+        }
+    }
+    Setting { value: kept, source: Source::File }
+}
+
+/// Why a fragment cannot be used, and what it is called where that is known.
+type Wrong = (Option<String>, String);
+
+fn fragment(value: Value, sources: &Sources<'_>, others: &[Fragment]) -> Result<Fragment, Wrong> {
+    let Value::Table(table) = value else {
+        return Err((None, format!("no {} goes here, but a table: `[[fragments]]`", value.type_str())));
+    };
+    let named = table.get("name").and_then(Value::as_str).map(str::to_owned);
+    read(&table, sources, others).map_err(|why| (named, why))
+}
+
+fn read(table: &Table, sources: &Sources<'_>, others: &[Fragment]) -> Result<Fragment, String> {
+    if let Some(unknown) = table.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
+        return Err(format!("`{unknown}` is none of {}", MEMBERS.join(", ")));
+    }
+    let name = text(table, "name")?.ok_or("it has no name: add `name = \"…\"`")?;
+    check_name(&name, others)?;
+    if others.len() >= FRAGMENTS_MAX {
+        return Err(format!("there are {FRAGMENTS_MAX} already, and no more can be set"));
+    }
+    let role = match text(table, "role")?.as_deref() {
+        Some("developer") => FragmentRole::Developer,
+        Some("contextual_user") => FragmentRole::ContextualUser,
+        Some(other) => return Err(format!("role: `{other}` is neither `developer` nor `contextual_user`")),
+        None => return Err("it has no role: add `role = \"developer\"` or `role = \"contextual_user\"`".to_owned()),
+    };
+    let threads = match text(table, "threads")?.as_deref() {
+        Some("all") | None => FragmentThreads::All,
+        Some("new") => FragmentThreads::New,
+        Some(other) => return Err(format!("threads: `{other}` is neither `all` nor `new`")),
+    };
+    let bytes_max = match table.get("bytes_max") {
+        None => DEFAULT_FRAGMENT_BYTES_MAX,
+        Some(value) => value
+            .as_integer()
+            .and_then(|number| usize::try_from(number).ok())
+            .filter(|number| (1..=FRAGMENT_BYTES_MAX).contains(number))
+            .ok_or_else(|| format!("bytes_max: it is a number from 1 to {FRAGMENT_BYTES_MAX}"))?,
+    };
+    let source = match (command(table)?, text(table, "file")?, text(table, "text")?) {
+        (Some(words), None, None) => FragmentSource::Command(words),
+        (None, Some(path), None) if path.is_empty() => return Err("file: it names none".to_owned()),
+        (None, Some(path), None) => FragmentSource::File(sources.beside_file.join(path)),
+        (None, None, Some(text)) => FragmentSource::Text(text),
+        (None, None, None) => return Err("it has nothing to show: add one of `command`, `file` and `text`".to_owned()),
+        _ => return Err("it has more than one of `command`, `file` and `text`: keep one".to_owned()),
+    };
+    Ok(Fragment { name, role, source, threads, bytes_max })
+}
+
+fn check_name(name: &str, others: &[Fragment]) -> Result<(), String> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    let is_tag = name.len() <= NAME_BYTES_MAX
+        && name.bytes().all(is_word)
+        && name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic());
+    if !is_tag {
+        return Err(format!("a name begins with a letter and has 1 to {NAME_BYTES_MAX} letters, digits, `_` and `-`"));
+    }
+    if TAKEN.iter().any(|taken| taken.eq_ignore_ascii_case(name)) {
+        return Err("the name means something else to codex or to us: take another one".to_owned());
+    }
+    if others.iter().any(|other| other.name == name) {
+        return Err("a fragment before it has that name: take another one".to_owned());
+    }
+    Ok(())
+}
+
+fn text(table: &Table, name: &str) -> Result<Option<String>, String> {
+    match table.get(name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(format!("{name}: no {} goes here, but a text", other.type_str())),
+    }
+}
+
+fn command(table: &Table) -> Result<Option<Vec<String>>, String> {
+    let wrong = || "command: a program and its arguments go here, such as [\"git\", \"status\", \"-sb\"]".to_owned();
+    let words = match table.get("command") {
+        None => return Ok(None),
+        Some(Value::String(program)) => vec![program.clone()],
+        Some(Value::Array(words)) => {
+            words.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<_>>().ok_or_else(wrong)?
+        }
+        Some(_) => return Err(wrong()),
+    };
+    match words.first() {
+        Some(program) if !program.is_empty() => Ok(Some(words)),
+        Some(_) | None => Err(wrong()),
+    }
+}

@@ -1,0 +1,200 @@
+//! What was said in a thread, as a context engine is given it: from our own transcript, once the index has come so far.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use crate::index::{HISTORY_FILE, History, Index, IndexState};
+use crate::journal::end_of;
+
+/// Bytes of a thread's newest entries that are read; what is older is left out.
+const ENTRIES_BYTES_MAX: usize = 2 << 20;
+
+/// Where conversations are read from.
+#[derive(Debug)]
+pub struct Conversations {
+    index: Option<Index>,
+    history: History,
+    journal_dir: PathBuf,
+    runtime: Option<Runtime>,
+}
+
+/// What was said in a thread.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Conversation {
+    /// Messages, oldest first.
+    pub(super) messages: Vec<Value>,
+    /// What turns have used, by their ids, the newest last.
+    pub(super) usage: Vec<(String, Value)>,
+}
+
+impl Conversations {
+    /// Those of the session in `session_dir`. Without an index nothing is recorded, and nothing can be read.
+    #[must_use]
+    pub fn new(session_dir: &Path, journal_dir: &Path, index: Option<Index>) -> Conversations {
+        Conversations {
+            index,
+            history: History::new(&session_dir.join(HISTORY_FILE)),
+            journal_dir: journal_dir.to_owned(),
+            runtime: None,
+        }
+    }
+
+    /// What was said in a thread up to now, once that is indexed, which is waited for at most for `wait_max`.
+    pub(super) fn read(&mut self, thread_id: &str, wait_max: Duration) -> Result<Conversation, String> {
+        let Some(index) = &self.index else { return Err("nothing is recorded in this session".to_owned()) };
+        let runtime = match &mut self.runtime {
+            Some(runtime) => runtime,
+            none => {
+                let made = tokio::runtime::Builder::new_current_thread().enable_time().build();
+                none.insert(made.map_err(|error| format!("make a runtime: {error}"))?)
+            }
+        };
+        let end = end_of(&self.journal_dir);
+        let mut state = index.state();
+        let is_there = |state: &IndexState| end.is_none() || state.position >= end;
+        if !is_there(&state.borrow()) {
+            index.look();
+            let settled = state.wait_for(|state| is_there(state) || state.fault.is_some());
+            // Late or not, the state tells.
+            drop(runtime.block_on(async { timeout(wait_max, settled).await }));
+        }
+        let (is_behind, fault, epoch) = {
+            let state = state.borrow();
+            (!is_there(&state), state.fault.clone(), state.epoch)
+        };
+        if let Some(fault) = fault {
+            return Err(fault);
+        }
+        if is_behind {
+            return Err("the index has not come so far in time".to_owned());
+        }
+        let entries = self.history.transcript_end(thread_id, ENTRIES_BYTES_MAX, epoch).map_err(|error| {
+            if error.is_broken() {
+                index.build_again(epoch);
+            }
+            error.to_string()
+        })?;
+        Ok(Conversation::of(&entries))
+    }
+}
+
+impl Conversation {
+    /// Of the lines of a transcript.
+    fn of(entries: &[String]) -> Conversation {
+        let mut conversation = Conversation::default();
+        for entry in entries {
+            let Ok(Value::Object(mut entry)) = serde_json::from_str(entry) else { continue };
+            if entry.get("role").and_then(Value::as_str) == Some("token_usage") {
+                let turn_id = entry.get("turn_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+                entry.retain(|name, _| !matches!(name.as_str(), "ts" | "role" | "event" | "turn_id" | "item_id"));
+                conversation.usage.push((turn_id, Value::Object(entry)));
+            } else if let Some(message) = message(&entry) {
+                conversation.messages.push(message);
+            }
+        }
+        conversation
+    }
+
+    /// How many messages there were before the first one of a turn.
+    pub(super) fn before_turn(&self, turn_id: &str) -> usize {
+        let of_turn = |message: &Value| message["turnId"].as_str() == Some(turn_id);
+        self.messages.iter().position(of_turn).unwrap_or(self.messages.len())
+    }
+
+    /// What a turn has used.
+    pub(super) fn usage(&self, turn_id: &str) -> Option<&Value> {
+        self.usage.iter().rev().find(|(of, _)| of == turn_id).map(|(_, usage)| usage)
+    }
+}
+
+/// An entry as a message, where somebody has said or done something in it.
+fn message(entry: &Map<String, Value>) -> Option<Value> {
+    let text = |name: &str| entry.get(name).and_then(Value::as_str);
+    let said = |text: &str| json!({ "type": "text", "text": text });
+    let did = |name: &str, input: Value| json!({ "type": "tool_call", "name": name, "input": input });
+    let gave = |output: Value| json!({ "type": "tool_result", "id": text("item_id"), "content": output });
+    let pick = |names: &[&str]| -> Value {
+        let picked = names.iter().filter_map(|name| Some(((*name).to_owned(), entry.get(*name)?.clone())));
+        Value::Object(picked.collect())
+    };
+    let (role, content) = match text("role")? {
+        "user" => {
+            let shown = entry.get("content").and_then(Value::as_array).cloned().unwrap_or_default();
+            let images =
+                shown.iter().filter(|kind| kind.as_str().is_some_and(|kind| kind.to_lowercase().contains("image")));
+            let mut content: Vec<Value> = images.map(|_| json!({ "type": "image" })).collect();
+            content.extend(text("text").filter(|text| !text.is_empty()).map(said));
+            ("user", content)
+        }
+        "assistant" => ("assistant", vec![said(text("text")?)]),
+        "command" => {
+            let output = pick(&["output", "exit_code"]);
+            ("tool", vec![did("command", pick(&["command", "cwd"])), gave(output)])
+        }
+        "file_change" => ("tool", vec![did("file_change", pick(&["changes"])), gave(pick(&["status"]))]),
+        "tool" => {
+            let name = text("tool").or_else(|| text("item_type")).unwrap_or("tool");
+            ("tool", vec![did(name, pick(&["server", "arguments", "details"])), gave(pick(&["result", "status"]))])
+        }
+        _ => return None,
+    };
+    if content.is_empty() {
+        return None;
+    }
+    Some(json!({
+        "role": role,
+        "content": content,
+        "ts": text("ts"),
+        "itemId": text("item_id"),
+        "turnId": text("turn_id"),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_and_done_are_messages() {
+        let entries = [
+            r#"{"ts":"T","role":"user","item_id":"i","event":"item/completed","turn_id":"u","text":"look","content":["image","text"]}"#,
+            r#"{"ts":"T","role":"reasoning","item_id":"r","turn_id":"u","text":"hm"}"#,
+            r#"{"ts":"T","role":"command","item_id":"c","turn_id":"u","command":"ls","cwd":"/","output":"a","exit_code":0}"#,
+            r#"{"ts":"T","role":"assistant","item_id":"m","turn_id":"u","text":"A file."}"#,
+            r#"{"ts":"T","role":"token_usage","event":"x","turn_id":"u","total":9}"#,
+            r#"{"ts":"T","role":"status","turn_id":"u","status":"completed"}"#,
+            r#"{"ts":"T","role":"user","item_id":"j","turn_id":"v","text":""}"#,
+            "torn",
+        ];
+        let conversation = Conversation::of(&entries.map(str::to_owned));
+        let place = |item: &str| json!({ "ts": "T", "itemId": item, "turnId": "u" });
+        let message = |item: &str, role: &str, content: Value| {
+            let mut message = place(item);
+            message["role"] = json!(role);
+            message["content"] = content;
+            message
+        };
+        assert_eq!(
+            conversation.messages,
+            [
+                message("i", "user", json!([{ "type": "image" }, { "type": "text", "text": "look" }])),
+                message(
+                    "c",
+                    "tool",
+                    json!([
+                        { "type": "tool_call", "name": "command", "input": { "command": "ls", "cwd": "/" } },
+                        { "type": "tool_result", "id": "c", "content": { "output": "a", "exit_code": 0 } },
+                    ])
+                ),
+                message("m", "assistant", json!([{ "type": "text", "text": "A file." }])),
+            ]
+        );
+        assert_eq!((conversation.before_turn("u"), conversation.before_turn("v")), (0, 3));
+        assert_eq!(conversation.usage("u"), Some(&json!({ "total": 9 })));
+        assert_eq!(conversation.usage("v"), None);
+    }
+}

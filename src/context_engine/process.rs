@@ -1,0 +1,303 @@
+//! The process of a context engine, and the threads at its pipes.
+//!
+//! Each pipe has a thread of its own, so nobody else waits for it. What waits to be written is bounded in lines, a line that
+//! is read in bytes, and what is no answer in all: an engine that is over any of these is broken, and is killed with all that
+//! it has started.
+
+use std::io::{self, Read, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// Longest line that an engine may write, in bytes.
+const LINE_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes that it may write that are no answer, since the last one that was.
+const NONSENSE_BYTES_MAX: usize = 1 << 20;
+
+/// Lines that may wait to be read by it.
+const LINES_WAITING_MAX: usize = 8;
+
+/// Lines of its stderr that are logged, a run.
+const STDERR_LINES_MAX: usize = 1_000;
+
+/// Longest line of its stderr that is logged, in bytes.
+const STDERR_LINE_BYTES_MAX: usize = 1_000;
+
+/// Bytes that are read at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Stack of a thread, in bytes.
+const STACK_BYTES: usize = 256 << 10;
+
+/// What is heard of an engine.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// It has answered a call.
+    Answer { id: u64, answer: Result<Box<RawValue>, String>, bytes: usize },
+    /// It does what none may.
+    Broken(&'static str),
+    /// It has closed its stdout.
+    Ended,
+}
+
+/// An engine that runs.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    lines: Option<SyncSender<Vec<u8>>>,
+    /// Told once all that was to be written is, or cannot be.
+    written: Receiver<()>,
+}
+
+/// It does not read what it is sent.
+#[derive(Debug)]
+pub(super) struct NotReading;
+
+impl Process {
+    /// Starts `command`; what is heard of it is passed to `hear` from another thread, which may be made to wait.
+    pub(super) fn start(
+        command: &[String],
+        session_id: &str,
+        hear: impl Fn(Heard) + Send + 'static,
+    ) -> io::Result<Process> {
+        let (program, args) = command.split_first().ok_or_else(|| io::Error::other("it has no program"))?;
+        let mut child = Command::new(program)
+            .args(args)
+            .env("CODEX_SHIM_SESSION", session_id)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        let taken = "BUG: the stream was asked to be piped";
+        let stdin = child.stdin.take().expect(taken);
+        let stdout = child.stdout.take().expect(taken);
+        let stderr = child.stderr.take().expect(taken);
+        let (lines, to_write) = sync_channel(LINES_WAITING_MAX);
+        let (done, written) = sync_channel(1);
+        let process = Process { child, lines: Some(lines), written };
+        let threads = thread("engine-stdin", move || {
+            write_all(stdin, &to_write);
+            let _ = done.send(());
+        })
+        .and_then(|()| thread("engine-stdout", move || listen(stdout, &hear)))
+        .and_then(|()| thread("engine-stderr", move || log(stderr)));
+        match threads {
+            Ok(()) => Ok(process),
+            Err(error) => {
+                process.kill();
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has a line written, and never waits.
+    pub(super) fn send(&self, line: Vec<u8>) -> Result<(), NotReading> {
+        self.lines.as_ref().and_then(|lines| lines.try_send(line).ok()).ok_or(NotReading)
+    }
+
+    /// Kills it with all that it has started, and waits for nothing.
+    pub(super) fn kill(self) {
+        self.signal(Signal::KILL);
+        self.reap();
+    }
+
+    /// Has it write `last` and read the end of what it is sent; waits until it has ended, at most for `wait_max`, and then
+    /// tells it to.
+    pub(super) fn end(mut self, last: Vec<u8>, wait_max: Duration) {
+        let began = std::time::Instant::now();
+        let _ = self.send(last);
+        self.lines = None;
+        let _ = self.written.recv_timeout(wait_max);
+        // Its end is not told by anything that could be waited for with a limit.
+        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < wait_max {
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.signal(Signal::TERM);
+        }
+    }
+
+    /// It is ours until it is reaped, so its number is nobody else's.
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+            && let Err(error) = kill_process_group(group, signal)
+        {
+            tracing::debug!(%error, "signal the context engine");
+        }
+    }
+
+    fn reap(self) {
+        let mut child = self.child;
+        if let Ok(None) = child.try_wait()
+            && let Err(error) = thread("engine-reap", move || drop(child.wait()))
+        {
+            tracing::warn!(%error, "a context engine that was killed is not waited for");
+        }
+    }
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(work).map(|_| ())
+}
+
+fn write_all(mut stdin: ChildStdin, lines: &Receiver<Vec<u8>>) {
+    for line in lines {
+        if let Err(error) = stdin.write_all(&line) {
+            // Its end is heard elsewhere.
+            tracing::debug!(%error, "write to the context engine");
+            return;
+        }
+    }
+}
+
+fn listen(stdout: ChildStdout, hear: &impl Fn(Heard)) {
+    let mut nonsense_bytes = 0;
+    let broken = read_lines(stdout, LINE_BYTES_MAX, |line| {
+        match read_answer(line) {
+            Some((id, answer)) => {
+                nonsense_bytes = 0;
+                hear(Heard::Answer { id, answer, bytes: line.len() });
+            }
+            None => {
+                if nonsense_bytes == 0 {
+                    tracing::warn!("the context engine has written a line that is no answer");
+                }
+                nonsense_bytes += line.len() + 1;
+            }
+        }
+        nonsense_bytes <= NONSENSE_BYTES_MAX
+    });
+    match broken {
+        Stopped::End => hear(Heard::Ended),
+        Stopped::LongLine => hear(Heard::Broken("it has written a line of over 8 MiB")),
+        Stopped::Enough => hear(Heard::Broken("it has written over 1 MiB that is no answer")),
+    }
+}
+
+/// Reads an answer: its id, and what it says.
+fn read_answer(line: &[u8]) -> Option<(u64, Result<Box<RawValue>, String>)> {
+    #[derive(Deserialize)]
+    struct Answer {
+        id: Value,
+        #[serde(default)]
+        result: Option<Box<RawValue>>,
+        #[serde(default)]
+        error: Option<Value>,
+    }
+    let Answer { id, result, error } = serde_json::from_slice(line).ok()?;
+    let id = id.as_u64().or_else(|| id.as_str()?.parse().ok())?;
+    let answer = match (result, error) {
+        (_, Some(error)) => Err(match error["message"].as_str().or_else(|| error.as_str()) {
+            Some(message) => message.to_owned(),
+            None => error.to_string(),
+        }),
+        (Some(result), None) => Ok(result),
+        // A `null` is a result.
+        (None, None) => Ok(RawValue::NULL.to_owned()),
+    };
+    Some((id, answer))
+}
+
+fn log(stderr: ChildStderr) {
+    let mut lines = 0;
+    let mut say = |line: &[u8]| {
+        lines += 1;
+        if lines <= STDERR_LINES_MAX {
+            let line = &line[..line.len().min(STDERR_LINE_BYTES_MAX)];
+            tracing::info!("context engine: {}", String::from_utf8_lossy(line));
+        }
+        true
+    };
+    let mut stderr = stderr;
+    // What is too long for a line is dropped, and the rest is read on: an engine must not be stuck on it.
+    while read_lines(&mut stderr, CHUNK_BYTES, &mut say) == Stopped::LongLine {}
+}
+
+/// Why no more lines are read.
+#[derive(Debug, PartialEq, Eq)]
+enum Stopped {
+    End,
+    /// One is longer than any may be.
+    LongLine,
+    /// Whoever takes them has had enough.
+    Enough,
+}
+
+/// Passes each line of at most `bytes_max` to `take`, for as long as that wants more.
+fn read_lines(mut from: impl Read, bytes_max: usize, mut take: impl FnMut(&[u8]) -> bool) -> Stopped {
+    let (mut chunk, mut line) = (vec![0; CHUNK_BYTES], Vec::new());
+    loop {
+        let read = match from.read(&mut chunk) {
+            Ok(0) => return Stopped::End,
+            Ok(read) => &chunk[..read],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return Stopped::End,
+        };
+        let mut rest = read;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            line.extend_from_slice(&rest[..end]);
+            if !take(&line) {
+                return Stopped::Enough;
+            }
+            line.clear();
+            rest = &rest[end + 1..];
+        }
+        if line.capacity() > CHUNK_BYTES && line.is_empty() {
+            line = Vec::new();
+        }
+        line.extend_from_slice(rest);
+        if line.len() > bytes_max {
+            return Stopped::LongLine;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_from_nonsense() {
+        let check = |line: &str, expect: Option<(u64, Result<&str, &str>)>| {
+            let read = read_answer(line.as_bytes());
+            let told = read
+                .as_ref()
+                .map(|(id, answer)| (*id, answer.as_ref().map(|result| result.get()).map_err(String::as_str)));
+            assert_eq!(told, expect, "{line}");
+        };
+        check(r#"{"id":1,"result":{"a":1}}"#, Some((1, Ok(r#"{"a":1}"#))));
+        check(r#"{"id":"1","result":null,"x":2}"#, Some((1, Ok("null"))));
+        check(r#"{"id":1}"#, Some((1, Ok("null"))));
+        check(r#"{"id":1,"error":{"message":"no"}}"#, Some((1, Err("no"))));
+        check(r#"{"id":1,"error":"no"}"#, Some((1, Err("no"))));
+        check(r#"{"id":1,"error":{"code":3}}"#, Some((1, Err(r#"{"code":3}"#))));
+        for bad in ["", "x", "[]", r#"{"result":1}"#, r#"{"id":-1}"#, r#"{"id":null,"result":1}"#, r#"{"id":1}}"#] {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn lines_are_bounded() {
+        let mut taken = Vec::new();
+        let long = "x".repeat(200_000);
+        let stopped = read_lines(format!("a\n\n{long}\nb").as_bytes(), 300_000, |line| {
+            taken.push(line.len());
+            true
+        });
+        assert_eq!((stopped, taken), (Stopped::End, vec![1, 0, 200_000]));
+        assert_eq!(read_lines(long.as_bytes(), 100_000, |_| true), Stopped::LongLine);
+        assert_eq!(read_lines("a\nb\n".as_bytes(), 9, |_| false), Stopped::Enough);
+    }
+}

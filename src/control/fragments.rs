@@ -1,0 +1,52 @@
+//! The route of the fragments: what each thread was told.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::context::ledger;
+use super::known::{Known, ThisSession};
+use super::refusal::{Refusal, json};
+use crate::store::KeptFragment;
+
+/// What threads were told.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FragmentsDocument {
+    /// The threads, that which was told something last at the end.
+    pub threads: Vec<ToldThread>,
+}
+
+/// What one thread was told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToldThread {
+    /// The thread.
+    pub thread_id: String,
+    /// Each fragment as it was told last, in the order in which they were.
+    pub fragments: Vec<KeptFragment>,
+}
+
+impl FragmentsDocument {
+    /// Of the rows of a ledger.
+    #[must_use]
+    pub fn of(kept: Vec<KeptFragment>) -> FragmentsDocument {
+        let mut threads: Vec<ToldThread> = Vec::new();
+        for fragment in kept {
+            let known = threads.iter().position(|thread| thread.thread_id == fragment.thread_id);
+            let mut thread = match known {
+                Some(index) => threads.remove(index),
+                None => ToldThread { thread_id: fragment.thread_id.clone(), fragments: Vec::new() },
+            };
+            thread.fragments.push(fragment);
+            threads.push(thread);
+        }
+        FragmentsDocument { threads }
+    }
+}
+
+pub(super) async fn show(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
+    let kept = ledger(&known)?.fragments().await.map_err(Refusal::Ledger)?;
+    Ok(json(StatusCode::OK, &FragmentsDocument::of(kept)))
+}

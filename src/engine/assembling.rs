@@ -1,0 +1,714 @@
+//! How an engine has the model shown more than the user's words: which lines wait, what goes with them once they go on, and
+//! what is learned of it from the server.
+//!
+//! A turn that begins is held together with all that its thread says behind it, until the context engine and the fragments
+//! have answered, or time is up. A line that goes on late goes the way of any other: it is judged, put on record and forwarded
+//! then, and not before.
+
+use serde_json::{Value, json};
+
+use super::assembly::{
+    Asked, Awaited, Consultation, Delivered, FragmentCarrier, Hold, LINE_BYTES_MAX, Prepared, Queued, ToldFragment,
+    inject_params, thread_of,
+};
+use super::context::{TURN_CHARS_MAX, TurnStart, is_unknown_method};
+use super::effect::LateLine;
+use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, SideReply, Warning, own_line};
+use crate::wire::{Body, Line, Members, Message, RpcId, Side, Splice, elements, text};
+
+/// The way that codex itself compacts, by the name that the ancestor has for it.
+const NATIVE_BACKEND: &str = "codex-app-server";
+
+impl Engine {
+    /// Whether a line of the client's waits; if so it is kept until it goes on.
+    pub(super) fn waits(&mut self, now: Now, line: Line<'_>, body: &Body<'_>, effects: &mut Vec<Effect>) -> bool {
+        let Body::Message(message) = body else { return false };
+        let Some(method) = message.method.as_deref().filter(|_| self.assembly.is_set()) else { return false };
+        if self.assembly.holds.is_empty() && !matches!(method, "turn/start" | "thread/compact/start") {
+            return false;
+        }
+        let Some(thread_id) = thread_of(message) else { return false };
+        if self.assembly.holds.holds(&thread_id) {
+            self.assembly.holds.push(&thread_id, Queued::Clients(line.bytes.to_vec(), line.end));
+            self.let_ready_go(now, effects);
+            return true;
+        }
+        let Some((awaited, wanted)) = self.awaited(now, &thread_id, line.bytes, message, effects) else { return false };
+        let queued = Queued::Clients(line.bytes.to_vec(), line.end);
+        self.hold(&thread_id, awaited, wanted, queued, effects);
+        true
+    }
+
+    /// What the first line of a hold waits for, and what the context engine is asked.
+    fn awaited(
+        &self,
+        now: Now,
+        thread_id: &str,
+        line: &[u8],
+        message: &Message<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<(Awaited, Wanted)> {
+        match (message.method.as_deref()?, message.id.map(RpcId::from_raw)?) {
+            (_, RpcId::Other(_)) => None,
+            ("thread/compact/start", _) => {
+                Some((self.assembly.awaited_by_compaction(now.elapsed)?, Wanted::Compaction))
+            }
+            ("turn/start", _) => {
+                let turn = TurnStart::read(line, message)?;
+                let awaited = self.assembly.awaited(now.elapsed)?;
+                if line.len() > LINE_BYTES_MAX {
+                    // Fragments are then told as they were last.
+                    let says = awaited.engine;
+                    effects.extend(says.then(|| {
+                        Effect::Note(Note::ContextEngineCall {
+                            method: "assemble",
+                            thread_id: Some(thread_id.to_owned()),
+                            ms: 0,
+                            request_bytes: 0,
+                            response_bytes: 0,
+                            outcome: "line_too_long",
+                            error: None,
+                        })
+                    }));
+                    return None;
+                }
+                let params = Members::of(message.params?)?;
+                let prompt = turn.said_text().to_owned();
+                Some((awaited, Wanted::Context { prompt, model: params.text("model") }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Has lines wait behind `first`, and asks for what they wait for.
+    fn hold(&mut self, thread_id: &str, awaited: Awaited, wanted: Wanted, first: Queued, effects: &mut Vec<Effect>) {
+        self.hold_all(thread_id, awaited, wanted, first, std::collections::VecDeque::new(), effects);
+    }
+
+    fn hold_all(
+        &mut self,
+        thread_id: &str,
+        awaited: Awaited,
+        wanted: Wanted,
+        first: Queued,
+        rest: std::collections::VecDeque<Queued>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let token = self.assembly.holds.begin(thread_id, awaited, first, rest);
+        if awaited.engine {
+            self.open_thread(thread_id, effects);
+        }
+        let thread_id = thread_id.to_owned();
+        match wanted {
+            Wanted::Compaction => {
+                effects.push(Effect::Consult(Box::new(Consultation::Compact { token, thread_id })));
+            }
+            Wanted::Context { prompt, model } => {
+                let thread = self.assembly.threads.of(&thread_id);
+                let model = model.or_else(|| thread.model.clone());
+                let tools = thread.tools.clone();
+                let taken = prompt.chars().count() + self.context.envelope_bytes_max();
+                let room_chars = TURN_CHARS_MAX.saturating_sub(taken);
+                if awaited.engine {
+                    let assemble = Consultation::Assemble { token, thread_id, prompt, room_chars, model, tools };
+                    effects.push(Effect::Consult(Box::new(assemble)));
+                }
+                if awaited.fragments {
+                    effects.push(Effect::RunFragments(token));
+                }
+            }
+        }
+    }
+
+    /// What somebody at the side says to the model waits as a client's line does. Gives it back where it does not.
+    pub(super) fn side_waits(
+        &mut self,
+        now: Now,
+        thread_id: &str,
+        queued: Queued,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Queued> {
+        if self.assembly.holds.holds(thread_id) {
+            self.assembly.holds.push(thread_id, queued);
+            self.let_ready_go(now, effects);
+            return None;
+        }
+        let (Some(awaited), Queued::Sides { says, .. }) = (self.assembly.awaited(now.elapsed), &queued) else {
+            return Some(queued);
+        };
+        let wanted = Wanted::Context { prompt: says.clone(), model: None };
+        self.hold(thread_id, awaited, wanted, queued, effects);
+        None
+    }
+
+    /// Says of all that has nothing to wait for any more that it goes on.
+    pub(super) fn let_ready_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        effects.extend(self.assembly.holds.ready(now.elapsed).into_iter().map(Effect::LetGo));
+    }
+
+    /// Nothing waits any longer: whoever wrote it is gone.
+    pub(super) fn let_all_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.assembly.holds.give_up_all();
+        self.let_ready_go(now, effects);
+    }
+
+    /// Lets lines go on that have waited, up to the next one that has to.
+    pub(super) fn let_go(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
+        let Some(hold) = self.assembly.holds.take(token) else { return };
+        let Hold { thread_id, mut queue, prepared, is_given_up, .. } = hold;
+        let mut prepared = Some(prepared);
+        let mut late = Vec::new();
+        while let Some(queued) = queue.pop_front() {
+            let at_hand = match prepared.take() {
+                Some(prepared) => prepared,
+                None if is_given_up => Prepared::default(),
+                None => match self.wants_again(now, &thread_id, &queued, effects) {
+                    None => Prepared::default(),
+                    Some((awaited, wanted)) => {
+                        pass_late(&mut late, effects);
+                        return self.hold_all(&thread_id, awaited, wanted, queued, queue, effects);
+                    }
+                },
+            };
+            match queued {
+                Queued::Clients(bytes, end) => {
+                    let mut of_line = Vec::new();
+                    self.assembly.at_hand = Some(at_hand);
+                    self.line_at_hand(now, Side::Client, &bytes, &Body::parse(&bytes), &mut of_line);
+                    self.assembly.at_hand = None;
+                    late.push(LateLine { bytes, end, effects: of_line });
+                }
+                Queued::Sides { asker, says } => {
+                    pass_late(&mut late, effects);
+                    self.say(now, asker, &says, thread_id.clone(), Some(at_hand), effects);
+                }
+            }
+        }
+        pass_late(&mut late, effects);
+    }
+
+    /// What something waits for that has waited behind something else.
+    fn wants_again(
+        &self,
+        now: Now,
+        thread_id: &str,
+        queued: &Queued,
+        effects: &mut Vec<Effect>,
+    ) -> Option<(Awaited, Wanted)> {
+        match queued {
+            Queued::Clients(bytes, _) => match Body::parse(bytes) {
+                Body::Message(message) => self.awaited(now, thread_id, bytes, &message, effects),
+                Body::OtherJson | Body::Text | Body::Bytes => None,
+            },
+            Queued::Sides { says, .. } => {
+                let wanted = Wanted::Context { prompt: says.clone(), model: None };
+                Some((self.assembly.awaited(now.elapsed)?, wanted))
+            }
+        }
+    }
+
+    /// Tells a thread what it is to know ahead of the turn that `message` begins; gives our call for that, and what is put in
+    /// front of the user's words.
+    pub(super) fn before_turn(
+        &mut self,
+        message: &Message<'_>,
+        prepared: Option<Prepared>,
+    ) -> (Option<Vec<u8>>, Option<String>) {
+        let (Some(thread_id), Some(_)) = (thread_of(message), message.id) else { return (None, None) };
+        let Prepared { assembled, states } = prepared.unwrap_or_default();
+        let assembled = assembled.unwrap_or_default();
+        if let Some(states) = states {
+            self.assembly.threads.read(states);
+        }
+        if let Some(model) = message.params.and_then(Members::of).and_then(|params| params.text("model")) {
+            self.assembly.threads.of(&thread_id).model = Some(model);
+        }
+        let news = match self.assembly.inject_refused {
+            true => Vec::new(),
+            false => self.assembly.threads.news(&thread_id, assembled.addition.as_deref()),
+        };
+        let call = (!news.is_empty()).then(|| {
+            let params = inject_params(&thread_id, &news);
+            let before = self.assembly.threads.tell(&thread_id, &news);
+            let delivered = Delivered { thread_id: thread_id.clone(), told: news, before };
+            let id = self.assembly.deliver(&self.own_ids, delivered);
+            format!("{{\"id\":{},\"method\":\"thread/inject_items\",\"params\":{params}}}", Value::from(id))
+                .into_bytes()
+        });
+        let is_shown = assembled.epoch.is_some() && self.assembly.threads.of(&thread_id).epoch == assembled.epoch;
+        let projection = assembled.projection.filter(|_| !is_shown);
+        if let Some(projection) = &projection {
+            let (epoch, bytes) = (assembled.epoch, projection.len());
+            self.assembly.ask(message, Asked::Turn { thread_id, epoch, bytes });
+        }
+        (call, projection)
+    }
+
+    /// Looks at a call of the client that is about a thread; gives the line that goes on in its place, where one does.
+    pub(super) fn asks_for_thread(&mut self, line: &[u8], message: &Message<'_>) -> Option<Vec<u8>> {
+        let method = message.method.as_deref().filter(|_| self.assembly.is_set())?;
+        let asked = match method {
+            "thread/start" => Asked::Start { tools: tools_in(message), instructed: Vec::new() },
+            "thread/resume" | "thread/fork" => Asked::Thread { instructed: Vec::new() },
+            "thread/compact/start" if self.assembly.has_engine() => {
+                let thread_id = thread_of(message)?;
+                self.assembly.compacts(&thread_id);
+                Asked::Compact { thread_id }
+            }
+            _ => return None,
+        };
+        let mut instructed = Vec::new();
+        if self.assembly.inject_refused && method != "thread/fork" {
+            instructed = self.assembly.threads.developers();
+        }
+        let mut says: Vec<String> = instructed.iter().map(|told| told.text.clone()).collect();
+        if method == "thread/resume" {
+            let addition =
+                thread_of(message).and_then(|thread_id| self.assembly.threads.addition(&thread_id).map(str::to_owned));
+            says.extend(addition.filter(|addition| !addition.is_empty()));
+        }
+        let replaced = if says.is_empty() { None } else { with_instructions(line, message, &says.join("\n\n")) };
+        let instructed = if replaced.is_some() { instructed } else { Vec::new() };
+        self.assembly.ask(
+            message,
+            match asked {
+                Asked::Start { tools, .. } => Asked::Start { tools, instructed },
+                Asked::Thread { .. } => Asked::Thread { instructed },
+                other @ (Asked::Turn { .. } | Asked::Compact { .. }) => other,
+            },
+        );
+        replaced
+    }
+
+    /// Learns from the server what has become of all this.
+    pub(super) fn learns_of_threads(&mut self, now: Now, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        if !self.assembly.is_set() {
+            return;
+        }
+        match (message.method.as_deref(), message.params) {
+            (None, _) => {
+                if let Some(id) = message.id.filter(|_| message.is_response()).map(RpcId::from_raw) {
+                    self.answered_about_thread(now, &id, message, effects);
+                }
+            }
+            (Some("turn/completed"), Some(params)) => self.turn_is_over(params, effects),
+            (Some("item/completed"), Some(params)) if self.assembly.has_engine() => {
+                let is_compaction = Members::of(params)
+                    .and_then(|params| Members::of(params.get("item")?)?.text("type"))
+                    .is_some_and(|kind| kind == "contextCompaction");
+                if is_compaction {
+                    self.is_compacted(params, effects);
+                }
+            }
+            (Some("thread/compacted"), Some(params)) if self.assembly.has_engine() => {
+                self.is_compacted(params, effects)
+            }
+            (Some(_), _) => {}
+        }
+    }
+
+    fn answered_about_thread(&mut self, now: Now, id: &RpcId, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        if let Some(delivered) = self.assembly.delivered(id) {
+            return self.was_told(now, delivered, message, effects);
+        }
+        let Some(asked) = self.assembly.answered(id) else { return };
+        let is_refused = message.refusal().is_some();
+        match asked {
+            Asked::Compact { thread_id } => {
+                if is_refused && self.assembly.has_compacted(&thread_id) {
+                    effects.push(self.native_compaction(thread_id, None, "client", "failed"));
+                }
+            }
+            _ if is_refused => {}
+            Asked::Turn { thread_id, epoch, bytes } => {
+                let turn = message.result.and_then(Members::of).and_then(|result| Members::of(result.get("turn")?));
+                let turn_id = turn.and_then(|turn| turn.text("id"));
+                if let Some(epoch) = &epoch {
+                    self.assembly.threads.of(&thread_id).epoch = Some(epoch.clone());
+                    let (thread_id, epoch, at_us) = (thread_id.clone(), epoch.clone(), now.unix_us);
+                    effects.push(Effect::Keep(LedgerEntry::EpochShown { thread_id, epoch, at_us }));
+                }
+                effects.push(Effect::Note(Note::ContextProjected { thread_id, turn_id, bytes: bytes as u64, epoch }));
+            }
+            Asked::Start { tools, instructed } => {
+                let Some(thread_id) = self.thread_answered(message) else { return };
+                let thread = self.assembly.threads.of(&thread_id);
+                (thread.tools, thread.is_new, thread.is_opened) = (tools, true, true);
+                self.was_instructed(now, thread_id, instructed, effects);
+            }
+            Asked::Thread { instructed } => {
+                let Some(thread_id) = self.thread_answered(message) else { return };
+                if self.assembly.has_engine() {
+                    self.open_thread(&thread_id, effects);
+                }
+                self.was_instructed(now, thread_id, instructed, effects);
+            }
+        }
+    }
+
+    /// The thread that an answer tells of, and what it tells.
+    fn thread_answered(&mut self, message: &Message<'_>) -> Option<String> {
+        let result = Members::of(message.result?)?;
+        let thread_id = Members::of(result.get("thread")?)?.text("id")?;
+        if let Some(model) = result.text("model") {
+            self.assembly.threads.of(&thread_id).model = Some(model);
+        }
+        Some(thread_id)
+    }
+
+    /// Tells the context engine that there is a thread, once.
+    fn open_thread(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+        let thread = self.assembly.threads.of(thread_id);
+        if !std::mem::replace(&mut thread.is_opened, true) {
+            effects.push(Effect::Consult(Box::new(Consultation::Opened { thread_id: thread_id.to_owned() })));
+        }
+    }
+
+    fn was_told(&mut self, now: Now, delivered: Delivered, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let Delivered { thread_id, told, before } = delivered;
+        let names = told.iter().map(|told| told.name.clone()).collect();
+        let bytes = told.iter().map(|told| told.text.len() as u64).sum();
+        let outcome = if message.refusal().is_some() { "refused" } else { "delivered" };
+        let carrier = FragmentCarrier::InjectItems.name();
+        let note = Note::FragmentsTold { thread_id: thread_id.clone(), fragments: names, bytes, carrier, outcome };
+        effects.push(Effect::Note(note));
+        let Some(error) = message.refusal() else {
+            effects.push(Effect::Keep(LedgerEntry::FragmentsTold { thread_id, at_us: now.unix_us, told }));
+            return;
+        };
+        self.assembly.threads.put_back(&thread_id, before);
+        if is_unknown_method(error) && !std::mem::replace(&mut self.assembly.inject_refused, true) {
+            effects.push(Effect::Warn(Warning::FragmentsRefused));
+        }
+    }
+
+    fn was_instructed(&mut self, now: Now, thread_id: String, told: Vec<ToldFragment>, effects: &mut Vec<Effect>) {
+        if told.is_empty() {
+            return;
+        }
+        self.assembly.threads.tell(&thread_id, &told);
+        effects.push(Effect::Note(Note::FragmentsTold {
+            thread_id: thread_id.clone(),
+            fragments: told.iter().map(|told| told.name.clone()).collect(),
+            bytes: told.iter().map(|told| told.text.len() as u64).sum(),
+            carrier: FragmentCarrier::DeveloperInstructions.name(),
+            outcome: "delivered",
+        }));
+        effects.push(Effect::Keep(LedgerEntry::FragmentsTold { thread_id, at_us: now.unix_us, told }));
+    }
+
+    fn turn_is_over(&mut self, params: &serde_json::value::RawValue, effects: &mut Vec<Effect>) {
+        let Some(params) = Members::of(params).filter(|_| self.assembly.has_engine()) else { return };
+        let turn = params.get("turn").and_then(Members::of).unwrap_or_default();
+        let (Some(thread_id), Some(turn_id)) = (params.text("threadId"), turn.text("id")) else { return };
+        match turn.text("status").as_deref() {
+            Some("completed") => {
+                effects.push(Effect::Consult(Box::new(Consultation::TurnCompleted { thread_id, turn_id })));
+            }
+            Some(_) | None => {
+                if self.assembly.has_compacted(&thread_id) {
+                    effects.push(self.native_compaction(thread_id, Some(turn_id), "client", "failed"));
+                }
+            }
+        }
+    }
+
+    /// Codex has compacted a thread. It may say so in two ways.
+    fn is_compacted(&mut self, params: &serde_json::value::RawValue, effects: &mut Vec<Effect>) {
+        let Some(params) = Members::of(params) else { return };
+        let Some(thread_id) = params.text("threadId") else { return };
+        let turn_id = params.text("turnId").unwrap_or_default();
+        if self.assembly.compacted.replace((thread_id.clone(), turn_id.clone()))
+            == Some((thread_id.clone(), turn_id.clone()))
+        {
+            return;
+        }
+        let trigger = if self.assembly.has_compacted(&thread_id) { "client" } else { "codex" };
+        self.assembly.threads.forget(&thread_id);
+        effects.push(Effect::Keep(LedgerEntry::ThreadCompacted { thread_id: thread_id.clone() }));
+        effects.push(self.native_compaction(thread_id, Some(turn_id), trigger, "completed"));
+    }
+
+    fn native_compaction(
+        &self,
+        thread_id: String,
+        turn_id: Option<String>,
+        trigger: &'static str,
+        outcome: &'static str,
+    ) -> Effect {
+        let owns_compaction = self.assembly.owns_compaction;
+        Effect::Note(Note::NativeCompaction {
+            thread_id,
+            turn_id,
+            backend: NATIVE_BACKEND,
+            owns_compaction,
+            trigger,
+            outcome,
+        })
+    }
+
+    /// The server has ended: what waits for it is for nobody.
+    pub(super) fn assembly_ended(&mut self, effects: &mut Vec<Effect>) {
+        for hold in self.assembly.holds.take_all() {
+            effects.extend(hold.queue.into_iter().filter_map(|queued| match queued {
+                Queued::Sides { asker, .. } => Some(Effect::Reply(asker, SideReply::NotReady)),
+                Queued::Clients(..) => None,
+            }));
+        }
+    }
+
+    /// A call of ours that goes ahead of the line at hand.
+    pub(super) fn ahead(seen: &Seen<'_>, call: Vec<u8>) -> Effect {
+        Effect::Send(own_line(Side::Server, seen.verdict, seen.body, call))
+    }
+}
+
+/// What the first line of a hold is held for.
+enum Wanted {
+    Context { prompt: String, model: Option<String> },
+    Compaction,
+}
+
+fn pass_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
+    if !late.is_empty() {
+        effects.push(Effect::PassHeld(std::mem::take(late)));
+    }
+}
+
+/// The names of the tools that a client gives a thread.
+fn tools_in(message: &Message<'_>) -> Vec<String> {
+    let params = message.params.and_then(Members::of).unwrap_or_default();
+    let tools = params.get("dynamicTools").and_then(elements).unwrap_or_default();
+    tools.into_iter().filter_map(|tool| Members::of(tool)?.text("name")).collect()
+}
+
+/// The line with more for the developer to say; `None` where there is no place for it.
+fn with_instructions(line: &[u8], message: &Message<'_>, more: &str) -> Option<Vec<u8>> {
+    let params = message.params.filter(|_| !message.repeated_member)?;
+    let members = Members::of(params)?;
+    let mut splice = Splice::of(line);
+    match members.get("developerInstructions") {
+        Some(said) if text(said).is_some_and(|said| !said.is_empty()) => {
+            let quoted = json!(format!("\n\n{more}")).to_string();
+            let end = splice.range_of(said).end - 1;
+            splice.replace(end..end, &quoted[1..quoted.len() - 1]);
+        }
+        Some(said) if said.get() == "null" || text(said).is_some() => {
+            splice.replace(splice.range_of(said), json!(more).to_string());
+        }
+        Some(_) => return None,
+        None => {
+            let at = splice.range_of(params).start + 1;
+            let comma = if members.iter().next().is_some() { "," } else { "" };
+            splice.replace(at..at, format!("\"developerInstructions\":{}{comma}", json!(more)));
+        }
+    }
+    splice.apply()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::{
+        AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings, Input, RequestSettings,
+        Token,
+    };
+    use crate::wire::LineEnd;
+
+    const DEADLINE: Duration = Duration::from_millis(100);
+
+    /// An engine with a context engine beside it, which answers when it is told to; `passed` is what the server gets.
+    struct Play {
+        engine: Engine,
+        elapsed: Duration,
+        asked: Vec<Token>,
+        told: Vec<String>,
+        passed: Vec<String>,
+    }
+
+    impl Play {
+        fn start() -> Play {
+            let context_engine = ContextEngineSettings {
+                command: vec!["x".to_owned()],
+                deadline: DEADLINE,
+                token_budget: None,
+                projection_chars_max: 1_000,
+            };
+            let assembly = AssemblySettings { context_engine: Some(context_engine), fragments: Vec::new() };
+            let engine = Engine::new(EngineSettings {
+                exit_grace: Duration::from_secs(10),
+                context: ContextSettings::default(),
+                assembly,
+                requests: RequestSettings::default(),
+                attendance: Attendance::Client,
+                own_ids: "codex-shim:".to_owned(),
+                tokens_before: 0,
+            });
+            Play { engine, elapsed: Duration::ZERO, asked: Vec::new(), told: Vec::new(), passed: Vec::new() }
+        }
+
+        fn line(&mut self, line: &str) {
+            let input = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            self.at(Input::Line { from: Side::Client, line: input }, Some(line));
+        }
+
+        fn server(&mut self, line: &str) {
+            let input = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            self.at(Input::Line { from: Side::Server, line: input }, None);
+        }
+
+        fn at(&mut self, input: Input<'_>, line: Option<&str>) {
+            let mut effects = Vec::new();
+            self.engine.handle(Now { unix_us: 1, elapsed: self.elapsed }, input, &mut effects);
+            effects.into_iter().for_each(|effect| self.carry_out(effect, line));
+        }
+
+        #[expect(clippy::wildcard_enum_match_arm, reason = "what is not about lines or the engine is not looked at")]
+        fn carry_out(&mut self, effect: Effect, line: Option<&str>) {
+            match effect {
+                Effect::Forward | Effect::Replace(_) => self.passed.extend(line.map(str::to_owned)),
+                Effect::LetGo(token) => self.at(Input::LetGo(token), None),
+                Effect::PassHeld(lines) => {
+                    for LateLine { bytes, effects, .. } in lines {
+                        let line = String::from_utf8(bytes).expect("BUG: a test writes text");
+                        effects.into_iter().for_each(|effect| self.carry_out(effect, Some(&line)));
+                    }
+                }
+                Effect::Consult(consultation) => match *consultation {
+                    Consultation::Assemble { token, thread_id, .. } => {
+                        self.asked.push(token);
+                        self.told.push(format!("assemble {thread_id}"));
+                    }
+                    Consultation::Compact { token, thread_id } => {
+                        self.asked.push(token);
+                        self.told.push(format!("compact {thread_id}"));
+                    }
+                    Consultation::Opened { thread_id } => self.told.push(format!("opened {thread_id}")),
+                    Consultation::TurnCompleted { thread_id, turn_id } => {
+                        self.told.push(format!("completed {thread_id} {turn_id}"));
+                    }
+                },
+                _ => {}
+            }
+        }
+
+        fn answer(&mut self, index: usize) {
+            if !self.asked.is_empty() {
+                let token = self.asked.remove(index % self.asked.len());
+                self.at(Input::Consulted { token, assembled: None }, None);
+            }
+        }
+    }
+
+    fn turn(id: usize, thread: &str) -> String {
+        format!(
+            r#"{{"id":{id},"method":"turn/start","params":{{"threadId":"{thread}","input":[{{"type":"text","text":"x"}}]}}}}"#
+        )
+    }
+
+    #[test]
+    fn what_the_context_engine_is_told() {
+        let mut play = Play::start();
+        let over = |turn: &str, status: &str| {
+            format!(
+                r#"{{"method":"turn/completed","params":{{"threadId":"t","turn":{{"id":"{turn}","status":"{status}"}}}}}}"#
+            )
+        };
+        play.line(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
+        play.server(r#"{"id":1,"result":{"thread":{"id":"t"}}}"#);
+        play.line(&turn(2, "t"));
+        play.answer(0);
+        for (turn, status) in [("a", "completed"), ("b", "failed"), ("c", "interrupted")] {
+            play.server(&over(turn, status));
+        }
+        // One that is new has nothing to be brought up to date with, and one that was never met is met now.
+        play.line(r#"{"id":3,"method":"thread/start","params":{}}"#);
+        play.server(r#"{"id":3,"result":{"thread":{"id":"n"}}}"#);
+        play.line(&turn(4, "n"));
+        play.line(&turn(5, "u"));
+        assert_eq!(play.told, ["opened t", "assemble t", "completed t a", "assemble n", "opened u", "assemble u"]);
+    }
+
+    #[test]
+    fn a_compaction_waits_only_for_an_engine_that_owns_it() {
+        let mut play = Play::start();
+        let compact = |id: u32| format!(r#"{{"id":{id},"method":"thread/compact/start","params":{{"threadId":"t"}}}}"#);
+        play.line(&compact(1));
+        assert_eq!(play.passed.len(), 1);
+        play.at(Input::OwnsCompaction(true), None);
+        play.line(&compact(2));
+        assert_eq!((play.passed.len(), play.told.last().map(String::as_str)), (1, Some("compact t")));
+        play.elapsed = DEADLINE;
+        assert_eq!(play.engine.tick_due(), Some(DEADLINE));
+        play.at(Input::Tick, None);
+        assert_eq!(play.passed, [compact(1), compact(2)]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Op {
+        Turn(usize),
+        Other(usize),
+        Answer(usize),
+        Time(u64),
+    }
+
+    fn any_op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            (0usize..3).prop_map(Op::Turn),
+            (0usize..4).prop_map(Op::Other),
+            (0usize..9).prop_map(Op::Answer),
+            (0u64..60).prop_map(Op::Time),
+        ]
+    }
+
+    proptest! {
+        /// Every line goes on exactly once, those of a thread in their order, and those of none at once.
+        #[test]
+        fn lines_wait_and_none_is_lost_or_overtaken_by_its_own_thread(
+            ops in proptest::collection::vec(any_op(), 0..60),
+        ) {
+            let threads = ["a", "b", "c", ""];
+            let mut play = Play::start();
+            let mut written: Vec<Vec<String>> = vec![Vec::new(); threads.len()];
+            for (number, op) in ops.into_iter().enumerate() {
+                let line = match op {
+                    Op::Turn(thread) => Some((thread, turn(number, threads[thread]))),
+                    Op::Other(3) => Some((3, format!(r#"{{"id":{number},"method":"thread/list","params":{{}}}}"#))),
+                    Op::Other(thread) => Some((thread, format!(
+                        r#"{{"id":{number},"method":"turn/interrupt","params":{{"threadId":"{}"}}}}"#, threads[thread]
+                    ))),
+                    Op::Answer(index) => {
+                        play.answer(index);
+                        None
+                    }
+                    Op::Time(ms) => {
+                        play.elapsed += Duration::from_millis(ms);
+                        if play.engine.tick_due().is_some_and(|due| due <= play.elapsed) {
+                            play.at(Input::Tick, None);
+                        }
+                        None
+                    }
+                };
+                if let Some((thread, line)) = line {
+                    written[thread].push(line.clone());
+                    play.line(&line);
+                    let passes_at_once = thread == 3;
+                    prop_assert!(!passes_at_once || play.passed.last() == Some(&line));
+                }
+                prop_assert!(play.engine.tick_due().is_none_or(|due| due <= play.elapsed + DEADLINE));
+            }
+            play.at(Input::LetAllGo, None);
+            prop_assert!(!play.engine.holds_lines());
+            let all: usize = written.iter().map(Vec::len).sum();
+            prop_assert_eq!(play.passed.len(), all);
+            for of_thread in &written {
+                let passed: Vec<&String> = play.passed.iter().filter(|line| of_thread.contains(line)).collect();
+                prop_assert_eq!(passed, of_thread.iter().collect::<Vec<_>>());
+            }
+        }
+    }
+}

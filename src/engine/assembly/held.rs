@@ -1,0 +1,198 @@
+//! Lines of a thread that wait until it is known what the model is to be shown with the first of them.
+//!
+//! Bounded in time by a deadline, and in bytes: what is over goes on as it is. Nothing is decided here on what the lines say.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::consultation::Assembled;
+use crate::engine::input::{AskerId, Token};
+use crate::wire::LineEnd;
+
+/// Longest line that lines wait behind, in bytes; a longer one goes on as it is.
+pub(in crate::engine) const LINE_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of all lines that wait; with more, those of the thread that has brought the last one go on at once.
+const HELD_BYTES_MAX: usize = 8 << 20;
+
+/// Something that waits.
+#[derive(Debug)]
+pub(in crate::engine) enum Queued {
+    /// A line of the client's.
+    Clients(Vec<u8>, LineEnd),
+    /// What somebody at the side says to the model.
+    Sides { asker: AskerId, says: String },
+}
+
+impl Queued {
+    fn bytes(&self) -> usize {
+        match self {
+            Queued::Clients(line, _) => line.len(),
+            Queued::Sides { says, .. } => says.len(),
+        }
+    }
+}
+
+/// What is known for a turn once its line goes on.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Prepared {
+    /// What the context engine has assembled.
+    pub(in crate::engine) assembled: Option<Assembled>,
+    /// What fragments say now, in the order of the settings; `None` where that could not be had.
+    pub(in crate::engine) states: Option<Vec<Option<String>>>,
+}
+
+/// Lines of one thread that wait.
+#[derive(Debug)]
+pub(in crate::engine) struct Hold {
+    pub(in crate::engine) token: Token,
+    pub(in crate::engine) thread_id: String,
+    pub(in crate::engine) queue: VecDeque<Queued>,
+    pub(in crate::engine) prepared: Prepared,
+    /// The context engine has not answered.
+    awaits_engine: bool,
+    /// The fragments are not known.
+    awaits_fragments: bool,
+    due: Duration,
+    /// Nothing of it waits any more, whatever is known.
+    pub(in crate::engine) is_given_up: bool,
+    /// It was said that it goes on.
+    is_let_go: bool,
+}
+
+/// What the first line of a hold waits for.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct Awaited {
+    pub(in crate::engine) engine: bool,
+    pub(in crate::engine) fragments: bool,
+    pub(in crate::engine) due: Duration,
+}
+
+/// All that waits.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Holds {
+    holds: Vec<Hold>,
+    bytes: usize,
+    last_token: Token,
+}
+
+impl Holds {
+    /// Nothing waits yet; tokens go on behind `tokens_before`, which those before have used.
+    pub(in crate::engine) fn new(tokens_before: Token) -> Holds {
+        Holds { last_token: tokens_before, ..Holds::default() }
+    }
+
+    /// The last token that was given.
+    pub(in crate::engine) fn last_token(&self) -> Token {
+        self.last_token
+    }
+
+    pub(in crate::engine) fn is_empty(&self) -> bool {
+        self.holds.is_empty()
+    }
+
+    /// Lines of a thread wait from now on: this one first, and then the `rest`.
+    pub(in crate::engine) fn begin(
+        &mut self,
+        thread_id: &str,
+        awaited: Awaited,
+        first: Queued,
+        rest: VecDeque<Queued>,
+    ) -> Token {
+        self.last_token += 1;
+        let mut queue = rest;
+        queue.push_front(first);
+        self.bytes += queue.iter().map(Queued::bytes).sum::<usize>();
+        self.holds.push(Hold {
+            token: self.last_token,
+            thread_id: thread_id.to_owned(),
+            queue,
+            prepared: Prepared::default(),
+            awaits_engine: awaited.engine,
+            awaits_fragments: awaited.fragments,
+            due: awaited.due,
+            is_given_up: false,
+            is_let_go: false,
+        });
+        self.last_token
+    }
+
+    /// Whether lines of a thread wait.
+    pub(in crate::engine) fn holds(&self, thread_id: &str) -> bool {
+        self.holds.iter().any(|hold| hold.thread_id == thread_id)
+    }
+
+    /// One more waits behind what waits of its thread.
+    pub(in crate::engine) fn push(&mut self, thread_id: &str, queued: Queued) {
+        let bytes = queued.bytes();
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.thread_id == thread_id) else { return };
+        hold.queue.push_back(queued);
+        self.bytes += bytes;
+        if self.bytes > HELD_BYTES_MAX {
+            hold.is_given_up = true;
+        }
+    }
+
+    /// The context engine has answered, or will not.
+    pub(in crate::engine) fn consulted(&mut self, token: Token, assembled: Option<Assembled>) {
+        if let Some(hold) = self.of(token) {
+            hold.awaits_engine = false;
+            hold.prepared.assembled = assembled;
+        }
+    }
+
+    /// The fragments are known.
+    pub(in crate::engine) fn fragments_read(&mut self, token: Token, states: Vec<Option<String>>) {
+        if let Some(hold) = self.of(token) {
+            hold.awaits_fragments = false;
+            hold.prepared.states = Some(states);
+        }
+    }
+
+    /// Nothing waits any longer: whoever wrote it is gone.
+    pub(in crate::engine) fn give_up_all(&mut self) {
+        self.holds.iter_mut().for_each(|hold| hold.is_given_up = true);
+    }
+
+    /// What goes on now; each is told once.
+    pub(in crate::engine) fn ready(&mut self, elapsed: Duration) -> Vec<Token> {
+        let is_ready = |hold: &&mut Hold| !hold.is_let_go && hold.due_at() <= elapsed;
+        let ready = self.holds.iter_mut().filter(is_ready);
+        ready
+            .map(|hold| {
+                hold.is_let_go = true;
+                hold.token
+            })
+            .collect()
+    }
+
+    /// When the next one goes on at the latest.
+    pub(in crate::engine) fn due(&self) -> Option<Duration> {
+        self.holds.iter().filter(|hold| !hold.is_let_go).map(Hold::due_at).min()
+    }
+
+    /// Takes out what goes on.
+    pub(in crate::engine) fn take(&mut self, token: Token) -> Option<Hold> {
+        let index = self.holds.iter().position(|hold| hold.token == token)?;
+        let hold = self.holds.remove(index);
+        self.bytes -= hold.queue.iter().map(Queued::bytes).sum::<usize>();
+        Some(hold)
+    }
+
+    /// Takes out all of it: the server has ended.
+    pub(in crate::engine) fn take_all(&mut self) -> Vec<Hold> {
+        self.bytes = 0;
+        std::mem::take(&mut self.holds)
+    }
+
+    fn of(&mut self, token: Token) -> Option<&mut Hold> {
+        self.holds.iter_mut().find(|hold| hold.token == token)
+    }
+}
+
+impl Hold {
+    fn due_at(&self) -> Duration {
+        let waits = (self.awaits_engine || self.awaits_fragments) && !self.is_given_up;
+        if waits { self.due } else { Duration::ZERO }
+    }
+}

@@ -1,0 +1,170 @@
+//! Assembly: what the model is shown besides the user's words and their terminal.
+//!
+//! A context engine assembles context for a turn, and has the developer say something; fragments tell each thread what it has
+//! not been told. Both are asked for outside. Until they have answered, or a deadline has passed, the lines of the thread that
+//! the turn is in wait here, in their order; nobody else's do. Where nothing is set nothing is looked at.
+
+mod consultation;
+mod held;
+pub(super) mod projection;
+mod settings;
+mod told;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::context::THREAD_ID_BYTES_MAX;
+use super::input::Token;
+use crate::wire::{Members, Message, RpcId};
+
+pub use consultation::{Assembled, Consultation, FragmentCarrier, Remembered, ToldFragment};
+pub(super) use held::{Awaited, Hold, Holds, LINE_BYTES_MAX, Prepared, Queued};
+pub use projection::{PROJECTION_START, QuotedMessage, project};
+pub use settings::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
+pub(super) use told::{Threads, inject_params};
+
+/// Calls whose answers are awaited, of each kind; of more than these the oldest is forgotten.
+const AWAITED_MAX: usize = 256;
+
+/// How long lines wait for fragments, where nothing else makes them: what a command may take, and a little for the rest.
+const FRAGMENTS_WAIT_MAX: Duration = Duration::from_millis(1_250);
+
+/// What is shown to the model besides, and what waits for it.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    deadline: Option<Duration>,
+    pub(super) holds: Holds,
+    pub(super) threads: Threads,
+    /// The context engine owns compaction.
+    pub(super) owns_compaction: bool,
+    /// The server has refused `thread/inject_items`, and that has been said.
+    pub(super) inject_refused: bool,
+    /// What is known for the client's line at hand.
+    pub(super) at_hand: Option<Prepared>,
+    /// Calls of the client, by their ids.
+    asked: VecDeque<(RpcId, Asked)>,
+    /// Our own calls that tell a thread something.
+    deliveries: VecDeque<(RpcId, Delivered)>,
+    delivered: u64,
+    /// Threads that the client has had compacted, and that were not seen to be.
+    pub(super) compacting: VecDeque<String>,
+    /// The turn whose compaction was told last.
+    pub(super) compacted: Option<(String, String)>,
+    is_set: bool,
+}
+
+/// What the answer to a call of the client will tell.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// A new thread.
+    Start { tools: Vec<String>, instructed: Vec<ToldFragment> },
+    /// A thread that was there before.
+    Thread { instructed: Vec<ToldFragment> },
+    /// That a projection has arrived.
+    Turn { thread_id: String, epoch: Option<String>, bytes: usize },
+    /// That a thread is compacted.
+    Compact { thread_id: String },
+}
+
+/// What a thread was told with a call of ours.
+#[derive(Debug)]
+pub(super) struct Delivered {
+    pub(super) thread_id: String,
+    pub(super) told: Vec<ToldFragment>,
+    /// What it was told before.
+    pub(super) before: Vec<(String, Option<String>)>,
+}
+
+impl Assembly {
+    pub(super) fn new(settings: AssemblySettings, tokens_before: Token) -> Assembly {
+        let AssemblySettings { context_engine, fragments } = settings;
+        Assembly {
+            is_set: context_engine.is_some() || !fragments.is_empty(),
+            deadline: context_engine.map(|engine| engine.deadline),
+            holds: Holds::new(tokens_before),
+            threads: Threads::new(fragments),
+            owns_compaction: false,
+            inject_refused: false,
+            at_hand: None,
+            asked: VecDeque::new(),
+            deliveries: VecDeque::new(),
+            delivered: 0,
+            compacting: VecDeque::new(),
+            compacted: None,
+        }
+    }
+
+    /// Whether there is anything that the model is to be shown besides.
+    pub(super) fn is_set(&self) -> bool {
+        self.is_set
+    }
+
+    /// Whether a context engine is set.
+    pub(super) fn has_engine(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// What a turn that begins at `elapsed` waits for; `None` where that is nothing.
+    pub(super) fn awaited(&self, elapsed: Duration) -> Option<Awaited> {
+        let (engine, fragments) = (self.has_engine(), self.threads.are_read());
+        let for_fragments = fragments.then_some(FRAGMENTS_WAIT_MAX);
+        let wait_max = self.deadline.max(for_fragments)?;
+        Some(Awaited { engine, fragments, due: elapsed + wait_max })
+    }
+
+    /// What a compaction waits for.
+    pub(super) fn awaited_by_compaction(&self, elapsed: Duration) -> Option<Awaited> {
+        let deadline = self.deadline.filter(|_| self.owns_compaction)?;
+        Some(Awaited { engine: true, fragments: false, due: elapsed + deadline })
+    }
+
+    /// The answer to this call of the client will tell something.
+    pub(super) fn ask(&mut self, message: &Message<'_>, asked: Asked) {
+        let Some(id) = message.id.map(RpcId::from_raw) else { return };
+        push_bounded(&mut self.asked, (id, asked));
+    }
+
+    /// What an answer tells.
+    pub(super) fn answered(&mut self, id: &RpcId) -> Option<Asked> {
+        let index = self.asked.iter().position(|(asked, _)| asked == id)?;
+        self.asked.remove(index).map(|(_, asked)| asked)
+    }
+
+    /// The id of a call of ours that tells a thread something.
+    pub(super) fn deliver(&mut self, own_ids: &str, delivered: Delivered) -> String {
+        self.delivered += 1;
+        // Calls for somebody at the side, and context, count theirs by themselves.
+        let id = format!("{own_ids}f{}", self.delivered);
+        push_bounded(&mut self.deliveries, (RpcId::Text(id.clone()), delivered));
+        id
+    }
+
+    /// What was told with the call that is answered.
+    pub(super) fn delivered(&mut self, id: &RpcId) -> Option<Delivered> {
+        let index = self.deliveries.iter().position(|(delivered, _)| delivered == id)?;
+        self.deliveries.remove(index).map(|(_, delivered)| delivered)
+    }
+
+    /// The client has a thread compacted.
+    pub(super) fn compacts(&mut self, thread_id: &str) {
+        push_bounded(&mut self.compacting, thread_id.to_owned());
+    }
+
+    /// Whether it was the client who had a thread compacted that is now, or is not.
+    pub(super) fn has_compacted(&mut self, thread_id: &str) -> bool {
+        let index = self.compacting.iter().position(|compacting| compacting == thread_id);
+        index.is_some_and(|index| self.compacting.remove(index).is_some())
+    }
+}
+
+fn push_bounded<T>(queue: &mut VecDeque<T>, one: T) {
+    if queue.len() >= AWAITED_MAX {
+        queue.pop_front();
+    }
+    queue.push_back(one);
+}
+
+/// The thread that a message is about.
+pub(super) fn thread_of(message: &Message<'_>) -> Option<String> {
+    Members::of(message.params?)?.text("threadId").filter(|id| !id.is_empty() && id.len() <= THREAD_ID_BYTES_MAX)
+}

@@ -1,0 +1,337 @@
+//! What threads have been told besides the user's words, and what they are to be told next.
+//!
+//! A thread is told a fragment whole, and again only once it has changed. What was sent counts as told until the server has
+//! refused it. Nothing is run or read here: what fragments say now comes from outside.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use serde_json::{Value, json};
+
+use super::consultation::{FragmentCarrier, Remembered, ToldFragment};
+use super::settings::{Fragment, FragmentRole, FragmentSource, FragmentThreads};
+
+/// Threads that are remembered; of more than these the one that was seen first is forgotten, and told all anew.
+const THREADS_MAX: usize = 256;
+
+/// Longest developer addition, in bytes; of a longer one the start is told.
+const ADDITION_BYTES_MAX: usize = 64 << 10;
+
+/// The name of what the context engine has the developer say.
+pub(in crate::engine) const ADDITION: &str = "developer_addition";
+
+/// A thread, as far as it matters here.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Thread {
+    /// The model that it was started with, or that the client has named since.
+    pub(in crate::engine) model: Option<String>,
+    /// The tools that the client has given it, by name.
+    pub(in crate::engine) tools: Vec<String>,
+    /// It has begun while we looked on.
+    pub(in crate::engine) is_new: bool,
+    /// The context engine was told that it is there.
+    pub(in crate::engine) is_opened: bool,
+    /// The epoch of which it was shown a projection.
+    pub(in crate::engine) epoch: Option<String>,
+    told: BTreeMap<String, String>,
+}
+
+/// All threads, and what fragments say as far as that is known.
+#[derive(Debug)]
+pub(in crate::engine) struct Threads {
+    fragments: Vec<Fragment>,
+    /// What each of them said last.
+    states: Vec<Option<String>>,
+    by_id: HashMap<String, Thread>,
+    oldest_first: VecDeque<String>,
+}
+
+impl Threads {
+    pub(in crate::engine) fn new(fragments: Vec<Fragment>) -> Threads {
+        let states = fragments.iter().map(|fragment| match &fragment.source {
+            FragmentSource::Text(text) => Some(text.clone()),
+            FragmentSource::Command(_) | FragmentSource::File(_) => None,
+        });
+        Threads { states: states.collect(), fragments, by_id: HashMap::new(), oldest_first: VecDeque::new() }
+    }
+
+    /// Whether what they say has to be looked for.
+    pub(in crate::engine) fn are_read(&self) -> bool {
+        self.fragments.iter().any(|fragment| !matches!(fragment.source, FragmentSource::Text(_)))
+    }
+
+    /// The thread of this id; one that was not known is from now on.
+    pub(in crate::engine) fn of(&mut self, thread_id: &str) -> &mut Thread {
+        if !self.by_id.contains_key(thread_id) {
+            if self.oldest_first.len() >= THREADS_MAX
+                && let Some(oldest) = self.oldest_first.pop_front()
+            {
+                self.by_id.remove(&oldest);
+            }
+            self.oldest_first.push_back(thread_id.to_owned());
+        }
+        self.by_id.entry(thread_id.to_owned()).or_default()
+    }
+
+    /// Takes over what earlier runs have told.
+    pub(in crate::engine) fn remember(&mut self, remembered: Remembered) {
+        for (thread_id, fragment) in remembered.fragments {
+            self.of(&thread_id).told.entry(fragment.name).or_insert(fragment.text);
+        }
+        for (thread_id, epoch) in remembered.epochs {
+            self.of(&thread_id).epoch.get_or_insert(epoch);
+        }
+    }
+
+    /// What fragments say now; one that could not be had says what it said last.
+    pub(in crate::engine) fn read(&mut self, states: Vec<Option<String>>) {
+        for (last, now) in self.states.iter_mut().zip(states) {
+            if now.is_some() {
+                *last = now;
+            }
+        }
+    }
+
+    /// What a thread is to be told ahead of its next turn: the fragments in the order of the settings, and then what the
+    /// context engine has the developer say.
+    pub(in crate::engine) fn news(&mut self, thread_id: &str, addition: Option<&str>) -> Vec<ToldFragment> {
+        let (fragments, states) = (self.fragments.clone(), self.states.clone());
+        let thread = self.of(thread_id);
+        let mut news = Vec::new();
+        for (fragment, state) in fragments.iter().zip(&states) {
+            let Some(state) = state else { continue };
+            let (text, before) = (fragment.render(state), thread.told.get(&fragment.name));
+            let is_shown = fragment.threads == FragmentThreads::All || thread.is_new || before.is_some();
+            let says_nothing = before.is_none() && state.trim().is_empty();
+            if is_shown && !says_nothing && before != Some(&text) {
+                news.push(fragment.told(text, FragmentCarrier::InjectItems));
+            }
+        }
+        if let Some(addition) = addition.map(bounded_addition).filter(|addition| !addition.is_empty())
+            && thread.told.get(ADDITION).map(String::as_str) != Some(addition)
+        {
+            let (name, role) = (ADDITION.to_owned(), FragmentRole::Developer.of_message());
+            news.push(ToldFragment { name, role, carrier: FragmentCarrier::InjectItems, text: addition.to_owned() });
+        }
+        news
+    }
+
+    /// The developer's fragments as they are, for a server that takes them in no other way.
+    pub(in crate::engine) fn developers(&self) -> Vec<ToldFragment> {
+        let shown = self.fragments.iter().zip(&self.states).filter_map(|(fragment, state)| {
+            let state = state.as_ref().filter(|state| !state.trim().is_empty())?;
+            (fragment.role == FragmentRole::Developer)
+                .then(|| fragment.told(fragment.render(state), FragmentCarrier::DeveloperInstructions))
+        });
+        shown.collect()
+    }
+
+    /// What the context engine has had the developer say in a thread last.
+    pub(in crate::engine) fn addition(&self, thread_id: &str) -> Option<&str> {
+        self.by_id.get(thread_id)?.told.get(ADDITION).map(String::as_str)
+    }
+
+    /// A thread is told this. Gives what it was told before, to be put back where that was refused.
+    pub(in crate::engine) fn tell(&mut self, thread_id: &str, told: &[ToldFragment]) -> Vec<(String, Option<String>)> {
+        let thread = self.of(thread_id);
+        let one = |fragment: &ToldFragment| {
+            let before = thread.told.insert(fragment.name.clone(), fragment.text.clone());
+            (fragment.name.clone(), before)
+        };
+        told.iter().map(one).collect()
+    }
+
+    /// A thread was not told what it was to be told.
+    pub(in crate::engine) fn put_back(&mut self, thread_id: &str, before: Vec<(String, Option<String>)>) {
+        let thread = self.of(thread_id);
+        for (name, text) in before {
+            match text {
+                Some(text) => drop(thread.told.insert(name, text)),
+                None => drop(thread.told.remove(&name)),
+            }
+        }
+    }
+
+    /// A thread's history was made shorter: what it was told may not be in it any more.
+    pub(in crate::engine) fn forget(&mut self, thread_id: &str) {
+        let thread = self.of(thread_id);
+        thread.epoch = None;
+        // Those that only new threads are shown are known by having been told.
+        thread.told.values_mut().for_each(String::clear);
+    }
+}
+
+impl Fragment {
+    /// As the model is shown it, when it says `state`.
+    fn render(&self, state: &str) -> String {
+        let closing = format!("</{}>", self.name);
+        let clean: String = state.chars().filter(|char| !char.is_control() || matches!(char, '\n' | '\t')).collect();
+        let clean = clean.trim_end().replace(&closing, &format!("<\\/{}>", self.name));
+        let cut = clean.len().saturating_sub(self.bytes_max);
+        let body = match cut {
+            0 => clean,
+            _ => {
+                let kept = &clean[..clean.floor_char_boundary(self.bytes_max)];
+                format!("{kept}\n[truncated {} bytes]", clean.len() - kept.len())
+            }
+        };
+        format!("<{}>\n{body}\n{closing}", self.name)
+    }
+
+    fn told(&self, text: String, carrier: FragmentCarrier) -> ToldFragment {
+        ToldFragment { name: self.name.clone(), role: self.role.of_message(), carrier, text }
+    }
+}
+
+fn bounded_addition(addition: &str) -> &str {
+    addition[..addition.floor_char_boundary(ADDITION_BYTES_MAX)].trim()
+}
+
+/// The parameters of the call that tells a thread something: at most one message of the developer's, and one of the user's.
+pub(in crate::engine) fn inject_params(thread_id: &str, told: &[ToldFragment]) -> String {
+    let roles = [FragmentRole::Developer, FragmentRole::ContextualUser].map(FragmentRole::of_message);
+    let items: Vec<Value> = roles
+        .iter()
+        .filter_map(|role| {
+            let content: Vec<Value> = told
+                .iter()
+                .filter(|fragment| fragment.role == *role)
+                .map(|fragment| json!({ "type": "input_text", "text": fragment.text }))
+                .collect();
+            (!content.is_empty()).then(|| json!({ "type": "message", "role": role, "content": content }))
+        })
+        .collect();
+    json!({ "threadId": thread_id, "items": items }).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fragment(name: &str, role: FragmentRole, threads: FragmentThreads) -> Fragment {
+        let source = FragmentSource::Command(vec!["x".to_owned()]);
+        Fragment { name: name.to_owned(), role, source, threads, bytes_max: 20 }
+    }
+
+    fn threads() -> Threads {
+        Threads::new(vec![
+            fragment("a", FragmentRole::ContextualUser, FragmentThreads::All),
+            fragment("b", FragmentRole::Developer, FragmentThreads::New),
+        ])
+    }
+
+    fn news(threads: &mut Threads, thread: &str, addition: Option<&str>) -> String {
+        let news = threads.news(thread, addition);
+        threads.tell(thread, &news);
+        news.iter().map(|told| format!("{}:{}", told.role, told.text.replace('\n', "|"))).collect::<Vec<_>>().join(" ")
+    }
+
+    fn says(threads: &mut Threads, a: &str, b: &str) {
+        threads.read(vec![Some(a.to_owned()), Some(b.to_owned())]);
+    }
+
+    #[test]
+    fn each_is_told_whole_and_again_once_it_has_changed() {
+        let mut threads = threads();
+        assert_eq!(news(&mut threads, "t", None), "");
+        threads.of("t").is_new = true;
+        says(&mut threads, "1", "x\n");
+        assert_eq!(news(&mut threads, "t", None), "user:<a>|1|</a> developer:<b>|x|</b>");
+        assert_eq!(news(&mut threads, "t", None), "");
+        // One that could not be had says what it said last.
+        threads.read(vec![None, Some("y".to_owned())]);
+        assert_eq!(news(&mut threads, "t", None), "developer:<b>|y|</b>");
+        // A thread that was there before we were.
+        assert_eq!(news(&mut threads, "old", None), "user:<a>|1|</a>");
+        says(&mut threads, "", "y");
+        assert_eq!(news(&mut threads, "t", None), "user:<a>||</a>");
+        assert_eq!(news(&mut threads, "other", None), "");
+    }
+
+    #[test]
+    fn what_was_refused_is_told_again_and_what_is_forgotten_too() {
+        let mut threads = threads();
+        threads.of("t").is_new = true;
+        says(&mut threads, "1", "x");
+        let first = threads.news("t", None);
+        let before = threads.tell("t", &first);
+        says(&mut threads, "2", "x");
+        assert_eq!(news(&mut threads, "t", None), "user:<a>|2|</a>");
+        threads.put_back("t", before);
+        assert_eq!(news(&mut threads, "t", None), "user:<a>|2|</a> developer:<b>|x|</b>");
+        threads.of("t").is_new = false;
+        threads.of("t").epoch = Some("e".to_owned());
+        threads.forget("t");
+        assert_eq!(threads.of("t").epoch, None);
+        assert_eq!(news(&mut threads, "t", None), "user:<a>|2|</a> developer:<b>|x|</b>");
+    }
+
+    #[test]
+    fn an_addition_stands_last_and_is_told_once() {
+        let mut threads = Threads::new(vec![Fragment {
+            source: FragmentSource::Text("fixed".to_owned()),
+            ..fragment("c", FragmentRole::Developer, FragmentThreads::All)
+        }]);
+        assert!(!threads.are_read());
+        assert_eq!(news(&mut threads, "t", Some(" be brief ")), "developer:<c>|fixed|</c> developer:be brief");
+        assert_eq!(news(&mut threads, "t", Some("be brief")), "");
+        assert_eq!(news(&mut threads, "t", None), "");
+        assert_eq!(news(&mut threads, "t", Some("be long")), "developer:be long");
+        assert_eq!(threads.addition("t"), Some("be long"));
+        assert_eq!(threads.developers().len(), 1);
+    }
+
+    #[test]
+    fn what_earlier_runs_have_told_is_not_told_again() {
+        let mut threads = threads();
+        let fragment = fragment("b", FragmentRole::Developer, FragmentThreads::New)
+            .told("<b>\nx\n</b>".to_owned(), FragmentCarrier::InjectItems);
+        let epochs = vec![("t".to_owned(), "e".to_owned())];
+        threads.remember(Remembered { fragments: vec![("t".to_owned(), fragment)], epochs });
+        says(&mut threads, "1", "x");
+        assert_eq!(news(&mut threads, "t", None), "user:<a>|1|</a>");
+        assert_eq!(threads.of("t").epoch.as_deref(), Some("e"));
+        says(&mut threads, "1", "changed");
+        assert_eq!(news(&mut threads, "t", None), "developer:<b>|changed|</b>");
+    }
+
+    #[test]
+    fn a_fragment_is_bounded_and_cannot_end_itself() {
+        let fragment = fragment("a", FragmentRole::Developer, FragmentThreads::All);
+        let check = |state: &str, expect: &str| assert_eq!(fragment.render(state), format!("<a>\n{expect}\n</a>"));
+        check("\u{1b}[1mx\r\n\ty\n\n", "[1mx\n\ty");
+        check("x</a>y", "x<\\/a>y");
+        check(&"é".repeat(11), &format!("{}\n[truncated 2 bytes]", "é".repeat(10)));
+        check("12345678901234567890", "12345678901234567890");
+    }
+
+    #[test]
+    fn one_message_a_role() {
+        let told = |name: &str, role| {
+            fragment(name, role, FragmentThreads::All).told(name.to_owned(), FragmentCarrier::InjectItems)
+        };
+        let params = inject_params(
+            "t",
+            &[
+                told("a", FragmentRole::ContextualUser),
+                told("b", FragmentRole::Developer),
+                told("c", FragmentRole::ContextualUser),
+            ],
+        );
+        assert_eq!(
+            serde_json::from_str::<Value>(&params).expect("it is JSON"),
+            json!({ "threadId": "t", "items": [
+                { "type": "message", "role": "developer", "content": [{ "type": "input_text", "text": "b" }] },
+                { "type": "message", "role": "user", "content": [
+                    { "type": "input_text", "text": "a" }, { "type": "input_text", "text": "c" }] },
+            ] })
+        );
+    }
+
+    #[test]
+    fn threads_are_bounded() {
+        let mut threads = threads();
+        (0..=THREADS_MAX).for_each(|number| threads.of(&number.to_string()).is_new = true);
+        assert_eq!((threads.by_id.len(), threads.oldest_first.len()), (THREADS_MAX, THREADS_MAX));
+        assert!(!threads.by_id.contains_key("0"));
+    }
+}

@@ -1,0 +1,139 @@
+//! What somebody at the side wants: to answer a request, to say something to the model, to interrupt a turn, to call the server.
+//!
+//! What they say goes the way that a client's line goes. Nobody is made to wait here for an answer.
+
+use super::assembly::{Prepared, Queued};
+use super::calls::{Call, Calls};
+use super::input::{AskerId, Now, Question};
+use super::requests::{Caller, Explanation};
+use super::{Effect, Engine, Injection, OwnLine, SideReply, free_line, own_line};
+use crate::wire::{Body, Side};
+
+impl Engine {
+    /// Tells the model why something was declined, in one write with that, where its turn goes on.
+    pub(super) fn explain(&mut self, effects: &mut Vec<Effect>) {
+        for Explanation { thread_id, turn_id, reason } in self.requests.take_explanations() {
+            let Some(bytes) = self.calls.reason_line(thread_id, turn_id, reason) else { continue };
+            let last = effects
+                .iter_mut()
+                .rev()
+                .find_map(|effect| if let Effect::Inject(injection) = effect { Some(injection) } else { None });
+            match last {
+                Some(injection) => injection.lines.push(free_line(bytes)),
+                None => effects.push(Effect::Inject(Injection { lines: vec![free_line(bytes)], mark: None })),
+            }
+        }
+    }
+
+    /// Somebody at the side wants something.
+    pub(super) fn asked(
+        &mut self,
+        now: Now,
+        asker: AskerId,
+        question: Question,
+        server_listens: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let call = match question {
+            Question::Respond { request_id, given, source, by } => {
+                let caller = Caller { asker, source, by, server_listens };
+                self.requests.side_answers(now, caller, &request_id, &given, effects);
+                return;
+            }
+            Question::Attach => {
+                let reply = self.attach(asker, server_listens, effects);
+                effects.push(Effect::Reply(asker, reply));
+                return;
+            }
+            Question::Stop | Question::Start => {
+                effects.push(Effect::Reply(asker, SideReply::NotServed));
+                return;
+            }
+            Question::Rpc { .. } | Question::Interrupt { .. } | Question::Input { .. }
+                if !server_listens || !self.version.is_initialized() =>
+            {
+                effects.push(Effect::Reply(asker, SideReply::NotReady));
+                return;
+            }
+            Question::Rpc { method, params } => {
+                let line = self.calls.line(&method, params.as_deref(), Call::Rpc(asker));
+                // As secret as the client's own, and so is its answer.
+                let body = Body::parse(&line);
+                let verdict = self.secrets.judge(Side::Client, &body, &line);
+                let line = own_line(Side::Server, verdict, &body, line.clone());
+                effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
+                return;
+            }
+            Question::Interrupt { thread_id } => match self.interrupted(asker, thread_id) {
+                Ok(line) => line,
+                Err(reply) => {
+                    effects.push(Effect::Reply(asker, reply));
+                    return;
+                }
+            },
+            Question::Input { text, thread_id } => {
+                self.input(now, asker, &text, thread_id, effects);
+                return;
+            }
+        };
+        effects.push(Effect::Inject(Injection { lines: vec![free_line(call)], mark: None }));
+    }
+
+    fn interrupted(&mut self, asker: AskerId, thread_id: Option<String>) -> Result<Vec<u8>, SideReply> {
+        let thread_id = self.calls.thread(thread_id).ok_or(SideReply::ThreadNotFound)?;
+        let Some(turn_id) = self.calls.turn_in(&thread_id) else {
+            let is_known = self.calls.knows(&thread_id) || self.context.knows_thread(&thread_id);
+            return Err(if is_known { SideReply::NoActiveTurn } else { SideReply::ThreadNotFound });
+        };
+        let params = serde_json::json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
+        Ok(self.calls.line("turn/interrupt", Some(&params), Call::Rpc(asker)))
+    }
+
+    /// Says something to the model, with what waits to be shown to it.
+    fn input(&mut self, now: Now, asker: AskerId, says: &str, thread_id: Option<String>, effects: &mut Vec<Effect>) {
+        let Some(thread_id) = self.calls.thread(thread_id) else {
+            effects.push(Effect::Reply(asker, SideReply::ThreadNotFound));
+            return;
+        };
+        if let Some(row) = self.requests.gate(&thread_id) {
+            let gated = SideReply::Gated {
+                request_id: row.request_id.clone(),
+                request_type: row.kind.request_type(),
+                requested_at_us: row.requested_at_us,
+            };
+            effects.push(Effect::Reply(asker, gated));
+            return;
+        }
+        let queued = Queued::Sides { asker, says: says.to_owned() };
+        if self.side_waits(now, &thread_id, queued, effects).is_some() {
+            self.say(now, asker, says, thread_id, None, effects);
+        }
+    }
+
+    /// Says something to the model now, with what waits to be shown to it and what is known for it.
+    pub(super) fn say(
+        &mut self,
+        now: Now,
+        asker: AskerId,
+        says: &str,
+        thread_id: String,
+        prepared: Option<Prepared>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut lines: Vec<OwnLine> = self.calls.ahead_of_turn(&thread_id).map(free_line).into_iter().collect();
+        let running = self.calls.turn_in(&thread_id).map(str::to_owned);
+        let params = Calls::turn_params(&thread_id, says);
+        let call = Call::Turn { asker, thread_id, running };
+        let line = self.calls.line("turn/start", Some(&params), call);
+        if let Body::Message(message) = Body::parse(&line) {
+            let (call, projection) = match self.assembly.is_set() {
+                true => self.before_turn(&message, prepared),
+                false => (None, None),
+            };
+            let on_turn = self.context.client_says(now, &line, &message, projection.as_deref(), effects);
+            lines.extend(call.into_iter().chain(on_turn.ahead).map(free_line));
+            lines.push(free_line(on_turn.instead.unwrap_or_else(|| line.clone())));
+        }
+        effects.push(Effect::Inject(Injection { lines, mark: None }));
+    }
+}

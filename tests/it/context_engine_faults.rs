@@ -1,0 +1,201 @@
+//! Context engines that are absent, slow, wrong or gone: every turn goes on with the words of the user, and an event says why.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::context_engine::{events, live, outcomes, projection, take_place};
+use crate::support::both_ends::{Live, carried, turn};
+use crate::support::engine::{ALL, Engine, assembles};
+use crate::support::eventually;
+use crate::support::shim::Home;
+
+const EARLIER: &str = r#"[{"role":"user","content":"earlier"}]"#;
+
+/// How long an engine has in a test that is about one that does not answer.
+const SOON_MS: u64 = 300;
+
+/// Why engines have ended, as it is on record.
+fn ends(home: &Home) -> Vec<String> {
+    let ended = events(home, &["context_engine_ended"]);
+    ended.iter().map(|event| event["context_engine_ended"]["reason"].as_str().expect("a reason").to_owned()).collect()
+}
+
+/// The turn passes as it is, with the engine set; returns what is on record.
+fn passes(does: &str, deadline_ms: u64, outcome: &str) -> Home {
+    let home = Home::new();
+    let engine = Engine::new(&home, "assemble", &[("assemble", does)]);
+    let mut live = live(home, &engine, deadline_ms, "");
+    let sent = turn(1, "t", "hi");
+    assert_eq!(live.send(&sent), format!("{sent}\n"), "{does}");
+    live.take_turn(1);
+    let seen = |live: &Live| outcomes(&live.home).first().cloned();
+    assert_eq!(eventually(does, || seen(&live)), format!("assemble {outcome}"), "{does}");
+    let (home, _) = live.end();
+    home
+}
+
+#[test]
+fn an_engine_that_is_not_there_costs_nothing() {
+    let home = Home::new();
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::write(home.path().join("config.toml"), "[context_engine]\ncommand = [\"/no/such/engine\"]\n").expect("a file");
+    let mut live = Live::start_in(home);
+    let sent = turn(1, "t", "hi");
+    assert_eq!(live.send(&sent), format!("{sent}\n"));
+    live.take_turn(1);
+    let document = live.get("/sessions/self");
+    assert_eq!(document["context_engine"]["running"], false);
+    let (home, stderr) = live.end();
+    assert!(stderr.starts_with("codex-shim: the context engine: start /no/such/engine: "), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert_eq!(outcomes(&home), ["assemble not_running"]);
+}
+
+#[test]
+fn whatever_an_engine_answers_the_turn_goes_on() {
+    passes(r#"printf '{"id":%s,"error":{"message":"no"}}\n' "$id""#, 60_000, "error");
+    passes(r#"printf '{"id":%s,"result":{"messages":7}}\n' "$id""#, 60_000, "invalid");
+    passes(r#"printf '{"id":%s,"result":{}}\n' "$id""#, 60_000, "invalid");
+    passes("echo nonsense; printf '\\377\\000{\\n'", SOON_MS, "timeout");
+    passes(r#"printf '{"id":999,"result":{"messages":[]}}\n'"#, SOON_MS, "timeout");
+}
+
+#[test]
+fn an_answer_that_comes_late_is_nobodys() {
+    let late = format!("while [ ! -e gate ]; do sleep 0.02; done; {}", assembles(EARLIER, ""));
+    let home = Home::new();
+    let engine = Engine::new(&home, "assemble", &[("assemble", &late)]);
+    let mut live = live(home, &engine, SOON_MS, "");
+    let sent = turn(1, "t", "hi");
+    assert_eq!(live.send(&sent), format!("{sent}\n"));
+    eventually("the time that was up", || outcomes(&live.home).first().cloned());
+    fs::write(engine.dir().join("gate"), "").expect("a file");
+    let next = turn(2, "t", "hi");
+    assert_eq!(carried(&live.send(&next), &next), projection("[user]\nearlier"));
+    let (home, _) = live.end();
+    assert_eq!(outcomes(&home), ["assemble timeout", "assemble ok"]);
+}
+
+#[test]
+fn an_engine_that_writes_without_end_is_ended_and_costs_no_memory() {
+    for (floods, why) in [
+        ("head -c 104857600 /dev/zero | tr '\\0' x; sleep 600", "over 8 MiB"),
+        ("yes nonsense | head -c 104857600; sleep 600", "no answer"),
+    ] {
+        let home = Home::new();
+        let engine = Engine::new(&home, "assemble", &[("assemble", floods)]);
+        let mut live = live(home, &engine, 60_000, "");
+        let sent = turn(1, "t", "hi");
+        assert_eq!(live.send(&sent), format!("{sent}\n"), "{floods}");
+        let status = fs::read_to_string(format!("/proc/{}/status", live.relay.id())).unwrap_or_default();
+        let peak =
+            status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+        assert!(peak.is_none_or(|peak: u64| peak < 80 << 10), "{floods}: {peak:?} kB");
+        let (home, _) = live.end();
+        assert_eq!(outcomes(&home), ["assemble ended"]);
+        assert!(ends(&home)[0].contains(why), "{:?}", ends(&home));
+    }
+}
+
+#[test]
+fn an_engine_that_dies_in_any_method_is_started_again() {
+    for method in ALL.split(' ').filter(|method| *method != "compact").chain(["initialize"]) {
+        // Once: the next run of it works.
+        let dies = format!("if [ ! -e died ]; then : > died; exit 3; fi; {}", assembles(EARLIER, ""));
+        let dies = match method {
+            "initialize" => "if [ ! -e died ]; then : > died; exit 3; fi; printf \
+                '{\"id\":%s,\"result\":{\"info\":{\"id\":\"lab\"},\"methods\":[\"assemble\"]}}\\n' \"$id\""
+                .to_owned(),
+            _ => dies,
+        };
+        // What is only called where another is not.
+        let listed = match method {
+            "ingestBatch" => "assemble ingestBatch",
+            "ingest" => "assemble ingest",
+            _ => "bootstrap maintain assemble afterTurn",
+        };
+        let home = Home::new();
+        let mut does = vec![(method, dies.as_str())];
+        let works = assembles(EARLIER, "");
+        if method != "assemble" {
+            does.push(("assemble", &works));
+        }
+        let engine = Engine::new(&home, listed, &does);
+        let mut live = live(home, &engine, 2_000, "");
+        live.send(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
+        live.say_plainly(
+            r#"{"id":1,"result":{"thread":{"id":"t","turns":[{"id":"t0","status":"completed","items":[{"type":"userMessage","id":"i","content":[{"type":"text","text":"before"}]}]}]}}}"#,
+        );
+        let sent = turn(2, "t", "hi");
+        let shown = carried(&live.send(&sent), &sent);
+        assert!(shown.is_empty() || shown == projection("[user]\nearlier"), "{method}: {shown}");
+        live.take_turn(2);
+        take_place(&mut live, "t", "u2", "hi", "completed");
+        eventually(&format!("{method}: its death"), || engine.dir().join("died").exists().then_some(()));
+        eventually(&format!("{method}: its end"), || (!ends(&live.home).is_empty()).then_some(()));
+        engine.is_ready(&live.session);
+        let next = turn(3, "t", "hi");
+        assert_eq!(carried(&live.send(&next), &next), projection("[user]\nearlier"), "{method}");
+        let (home, stderr) = live.end();
+        assert!(stderr.contains("turns go on without it") && stderr.lines().count() == 1, "{method}: {stderr}");
+        assert_eq!(ends(&home), ["it has ended"], "{method}");
+    }
+}
+
+#[test]
+fn an_engine_that_does_not_answer_three_times_is_started_again() {
+    let home = Home::new();
+    let engine = Engine::new(&home, "assemble", &[("assemble", ":")]);
+    let mut live = live(home, &engine, 50, "");
+    for id in 1..=3 {
+        let sent = turn(id, "t", "hi");
+        assert_eq!(live.send(&sent), format!("{sent}\n"));
+        live.take_turn(id);
+        eventually("the time that was up", || (outcomes(&live.home).len() >= id as usize).then_some(()));
+    }
+    eventually("its end", || ends(&live.home).first().cloned());
+    let (home, _) = live.end();
+    assert_eq!(ends(&home), ["it did not answer three calls in a row in time"]);
+}
+
+#[test]
+fn without_a_record_there_is_nothing_to_assemble_from() {
+    let home = Home::new();
+    let engine = Engine::new(&home, ALL, &[("assemble", &assembles(EARLIER, ""))]);
+    let mut live = live(home, &engine, 60_000, "record = false");
+    let sent = turn(1, "t", "hi");
+    assert_eq!(live.send(&sent), format!("{sent}\n"));
+    live.take_turn(1);
+    let calls = live.get("/sessions/self")["context_engine"]["calls"].clone();
+    assert_eq!(calls[0]["outcome"], "no_history", "{calls}");
+    let _home = live.end_quietly();
+    assert_eq!(engine.methods().first().map(String::as_str), Some("initialize"));
+    assert!(!engine.methods().contains(&"assemble".to_owned()));
+}
+
+#[test]
+fn its_state_is_told_in_status_and_metrics() {
+    let home = Home::new();
+    let engine = Engine::new(&home, "assemble", &[("assemble", &assembles(EARLIER, ""))]);
+    let mut live = live(home, &engine, 60_000, "");
+    live.send(&turn(1, "t", "hi"));
+    live.take_turn(1);
+    let document: Value = live.get("/sessions/self");
+    let told = &document["context_engine"];
+    assert_eq!((&told["name"], &told["calls"][0]["outcome"]), (&"Lab".into(), &"ok".into()), "{told}");
+    assert_eq!(document["counters"]["turns_projected"], 1);
+    let answer = codex_shim::control::client::get(&live.session, "/metrics").expect("it answers");
+    let metrics = String::from_utf8(answer.body.to_vec()).expect("it is text");
+    for line in [
+        "codex_shim_context_engine_up 1",
+        "codex_shim_context_engine_calls_total{method=\"assemble\",outcome=\"ok\"} 1",
+        "codex_shim_turns_projected_total 1",
+    ] {
+        assert!(metrics.lines().any(|told| told == line), "{line}\n{metrics}");
+    }
+    let status = live.tool(&["status", "--session", "s"]);
+    let status = String::from_utf8(status.stdout).expect("it is text");
+    assert!(status.contains("Lab 1: 1 call"), "{status}");
+    live.end_quietly();
+}

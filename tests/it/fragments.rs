@@ -1,0 +1,186 @@
+//! Fragments between two sides that are the test: told once, again once they have changed, and remembered.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::context_engine::{events, own_call};
+use crate::support::both_ends::{Live, text, told, turn};
+use crate::support::eventually;
+use crate::support::shim::Home;
+
+/// One of each role, the user's from a file and the developer's from a command.
+fn config(home: &Home) -> String {
+    let dir = home.beside().display();
+    format!(
+        r#"
+[[fragments]]
+name = "notes"
+role = "contextual_user"
+file = "{dir}/notes"
+[[fragments]]
+name = "repo_state"
+role = "developer"
+command = ["cat", "{dir}/state"]
+[[fragments]]
+name = "rules"
+role = "developer"
+text = "No tabs."
+threads = "new"
+"#
+    )
+}
+
+fn say(home: &Home, notes: &str, state: &str) {
+    fs::write(home.beside().join("notes"), notes).expect("a file");
+    fs::write(home.beside().join("state"), state).expect("a file");
+}
+
+fn live(home: Home, config: &str) -> Live {
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::write(home.path().join("config.toml"), config).expect("a file");
+    Live::start_in(home)
+}
+
+fn start_thread(live: &mut Live, id: u32, thread: &str) {
+    live.send(&format!(r#"{{"id":{id},"method":"thread/start","params":{{}}}}"#));
+    live.say_plainly(&format!(r#"{{"id":{id},"result":{{"thread":{{"id":"{thread}"}}}}}}"#));
+}
+
+/// A turn; tells what goes ahead of it, a role and its texts each.
+fn takes(live: &mut Live, id: u32, thread: &str) -> Vec<(String, Vec<String>)> {
+    let sent = turn(id, thread, "hi");
+    live.write(&format!("{sent}\n"));
+    let first = live.at_server();
+    if first == format!("{sent}\n") {
+        live.take_turn(id);
+        return Vec::new();
+    }
+    let (own_id, params) = own_call(&first);
+    assert_eq!(params["threadId"], thread);
+    assert_eq!(live.at_server(), format!("{sent}\n"));
+    live.say_unseen(&format!(r#"{{"id":"{own_id}","result":{{}}}}"#));
+    live.take_turn(id);
+    let items = params["items"].as_array().expect("an array");
+    let texts = |item: &Value| -> Vec<String> {
+        item["content"].as_array().expect("an array").iter().map(|content| text(&content["text"])).collect()
+    };
+    items.iter().map(|item| (text(&item["role"]), texts(item))).collect()
+}
+
+fn of(role: &str, texts: &[&str]) -> (String, Vec<String>) {
+    (role.to_owned(), texts.iter().map(|text| (*text).to_owned()).collect())
+}
+
+#[test]
+fn each_thread_is_told_once_and_again_after_a_change_also_over_a_restart() {
+    let home = Home::new();
+    say(&home, "one\n", "clean\n");
+    let config = config(&home);
+    let mut first_run = live(home, &config);
+    start_thread(&mut first_run, 1, "t");
+    let (notes, state) = ("<notes>\none\n</notes>", "<repo_state>\nclean\n</repo_state>");
+    let rules = "<rules>\nNo tabs.\n</rules>";
+    let both = [of("developer", &[state, rules]), of("user", &[notes])];
+    assert_eq!(takes(&mut first_run, 2, "t"), both);
+    assert_eq!(takes(&mut first_run, 3, "t"), []);
+    // A thread that was there before us is not told what only new ones are.
+    assert_eq!(takes(&mut first_run, 4, "old"), [of("developer", &[state]), of("user", &[notes])]);
+    say(&first_run.home, "one\n", "dirty\n");
+    let dirty = "<repo_state>\ndirty\n</repo_state>";
+    assert_eq!(takes(&mut first_run, 5, "t"), [of("developer", &[dirty])]);
+    let shown = told(&first_run.tool(&["fragments", "--session", "s", "--json"]));
+    let home = first_run.end_quietly();
+    assert_eq!(told(&crate::support::both_ends::tool(&home, &["fragments", "--session", "s", "--json"])), shown);
+    let threads: Vec<&str> = shown["threads"]
+        .as_array()
+        .expect("an array")
+        .iter()
+        .filter_map(|thread| thread["thread_id"].as_str())
+        .collect();
+    assert_eq!(threads, ["old", "t"]);
+    let told_of_t: Vec<(&str, &str)> = shown["threads"][1]["fragments"]
+        .as_array()
+        .expect("an array")
+        .iter()
+        .map(|told| (told["name"].as_str().expect("a name"), told["text"].as_str().expect("a text")))
+        .collect();
+    assert_eq!(told_of_t, [("notes", notes), ("rules", rules), ("repo_state", dirty)]);
+    // Killed or ended, what was told is known; and a resumed thread is the same thread.
+    let mut second_run = live(home, &config);
+    second_run.send(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
+    second_run.say_plainly(r#"{"id":1,"result":{"thread":{"id":"t"}}}"#);
+    assert_eq!(takes(&mut second_run, 2, "t"), []);
+    say(&second_run.home, "two\n", "dirty\n");
+    assert_eq!(takes(&mut second_run, 3, "t"), [of("user", &["<notes>\ntwo\n</notes>"])]);
+    let home = second_run.end_quietly();
+    let human = crate::support::both_ends::tool(&home, &["fragments", "--session", "s"]);
+    let human = String::from_utf8(human.stdout).expect("it is text");
+    assert!(human.contains("notes") && human.contains("    two\n"), "{human}");
+}
+
+#[test]
+fn what_fails_or_takes_too_long_says_what_it_said_last() {
+    let home = Home::new();
+    let state = home.beside().join("state.sh");
+    let script = |does: &str| fs::write(&state, does).expect("a file");
+    script("echo fine");
+    let config =
+        format!("[[fragments]]\nname = \"state\"\nrole = \"developer\"\ncommand = [\"sh\", \"{}\"]\n", state.display());
+    let mut live = live(home, &config);
+    let fine = [of("developer", &["<state>\nfine\n</state>"])];
+    assert_eq!(takes(&mut live, 1, "t"), fine);
+    script("exit 3");
+    assert_eq!(takes(&mut live, 2, "t"), []);
+    assert_eq!(takes(&mut live, 3, "u"), fine);
+    script("sleep 600");
+    assert_eq!(takes(&mut live, 4, "t"), []);
+    let failed = || events(&live.home, &["fragment_failed"]);
+    let failed = eventually("the events", || Some(failed()).filter(|failed| failed.len() == 3));
+    let why = |reason: &str| json!({"fragment_failed": {"name": "state", "reason": reason}});
+    let ended = why("it ended with exit status: 3");
+    assert_eq!(failed, [ended.clone(), ended, why("it took over 1s, and was killed")]);
+    live.end_quietly();
+}
+
+#[test]
+fn a_server_that_refuses_them_gets_the_developers_with_the_next_thread() {
+    let home = Home::new();
+    say(&home, "one\n", "clean\n");
+    let config = config(&home);
+    let mut live = live(home, &config);
+    let sent = turn(1, "t", "hi");
+    live.write(&format!("{sent}\n"));
+    let (id, _) = own_call(&live.at_server());
+    live.at_server();
+    live.say_unseen(&format!(
+        r#"{{"id":"{id}","error":{{"code":-32600,"message":"Invalid request: unknown variant `thread/inject_items`"}}}}"#
+    ));
+    live.take_turn(1);
+    assert_eq!(takes(&mut live, 2, "t"), []);
+    let got = live.send(r#"{"id":3,"method":"thread/start","params":{"developerInstructions":"Be kind."}}"#);
+    let got: Value = serde_json::from_str(&got).expect("it is JSON");
+    let instructions = "Be kind.\n\n<repo_state>\nclean\n</repo_state>\n\n<rules>\nNo tabs.\n</rules>";
+    assert_eq!(got["params"]["developerInstructions"], instructions);
+    live.say_plainly(r#"{"id":3,"result":{"thread":{"id":"n"}}}"#);
+    let shown = told(&live.tool(&["fragments", "--session", "s", "--json"]));
+    let told = &shown["threads"][0];
+    assert_eq!((&told["thread_id"], &told["fragments"][0]["carrier"]), (&json!("n"), &json!("developer_instructions")));
+    let (_, stderr) = live.end();
+    assert_eq!((stderr.matches("fragments of the developer").count(), stderr.lines().count()), (1, 1), "{stderr}");
+}
+
+#[test]
+fn one_that_is_refused_for_another_reason_is_told_with_the_next_turn() {
+    let home = Home::new();
+    let mut live = live(home, "[[fragments]]\nname = \"rules\"\nrole = \"contextual_user\"\ntext = \"No tabs.\"\n");
+    let sent = turn(1, "t", "hi");
+    live.write(&format!("{sent}\n"));
+    let (id, _) = own_call(&live.at_server());
+    live.at_server();
+    live.say_unseen(&format!(r#"{{"id":"{id}","error":{{"code":-32000,"message":"thread not found"}}}}"#));
+    live.refuse_turn(1, -32_000);
+    assert_eq!(takes(&mut live, 2, "t"), [of("user", &["<rules>\nNo tabs.\n</rules>"])]);
+    assert_eq!(takes(&mut live, 3, "t"), []);
+    live.end_quietly();
+}
