@@ -372,7 +372,7 @@ impl World {
     fn carry_out(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             if self.dice.once_in(4_000) {
-                self.killed();
+                return self.killed();
             }
             let Some(run) = &mut self.run else { return };
             match effect {
@@ -517,8 +517,12 @@ impl World {
             }
             run.lanes[from as usize].out.pop_front();
         }
+        let generation = self.generation.clone();
         for token in reached {
-            self.tell(Input::Written(token));
+            // It may have ended by what the one before has led to.
+            if self.generation == generation {
+                self.tell(Input::Written(token));
+            }
         }
     }
 
