@@ -12,7 +12,7 @@ pub(super) use super::capture_args::{
 };
 use super::completions::CompletionsArguments;
 use super::doctor::DoctorArguments;
-use super::fragments_tool::FragmentsArguments;
+use super::fragments_args::FragmentsArguments;
 use super::history::{ChildrenArguments, EventsArguments, TailArguments, TranscriptArguments};
 use super::prune_tool::PruneArguments;
 use super::redact_tool::RedactArguments;

@@ -2,32 +2,13 @@
 //!
 //! Where a relay runs it is asked; where none does, the ledger is opened.
 
-use clap::Args;
-
 use super::context_tool::{look, print_json};
+use super::fragments_args::FragmentsArguments;
 use super::screen::{self, Screen, Tone};
 use super::{FAILED, chosen, say};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::FragmentsDocument;
 use crate::store::{Found, OfflineLedger, Otherwise};
-
-/// Show what each thread has been told besides your words
-///
-/// Fragments are set in config.toml, under [[fragments]]. A thread is told each of them whole, and again once it has
-/// changed. `developer_addition` is what a context engine has had the developer say.
-#[derive(Debug, Args)]
-#[command(after_long_help = "\
-Examples:
-  codex-shim fragments
-  codex-shim fragments --json | jq -r '.threads[] | .thread_id as $t | .fragments[] | [$t, .name, .at] | @tsv'")]
-pub(super) struct FragmentsArguments {
-    /// The session, or the beginning of its name
-    #[arg(long, value_name = "SESSION")]
-    session: Option<String>,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
 
 /// Does what the command line asks for.
 pub(super) fn run(arguments: &FragmentsArguments, environment: &Environment) -> i32 {

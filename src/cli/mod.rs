@@ -14,6 +14,7 @@ mod demo;
 mod dispatch;
 mod doctor;
 mod exec_tool;
+mod fragments_args;
 mod fragments_tool;
 mod history;
 mod hook_tool;

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::input::AskerId;
-use super::requests::RequestKind;
+use super::requests::kind::RequestKind;
+use super::token::AskerId;
 use crate::wire::{Members, Message, MethodClass, RpcId};
 
 /// Open calls of a client that are remembered; with more than these the oldest is forgotten, and its answer may reach the

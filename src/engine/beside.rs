@@ -4,8 +4,9 @@
 
 use super::assembly::{Prepared, Queued};
 use super::calls::{Call, Calls};
-use super::input::{AskerId, Now, Question};
+use super::input::{Now, Question};
 use super::requests::{Caller, Explanation};
+use super::token::AskerId;
 use super::{Effect, Engine, Injection, OwnLine, SideReply, free_line, own_line};
 use crate::wire::{Body, Side};
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::assembly::Consultation;
+use super::assembly::consultation::Consultation;
 use super::ending::{Exit, Signal};
-use super::input::{AskerId, Token};
 use super::ledger::LedgerEntry;
 use super::requests::answer::InvalidAnswer;
 use super::requests::kind::RequestType;
+use super::token::{AskerId, Token};
 use super::version::ClientName;
 use crate::wire::{LineEnd, Side};
 

@@ -2,18 +2,13 @@
 
 use std::time::Duration;
 
-use super::assembly::{Assembled, Remembered};
+use super::assembly::consultation::{Assembled, Remembered};
 use super::effect::Note;
 use super::ending::{Exit, Signal};
 use super::ledger::{ContextChange, RequestSource};
 use super::requests::answer::GivenAnswer;
+use super::token::{AskerId, Token};
 use crate::wire::{Line, Side};
-
-/// Names something that is waited for.
-pub type Token = u64;
-
-/// Names somebody at the side who waits for a reply.
-pub type AskerId = u64;
 
 /// When something happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

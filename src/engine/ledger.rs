@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::assembly::ToldFragment;
+use super::assembly::consultation::ToldFragment;
 use super::context::carrier::Carrier;
 use super::context::command::Command;
 use super::requests::kind::{RequestKind, RequestPlace};

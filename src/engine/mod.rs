@@ -23,6 +23,7 @@ mod masking;
 mod redaction;
 mod requests;
 mod secrets;
+mod token;
 mod version;
 mod written;
 
@@ -41,7 +42,7 @@ pub use context::{
 };
 pub use effect::{Effect, Form, Injection, LateLine, Note, Omitted, OmittedReason, OwnLine, SideReply, Warning};
 pub use ending::{Exit, Signal};
-pub use input::{AskerId, Input, Now, Question, Token};
+pub use input::{Input, Now, Question};
 pub use ledger::{
     ContextChange, Delivery, GivenRow, LedgerEntry, Outcome, RequestEnd, RequestRow, RequestSource, RequestStatus,
     RowId, WaitingCommand,
@@ -53,6 +54,7 @@ pub use requests::{
     one_line, valid, without_shell,
 };
 pub use secrets::{masked_args, names_secret};
+pub use token::{AskerId, Token};
 pub use version::ClientName;
 
 use assembly::{Assembly, thread_of};

@@ -5,10 +5,9 @@
 use super::entry::{Entry, Key, Kind, Matcher};
 use super::keys::{Action, Browse, Move};
 use super::model::{Awaited, Command, Focus, Model, Reading, Session, Tone, Way};
-use super::pressed::ask_journal;
+use super::steps::{ask_journal, follow, say};
 use super::text::Field;
 use super::timeline::Timeline;
-use super::update::{follow, say};
 
 /// Rows that an entry takes, more or less.
 const ROWS_AN_ENTRY: u16 = 3;

@@ -31,6 +31,7 @@ mod pressed;
 mod reader;
 mod run;
 mod said;
+mod steps;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -43,5 +44,6 @@ mod view;
 
 pub use model::Ending;
 pub use run::{Start, run};
-pub use update::{attach, update};
+pub use steps::attach;
+pub use update::update;
 pub use view::view;

@@ -7,10 +7,10 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::browse;
 use super::keys::{Action, Answer, Global, Move, Place, action};
-use super::model::{Awaited, Command, Ending, Focus, Link, Mode, Model, Session, Tone};
+use super::model::{Command, Ending, Focus, Link, Mode, Model, Session, Tone};
+use super::steps::{answering, attach, next_request, say, was_seen};
 use super::text::Field;
 use super::threads;
-use super::update::{answering, attach, next_request, say, was_seen};
 
 /// A key was pressed.
 pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
@@ -370,13 +370,4 @@ pub(super) fn pasted(model: &mut Model, text: &str) {
     if let Some(field) = field(model) {
         field.insert(text);
     }
-}
-
-/// The journal is asked; one thing at a time.
-pub(super) fn ask_journal(session: &mut Session, awaited: Awaited, command: Command) -> Vec<Command> {
-    if session.reading.is_some() {
-        return Vec::new();
-    }
-    session.reading = Some(awaited);
-    vec![command]
 }

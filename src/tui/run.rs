@@ -10,8 +10,9 @@ use ratatui::layout::Size;
 use super::model::{Colours, Command, Ending, Event, Model, News};
 use super::poller::{self, Errand, Looking};
 use super::reader::{self, Following, Pages, Teller};
+use super::steps::attach;
 use super::terminal::{self, Screen};
-use super::update::{attach, update};
+use super::update::update;
 use super::view::view;
 use crate::store::Found;
 

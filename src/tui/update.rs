@@ -3,11 +3,9 @@
 //! Pure. Branching over what can happen stands here; what keys do, in [`super::pressed`].
 
 use super::ask::ending;
-use super::model::{
-    Answering, Awaited, Command, Event, First, Focus, LOOK_FIRST_US, Model, NOTE_US, News, Note, Session, Tone,
-};
+use super::model::{Command, Event, First, Focus, Model, News, Session, Tone};
 use super::pressed;
-use super::text::Field;
+use super::steps::{follow, next_request, say};
 
 /// Takes what has happened at a time, in microseconds since the Unix epoch, and says what is to be done.
 pub fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Command> {
@@ -45,20 +43,6 @@ pub fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Command> {
             Some(_) | None => Vec::new(),
         },
     }
-}
-
-/// Tells something for a while.
-pub(super) fn say(model: &mut Model, tone: Tone, text: impl Into<String>) {
-    model.note = Some(Note { text: text.into(), tone, until_us: model.now_us + NOTE_US });
-}
-
-/// Attaches to a session.
-pub fn attach(model: &mut Model, id: String) -> Vec<Command> {
-    model.attachments += 1;
-    model.list.chosen = Some(id.clone());
-    let composer = model.drafts.remove(&id).unwrap_or_default();
-    model.session = Some(Box::new(Session::new(id.clone(), model.attachments, composer)));
-    vec![Command::Attach { id, attachment: model.attachments }]
 }
 
 fn of_session(model: &mut Model, news: News) -> Vec<Command> {
@@ -121,13 +105,6 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
         News::Interrupted(Err(why)) => say(model, Tone::Bad, format!("not stopped: {why}")),
     }
     Vec::new()
-}
-
-/// Begins the timeline anew, at its end.
-pub(super) fn follow(session: &mut Session) -> Vec<Command> {
-    session.epoch += 1;
-    session.reading = Some(Awaited::Page);
-    vec![Command::Follow { epoch: session.epoch }]
 }
 
 fn newer(session: &mut Session, page: super::model::Page) -> Vec<Command> {
@@ -215,33 +192,4 @@ fn responded(model: &mut Model, request_id: &str, result: Result<(serde_json::Va
         }
     }
     vec![Command::Look]
-}
-
-/// On to the oldest request that waits for a human, or back to chat.
-pub(super) fn next_request(session: &mut Session, now_us: u64) {
-    let next = session.asks.iter().find(|ask| ask.is_for_human()).cloned();
-    session.answering = next.map(|ask| answering(ask, now_us));
-}
-
-/// Shows a request to be answered.
-pub(super) fn answering(ask: super::ask::Ask, now_us: u64) -> Answering {
-    let steps = ask.steps();
-    Answering {
-        ask,
-        since_us: now_us,
-        ended: None,
-        is_sent: false,
-        sure: None,
-        reason: None,
-        scroll: 0,
-        steps,
-        answers: Vec::new(),
-        chosen: 0,
-        text: Field::default(),
-    }
-}
-
-/// Whether a request has been on the screen for long enough to be answered.
-pub(super) fn was_seen(answering: &Answering, now_us: u64) -> bool {
-    now_us.saturating_sub(answering.since_us) >= LOOK_FIRST_US
 }

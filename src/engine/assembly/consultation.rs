@@ -2,7 +2,7 @@
 //!
 //! Plain data. How the engine is reached, and what it needs to know of the conversation, is not known here.
 
-use crate::engine::input::Token;
+use crate::engine::token::Token;
 
 /// Something that a context engine is asked or told.
 #[derive(Debug, Clone, PartialEq, Eq)]

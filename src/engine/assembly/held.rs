@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::consultation::Assembled;
-use crate::engine::input::{AskerId, Token};
+use crate::engine::token::{AskerId, Token};
 use crate::wire::LineEnd;
 
 /// Longest line that lines wait behind, in bytes; a longer one goes on as it is.

@@ -4,7 +4,7 @@
 //! not been told. Both are asked for outside. Until they have answered, or a deadline has passed, the lines of the thread that
 //! the turn is in wait here, in their order; nobody else's do. Where nothing is set nothing is looked at.
 
-mod consultation;
+pub(super) mod consultation;
 mod held;
 pub(super) mod projection;
 mod settings;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::context::THREAD_ID_BYTES_MAX;
-use super::input::Token;
+use super::token::Token;
 use crate::wire::{Members, Message, RpcId};
 
 pub use consultation::{Assembled, Consultation, FragmentCarrier, Remembered, ToldFragment};

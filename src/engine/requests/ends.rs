@@ -9,8 +9,9 @@ use super::open::{Commit, ErrorText, State, Why};
 use super::{HOLD_MAX, RequestPlace, Requests, resolved_note};
 use crate::engine::attendance::Passing;
 use crate::engine::effect::Effect;
-use crate::engine::input::{Now, Token};
+use crate::engine::input::Now;
 use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
+use crate::engine::token::Token;
 use crate::wire::{Members, RpcId};
 
 const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");

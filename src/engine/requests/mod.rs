@@ -25,9 +25,10 @@ use serde_json::value::RawValue;
 
 use super::attendance::Passing;
 use super::effect::{Effect, Form, Injection, Note, Omitted, OmittedReason, OwnLine, SideReply};
-use super::input::{AskerId, Now, Token};
+use super::input::Now;
 use super::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::secrets::asks_secret;
+use super::token::{AskerId, Token};
 use crate::wire::{Message, RpcId, Side, stands_verbatim};
 
 pub use answer::{CheckedAnswer, GivenAnswer, InvalidAnswer, decisions, valid};

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use super::answer::CheckedAnswer;
 use super::kind::RequestKind;
-use crate::engine::input::{AskerId, Token};
 use crate::engine::ledger::{GivenRow, RequestRow, RequestSource};
+use crate::engine::token::{AskerId, Token};
 use crate::wire::{Message, RpcId};
 
 /// Requests that have ended and are remembered, so that a later answer is known for one.

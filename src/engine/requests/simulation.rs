@@ -10,8 +10,9 @@ use std::time::Duration;
 use super::{About, Caller, GivenAnswer, OnRequest, Pass, RequestSettings, RequestType, Requests};
 use crate::engine::attendance::Passing;
 use crate::engine::effect::Effect;
-use crate::engine::input::{Now, Token};
+use crate::engine::input::Now;
 use crate::engine::ledger::{LedgerEntry, RequestSource, RequestStatus};
+use crate::engine::token::Token;
 use crate::wire::{Body, Message};
 
 /// As many as take a second or so.

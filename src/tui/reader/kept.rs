@@ -8,11 +8,13 @@ use std::path::Path;
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
 use super::super::model::{Page, Way};
 use super::super::said::{entry_of, entry_of_lacking, journal_begins, nothing_before};
-use super::shelf::PAGE_ENTRIES;
 use super::source::first_at_us;
 use super::{journal_dir, segments};
 use crate::history::rfc3339_millis;
 use crate::index::{HISTORY_FILE, History, Said, Side};
+
+/// Entries of a page.
+pub(super) const PAGE_ENTRIES: usize = 300;
 
 /// What is kept of a session.
 #[derive(Debug)]

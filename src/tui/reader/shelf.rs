@@ -8,14 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
 use super::super::model::{Command, News, Page, Way};
 use super::super::timeline::{Heard, Range, Timeline};
-use super::kept::{Kept, kept_id};
+use super::kept::{Kept, PAGE_ENTRIES, kept_id};
 use super::source::{Came, Source};
 use super::{LOOK_EVERY, journal_dir, segments};
 use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
-
-/// Entries of a page.
-pub(super) const PAGE_ENTRIES: usize = 300;
 
 /// Longest text of an entry that is shown in full, in bytes.
 const FULL_BYTES_MAX: usize = 1 << 20;
