@@ -128,7 +128,7 @@ fn requests_tell_the_truth_after_two_hundred_kills() {
                     assert!(received.is_none_or(|received| received == payload), "{what}");
                     assert!(!has("dispatched_at") || received.is_some(), "{what}");
                     assert!(!has("confirmed_at") || killed.said_done.contains(&id), "{what}");
-                    assert_eq!((&row["error_code"], &row["late"]), (&Value::Null, &json!(false)), "{what}");
+                    assert!(row["error_code"].is_null(), "{what}");
                 }
                 _ => panic!("{what}"),
             }
