@@ -149,6 +149,11 @@ impl Context {
         self.settings.bounds.envelope_bytes_max
     }
 
+    /// The server is of this version.
+    pub(super) fn server_is(&mut self, codex_version: &str) {
+        self.previews.server_is(codex_version);
+    }
+
     /// Whether a thread was seen in this run.
     pub(super) fn knows_thread(&self, thread_id: &str) -> bool {
         self.threads.knows(thread_id)
