@@ -8,6 +8,7 @@ use std::path::Path;
 use codex_shim::control::client;
 use serde_json::{Value, json};
 
+use crate::support::both_ends::text;
 use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::conversations::{start_thread, turn_completed};
 use crate::support::model::{Item, Model};
@@ -184,13 +185,14 @@ fn deliveries(home: &Home) -> Vec<Value> {
     kept.iter().map(|delivery| serde_json::to_value(delivery).expect("it is plain data")).collect()
 }
 
-/// Without what codex counts the records of a thread's history with.
+/// Without what codex counts the records of a thread's history with, and without what it names a thread by them.
 fn uncounted(stream: Vec<Value>) -> Vec<Value> {
     fn without(value: &mut Value) {
+        let names = !Release::under_test().has(Ability::NamesWithoutInjections);
         match value {
             Value::Object(members) => {
                 for (name, value) in members.iter_mut() {
-                    if name == "position" || name.ends_with("Cursor") {
+                    if name == "position" || name.ends_with("Cursor") || (names && name == "name") {
                         *value = Value::Null;
                     }
                     without(value);
@@ -224,38 +226,37 @@ fn check(name: &str, carrier: &str, counts: Counts) {
 }
 
 /// What the model was shown of what was done in the terminal.
-struct Shown<'a> {
-    /// How many deliveries were refused before any arrived.
-    refused: usize,
-    /// What of it the last request shows, by the turn that it came with; 4 is the other thread's.
-    turns: &'a [usize],
+struct Shown {
+    /// What became of each delivery.
+    outcomes: &'static [&'static str],
+    /// Which of them the last request shows: all that arrived, but for that of the other thread.
+    deliveries: &'static [usize],
 }
 
-impl Shown<'_> {
-    /// All of it, unless the release refuses the call that carries it.
-    fn by(name: &str, carrier: &str) -> Shown<'static> {
-        let all = Shown { refused: 0, turns: &[0, 1, 2, 3, 5] };
-        match carrier {
-            "inject_items" if Release::under_test().lacks(name, Ability::InjectItems) => {
-                Shown { refused: 1, turns: &[] }
+impl Shown {
+    /// All of it, unless the release refuses the call that carries it: each of the two runs has to find that out.
+    fn by(name: &str, carrier: &str) -> Shown {
+        const ARRIVED: &str = "delivered";
+        let refuses = carrier != "envelope" && Release::under_test().lacks(name, Ability::InjectItems);
+        match (refuses, carrier) {
+            (true, "auto") => {
+                Shown { outcomes: &["refused", ARRIVED, ARRIVED, ARRIVED, ARRIVED, "refused"], deliveries: &[1, 2, 3] }
             }
-            "auto" if !Release::under_test().has(Ability::InjectItems) => Shown { refused: 1, turns: &[1, 2, 3, 5] },
-            _ => all,
+            (true, _) => Shown { outcomes: &["refused", "refused"], deliveries: &[] },
+            (false, _) => Shown { outcomes: &[ARRIVED; 6], deliveries: &[0, 1, 2, 3, 5] },
         }
     }
 }
 
 /// The model was shown each delivery byte for byte, and apart from that what it is shown without any.
-fn check_model_knows(name: &str, shown: &Shown<'_>, relayed: &Run, direct: &Run) {
-    let (refused, delivered) = relayed.deliveries.split_at(shown.refused);
-    assert!(refused.iter().all(|delivery| delivery["outcome"] == "refused"), "{name}: {refused:?}");
-    assert_eq!(delivered.len(), if shown.turns.is_empty() { 0 } else { 6 - shown.refused }, "{name}: {delivered:?}");
+fn check_model_knows(name: &str, shown: &Shown, relayed: &Run, direct: &Run) {
+    let outcomes: Vec<_> = relayed.deliveries.iter().map(|delivery| text(&delivery["outcome"])).collect();
+    assert_eq!(outcomes, shown.outcomes, "{name}: {:?}", relayed.deliveries);
     let last = relayed.asked.last().expect("the model was asked").as_array().expect("a list").clone();
-    let mut texts: Vec<String> = vec![String::new(); shown.refused];
-    for delivery in delivered {
-        assert_eq!(delivery["outcome"], "delivered", "{name}: {delivery}");
-        assert!(delivery["turn_id"].is_string(), "{name}: {delivery}");
-        let text = delivery["text"].as_str().expect("it has a text").to_owned();
+    let mut texts: Vec<String> = Vec::new();
+    for delivery in &relayed.deliveries {
+        assert!(delivery["outcome"] == "refused" || delivery["turn_id"].is_string(), "{name}: {delivery}");
+        let text = text(&delivery["text"]);
         assert!(text.len() <= 4_096 && text.contains(r#""zebra \u0024HOME ä""#), "{name}: {text}");
         texts.push(text);
     }
@@ -267,9 +268,9 @@ fn check_model_knows(name: &str, shown: &Shown<'_>, relayed: &Run, direct: &Run)
         .filter_map(|content| content["text"].as_str())
         .filter(|text| text.starts_with('\u{1e}'))
         .collect();
-    assert_eq!(seen.len(), shown.turns.len(), "{name}: {seen:?}");
-    for (seen, turn) in seen.iter().zip(shown.turns) {
-        assert!(seen.starts_with(texts[*turn].as_str()), "{name}:\n{seen}\n{}", texts[*turn]);
+    assert_eq!(seen.len(), shown.deliveries.len(), "{name}: {seen:?}");
+    for (seen, delivery) in seen.iter().zip(shown.deliveries) {
+        assert!(seen.starts_with(texts[*delivery].as_str()), "{name}:\n{seen}\n{}", texts[*delivery]);
     }
     // And with them taken out, it is what the model is shown without.
     assert_eq!(relayed.asked_without, direct.asked_without, "{name}");

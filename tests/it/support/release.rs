@@ -34,6 +34,8 @@ pub enum Ability {
     Steering,
     /// `thread/inject_items`.
     InjectItems,
+    /// What is injected into a new thread has no part in its name.
+    NamesWithoutInjections,
     /// `serverRequest/resolved`.
     Confirmation,
     /// The tool `request_permissions`.
@@ -59,6 +61,7 @@ impl Ability {
             Ability::SecretQuestions => "questions for a secret",
             Ability::Steering => "turn/steer",
             Ability::InjectItems => "thread/inject_items",
+            Ability::NamesWithoutInjections => "names of threads that leave out what was injected",
             Ability::Confirmation => "serverRequest/resolved",
             Ability::Permissions => "request_permissions",
             Ability::Elicitation => "elicitations of MCP servers",
@@ -105,8 +108,8 @@ impl Release {
     pub fn harmless(self) -> &'static str {
         match self.minor {
             // These know `echo` for safe.
-            ..125 => "touch relayed && echo relayed",
-            125.. => "echo relayed",
+            ..135 => "touch relayed && echo relayed",
+            135.. => "echo relayed",
         }
     }
 
@@ -137,7 +140,7 @@ impl Release {
             | Ability::Confirmation
             | Ability::Permissions
             | Ability::AskingAgain => self.minor >= 125,
-            Ability::Elicitation | Ability::SubAgents => self.minor >= 135,
+            Ability::Elicitation | Ability::SubAgents | Ability::NamesWithoutInjections => self.minor >= 135,
             Ability::EndingInMidTurn => self.minor != 98,
         }
     }

@@ -79,7 +79,7 @@ fn stream_of(message: &Value) -> String {
 
 /// How the names of members end that tell a time, how long something took, or a process, as codex spells them and as its
 /// clients do.
-const OF_THE_RUN: [&str; 8] = ["At", "Ms", "_at", "_ms", "timestamp", "processId", "process_id", "duration"];
+const OF_THE_RUN: [&str; 9] = ["At", "Ms", "_at", "_ms", "_time", "timestamp", "processId", "process_id", "duration"];
 
 /// Takes out of a message what differs from run to run: ids, times, and the lab's folder.
 pub fn settled(value: &Value, root: &str) -> Value {
