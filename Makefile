@@ -1,10 +1,14 @@
 # codex-shim: every task has a target here. `make demo` and `make test` are all that a fresh machine needs.
 
-CODEX_VERSION := 0.169.0
-CODEX_DIR     := target/codex
+CODEX_NEWEST  := 0.169.0
+CODEX_VERSION ?= $(CODEX_NEWEST)
+# One folder a release; the newest has the one without a version in its name.
+CODEX_DIR     := $(if $(filter $(CODEX_NEWEST),$(CODEX_VERSION)),target/codex,target/codex-$(CODEX_VERSION))
 CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
+# All that the conversations are held with, oldest first.
+CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 
-.PHONY: build dist demo test e2e record picture bench sim soak fuzz lint check codex shells help
+.PHONY: build dist demo test e2e e2e-versions e2e-clients record picture bench sim soak fuzz lint check codex clients shells help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -32,7 +36,16 @@ test: codex shells ## every test; those with the real codex too, where it can be
 
 e2e: codex ## the tests with the real codex alone, none skipped
 	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }
-	cargo test --locked --test it e2e
+	CODEX_VERSION=$(CODEX_VERSION) cargo test --locked --test it e2e
+
+e2e-versions: ## the same with every release of codex from 0.77 on, some 2 GB in target/; what one lacks is said
+	@failed=; for version in $(CODEX_ALL); do \
+	  echo "codex $$version"; \
+	  $(MAKE) --no-print-directory e2e CODEX_VERSION=$$version || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "make e2e-versions: it failed with$$failed" >&2; exit 1; }
+
+e2e-clients: codex clients ## published clients of other makers, each direct and relayed side by side
+	cargo test --locked --test it clients::
 
 record: codex ## the tapes in fixtures/tapes, made anew with the real codex
 	cargo build --locked
@@ -78,6 +91,10 @@ codex:
 	  || echo "SKIPPED: the real codex $(CODEX_VERSION) could not be installed (npm and a network are needed): tests with it are skipped" >&2; \
 	fi
 
+# Published clients, once. Python 3.12 and npm are needed.
+clients:
+	@tests/clients/install.sh target/clients
+
 # The shells that have hooks. Only where that is easy; tests without one are skipped, and say so.
 shells:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v zsh && command -v fish && command -v tmux; } >/dev/null; then \
@@ -85,4 +102,4 @@ shells:
 	fi
 
 help: ## this list
-	@grep -E '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14

@@ -216,7 +216,9 @@ impl Calls {
             }
             (Call::Turn { asker, .. }, Some(error), _) => {
                 let message = Members::of(error).and_then(|error| error.text("message")).unwrap_or_default();
-                let not_found = message.contains("thread not found") || message.contains("invalid thread id");
+                // The last is how it was said in 2025.
+                let words = ["thread not found", "invalid thread id", "conversation not found"];
+                let not_found = words.iter().any(|words| message.contains(words));
                 let refused = SideReply::Answered(format!("{{\"error\":{}}}", error.get()));
                 (asker, if not_found { SideReply::ThreadNotFound } else { refused })
             }

@@ -277,6 +277,9 @@ impl Engine {
             if let Effect::Introduce(client) = &learned {
                 self.client.clone_from(&client.name);
             }
+            if let Effect::Note(Note::CodexVersion { version: Some(version), .. }) = &learned {
+                self.context.server_is(version);
+            }
             effects.push(learned);
         }
     }

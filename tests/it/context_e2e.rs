@@ -3,18 +3,19 @@
 //! One conversation that asks for the user's words in every way that codex has is driven direct without context and relayed
 //! with it, and compared stream by stream.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use codex_shim::control::client;
 use serde_json::{Value, json};
 
-use crate::e2e::{first_difference, settled, streams_of};
+use crate::support::both_ends::text;
 use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::conversations::{start_thread, turn_completed};
 use crate::support::model::{Item, Model};
 use crate::support::peer::Peer;
+use crate::support::release::{Ability, Release};
 use crate::support::shim::{Home, SHIM};
+use crate::support::streams::{Runs, Streams, Way, settled, streams_of};
 
 /// What the markers look like in any JSON of codex.
 const MARKS: [&str; 3] = ["CODEX_META", "\\u001e", "\\u001f"];
@@ -27,7 +28,7 @@ const RUNS_MAX: usize = 4;
 /// One run: what the client saw, what the model was asked, what was delivered.
 struct Run {
     raw: Vec<Value>,
-    streams: BTreeMap<String, Vec<Value>>,
+    streams: Streams,
     asked: Vec<Value>,
     /// The same without context and without what differs from run to run.
     asked_without: Vec<Value>,
@@ -41,17 +42,17 @@ enum Counts {
     Other,
 }
 
-/// How the client is connected.
-enum Way<'a> {
+/// How the client is connected, and what is put in front of its words.
+enum Connection<'a> {
     Direct,
     Relayed { home: &'a Home, carrier: &'a str },
 }
 
-impl Way<'_> {
+impl Connection<'_> {
     fn start(&self, lab: &Lab, codex: &Path) -> Peer {
         match self {
-            Way::Direct => Peer::start(lab.command(codex).arg("app-server")),
-            Way::Relayed { home, carrier } => {
+            Connection::Direct => Peer::start(lab.command(codex).arg("app-server")),
+            Connection::Relayed { home, carrier } => {
                 let mut command = lab.command(SHIM);
                 home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_CARRIER", carrier);
                 Peer::start(command.env("CODEX_SHIM_SESSION", "s").arg("app-server"))
@@ -61,7 +62,7 @@ impl Way<'_> {
 
     /// Something is run in a terminal beside the client.
     fn work_in_terminal(&self, cmd: &str) {
-        if let Way::Relayed { home, .. } = self {
+        if let Connection::Relayed { home, .. } = self {
             let pushed =
                 json!({"cmd": cmd, "exit_code": 101, "cwd": "/w", "output": "\u{1b}[1mzebra\u{1b}[0m $HOME ä\n"});
             let answer = client::post(&home.path().join("sessions/s"), "/sessions/self/context", pushed.to_string());
@@ -72,21 +73,28 @@ impl Way<'_> {
 }
 
 /// A turn with this input, after something was done in a terminal.
-fn turn(peer: &mut Peer, way: &Way<'_>, thread: &str, input: Value) {
+fn turn(peer: &mut Peer, way: &Connection<'_>, thread: &str, input: Value) -> Value {
     way.work_in_terminal("cargo test");
-    peer.call("turn/start", json!({"threadId": thread, "input": input}));
+    let turn = peer.call("turn/start", json!({"threadId": thread, "input": input}))["turn"]["id"].clone();
     turn_completed(peer, "completed");
+    turn
+}
+
+/// A call that not every release knows: what is answered is compared, whatever it is.
+fn ask(peer: &mut Peer, method: &str, params: Value) {
+    let id = peer.request(method, params);
+    peer.wait_for(method, |message| message.get("method").is_none() && message["id"] == id);
 }
 
 /// Says things in every shape, and asks for them in every way.
-fn converse(way: &Way<'_>, lab: &Lab, codex: &Path) -> Vec<Value> {
+fn converse(way: &Connection<'_>, lab: &Lab, codex: &Path) -> Vec<Value> {
     let mut peer = way.start(lab, codex);
     peer.initialize();
     let thread = start_thread(&mut peer, lab, "read-only");
     let says = "ä 😀 please look at the giraffe";
     let at = says.find("look").expect("it is there");
     let spans = json!([{"byteRange": {"start": at, "end": at + 4}, "placeholder": "x"}]);
-    turn(&mut peer, way, &thread, json!([{"type": "text", "text": says, "text_elements": spans}]));
+    let first_turn = turn(&mut peer, way, &thread, json!([{"type": "text", "text": says, "text_elements": spans}]));
     let image = json!({"type": "image", "url": IMAGE});
     turn(
         &mut peer,
@@ -102,10 +110,9 @@ fn converse(way: &Way<'_>, lab: &Lab, codex: &Path) -> Vec<Value> {
     turn_completed(&mut peer, "completed");
     let other = start_thread(&mut peer, lab, "read-only");
     turn(&mut peer, way, &other, json!([image]));
-    let turns = peer.call("thread/turns/list", json!({"threadId": thread}));
-    let first_turn = turns["data"].as_array().and_then(|turns| turns.last()).expect("there are turns")["id"].clone();
     for (method, params) in [
         ("thread/list", json!({})),
+        ("thread/turns/list", json!({"threadId": thread})),
         ("thread/read", json!({"threadId": thread, "includeTurns": true})),
         ("thread/items/list", json!({"threadId": thread})),
         ("thread/items/read", json!({"threadId": thread, "turnId": first_turn, "itemIds": []})),
@@ -118,8 +125,7 @@ fn converse(way: &Way<'_>, lab: &Lab, codex: &Path) -> Vec<Value> {
         ("thread/resume", json!({"threadId": thread})),
         ("thread/resume", json!({"threadId": other})),
     ] {
-        let id = peer.request(method, params);
-        peer.wait_for(method, |message| message.get("method").is_none() && message["id"] == id);
+        ask(&mut peer, method, params);
     }
     let (mut raw, status) = peer.finish();
     assert!(status.success());
@@ -132,7 +138,7 @@ fn converse(way: &Way<'_>, lab: &Lab, codex: &Path) -> Vec<Value> {
         ("thread/resume", json!({"threadId": other})),
         ("thread/turns/list", json!({"threadId": thread})),
     ] {
-        peer.call(method, params);
+        ask(&mut peer, method, params);
     }
     turn(&mut peer, way, &thread, json!([{"type": "text", "text": "once more"}]));
     raw.extend(peer.finish().0.into_iter().map(|message| renumbered(message, 1_000)));
@@ -154,13 +160,13 @@ fn run(codex: &Path, carrier: Option<&str>, counts: Counts) -> Run {
     let lab = Lab::new(&model);
     let home = Home::new();
     let way = match carrier {
-        None => Way::Direct,
-        Some(carrier) => Way::Relayed { home: &home, carrier },
+        None => Connection::Direct,
+        Some(carrier) => Connection::Relayed { home: &home, carrier },
     };
     let raw = converse(&way, &lab, codex);
     let deliveries = match way {
-        Way::Direct => Vec::new(),
-        Way::Relayed { .. } => deliveries(&home),
+        Connection::Direct => Vec::new(),
+        Connection::Relayed { .. } => deliveries(&home),
     };
     let root = lab.root().to_string_lossy().into_owned();
     let streams = match counts {
@@ -179,13 +185,14 @@ fn deliveries(home: &Home) -> Vec<Value> {
     kept.iter().map(|delivery| serde_json::to_value(delivery).expect("it is plain data")).collect()
 }
 
-/// Without what codex counts the records of a thread's history with.
+/// Without what codex counts the records of a thread's history with, and without what it names a thread by them.
 fn uncounted(stream: Vec<Value>) -> Vec<Value> {
     fn without(value: &mut Value) {
+        let names = !Release::under_test().has(Ability::NamesWithoutInjections);
         match value {
             Value::Object(members) => {
                 for (name, value) in members.iter_mut() {
-                    if name == "position" || name.ends_with("Cursor") {
+                    if name == "position" || name.ends_with("Cursor") || (names && name == "name") {
                         *value = Value::Null;
                     }
                     without(value);
@@ -207,49 +214,63 @@ fn uncounted(stream: Vec<Value>) -> Vec<Value> {
 /// Compares a relayed run with context to direct ones without.
 fn check(name: &str, carrier: &str, counts: Counts) {
     let Some(codex) = installed_or_skip(name) else { return };
-    let mut direct_runs = vec![run(&codex, None, counts)];
-    let mut relayed_runs = vec![run(&codex, Some(carrier), counts)];
-    for message in &relayed_runs[0].raw {
+    let run = |way| run(&codex, (way == Way::Relayed).then_some(carrier), counts);
+    let mut runs = Runs { direct: vec![run(Way::Direct)], relayed: vec![run(Way::Relayed)] };
+    for message in &runs.relayed[0].raw {
         let text = message.to_string();
         assert!(MARKS.iter().all(|mark| !text.contains(mark)), "{name}: {text}");
     }
-    let names: Vec<String> = relayed_runs[0].streams.keys().chain(direct_runs[0].streams.keys()).cloned().collect();
-    assert!(names.len() > 40, "{name}: {names:?}");
-    for stream in names {
-        let seen = |run: &Run| run.streams.get(&stream).cloned();
-        while !relayed_runs.iter().any(|relayed| direct_runs.iter().any(|direct| seen(direct) == seen(relayed))) {
-            let difference = first_difference(seen(&relayed_runs[0]), seen(&direct_runs[0]));
-            assert!(relayed_runs.len() < RUNS_MAX, "{name}: {stream}\n{difference}");
-            direct_runs.push(run(&codex, None, counts));
-            relayed_runs.push(run(&codex, Some(carrier), counts));
+    let (_, all) = runs.compare(name, RUNS_MAX, |run| &run.streams, run);
+    assert!(all > 40, "{name}: only {all} streams");
+    check_model_knows(name, &Shown::by(name, carrier), &runs.relayed[0], &runs.direct[0]);
+}
+
+/// What the model was shown of what was done in the terminal.
+struct Shown {
+    /// What became of each delivery.
+    outcomes: &'static [&'static str],
+    /// Which of them the last request shows: all that arrived, but for that of the other thread.
+    deliveries: &'static [usize],
+}
+
+impl Shown {
+    /// All of it, unless the release refuses the call that carries it: each of the two runs has to find that out.
+    fn by(name: &str, carrier: &str) -> Shown {
+        const ARRIVED: &str = "delivered";
+        let refuses = carrier != "envelope" && Release::under_test().lacks(name, Ability::InjectItems);
+        match (refuses, carrier) {
+            (true, "auto") => {
+                Shown { outcomes: &["refused", ARRIVED, ARRIVED, ARRIVED, ARRIVED, "refused"], deliveries: &[1, 2, 3] }
+            }
+            (true, _) => Shown { outcomes: &["refused", "refused"], deliveries: &[] },
+            (false, _) => Shown { outcomes: &[ARRIVED; 6], deliveries: &[0, 1, 2, 3, 5] },
         }
     }
-    check_model_knows(name, &relayed_runs[0], &direct_runs[0]);
 }
 
 /// The model was shown each delivery byte for byte, and apart from that what it is shown without any.
-fn check_model_knows(name: &str, relayed: &Run, direct: &Run) {
-    assert_eq!(relayed.deliveries.len(), 6, "{name}: {:?}", relayed.deliveries);
+fn check_model_knows(name: &str, shown: &Shown, relayed: &Run, direct: &Run) {
+    let outcomes: Vec<_> = relayed.deliveries.iter().map(|delivery| text(&delivery["outcome"])).collect();
+    assert_eq!(outcomes, shown.outcomes, "{name}: {:?}", relayed.deliveries);
     let last = relayed.asked.last().expect("the model was asked").as_array().expect("a list").clone();
     let mut texts: Vec<String> = Vec::new();
     for delivery in &relayed.deliveries {
-        assert_eq!(delivery["outcome"], "delivered", "{name}: {delivery}");
-        assert!(delivery["turn_id"].is_string(), "{name}: {delivery}");
-        texts.push(delivery["text"].as_str().expect("it has a text").to_owned());
+        assert!(delivery["outcome"] == "refused" || delivery["turn_id"].is_string(), "{name}: {delivery}");
+        let text = text(&delivery["text"]);
+        assert!(text.len() <= 4_096 && text.contains(r#""zebra \u0024HOME ä""#), "{name}: {text}");
+        texts.push(text);
     }
-    assert!(texts.iter().all(|text| text.len() <= 4_096 && text.contains(r#""zebra \u0024HOME ä""#)), "{texts:?}");
     // All but that of the other thread are in the last request, in their order.
-    let shown: Vec<&str> = last
+    let seen: Vec<&str> = last
         .iter()
         .filter_map(|item| item["content"].as_array())
         .flatten()
         .filter_map(|content| content["text"].as_str())
         .filter(|text| text.starts_with('\u{1e}'))
         .collect();
-    let of_thread: Vec<&String> = [0, 1, 2, 3, 5].iter().map(|index| &texts[*index]).collect();
-    assert_eq!(shown.len(), of_thread.len(), "{name}: {shown:?}");
-    for (shown, delivered) in shown.iter().zip(of_thread) {
-        assert!(shown.starts_with(delivered.as_str()), "{name}:\n{shown}\n{delivered}");
+    assert_eq!(seen.len(), shown.deliveries.len(), "{name}: {seen:?}");
+    for (seen, delivery) in seen.iter().zip(shown.deliveries) {
+        assert!(seen.starts_with(texts[*delivery].as_str()), "{name}:\n{seen}\n{}", texts[*delivery]);
     }
     // And with them taken out, it is what the model is shown without.
     assert_eq!(relayed.asked_without, direct.asked_without, "{name}");

@@ -4,7 +4,7 @@
 //! item, each turn, each answer, in their order, without ids and times. Where codex itself is not the same every time, it is
 //! run some more times either way, until a relayed stream is one that is also seen direct.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::ExitStatus;
 
 use serde_json::Value;
@@ -17,11 +17,13 @@ use crate::support::conversations::{
 use crate::support::journal::Journal;
 use crate::support::model::Model;
 use crate::support::peer::Peer;
+use crate::support::release::{Ability, Release};
 use crate::support::shim::{Home, SHIM};
+use crate::support::streams::{Runs, Streams, Way, settled, streams_of};
 
 /// A run of a conversation, as streams of messages without what differs from run to run.
 struct Run {
-    streams: BTreeMap<String, Vec<Value>>,
+    streams: Streams,
     raw: Vec<Value>,
     status: ExitStatus,
     /// What the model was asked, one list of inputs a request.
@@ -29,13 +31,16 @@ struct Run {
     journal: Option<Journal>,
 }
 
-fn run(conversation: Conversation, codex: &std::path::Path, relayed: bool) -> Run {
-    let model = Model::start((conversation.script)());
+fn run(conversation: Conversation, codex: &Path, way: Way) -> Run {
+    let model = Model::start((conversation.script)(Release::under_test()));
     let lab = Lab::new(&model);
     let home = Home::new();
-    let mut command = if relayed { lab.command(SHIM) } else { lab.command(codex) };
+    let mut command = match way {
+        Way::Direct => lab.command(codex),
+        Way::Relayed => lab.command(SHIM),
+    };
     command.arg("app-server");
-    if relayed {
+    if way == Way::Relayed {
         home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex);
     }
     let mut peer = Peer::start(&mut command);
@@ -44,120 +49,21 @@ fn run(conversation: Conversation, codex: &std::path::Path, relayed: bool) -> Ru
     let root = lab.root().to_string_lossy().into_owned();
     let streams = streams_of(&raw, &root);
     let asked = model.requests().iter().map(|request| settled(&request["input"], &root)).collect();
-    Run { streams, raw, status, asked, journal: relayed.then(|| home.journal()) }
+    Run { streams, raw, status, asked, journal: (way == Way::Relayed).then(|| home.journal()) }
 }
 
-/// Messages by what they belong to, without what differs from run to run; `root` is the lab's folder.
-pub fn streams_of(raw: &[Value], root: &str) -> BTreeMap<String, Vec<Value>> {
-    let mut streams: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for message in raw {
-        let message = settled(message, root);
-        streams.entry(stream_of(&message)).or_default().push(message);
-    }
-    streams
-}
-
-/// What a message belongs to: order is held within it.
-fn stream_of(message: &Value) -> String {
-    let params = &message["params"];
-    let item = params["itemId"].as_str().or_else(|| params["item"]["id"].as_str());
-    let turn = params["turnId"].as_str().or_else(|| params["turn"]["id"].as_str());
-    match (message["method"].as_str(), item, turn) {
-        (None, ..) => format!("answer {}", message["id"]),
-        (Some(_), Some(item), _) => format!("item {item}"),
-        (Some(method), None, Some(turn)) if method.starts_with("turn/") => format!("turn {turn}"),
-        (Some(method), None, Some(turn)) => format!("turn {turn} {method}"),
-        (Some(method), None, None) => format!("notification {method}"),
-    }
-}
-
-/// Takes out of a message what differs from run to run: ids, times, and the lab's folder.
-pub fn settled(value: &Value, root: &str) -> Value {
-    match value {
-        Value::Object(members) => members
-            .iter()
-            .map(|(key, value)| {
-                let is_time = key.ends_with("At") || key.ends_with("Ms") || key == "processId";
-                let value = if is_time && !value.is_null() { Value::from("TIME") } else { settled(value, root) };
-                (settled_text(key), value)
-            })
-            .collect(),
-        Value::Array(values) => values.iter().map(|value| settled(value, root)).collect(),
-        Value::String(text) => {
-            let measured = |line: &&str| line.starts_with("Wall time: ") || line.starts_with("Chunk ID: ");
-            let text: Vec<&str> = text.split('\n').filter(|line| !measured(line)).collect();
-            Value::String(settled_text(&text.join("\n").replace(root, "LAB")))
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-    }
-}
-
-/// Replaces every UUID, and the dates in the paths of rollouts.
-fn settled_text(text: &str) -> String {
-    let mut settled = String::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let (name, length) = if rest.get(..36).is_some_and(is_uuid) {
-            ("ID", 36)
-        } else if rest.get(..19).is_some_and(|text| has_shape(text, "0000-00-00T00-00-00")) {
-            ("TIME", 19)
-        } else if rest.get(..24).is_some_and(|text| has_shape(text, "0000-00-00T00:00:00.000Z")) {
-            ("TIME", 24)
-        } else if rest.get(..10).is_some_and(|text| has_shape(text, "0000/00/00")) {
-            ("DATE", 10)
-        } else {
-            settled.push(first);
-            rest = &rest[first.len_utf8()..];
-            continue;
-        };
-        settled.push_str(name);
-        rest = &rest[length..];
-    }
-    settled
-}
-
-/// Whether a text has a digit where `shape` has a `0`, and else what `shape` has.
-fn has_shape(text: &str, shape: &str) -> bool {
-    text.bytes()
-        .zip(shape.bytes())
-        .all(|(byte, shape)| if shape == b'0' { byte.is_ascii_digit() } else { byte == shape })
-}
-
-fn is_uuid(text: &str) -> bool {
-    text.bytes().enumerate().all(|(index, byte)| match index {
-        8 | 13 | 18 | 23 => byte == b'-',
-        _ => byte.is_ascii_hexdigit(),
-    })
-}
-
-/// Runs of either kind that are made, where a stream differs, to see whether it always does: codex itself is not the same
-/// every time, and less so on a busy machine.
+/// Runs of either kind that are made, where a stream differs, to see whether it always does.
 const RUNS_MAX: usize = 5;
 
 /// Runs a conversation direct and relayed and compares. `streams_min` is how many streams all runs must agree in, so that
 /// the comparison cannot pass for lack of anything to compare.
 fn check(name: &str, conversation: Conversation, streams_min: usize) {
     let Some(codex) = installed_or_skip(name) else { return };
-    let mut direct_runs = vec![run(conversation, &codex, false), run(conversation, &codex, false)];
-    let mut relayed_runs = vec![run(conversation, &codex, true)];
-    let of_all = |runs: &[Run]| runs.iter().flat_map(|run| run.streams.keys().cloned()).collect::<Vec<_>>();
-    let streams: BTreeSet<String> = of_all(&direct_runs).into_iter().chain(of_all(&relayed_runs)).collect();
-    let mut compared = 0;
-    for stream in &streams {
-        let seen = |run: &Run| run.streams.get(stream).cloned();
-        let agree = |direct_runs: &[Run], relayed_runs: &[Run]| {
-            relayed_runs.iter().any(|relayed| direct_runs.iter().any(|direct| seen(direct) == seen(relayed)))
-        };
-        while !agree(&direct_runs, &relayed_runs) {
-            let difference = first_difference(seen(&relayed_runs[0]), seen(&direct_runs[0]));
-            assert!(relayed_runs.len() < RUNS_MAX, "{name}: {stream}\n{difference}");
-            direct_runs.push(run(conversation, &codex, false));
-            relayed_runs.push(run(conversation, &codex, true));
-        }
-        let first = seen(&direct_runs[0]);
-        compared += usize::from(direct_runs.iter().chain(&relayed_runs).all(|run| seen(run) == first));
-    }
-    assert!(compared >= streams_min, "{name}: only {compared} of {} streams are always the same", streams.len());
+    let run = |way| run(conversation, &codex, way);
+    let mut runs = Runs { direct: vec![run(Way::Direct), run(Way::Direct)], relayed: vec![run(Way::Relayed)] };
+    let (compared, all) = runs.compare(name, RUNS_MAX, |run| &run.streams, run);
+    assert!(compared >= streams_min, "{name}: only {compared} of {all} streams are always the same");
+    let Runs { direct: direct_runs, relayed: mut relayed_runs } = runs;
     assert!(
         relayed_runs.iter().any(|relayed| direct_runs.iter().any(|direct| direct.asked == relayed.asked)),
         "{name}: what the model was asked differs"
@@ -174,14 +80,8 @@ fn check(name: &str, conversation: Conversation, streams_min: usize) {
         }
     }
     let version = journal.events.iter().find(|(event, _)| event == "codex_version").map(|(_, data)| &data["version"]);
-    assert_eq!(version, Some(&Value::from("0.169.0")), "{name}");
+    assert_eq!(version, Some(&Value::from(Release::under_test().to_string())), "{name}");
     assert_eq!(journal.event_names().last(), Some(&"generation_ended"), "{name}");
-}
-
-pub fn first_difference(relayed: Option<Vec<Value>>, direct: Option<Vec<Value>>) -> String {
-    let (relayed, direct) = (relayed.unwrap_or_default(), direct.unwrap_or_default());
-    let at = relayed.iter().zip(&direct).take_while(|(relayed, direct)| relayed == direct).count();
-    format!("message {at}\nrelayed: {:?}\ndirect:  {:?}", relayed.get(at), direct.get(at))
 }
 
 #[test]
@@ -211,6 +111,9 @@ fn e2e_file_change_approval() {
 
 #[test]
 fn e2e_question() {
+    if Release::under_test().lacks("e2e_question", Ability::Questions) {
+        return;
+    }
     check("e2e_question", QUESTION, 10);
 }
 
@@ -226,5 +129,20 @@ fn e2e_list_read_resume() {
 
 #[test]
 fn e2e_end_in_mid_turn() {
+    let release = Release::under_test();
+    if release.lacks("e2e_end_in_mid_turn", Ability::EndingInMidTurn) {
+        // Then the relay ends it, once it was given time enough.
+        let Some(codex) = installed_or_skip("e2e_end_in_mid_turn") else { return };
+        let model = Model::start((END_IN_MID_TURN.script)(release));
+        let (lab, home) = (Lab::new(&model), Home::new());
+        let mut command = lab.command(SHIM);
+        home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_EXIT_GRACE", "200ms").arg("app-server");
+        let mut peer = Peer::start(&mut command);
+        (END_IN_MID_TURN.drive)(&mut peer, &lab);
+        let (raw, status) = peer.finish();
+        assert!(status.success(), "{status}");
+        assert_eq!(home.journal().server.len(), raw.len());
+        return;
+    }
     check("e2e_end_in_mid_turn", END_IN_MID_TURN, 8);
 }

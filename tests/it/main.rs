@@ -7,6 +7,7 @@ mod attach_faults;
 mod bytes;
 mod capture;
 mod capture_tmux;
+mod clients;
 mod context;
 mod context_e2e;
 mod context_engine;

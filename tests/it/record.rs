@@ -15,6 +15,7 @@ mod support {
     pub mod model;
     pub mod patience;
     pub mod peer;
+    pub mod release;
 
     pub use patience::{PATIENCE, eventually};
 }
@@ -26,6 +27,7 @@ use support::codex::{Lab, installed_or_skip};
 use support::conversations::ALL;
 use support::model::Model;
 use support::peer::Peer;
+use support::release::Release;
 
 fn main() {
     let Some(codex) = installed_or_skip("recording") else { std::process::exit(1) };
@@ -33,7 +35,7 @@ fn main() {
     let this = std::env::current_exe().expect("this program has a path");
     let shim: PathBuf = this.parent().and_then(Path::parent).expect("it stands in examples/").join("codex-shim");
     for (name, conversation) in ALL {
-        let model = Model::start((conversation.script)());
+        let model = Model::start((conversation.script)(Release::newest()));
         let lab = Lab::new(&model);
         let home = lab.root().join("shim-home");
         let mut relay = lab.command(&shim);

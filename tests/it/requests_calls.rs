@@ -322,10 +322,12 @@ fn requests_beside_input_and_interruption_that_cannot_be() {
     live.say_plainly(&turn_completed("t", "u"));
     refused(live.post_to("interrupt", &json!({"thread_id": "t"})), (409, "no_active_turn"));
     refused(live.http("POST /sessions/self/interrupt", b""), (409, "no_active_turn"));
-    let posted = live.posted("input", &json!({"text": "hi", "thread_id": "gone"}));
-    let call = parsed(&live.at_server());
-    answer_own(&mut live, &call, r#""error":{"code":-32600,"message":"thread not found: gone"}"#);
-    refused(posted.join().expect("it is answered"), (404, "thread_not_found"));
+    for words in ["thread not found: gone", "conversation not found: gone"] {
+        let posted = live.posted("input", &json!({"text": "hi", "thread_id": "gone"}));
+        let call = parsed(&live.at_server());
+        answer_own(&mut live, &call, &format!(r#""error":{{"code":-32600,"message":"{words}"}}"#));
+        refused(posted.join().expect("it is answered"), (404, "thread_not_found"));
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::support::eventually;
 use crate::support::model::Item;
 use crate::support::real::{QUESTION, Real, says};
+use crate::support::release::{Ability, Release};
 use crate::support::requests::{assert_nowhere, parsed, refused};
 
 const ELICITATION: &str = "mcpServer/elicitation/request";
@@ -59,6 +60,9 @@ fn output(real: &Real) -> String {
 }
 
 fn check_elicitation(test: &str, by_client: bool) {
+    if Release::under_test().lacks(test, Ability::Elicitation) {
+        return;
+    }
     let folder = tempfile::tempdir().expect("a folder");
     let (script, told) = (folder.path().join("server.sh"), folder.path().join("told"));
     fs::write(&script, SERVER).expect("a file");
@@ -111,6 +115,9 @@ fn e2e_requests_of_an_mcp_server_are_answered_at_the_side() {
 }
 
 fn check_permissions(test: &str, by_client: bool, granted: &Value, model_sees: &[&str]) {
+    if Release::under_test().lacks(test, Ability::Permissions) {
+        return;
+    }
     let arguments = json!({"reason": "to fetch", "permissions": {"network": {"enabled": true}}});
     let script = vec![vec![Item::Call { name: "request_permissions", arguments }], says()];
     let Some(mut real) = Real::start_with(test, "", "request_permissions_tool = true\n", script) else { return };
@@ -152,6 +159,9 @@ const SECRET: &str = "hunter2-is-nowhere";
 ///
 /// The client asks for the model's own items: codex tells it the answer among them.
 fn check_secret(test: &str, by_client: bool) {
+    if Release::under_test().lacks(test, Ability::SecretQuestions) {
+        return;
+    }
     let questions = json!([{"id": "key", "header": "Key", "question": "Which key?", "isSecret": true,
         "options": [{"label": "None", "description": "without"}, {"label": "Mine", "description": "with"}]}]);
     let script =

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::threads::PREVIEW_CHARS_MAX;
+use super::threads::{IMAGE_PREVIEW, PREVIEW_CHARS_MAX};
 use crate::wire::{Members, Message, Splice, elements, text};
 
 /// Longest text of a turn that codex takes, in characters over all of its text items. Source: its answer
@@ -77,7 +77,7 @@ impl<'a> TurnStart<'a> {
     /// What codex takes as the preview of a thread that begins with this message, as far as it is ever asked for.
     pub(super) fn preview(&self) -> String {
         match &*self.said.text {
-            "" if self.said.has_image => "[Image]".to_owned(),
+            "" if self.said.has_image => IMAGE_PREVIEW.to_owned(),
             text => text.chars().take(PREVIEW_CHARS_MAX).collect(),
         }
     }

@@ -61,7 +61,7 @@ pub(super) struct Context {
     leases: Vec<Lease>,
     /// Turns that tell a delivery's turn, by the id of the client's request.
     turns_awaited: VecDeque<(RpcId, u64)>,
-    /// Turns that carry something in front of the user's words: which thread, and those words or the start of them.
+    /// Turns that carry something in front of the user's words, or ahead of them: which thread, and those words or the start of them.
     fronted: VecDeque<(RpcId, String, String)>,
     deliveries: u64,
     /// The server has refused `thread/inject_items`, and that has been said.
@@ -147,6 +147,11 @@ impl Context {
     /// Longest envelope, in bytes.
     pub(super) fn envelope_bytes_max(&self) -> usize {
         self.settings.bounds.envelope_bytes_max
+    }
+
+    /// The server is of this version.
+    pub(super) fn server_is(&mut self, codex_version: &str) {
+        self.previews.server_is(codex_version);
     }
 
     /// Whether a thread was seen in this run.
@@ -240,7 +245,8 @@ impl Context {
         let instead = if both.is_empty() { None } else { turn.with_envelope(&both) };
         // What does not fit waits, or was for this turn alone.
         let envelope = envelope.filter(|(carrier, _)| *carrier != Carrier::Envelope || instead.is_some());
-        if instead.is_some() {
+        // What goes ahead is what 0.125 takes for the thread's beginning.
+        if instead.is_some() || envelope.is_some() {
             push_bounded(&mut self.fronted, (client_request.clone(), turn.thread_id.clone(), turn.preview()));
         }
         let Some((carrier, text)) = envelope else { return Some(OnTurn { ahead: None, instead }) };
@@ -624,6 +630,25 @@ mod tests {
         assert_eq!(play.answer("\"codex-shim:x:1\"", r#""result":{}"#), Answer::Ours);
         assert_eq!(play.kept(), ["1 is u1", "1 delivered [1]"]);
         assert_eq!(play.answer("\"codex-shim:y:1\"", r#""result":{}"#), Answer::Clients);
+    }
+
+    #[test]
+    fn a_call_of_our_own_may_begin_a_thread_whichever_answer_is_first() {
+        for ours_first in [true, false] {
+            let mut play = Play::start(Carrier::InjectItems);
+            for (number, id, began) in [(1, "1", true), (2, "2", false)] {
+                play.push(&[number], None);
+                play.turn(number as u32, "t");
+                let own = format!("\"codex-shim:x:{number}\"");
+                let (ours, clients) = ((&*own, r#""result":{}"#), (id, RESULT));
+                for (id, outcome) in if ours_first { [ours, clients] } else { [clients, ours] } {
+                    play.answer(id, outcome);
+                }
+                let is_begin = |effect: &Effect| matches!(effect, Effect::Keep(LedgerEntry::ThreadBegan { .. }));
+                assert_eq!(play.effects.iter().any(is_begin), began, "{number}, ours first: {ours_first}");
+                play.kept();
+            }
+        }
     }
 
     #[test]

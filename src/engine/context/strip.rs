@@ -9,9 +9,9 @@
 use memchr::memmem;
 use serde_json::value::RawValue;
 
-use super::Previews;
 use super::envelope::{Envelope, MARKER_END, MARKER_START};
 use super::inject::{move_range, move_ranges};
+use super::threads::{PreviewPlace, Previews};
 use crate::engine::assembly::projection::{PROJECTION_START, ends_like_projection, is_projection};
 use crate::wire::{Members, Message, Splice, elements, text};
 
@@ -51,7 +51,7 @@ impl Scanner {
 
 /// The line without what is not for the client; `None` where there is nothing of that in it.
 pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews) -> Option<Vec<u8>> {
-    let mut stripper = Stripper { splice: Splice::of(line), previews };
+    let mut stripper = Stripper { splice: Splice::of(line), previews, place: PreviewPlace::Thread };
     match (message.method.as_deref(), message.params, message.result) {
         (Some(method), Some(params), _) if method.starts_with("codex/event/") => {
             stripper.old_event(Members::of(params)?.get("msg")?, 0);
@@ -66,6 +66,8 @@ pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews) -> 
 struct Stripper<'a> {
     splice: Splice<'a>,
     previews: &'a Previews,
+    /// Where the previews stand that are come upon now.
+    place: PreviewPlace,
 }
 
 impl Stripper<'_> {
@@ -77,7 +79,9 @@ impl Stripper<'_> {
                 "thread" | "turn" | "queuedSubmission" | "initialTurnsPage" | "summary" => self.node(value, depth + 1),
                 "item" => self.item(value),
                 "data" | "threads" | "turns" => {
+                    let around = std::mem::replace(&mut self.place, PreviewPlace::List);
                     elements(value).into_iter().flatten().for_each(|element| self.node(element, depth + 1));
+                    self.place = around;
                 }
                 "items" => elements(value).into_iter().flatten().for_each(|item| {
                     self.item(item);
@@ -178,8 +182,9 @@ impl Stripper<'_> {
 
     /// Puts the user's own words where they are known, at most `chars_max` of them.
     fn replace_preview(&mut self, value: &RawValue, thread: &Members<'_>, chars_max: usize) {
-        let known =
-            ["id", "conversationId", "forkedFromId"].iter().find_map(|name| self.previews.get(&thread.text(name)?));
+        let known = ["id", "conversationId", "forkedFromId"]
+            .iter()
+            .find_map(|name| self.previews.get(&thread.text(name)?, self.place));
         let words: String = known.unwrap_or_default().chars().take(chars_max).collect();
         let quoted = serde_json::to_string(&words).expect("BUG: a string is JSON");
         self.splice.replace(self.splice.range_of(value), quoted);
@@ -330,6 +335,7 @@ fn is_cut_off(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::inject::TurnStart;
+    use super::super::threads::IMAGE_PREVIEW;
     use super::*;
     use crate::engine::assembly::projection::{QuotedMessage, project};
     use crate::wire::Body;
@@ -558,6 +564,22 @@ mod tests {
             format!(r#"{{"id":1,"result":{{"thread":{{"id":"{id}","forkedFromId":"t","preview":"{preview}"}}}}}}"#)
         };
         assert_eq!(stripped(&fork("f", ENVELOPE), &previews), Some(fork("f", "what the user wrote")));
+    }
+
+    #[test]
+    fn previews_of_an_image_are_what_the_server_makes_of_one() {
+        let mut previews = Previews::default();
+        previews.server_is("0.125.0");
+        previews.learn("t", IMAGE_PREVIEW);
+        for (around, expect) in
+            [(r#""thread":@"#, ""), (r#""data":[@]"#, IMAGE_PREVIEW), (r#""data":[],"thread":@"#, "")]
+        {
+            let line = |words: &str| {
+                let thread = format!(r#"{{"id":"t","preview":"{words}"}}"#);
+                format!(r#"{{"id":1,"result":{{{}}}}}"#, around.replace('@', &thread))
+            };
+            assert_eq!(stripped(&line(ENVELOPE), &previews), Some(line(expect)), "{around}");
+        }
     }
 
     #[test]

@@ -16,11 +16,45 @@ const PREVIEWS_MAX: usize = 256;
 /// Longest beginning that is kept, in characters.
 pub(super) const PREVIEW_CHARS_MAX: usize = 1_000;
 
+/// What stands for an image in the preview of a thread that begins with nothing else.
+pub(super) const IMAGE_PREVIEW: &str = "[Image]";
+
 /// What users wrote first, by thread, for previews that codex has cut in the middle of an envelope.
 #[derive(Debug, Default)]
 pub(super) struct Previews {
     by_thread: HashMap<String, String>,
     oldest_first: VecDeque<String>,
+    of_images: ImagePreviews,
+}
+
+/// Where this server's previews tell of an image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum ImagePreviews {
+    #[default]
+    Everywhere,
+    InLists,
+    Nowhere,
+}
+
+/// Where a preview stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PreviewPlace {
+    /// Among other threads.
+    List,
+    /// In a thread by itself.
+    Thread,
+}
+
+impl ImagePreviews {
+    /// As seen with 0.77 and 0.98, with 0.125, and from 0.135 on.
+    fn of(codex_version: &str) -> ImagePreviews {
+        let minor = codex_version.strip_prefix("0.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+        match minor {
+            Some(..125) => ImagePreviews::Nowhere,
+            Some(125..135) => ImagePreviews::InLists,
+            Some(135..) | None => ImagePreviews::Everywhere,
+        }
+    }
 }
 
 impl Previews {
@@ -40,8 +74,20 @@ impl Previews {
         Some(words)
     }
 
-    pub(super) fn get(&self, thread_id: &str) -> Option<&str> {
-        self.by_thread.get(thread_id).map(String::as_str)
+    /// The server is of this version.
+    pub(super) fn server_is(&mut self, codex_version: &str) {
+        self.of_images = ImagePreviews::of(codex_version);
+    }
+
+    /// What the server would show of a thread's beginning.
+    pub(super) fn get(&self, thread_id: &str, place: PreviewPlace) -> Option<&str> {
+        let words = self.by_thread.get(thread_id).map(String::as_str);
+        match (self.of_images, place) {
+            (ImagePreviews::Everywhere, _) | (ImagePreviews::InLists, PreviewPlace::List) => words,
+            (ImagePreviews::InLists, PreviewPlace::Thread) | (ImagePreviews::Nowhere, _) => {
+                words.map(|words| if words == IMAGE_PREVIEW { "" } else { words })
+            }
+        }
     }
 }
 
@@ -175,6 +221,29 @@ mod tests {
         assert_eq!(previews.learn("t0", &"x".repeat(2_000)).map(|kept| kept.len()), Some(PREVIEW_CHARS_MAX));
         assert_eq!(previews.learn("t0", "y"), None);
         (1..=PREVIEWS_MAX).for_each(|number| assert!(previews.learn(&format!("t{number}"), "z").is_some()));
-        assert_eq!((previews.get("t0"), previews.get("t1")), (None, Some("z")));
+        let get = |thread_id| previews.get(thread_id, PreviewPlace::Thread);
+        assert_eq!((get("t0"), get("t1")), (None, Some("z")));
+    }
+
+    #[test]
+    fn images_are_told_of_as_the_server_does() {
+        for (version, in_list, by_itself) in [
+            ("0.77.0", "", ""),
+            ("0.98.0", "", ""),
+            ("0.125.0", "[Image]", ""),
+            ("0.135.0-alpha.1", "[Image]", "[Image]"),
+            ("0.169.0", "[Image]", "[Image]"),
+            ("1.0.0", "[Image]", "[Image]"),
+            ("nonsense", "[Image]", "[Image]"),
+        ] {
+            let mut previews = Previews::default();
+            previews.server_is(version);
+            previews.learn("image", IMAGE_PREVIEW);
+            previews.learn("words", "hi");
+            let get =
+                |thread_id| [PreviewPlace::List, PreviewPlace::Thread].map(|place| previews.get(thread_id, place));
+            assert_eq!(get("image"), [Some(in_list), Some(by_itself)], "{version}");
+            assert_eq!(get("words"), [Some("hi"); 2], "{version}");
+        }
     }
 }

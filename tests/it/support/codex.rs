@@ -7,45 +7,53 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::model::Model;
+use super::release::Release;
 
-/// Where `make codex` puts it.
-const INSTALLED: &str = "target/codex/node_modules/.bin/codex";
-
-/// The real codex, where it is installed; otherwise says loudly that a test is skipped.
+/// The real codex of the release under test, where it is installed; otherwise says loudly that a test is skipped.
 pub fn installed_or_skip(test: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(INSTALLED);
+    let release = Release::under_test();
+    let path = release.path();
     if path.exists() {
         return Some(path);
     }
     // Past the capture of the test's output: a skipped test must be seen.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: the real codex is not installed; `make codex` does that");
+    let _ = writeln!(
+        std::io::stderr(),
+        "SKIPPED: {test}: the real codex {release} is not installed; `make codex CODEX_VERSION={release}` does that"
+    );
     None
 }
 
 /// A working directory and a codex home, both fresh.
 pub struct Lab {
     root: tempfile::TempDir,
+    /// Whose conversations take place in it.
+    pub release: Release,
 }
 
 impl Lab {
-    /// A lab without a model.
+    /// A lab without a model, for what the newest release says.
     pub fn bare() -> Lab {
-        let lab = Lab { root: tempfile::tempdir().expect("a temporary folder") };
+        Lab::of(Release::newest())
+    }
+
+    fn of(release: Release) -> Lab {
+        let lab = Lab { root: tempfile::tempdir().expect("a temporary folder"), release };
         fs::create_dir(lab.cwd()).expect("a folder");
         fs::create_dir(lab.codex_home()).expect("a folder");
         lab
     }
 
-    /// A lab whose codex asks `model`.
+    /// A lab whose codex, the release under test, asks `model`.
     pub fn new(model: &Model) -> Lab {
         Lab::with(model, "")
     }
 
     /// The same with more in its configuration, which goes on in the table of features.
     pub fn with(model: &Model, more: &str) -> Lab {
-        let lab = Lab::bare();
+        let lab = Lab::of(Release::under_test());
         let config = format!(
-            r#"model = "gpt-5.5"
+            r#"model = "{}"
 model_provider = "mock"
 approval_policy = "on-request"
 sandbox_mode = "workspace-write"
@@ -62,6 +70,7 @@ enabled = false
 [features]
 default_mode_request_user_input = true
 {more}"#,
+            lab.release.model_name(),
             model.base_url()
         );
         fs::write(lab.codex_home().join("config.toml"), config).expect("a file");

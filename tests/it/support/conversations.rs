@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 use super::codex::Lab;
 use super::model::{Item, Script};
 use super::peer::Peer;
+use super::release::{Ability, Release};
 
 /// A conversation: what the model will say, and what the client does.
 #[derive(Clone, Copy)]
 pub struct Conversation {
-    pub script: fn() -> Script,
+    pub script: fn(Release) -> Script,
     pub drive: fn(&mut Peer, &Lab),
 }
 
@@ -27,7 +28,7 @@ pub const ALL: [(&str, Conversation); 9] = [
 ];
 
 pub const PLAIN_TURN: Conversation = Conversation {
-    script: || vec![vec![Item::Text(vec!["Hello."])]],
+    script: |_| vec![vec![Item::Text(vec!["Hello."])]],
     drive: |peer, lab| {
         peer.initialize();
         let thread = start_thread(peer, lab, "read-only");
@@ -36,21 +37,17 @@ pub const PLAIN_TURN: Conversation = Conversation {
 };
 
 pub const REASONING: Conversation = Conversation {
-    script: || vec![vec![Item::Reasoning("**Thinking** of an answer"), Item::Text(vec!["Thought."])]],
+    script: |_| vec![vec![Item::Reasoning("**Thinking** of an answer"), Item::Text(vec!["Thought."])]],
     drive: PLAIN_TURN.drive,
 };
 
 pub const STREAMED_DELTAS: Conversation = Conversation {
-    script: || vec![vec![Item::Text(vec!["One ", "two ", "thr\u{2028}ee ", "fünf \u{1f600}", " \"six\"\\."])]],
+    script: |_| vec![vec![Item::Text(vec!["One ", "two ", "thr\u{2028}ee ", "fünf \u{1f600}", " \"six\"\\."])]],
     drive: PLAIN_TURN.drive,
 };
 
 pub const COMMAND_APPROVAL: Conversation = Conversation {
-    script: || {
-        let arguments =
-            json!({"cmd": "echo relayed", "sandbox_permissions": "require_escalated", "justification": "ok?"});
-        vec![vec![Item::Call { name: "exec_command", arguments }], vec![Item::Text(vec!["It ran."])]]
-    },
+    script: |release| vec![vec![release.command_to_be_approved(release.harmless())], vec![Item::Text(vec!["It ran."])]],
     drive: |peer, lab| {
         peer.initialize();
         let thread = start_thread(peer, lab, "read-only");
@@ -62,7 +59,7 @@ pub const COMMAND_APPROVAL: Conversation = Conversation {
 };
 
 pub const FILE_CHANGE_APPROVAL: Conversation = Conversation {
-    script: || {
+    script: |_| {
         let patch = Item::Patch("*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch");
         vec![vec![patch], vec![Item::Text(vec!["Left alone."])]]
     },
@@ -78,7 +75,7 @@ pub const FILE_CHANGE_APPROVAL: Conversation = Conversation {
 };
 
 pub const QUESTION: Conversation = Conversation {
-    script: || {
+    script: |_| {
         let arguments = json!({"questions": [{"id": "color", "header": "Color", "question": "Which?",
             "options": [{"label": "Red", "description": "red"}, {"label": "Blue", "description": "blue"}]}]});
         vec![vec![Item::Call { name: "request_user_input", arguments }], vec![Item::Text(vec!["Red it is."])]]
@@ -86,7 +83,7 @@ pub const QUESTION: Conversation = Conversation {
     drive: |peer, lab| {
         peer.initialize();
         let thread = start_thread(peer, lab, "read-only");
-        start_turn(peer, &thread, "ask me");
+        start_turn_with_questions(peer, lab, &thread, "ask me");
         let request = peer.wait_for_method("item/tool/requestUserInput");
         peer.answer(&request, json!({"answers": {"color": {"answers": ["Red"]}}}));
         turn_completed(peer, "completed");
@@ -94,7 +91,7 @@ pub const QUESTION: Conversation = Conversation {
 };
 
 pub const INTERRUPT: Conversation = Conversation {
-    script: || vec![vec![Item::Text(vec!["I begin"]), Item::Hang]],
+    script: |_| vec![vec![Item::Text(vec!["I begin"]), Item::Hang]],
     drive: |peer, lab| {
         peer.initialize();
         let thread = start_thread(peer, lab, "read-only");
@@ -106,15 +103,17 @@ pub const INTERRUPT: Conversation = Conversation {
 };
 
 pub const LIST_READ_RESUME: Conversation = Conversation {
-    script: || vec![vec![Item::Text(vec!["First."])], vec![Item::Text(vec!["Second."])]],
+    script: |_| vec![vec![Item::Text(vec!["First."])], vec![Item::Text(vec!["Second."])]],
     drive: |peer, lab| {
         peer.initialize();
         let thread = start_thread(peer, lab, "read-only");
         complete_turn(peer, &thread, "one");
         let list = peer.call("thread/list", json!({}));
         assert_eq!(list["data"][0]["id"], thread.as_str(), "{list}");
-        peer.call("thread/loaded/list", json!({}));
-        peer.call("thread/read", json!({"threadId": thread, "includeTurns": true}));
+        if lab.release.has(Ability::ThreadRead) {
+            peer.call("thread/loaded/list", json!({}));
+            peer.call("thread/read", json!({"threadId": thread, "includeTurns": true}));
+        }
         peer.call("thread/resume", json!({"threadId": thread}));
         complete_turn(peer, &thread, "two");
     },
@@ -122,7 +121,7 @@ pub const LIST_READ_RESUME: Conversation = Conversation {
 
 /// The client ends in the middle of a turn: [`Peer::finish`] closes stdin while the model still speaks.
 pub const END_IN_MID_TURN: Conversation = Conversation {
-    script: || vec![vec![Item::Text(vec!["I begin"]), Item::Hang]],
+    script: |_| vec![vec![Item::Text(vec!["I begin"]), Item::Hang]],
     drive: |peer, lab| {
         peer.initialize();
         let thread = start_thread(peer, lab, "read-only");
@@ -141,6 +140,18 @@ pub fn start_thread(peer: &mut Peer, lab: &Lab, sandbox: &str) -> String {
 /// Starts a turn; returns its id.
 pub fn start_turn(peer: &mut Peer, thread: &str, says: &str) -> String {
     let params = json!({"threadId": thread, "input": [{"type": "text", "text": says, "text_elements": []}]});
+    let result = peer.call("turn/start", params);
+    text(&result["turn"]["id"])
+}
+
+/// The same for a turn in which the model may ask the user, whatever the release needs for that.
+pub fn start_turn_with_questions(peer: &mut Peer, lab: &Lab, thread: &str, says: &str) -> String {
+    if lab.release.has(Ability::QuestionsInDefaultMode) {
+        return start_turn(peer, thread, says);
+    }
+    let settings = json!({"model": lab.release.model_name(), "reasoning_effort": null, "developer_instructions": null});
+    let params = json!({"threadId": thread, "input": [{"type": "text", "text": says, "text_elements": []}],
+        "collaborationMode": {"mode": "plan", "settings": settings}});
     let result = peer.call("turn/start", params);
     text(&result["turn"]["id"])
 }

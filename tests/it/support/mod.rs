@@ -11,8 +11,10 @@ pub mod pane;
 pub mod patience;
 pub mod peer;
 pub mod real;
+pub mod release;
 pub mod requests;
 pub mod shim;
+pub mod streams;
 pub mod tmux;
 
 pub use patience::{PATIENCE, eventually};

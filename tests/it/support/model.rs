@@ -96,9 +96,12 @@ impl Drop for Model {
 }
 
 async fn respond(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
-    let request = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    shared.requests.lock().expect("no test panics while it holds this").push(request);
-    let items = shared.script.lock().expect("no test panics while it holds this").pop_front();
+    let request: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    shared.requests.lock().expect("no test panics while it holds this").push(request.clone());
+    let items = match is_aside(&request) {
+        true => Some(vec![Item::Text(vec![r#"{"title":"A talk"}"#])]),
+        false => shared.script.lock().expect("no test panics while it holds this").pop_front(),
+    };
     let number = {
         let mut answers = shared.answers.lock().expect("no test panics while it holds this");
         *answers += 1;
@@ -113,6 +116,11 @@ async fn respond(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     } else {
         (headers, text).into_response()
     }
+}
+
+/// Whether a client asks for something in a form of its own, such as a title for a thread: that is beside the script.
+fn is_aside(request: &Value) -> bool {
+    request["text"]["format"].is_object()
 }
 
 /// The events of one answer.

@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use super::both_ends::{http, text};
 use super::codex::{Lab, installed_or_skip};
-use super::conversations::{start_thread, start_turn, turn_completed};
+use super::conversations::{start_thread, start_turn, start_turn_with_questions, turn_completed};
 use super::eventually;
 use super::model::{Item, Model, Script};
 use super::peer::Peer;
+use super::release::Release;
 use super::requests::{PENDING, respond_path};
 use super::shim::{Home, SHIM};
 
@@ -43,7 +44,7 @@ impl Real {
         let model = Model::start(script);
         let lab = Lab::new(&model);
         let path = lab.codex_home().join("config.toml");
-        let config = std::fs::read_to_string(&path).expect("it is there").replace("gpt-5.5", model_name);
+        let config = std::fs::read_to_string(&path).expect("it is there").replace(lab.release.model_name(), model_name);
         std::fs::write(path, config).expect("a file");
         Real::in_lab(test, "", lab, model)
     }
@@ -83,7 +84,10 @@ impl Real {
 
     /// Has the model ask; returns the client's line, and the row.
     pub fn asked_by_turn(&mut self, method: &str) -> (Value, Value) {
-        start_turn(&mut self.peer, &self.thread, "go on");
+        match method {
+            QUESTION => start_turn_with_questions(&mut self.peer, &self.lab, &self.thread, "go on"),
+            _ => start_turn(&mut self.peer, &self.thread, "go on"),
+        };
         self.asked(method)
     }
 
@@ -145,9 +149,7 @@ fn connect(lab: &Lab, home: &Home, codex: &Path) -> Peer {
 
 /// The model runs this, which leaves a file, once it may.
 pub fn run() -> Vec<Item> {
-    let arguments =
-        json!({"cmd": "echo ran >> ran.txt", "sandbox_permissions": "require_escalated", "justification": "ok?"});
-    vec![Item::Call { name: "exec_command", arguments }]
+    vec![Release::under_test().command_to_be_approved("echo ran >> ran.txt")]
 }
 
 pub fn says() -> Vec<Item> {

@@ -1,0 +1,213 @@
+//! Published clients, unmodified: each has the same conversation with the real codex direct and through a relay, and sees
+//! the same, although the relay shows the model what was done in a terminal beside it.
+//!
+//! `make clients` installs them into `target/clients`; `tests/clients` has what drives each, in its own language.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::support::codex::{Lab, installed_or_skip};
+use crate::support::journal::Journal;
+use crate::support::model::{Item, Model, Script};
+use crate::support::release::Release;
+use crate::support::shim::{Home, SHIM};
+use crate::support::streams::{Runs, Streams, Way, settled};
+
+/// What no client is shown: the markers as JSON has them, and a word of what was done in the terminal.
+const TRACES: [&str; 4] = ["CODEX_META", "\\u001e", "\\u001f", "zebra"];
+
+/// Runs of either kind that are made where codex itself is not the same every time.
+const RUNS_MAX: usize = 5;
+
+/// A published client.
+struct Client {
+    /// Its package, as it is imported.
+    package: &'static str,
+    /// What drives it, in `tests/clients`.
+    driver: &'static str,
+    /// What it calls itself.
+    name: &'static str,
+    /// What it is shown of the conversation, in its own words.
+    sees: &'static [&'static str],
+    /// How many streams are the same in all runs.
+    streams_min: usize,
+}
+
+impl Client {
+    fn run(&self, codex: &Path, way: Way) -> Run {
+        let model = Model::start(script());
+        let lab = Lab::new(&model);
+        let home = Home::new();
+        let output = lab.cwd().join("output.txt");
+        fs::write(&output, "zebra\n").expect("a file");
+        let driver = tests().join(self.driver);
+        let interpreter = if driver.extension().is_some_and(|extension| extension == "py") {
+            installed("python/bin/python")
+        } else {
+            PathBuf::from("node")
+        };
+        let mut command = lab.command(interpreter);
+        command.arg(driver).env("NODE_MODULES", installed("node_modules")).env("MODEL", lab.release.model_name());
+        match way {
+            Way::Direct => command.arg(codex).env("BESIDE", "true"),
+            Way::Relayed => {
+                // A client may look at its name before it takes it for codex.
+                let link = home.beside().join("codex");
+                std::os::unix::fs::symlink(SHIM, &link).expect("a link");
+                // Some start the server with their first turn.
+                let session = home.path().join("sessions/s");
+                let push = format!("{SHIM} context push --session s --cmd make --output-file {output:?} >&2");
+                let beside = format!("test ! -d {session:?} || {push}");
+                home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_SESSION", "s");
+                command.arg(link).env("BESIDE", beside)
+            }
+        };
+        let told = command.stdin(Stdio::null()).output().expect("the interpreter starts");
+        let text = String::from_utf8(told.stdout).expect("a driver writes text");
+        assert!(told.status.success(), "{} {way:?}: {}\n{text}", self.driver, told.status);
+        let root = lab.root().to_string_lossy().into_owned();
+        let mut streams = Streams::new();
+        for line in text.lines() {
+            let seen: (String, Value) =
+                serde_json::from_str(line).unwrap_or_else(|_| panic!("{}: {line}", self.driver));
+            streams.entry(settled_name(&seen.0)).or_default().push(settled(&seen.1, &root));
+        }
+        let asked = model.requests().iter().map(|request| request["input"].to_string()).collect();
+        let left = [lab.cwd().join("ran.txt").exists(), lab.cwd().join("new.txt").exists()];
+        Run { streams, text, asked, left, home }
+    }
+
+    fn check(&self, test: &str) {
+        let Some(codex) = installed_or_skip(test) else { return };
+        if !is_installed(self.package) {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: it is not installed; `make clients` does that");
+            return;
+        }
+        let run = |way| self.run(&codex, way);
+        let mut runs = Runs { direct: vec![run(Way::Direct), run(Way::Direct)], relayed: vec![run(Way::Relayed)] };
+        let (compared, all) = runs.compare(test, RUNS_MAX, |run| &run.streams, run);
+        assert!(compared >= self.streams_min, "{test}: only {compared} of {all} streams are always the same");
+        for run in runs.direct.iter().chain(&runs.relayed) {
+            let unseen: Vec<_> = self.sees.iter().filter(|words| !run.text.contains(**words)).collect();
+            assert!(unseen.is_empty(), "{test}: {unseen:?} in\n{}", run.text);
+            assert_eq!(run.left, [true, false], "{test}: the command was accepted, and the change was not");
+        }
+        for run in &runs.relayed {
+            for trace in TRACES {
+                assert!(!run.text.contains(trace), "{test}: {trace} in\n{}", run.text);
+            }
+            let knows = run.asked.iter().any(|input| input.contains("CODEX_META") && input.contains("zebra"));
+            assert!(knows, "{test}: {:#?}", run.asked);
+            self.check_kept(test, &run.home);
+        }
+    }
+
+    /// What it was asked is in the ledger, answered by it, and the journal is whole.
+    fn check_kept(&self, test: &str, home: &Home) {
+        let told = home.shim(&["requests", "--all", "--json", "--session", "s"]).output().expect("the shim runs");
+        let told: Value = serde_json::from_slice(&told.stdout).unwrap_or_else(|_| panic!("{test}: {told:?}"));
+        let rows = told["requests"].as_array().unwrap_or_else(|| panic!("{test}: {told:#}"));
+        assert_eq!(rows.len(), 2, "{test}: {told:#}");
+        for row in rows {
+            let told = ["status", "resolution_source", "resolved_by"].map(|name| row[name].as_str());
+            assert_eq!(told, [Some("resolved"), Some("client"), Some(self.name)], "{test}: {row:#}");
+        }
+        let journal = Journal::read(&home.path().join("sessions/s"));
+        assert_eq!((journal.gaps.len(), journal.event_names().last()), (0, Some(&"generation_ended")), "{test}");
+    }
+}
+
+/// What came of a run.
+struct Run {
+    streams: Streams,
+    /// All that the client told.
+    text: String,
+    /// What the model was asked, as JSON.
+    asked: Vec<String>,
+    /// Whether the command ran, and whether the file was changed.
+    left: [bool; 2],
+    home: Home,
+}
+
+/// Some words, a command that the client accepts, a change that it declines.
+fn script() -> Script {
+    let says = |words| vec![Item::Text(vec![words])];
+    let patch = Item::Patch("*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch");
+    vec![
+        vec![Item::Text(vec!["Hello ", "there."])],
+        vec![Release::under_test().command_to_be_approved("echo ran >> ran.txt")],
+        says("It ran."),
+        vec![patch],
+        says("Left alone."),
+    ]
+}
+
+fn settled_name(name: &str) -> String {
+    settled(&Value::from(name), "/nowhere").as_str().expect("text stays text").to_owned()
+}
+
+fn tests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
+}
+
+fn installed(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/clients").join(path)
+}
+
+fn is_installed(package: &str) -> bool {
+    let of_python = fs::read_dir(installed("python/lib")).into_iter().flatten().flatten();
+    let mut folders = of_python.map(|python| python.path().join("site-packages"));
+    installed("node_modules").join(package).exists() || folders.any(|folder| folder.join(package).exists())
+}
+
+#[test]
+fn clients_openai_codex() {
+    let client = Client {
+        package: "openai_codex",
+        driver: "openai_codex_sdk.py",
+        name: "codex_python_sdk",
+        sees: &["Hello there.", "It ran.", "Left alone.", "declined", "fileChange"],
+        streams_min: 12,
+    };
+    client.check("clients_openai_codex");
+}
+
+#[test]
+fn clients_codex_app_server_sdk() {
+    let client = Client {
+        package: "codex_app_server_sdk",
+        driver: "codex_app_server_sdk_client.py",
+        name: "codex-app-server-sdk",
+        sees: &["Hello there.", "It ran.", "Left alone.", "declined", "fileChange"],
+        streams_min: 8,
+    };
+    client.check("clients_codex_app_server_sdk");
+}
+
+#[test]
+fn clients_ai_sdk_provider_codex_cli() {
+    let client = Client {
+        package: "ai-sdk-provider-codex-cli",
+        driver: "ai_sdk_provider.mjs",
+        name: "ai-sdk-provider-codex-cli",
+        sees: &["Hello ", "It ran.", "Left alone.", "declined", "fileChange"],
+        streams_min: 12,
+    };
+    client.check("clients_ai_sdk_provider_codex_cli");
+}
+
+#[test]
+fn clients_codex_acp() {
+    let client = Client {
+        package: "@agentclientprotocol/codex-acp",
+        driver: "codex_acp.py",
+        name: "@agentclientprotocol/codex-acp",
+        sees: &["Hello ", "It ran.", "allow_once", "end_turn", "cancelled"],
+        streams_min: 6,
+    };
+    client.check("clients_codex_acp");
+}
