@@ -32,6 +32,8 @@ pub mod shown;
 mod socket;
 mod stall;
 mod stream;
+#[cfg(test)]
+mod stream_tests;
 mod subject;
 
 pub use ask::{Ask, Errand, Reply};

@@ -51,7 +51,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 const PIECE_BYTES: usize = 64 << 10;
 
 /// A reader that has gone away.
-struct Gone;
+pub(super) struct Gone;
 
 /// What a reader is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Pieces {
     }
 }
 
-async fn events(historian: &Historian, since: u64, sender: Sender<Bytes>) -> Result<(), Gone> {
+pub(super) async fn events(historian: &Historian, since: u64, sender: Sender<Bytes>) -> Result<(), Gone> {
     let mut pieces = Pieces::new(sender);
     let mut state = historian.index.state();
     let mut live = historian.index.live();

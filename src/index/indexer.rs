@@ -499,6 +499,27 @@ fn lower_priority() {
     }
 }
 
+/// An index that looks when a test has it look.
+#[cfg(test)]
+pub(crate) struct Stepped(Indexer);
+
+#[cfg(test)]
+impl Stepped {
+    pub(crate) fn new(settings: IndexSettings, marks: Marks, tell: Tell) -> (Index, Stepped) {
+        let shared = Arc::new(Shared::default());
+        let mut indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
+        indexer.scope.patience = Patience::None;
+        indexer.lock = Lock::OfOurCaller;
+        (Index(shared), Stepped(indexer))
+    }
+
+    /// Looks once, however short a time ago that failed.
+    pub(crate) fn step(&mut self) {
+        self.0.retry_at = None;
+        self.0.step();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

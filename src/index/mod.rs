@@ -37,6 +37,8 @@ mod upkeep;
 
 pub use follow::{Follower, Next, Patience};
 pub use indexer::Index;
+#[cfg(test)]
+pub(crate) use indexer::Stepped;
 pub use keeping::{indexed_before, prune_history, redact_history};
 pub use page::{EventDocument, EventPage, GapReason};
 pub use query::{History, HistoryError};
