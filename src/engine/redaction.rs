@@ -320,7 +320,8 @@ mod tests {
 
     #[test]
     fn what_is_masked_stays_as_it_is() {
-        for text in ["export A_TOKEN=abc", "tool --password abc", "mysql -psecret", "https://a:b@c@d", "token=abcdefgh"] {
+        for text in ["export A_TOKEN=abc", "tool --password abc", "mysql -psecret", "https://a:b@c@d", "token=abcdefgh"]
+        {
             let once = redacted(text).expect("it is masked");
             assert_eq!(redacted(&once).unwrap_or_else(|| once.clone()), once);
         }

@@ -356,7 +356,9 @@ mod tests {
         for open in ["tool_output_max_tokens", "token_limit", "keymap", "tui.key", "monkey", "model_provider"] {
             check(&[&write(&format!(r#"{{"keyPath":"{open}","value":1}}"#))], ".");
         }
-        for secret in ["x.api_tokens", "access_tokens", "limits.token", "OPENAI_KEY", "a.access-key", "GH_PAT", "DB_PASS"] {
+        for secret in
+            ["x.api_tokens", "access_tokens", "limits.token", "OPENAI_KEY", "a.access-key", "GH_PAT", "DB_PASS"]
+        {
             check(&[&write(&format!(r#"{{"keyPath":"{secret}","value":1}}"#))], "S");
         }
         check(

@@ -358,7 +358,9 @@ fn choose_text(model: &mut Model) {
     if session.mode() != Mode::Input {
         return;
     }
-    let Some(shown) = session.answering.as_mut().filter(|shown| !shown.is_sent && shown.ended.is_none()) else { return };
+    let Some(shown) = session.answering.as_mut().filter(|shown| !shown.is_sent && shown.ended.is_none()) else {
+        return;
+    };
     if let Some(step) = shown.step().filter(|step| step.takes_text) {
         shown.chosen = step.options.len();
     }
