@@ -160,8 +160,20 @@ fn a_setting_is_changed_and_put_back_byte_for_byte_unless_it_has_changed() {
     assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), before);
     lab.well(&["wrap", "vscode", "--yes"]);
     fs::write(lab.settings(), "{}").expect("write");
+    assert!(lab.well(&["unwrap"]).contains("is as it was"));
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
+    // Only our member goes where others came; one that somebody has set to something else stays.
+    lab.well(&["wrap", "vscode", "--yes"]);
+    let with_more = fs::read_to_string(lab.settings()).expect("it is there").replace("\"\n}", "\",\n  \"b\": 2\n}");
+    fs::write(lab.settings(), with_more).expect("write");
+    lab.well(&["unwrap"]);
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{\n  \"b\": 2\n}"));
+    lab.well(&["wrap", "vscode", "--yes"]);
+    let other = "{\"chatgpt.cliExecutable\": \"/other\"}";
+    fs::write(lab.settings(), other).expect("write");
     let output = lab.shim(&["unwrap"]);
-    assert_eq!((output.status.code(), fs::read_to_string(lab.settings()).ok().as_deref()), (Some(1), Some("{}")));
+    assert_eq!((output.status.code(), fs::read_to_string(lab.settings()).ok().as_deref()), (Some(1), Some(other)));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("\"/other\""), "{output:?}");
     let output = lab.shim(&["wrap", "cursor", "--yes"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("has no settings here"), "{output:?}");
     let output = lab.shim(&["wrap", "nonsense"]);
