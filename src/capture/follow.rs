@@ -2,11 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
 /// What one read asks for, in bytes.
 const READ_BYTES: usize = 256 << 10;
+
+/// How much of what was read last is remembered, in bytes: another text that is as long or longer differs there.
+const REMEMBERED_BYTES_MAX: usize = 256;
 
 /// Longest line, in bytes; of a longer one nothing is told.
 const LINE_BYTES_MAX: usize = 16 << 20;
@@ -27,6 +30,8 @@ struct Opened {
     /// A line whose end is not there yet.
     begun: Vec<u8>,
     is_too_long: bool,
+    /// What stands right before the offset.
+    before: Vec<u8>,
 }
 
 impl Follower {
@@ -60,17 +65,19 @@ impl Follower {
         let file = File::open(&self.path)?;
         let about = file.metadata()?;
         let identity = (about.dev(), about.ino());
-        let opened = self.file.insert(Opened { file, identity, offset: 0, begun: Vec::new(), is_too_long: false });
+        let opened = Opened { file, identity, offset: 0, begun: Vec::new(), is_too_long: false, before: Vec::new() };
+        let opened = self.file.insert(opened);
         opened.read(&mut tell)
     }
 }
 
 impl Opened {
     fn read(&mut self, tell: &mut impl FnMut(&[u8])) -> io::Result<()> {
-        if self.file.metadata()?.len() < self.offset {
-            // Cut short: what stands there now is new.
+        if self.file.metadata()?.len() < self.offset || !self.stands_where_it_did()? {
+            // Cut short, or written anew: what stands there now is new.
             (self.offset, self.is_too_long) = (0, false);
             self.begun.clear();
+            self.before.clear();
         }
         self.file.seek(SeekFrom::Start(self.offset))?;
         let mut buffer = vec![0; READ_BYTES];
@@ -80,8 +87,26 @@ impl Opened {
                 return Ok(());
             }
             self.offset += read as u64;
+            self.remember(&buffer[..read]);
             self.take(&buffer[..read], tell);
         }
+    }
+
+    /// Whether what was read last is there still.
+    fn stands_where_it_did(&self) -> io::Result<bool> {
+        let mut there = vec![0; self.before.len()];
+        match self.file.read_exact_at(&mut there, self.offset - self.before.len() as u64) {
+            Ok(()) => Ok(there == self.before),
+            // Cut short just now.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remember(&mut self, read: &[u8]) {
+        self.before.extend_from_slice(&read[read.len().saturating_sub(REMEMBERED_BYTES_MAX)..]);
+        let too_many = self.before.len().saturating_sub(REMEMBERED_BYTES_MAX);
+        self.before.drain(..too_many);
     }
 
     fn take(&mut self, read: &[u8], tell: &mut impl FnMut(&[u8])) {
@@ -142,5 +167,23 @@ mod tests {
         assert_eq!(looked(&mut follower), ["last of the old"]);
         std::fs::write(&path, "of the new\n").expect("a file");
         assert_eq!(looked(&mut follower), ["of the new"]);
+    }
+
+    #[test]
+    fn a_file_that_is_written_anew_and_is_longer_is_told_from_its_beginning() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("events");
+        std::fs::write(&path, "one\nhalf").expect("a file");
+        let mut follower = Follower::new(path.clone());
+        assert_eq!(looked(&mut follower), ["one"]);
+        std::fs::write(&path, "another one\nand more\n").expect("a file");
+        assert_eq!(looked(&mut follower), ["another one", "and more"]);
+        // What was remembered is only what was read last, however much that was.
+        let long = "x".repeat(3 * REMEMBERED_BYTES_MAX);
+        let mut file = File::options().append(true).open(&path).expect("it opens");
+        file.write_all(format!("{long}\n").as_bytes()).expect("it is written");
+        assert_eq!(looked(&mut follower), [long.as_str()]);
+        file.write_all(b"last\n").expect("it is written");
+        assert_eq!(looked(&mut follower), ["last"]);
     }
 }

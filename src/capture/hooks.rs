@@ -121,7 +121,8 @@ impl Hooked {
 
 /// Whether a line's last word is this one, which has lost its quotation marks.
 fn ends_with_word(line: &str, word: &str) -> bool {
-    !word.is_empty() && line.trim_end_matches([' ', ';', '\'', '"']).ends_with(word)
+    let before = line.trim_end_matches([' ', ';', '\'', '"']).strip_suffix(word);
+    !word.is_empty() && before.is_some_and(|before| before.is_empty() || before.ends_with([' ', '\t', '\n', '\'', '"']))
 }
 
 /// The lines that `history` of bash lists, without their numbers.
@@ -236,6 +237,8 @@ mod tests {
         assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("/secret")), None);
         assert_eq!(told(ShellKind::Bash, "  5  cargo test --lib\n", Some("test")), None);
         assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("")), None);
+        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("est")), None);
+        assert_eq!(told(ShellKind::Bash, "  5  test\n", Some("test")).as_deref(), Some("test"));
     }
 
     #[test]

@@ -32,6 +32,9 @@ const READ_BYTES: usize = 64 << 10;
 /// How long what a program has left behind may be silent until its end is the end.
 const SILENCE_AFTER_END: Duration = Duration::from_millis(50);
 
+/// How often it is looked whether a terminal that is somebody else's is ours again: no signal tells of it.
+const BACKGROUND_LOOK_EVERY: Duration = Duration::from_millis(200);
+
 /// The tool of ours that leads the program's terminal.
 pub(super) const LEADER: &str = "terminal-leader";
 
@@ -78,10 +81,10 @@ pub fn run_in_terminal(
     let leader = start_leader(words, variables, &theirs, &unread_to)?;
     drop((theirs, unread_to));
     terminal.pass_through()?;
-    let mut show =
-        Show { terminal, signals, ours, leader: Pid::from_child(&leader), typed: Vec::new(), hung_up: false };
+    let leader = Pid::from_child(&leader);
+    let mut show = Show { terminal, signals, ours, leader, typed: Vec::new(), hung_up: false, is_in_background: false };
     let mut ran = show.run(seen);
-    if !show.hung_up {
+    if !show.hung_up && terminal.is_ours() {
         let mut keys = ahead::told(unread);
         keys.append(&mut show.typed);
         ran.unread_bytes = ahead::hand_back(keys, terminal.before());
@@ -126,6 +129,8 @@ struct Show<'a> {
     typed: Vec<u8>,
     /// The user's terminal is gone.
     hung_up: bool,
+    /// The user's terminal is somebody else's: the program runs on, and nothing is typed to it.
+    is_in_background: bool,
 }
 
 impl Show<'_> {
@@ -134,8 +139,12 @@ impl Show<'_> {
         let mut unshown: Vec<u8> = Vec::new();
         let mut ended: Option<Ran> = None;
         loop {
-            let wait_max = ended.map(|_| SILENCE_AFTER_END);
+            let look_wait = self.is_in_background.then_some(BACKGROUND_LOOK_EVERY);
+            let wait_max = ended.map(|_| SILENCE_AFTER_END).or(look_wait);
             let ready = self.wait(&unshown, wait_max);
+            if self.is_in_background {
+                self.take_terminal();
+            }
             for number in self.signals.take() {
                 self.signalled(number);
             }
@@ -201,7 +210,7 @@ impl Show<'_> {
         let nothing = PollFlags::empty();
         let ours = if unshown.is_empty() { PollFlags::IN } else { nothing }
             | if self.typed.is_empty() { nothing } else { PollFlags::OUT };
-        let keys = if self.typed.is_empty() { PollFlags::IN } else { nothing };
+        let keys = if self.typed.is_empty() && !self.is_in_background { PollFlags::IN } else { nothing };
         let shown = if unshown.is_empty() { nothing } else { PollFlags::OUT };
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&stdin, keys)];
         fds.push(PollFd::new(&self.ours, ours));
@@ -221,7 +230,8 @@ impl Show<'_> {
     /// Whether a key or a signal waits, so that a storm of output does not hold it up.
     fn anything_but_output(&self) -> bool {
         let stdin = stdin();
-        let mut fds = [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&stdin, PollFlags::IN)];
+        let keys = if self.is_in_background { PollFlags::empty() } else { PollFlags::IN };
+        let mut fds = [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&stdin, keys)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
     }
 
@@ -265,10 +275,7 @@ impl Show<'_> {
     fn signalled(&mut self, number: i32) {
         match number {
             SIGWINCH => self.resize(),
-            SIGCONT => {
-                let _ = self.terminal.pass_through();
-                self.resize();
-            }
+            SIGCONT => self.take_terminal(),
             SIGHUP => self.hang_up(),
             SIGINT => self.pass_on(Signal::INT),
             SIGQUIT => self.pass_on(Signal::QUIT),
@@ -283,6 +290,15 @@ impl Show<'_> {
     fn pass_on(&self, signal: Signal) {
         if let Ok(group) = tcgetpgrp(&self.ours) {
             let _ = kill_process_group(group, signal);
+        }
+    }
+
+    /// Takes the user's terminal, unless we run in the background of it.
+    fn take_terminal(&mut self) {
+        self.is_in_background = !self.terminal.is_ours();
+        if !self.is_in_background {
+            let _ = self.terminal.pass_through();
+            self.resize();
         }
     }
 
@@ -301,8 +317,7 @@ impl Show<'_> {
                 self.terminal.give_back();
                 // The kernel does nothing here where nobody could continue us.
                 let _ = kill_current_process_group(Signal::TSTP);
-                let _ = self.terminal.pass_through();
-                self.resize();
+                self.take_terminal();
                 let _ = kill_process(self.leader, Signal::CONT);
                 Leader::WasStopped
             }

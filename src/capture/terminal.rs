@@ -4,8 +4,11 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::getpgrp;
 use rustix::stdio::{stdin, stdout};
-use rustix::termios::{OptionalActions, Termios, Winsize, isatty, tcgetattr, tcgetwinsize, tcsetattr, ttyname};
+use rustix::termios::{
+    OptionalActions, Termios, Winsize, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, ttyname,
+};
 
 /// The terminal on our stdin and stdout.
 #[derive(Debug)]
@@ -16,10 +19,10 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// It, where both are one.
+    /// It, where both are one, and where it is ours to use: in the background it is somebody else's.
     #[must_use]
     pub fn of_process() -> Option<Terminal> {
-        if !isatty(stdin()) || !isatty(stdout()) {
+        if !isatty(stdin()) || !isatty(stdout()) || !is_in_foreground() {
             return None;
         }
         let before = tcgetattr(stdin()).ok()?;
@@ -39,6 +42,11 @@ impl Terminal {
         tcgetwinsize(stdout()).or_else(|_| tcgetwinsize(stdin())).ok()
     }
 
+    /// Whether it is ours to use now.
+    pub(super) fn is_ours(&self) -> bool {
+        is_in_foreground()
+    }
+
     /// Has it pass on every key, and change nothing that is shown.
     pub(super) fn pass_through(&self) -> io::Result<()> {
         let mut raw = self.before.clone();
@@ -46,8 +54,11 @@ impl Terminal {
         Ok(tcsetattr(stdin(), OptionalActions::Now, &raw)?)
     }
 
-    /// Gives it back as it was.
+    /// Gives it back as it was, where it is ours: whoever sets somebody else's is stopped.
     pub(super) fn give_back(&self) {
+        if !self.is_ours() {
+            return;
+        }
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
     }
 
@@ -58,6 +69,11 @@ impl Terminal {
             None => stdout(),
         }
     }
+}
+
+/// Whether the terminal on our stdin takes orders from us. One that is nobody's does.
+fn is_in_foreground() -> bool {
+    tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
 }
 
 impl Drop for Terminal {

@@ -19,7 +19,7 @@ pub(super) struct CompletionsArguments {
     /// The shell
     #[arg(required_unless_present = "man")]
     shell: Option<Shell>,
-    /// Write a manual page of each command into this folder instead
+    /// Write a manual page of each command into this folder instead, which is made where it is not there
     #[arg(long, value_name = "DIR", conflicts_with = "shell")]
     man: Option<PathBuf>,
 }
@@ -27,7 +27,7 @@ pub(super) struct CompletionsArguments {
 /// `command` is all of ours.
 pub(super) fn run(arguments: &CompletionsArguments, mut command: Command) -> i32 {
     if let Some(dir) = &arguments.man {
-        return match clap_mangen::generate_to(command, dir) {
+        return match std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir)) {
             Ok(()) => 0,
             Err(error) => {
                 say(&format!("write manual pages to {}: {error}", dir.display()));

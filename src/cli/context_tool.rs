@@ -90,6 +90,9 @@ fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Optio
 
 fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
     let Some(last) = last else {
+        if json {
+            return print_json(&serde_json::Value::Null);
+        }
         return failed("nothing was shown to the model yet");
     };
     if json {

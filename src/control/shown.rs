@@ -94,6 +94,20 @@ pub fn shown(row: &Value) -> Shown {
     shown
 }
 
+/// What a decision that is more than a word does, in words; as JSON where it is not known here.
+#[must_use]
+pub fn offered(offer: &Value) -> String {
+    let always = &offer["acceptWithExecpolicyAmendment"]["execpolicy_amendment"];
+    let network = &offer["applyNetworkPolicyAmendment"]["network_policy_amendment"];
+    let words = always.as_array().filter(|words| !words.is_empty()).and_then(|_| in_text(always));
+    match (words, network["host"].as_str(), network["action"].as_str()) {
+        (Some(words), _, _) => format!("accept, and do not ask again for `{words}`"),
+        (None, Some(host), Some("allow")) => format!("accept, and do not ask again for {host}"),
+        (None, Some(host), Some("deny")) => format!("decline, and always refuse {host}"),
+        (None, _, _) => offer.to_string(),
+    }
+}
+
 /// A value as text; `None` where there is nothing.
 #[must_use]
 pub fn in_text(value: &Value) -> Option<String> {
@@ -191,6 +205,17 @@ mod tests {
         assert_eq!(rows(&shown.members), ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: {\"x\":1}"]);
         let expect = ["Asked file: add /a", "Added : x", "Added : -y", "Asked file: change /b", "Plain : {\"odd\":1}"];
         assert_eq!(rows(&shown.changes), expect);
+    }
+
+    #[test]
+    fn what_is_more_than_a_word_is_told_in_words() {
+        let check = |offer: Value, expect: &str| assert_eq!(offered(&offer), expect);
+        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
+        check(always, "accept, and do not ask again for `touch x`");
+        let network = |action: &str| json!({"applyNetworkPolicyAmendment": {"network_policy_amendment": {"host": "a.b", "action": action}}});
+        check(network("allow"), "accept, and do not ask again for a.b");
+        check(network("deny"), "decline, and always refuse a.b");
+        check(json!({"new": {"x": 1}}), "{\"new\":{\"x\":1}}");
     }
 
     #[test]

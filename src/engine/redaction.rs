@@ -13,7 +13,7 @@ use crate::wire::{TokenKind, tokens};
 pub(super) const MASK: &str = "[redacted]";
 
 /// Shapes of keys and tokens. Groups called `keep`, which stands ahead, and `then`, which stands behind, stay.
-pub(super) const SHAPES: [&str; 13] = [
+pub(super) const SHAPES: [&str; 17] = [
     r"\bsk-[A-Za-z0-9_-]{16,}",
     r"\bgh[pousr]_[A-Za-z0-9]{20,}",
     r"\bgithub_pat_[A-Za-z0-9_]{20,}",
@@ -21,21 +21,41 @@ pub(super) const SHAPES: [&str; 13] = [
     r"\bxox[abprs]-[A-Za-z0-9-]{10,}",
     r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
     r"(?<keep>(?i:\bbearer )\s*)[A-Za-z0-9._~+/=-]{8,}",
-    r#"(?<keep>(?i:token|secret|password|passwd|api_?key)["']?\s*[=:]\s*["']?)[^\s"'&,;]{6,}"#,
+    r#"(?<keep>(?i:token|secret|password|passwd|api[_-]?key)["']?\s*[=:]\s*["']?)[^\s"'&,;]{6,}"#,
     r"\bAIza[A-Za-z0-9_-]{30,}",
     r"\bnpm_[A-Za-z0-9]{20,}",
     r"\bglpat-[A-Za-z0-9_-]{16,}",
+    r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
+    r"\bhf_[A-Za-z0-9]{30,}",
+    r"\bhvs\.[A-Za-z0-9_-]{20,}",
+    // `DB_PASS=…`; in small letters it may be a step: `first_pass=…`.
+    r#"(?<keep>\b[A-Z0-9_]*_(?:PASS|PWD)(?:=["']?|["']\s*:\s*["']))[^\s"'&,;]{6,}"#,
     // Of one that was cut off the end is missing.
     r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----(?:[\s\S]*?-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----|[A-Za-z0-9+/=\s\\:,.-]*)",
-    r#"(?<keep>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:)[^\s/@"'<>]+(?<then>@)"#,
+    // The last `@` in front of the path is the one ahead of the host.
+    r#"(?<keep>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:)[^\s/@"'<>]+(?:@[^\s/@"'<>,;?]+)*(?<then>@)"#,
 ];
 
 /// How secrets are typed. What the group `keep` holds stays.
-const TYPED_SHAPES: [&str; 6] = [
+const TYPED_SHAPES: [&str; 13] = [
     // `export GITHUB_TOKEN=…`, `DB_PASSWORD='…' make`, `set -gx API_KEY …`: short ones and quoted ones, too.
     r#"(?<keep>(?:^|[\s;&|(])(?:export\s+|declare\s+-\w+\s+|set\s+-\w+\s+)?\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*=)(?:"[^"]*"|'[^']*')"#,
     r#"(?<keep>\bexport\s+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*=)[^\s"'][^\s;&|]*"#,
-    r#"(?<keep>\bset\s+-\w+\s+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*\s+)[^\s;&|]+"#,
+    r#"(?<keep>\bset\s+-\w+\s+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*[ \t]+)(?:"[^"]*"|'[^']*'|[^\s;&|"']+)(?:[ \t]+(?:"[^"]*"|'[^']*'|[^\s;&|"']+))*"#,
+    // `DB_PASS=x ./run`
+    r#"(?<keep>\b[A-Z0-9_]*_(?:PASS|PWD)=)(?:"[^"]*"|'[^']*'|[^\s"';&|]+)"#,
+    // `curl -u name:x`, `curl --user name:x`
+    r#"(?<keep>\bcurl\b[^\n|;&]*?\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))(?:[^\s"']+)"#,
+    // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
+    r#"(?<keep>\B(?:-H|--header)[ \t=]*["']?(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
+    // `docker login -p x`
+    r#"(?<keep>\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|oc|az|cf)\b[^\n|;&]*?\slogin\b[^\n|;&]*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
+    // `redis-cli -a x`
+    r#"(?<keep>\bredis-cli\b[^\n|;&]*?\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#,
+    // `vault login x`; `vault login -method=m name=value` has none there.
+    r#"(?<keep>\bvault\s+login(?:[ \t]+-[^\s]+)*[ \t]+)[^\s"'=-][^\s"'=]*(?<then>[\s"';]|$)"#,
+    // `openssl … -passin pass:x`
+    r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#,
     // `--password X`, `--api-key=X`
     r#"(?<keep>\B--(?i:[a-z0-9-]*(?:password|passwd|passphrase|token|secret|api-?key|access-?key))(?:=|[ \t]+))(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
     // `-p'secret'`, `mysql -psecret`, `sshpass -p secret`
@@ -50,7 +70,7 @@ static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 
 /// What stands, in small letters or capitals, in any text in which one of [`SHAPES`] or [`TYPED_SHAPES`] is found, but for
 /// that of an address with a password, and in any name of a secret.
-const MARKS: [&str; 31] = [
+const MARKS: [&str; 41] = [
     "sk-",
     "ghp_",
     "gho_",
@@ -82,6 +102,16 @@ const MARKS: [&str; 31] = [
     "mysql",
     "mariadb",
     "sshpass",
+    "redis-cli",
+    "_pass",
+    "_pwd",
+    "k_live_",
+    "k_test_",
+    "hf_",
+    "hvs.",
+    "curl",
+    "login",
+    "-pass",
 ];
 
 /// Cheap to look for: nearly every text has none.
@@ -231,8 +261,51 @@ mod tests {
     }
 
     #[test]
+    fn what_tools_are_told_on_their_command_lines_goes() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
+        check("X=1 DB_PASS=hunter2abc ./run", "X=1 DB_PASS=[redacted] ./run");
+        check("MYSQL_PWD=x mysqldump db", "MYSQL_PWD=[redacted] mysqldump db");
+        check("curl -u bob:hunter22 https://h/x", "curl -u bob:[redacted] https://h/x");
+        check("curl -sSu 'bob:hunter22' https://h/x", "curl -sSu 'bob:[redacted]' https://h/x");
+        check("curl --user bob:pw --max-time 5 h", "curl --user bob:[redacted] --max-time 5 h");
+        check("curl -H \"X-Api-Key: abcdef\" h", "curl -H \"X-Api-Key: [redacted]\" h");
+        check("curl -H 'X-Key: ab' h", "curl -H 'X-Key: [redacted]' h");
+        check("curl -H 'Authorization: Basic Ym9i' h", "curl -H 'Authorization: Basic [redacted]' h");
+        check("docker login -u me -p hunter2 reg.io", "docker login -u me -p [redacted] reg.io");
+        check("redis-cli -h h -a hunter2 ping", "redis-cli -h h -a [redacted] ping");
+        check("vault login s.AbCdEf && ls", "vault login [redacted] && ls");
+        check("vault login -no-print hvs.AbCdEf", "vault login -no-print [redacted]");
+        check("openssl rsa -passin pass:hunter2 -in k", "openssl rsa -passin pass:[redacted] -in k");
+        check(
+            "openssl pkcs12 -passin 'pass:a' -passout pass:b",
+            "openssl pkcs12 -passin 'pass:[redacted]' -passout pass:[redacted]",
+        );
+        check("psql postgres://u:pa@ss@host/db", "psql postgres://u:[redacted]@host/db");
+        check("set -gx X_TOKEN abc def; ls", "set -gx X_TOKEN [redacted]; ls");
+        check("set -gx X_TOKEN 'a;b' c", "set -gx X_TOKEN [redacted]");
+        check("rk_live_abcdefghij0123456789 x", "[redacted] x");
+        check("sk_live_abcdefghij0123456789.", "[redacted].");
+        check("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "[redacted]");
+        check("hvs.CAESIJabcdefghijklmnopqrstuv", "[redacted]");
+    }
+
+    #[test]
     fn what_only_looks_like_it_stays() {
         for text in [
+            "first_pass=something long",
+            "TESTS_PASSED=1234567 and one_pass: running",
+            "OLDPWD=/home/somebody PWD=/home/somebody",
+            "docker run --user 1000:1000 -p 8080:80 image",
+            "curl -o out https://host:8080/x",
+            "curl -XPUT http://host/x -d a:b",
+            "curl -H 'Content-Type: text/plain' h",
+            "ssh login -p 2222",
+            "docker login -u me --password-stdin",
+            "vault login -method=userpass username=bob",
+            "redis-cli -h h ping",
+            "see https://u@h/x, https://a:80 and b@c",
+            "-passes pass: 3",
+            "hf_hub and sk_live_ and hvs. are words",
             "mkdir -p 'a b'",
             "ssh -p 2222 me@host",
             "git clone git@host:me/x.git",
@@ -247,7 +320,8 @@ mod tests {
 
     #[test]
     fn what_is_masked_stays_as_it_is() {
-        for text in ["export A_TOKEN=abc", "tool --password abc", "mysql -psecret", "https://a:b@c", "token=abcdefgh"] {
+        for text in ["export A_TOKEN=abc", "tool --password abc", "mysql -psecret", "https://a:b@c@d", "token=abcdefgh"]
+        {
             let once = redacted(text).expect("it is masked");
             assert_eq!(redacted(&once).unwrap_or_else(|| once.clone()), once);
         }

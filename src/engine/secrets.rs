@@ -231,7 +231,8 @@ fn word_names_secret(word: &str) -> bool {
     let plain: String = word.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect();
     let counts = plain.contains("token") && COUNTS.iter().any(|count| plain.contains(count));
     let last = word.rsplit(['_', '-']).next().unwrap_or_default().to_lowercase();
-    let is_key = word.len() > last.len() && matches!(last.as_str(), "key" | "keys" | "pat" | "auth");
+    let is_variable = word.ends_with("_PASS") || word.ends_with("_PWD");
+    let is_key = is_variable || (word.len() > last.len() && matches!(last.as_str(), "key" | "keys" | "pat" | "auth"));
     is_key || (!counts && PARTS.iter().any(|part| plain.contains(part)))
 }
 
@@ -355,7 +356,9 @@ mod tests {
         for open in ["tool_output_max_tokens", "token_limit", "keymap", "tui.key", "monkey", "model_provider"] {
             check(&[&write(&format!(r#"{{"keyPath":"{open}","value":1}}"#))], ".");
         }
-        for secret in ["x.api_tokens", "access_tokens", "limits.token", "OPENAI_KEY", "a.access-key", "GH_PAT"] {
+        for secret in
+            ["x.api_tokens", "access_tokens", "limits.token", "OPENAI_KEY", "a.access-key", "GH_PAT", "DB_PASS"]
+        {
             check(&[&write(&format!(r#"{{"keyPath":"{secret}","value":1}}"#))], "S");
         }
         check(

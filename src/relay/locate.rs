@@ -90,6 +90,9 @@ impl std::error::Error for LocateError {}
 /// What a codex is called that stands beside a link of ours that has taken its name.
 pub const SET_ASIDE: &str = "codex-before-codex-shim";
 
+/// The file, in our home, that has what `codex-shim wrap` has done.
+pub const WRAPPED_FILE: &str = "wrapped.json";
+
 /// Fails where so many of us stand in a row that one of them must have been led back to.
 ///
 /// # Errors
@@ -109,7 +112,12 @@ pub fn codex(settings: &Settings, environment: &Environment) -> Result<PathBuf, 
     let ourselves = ourselves();
     let path = environment.get("PATH").unwrap_or_default();
     match &settings.codex.value {
-        None => on_path(OsStr::new("codex"), &path, ourselves).ok_or(LocateError::NotOnPath { looked_in: path }),
+        None => std::env::args_os()
+            .next()
+            .and_then(|started_as| beside(Path::new(&started_as), ourselves))
+            .or_else(|| on_path(OsStr::new("codex"), &path, ourselves))
+            .or_else(|| recorded(settings.home.value.as_deref()?, ourselves))
+            .ok_or(LocateError::NotOnPath { looked_in: path }),
         Some(program) => {
             let named_by = match &settings.codex.source {
                 Source::File => "`codex` in config.toml".to_owned(),
@@ -149,12 +157,28 @@ fn named(program: &Path, named_by: String, path: &OsStr, ourselves: Option<Ident
     }
 }
 
+/// The codex that was set aside for the link by whose path we were started, wherever that is.
+fn beside(started_as: &Path, ourselves: Option<Identity>) -> Option<PathBuf> {
+    let is_link_of_ours = is_path(started_as.as_os_str()) && started_as.file_name() == Some(OsStr::new("codex"));
+    let aside = is_link_of_ours.then(|| started_as.with_file_name(SET_ASIDE))?;
+    Some(aside).filter(|aside| is_program(aside) && Identity::of(aside) != ourselves)
+}
+
+/// The first codex that `codex-shim wrap` says it has set aside, and that is there.
+fn recorded(home: &Path, ourselves: Option<Identity>) -> Option<PathBuf> {
+    let text = std::fs::read(home.join(WRAPPED_FILE)).ok()?;
+    let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let asides = record.as_array()?.iter().filter_map(|done| done["set_aside"].as_str());
+    asides.map(PathBuf::from).find(|aside| is_program(aside) && Identity::of(aside) != ourselves)
+}
+
+fn is_program(candidate: &PathBuf) -> bool {
+    let is_file = candidate.metadata().is_ok_and(|metadata| metadata.is_file());
+    is_file && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
 /// The first executable file called `name` in the folders of `path` that is not `but`.
 fn on_path(name: &OsStr, path: &OsStr, but: Option<Identity>) -> Option<PathBuf> {
-    let is_program = |candidate: &PathBuf| {
-        let is_file = candidate.metadata().is_ok_and(|metadata| metadata.is_file());
-        is_file && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
-    };
     let in_dir = |dir: PathBuf| {
         let candidate = dir.join(name);
         if but.is_some() && Identity::of(&candidate) == but {

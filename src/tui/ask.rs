@@ -129,7 +129,7 @@ impl Ask {
         let offered =
             self.row["available_decisions"].as_array().into_iter().flatten().filter(|offer| offer.is_object());
         for (key, offer) in ('1'..='9').zip(offered) {
-            let label = offer.to_string();
+            let label = shown::offered(offer);
             let danger = Some("it changes what is asked about from now on".to_owned());
             choices.push(Choice { key, label, body: json!({ "decision": offer }), danger });
         }

@@ -197,6 +197,8 @@ pub struct Answering {
     pub chosen: usize,
     /// What is typed.
     pub text: Field,
+    /// Enter was pressed where nothing is typed: once more means it.
+    pub is_left_empty: bool,
 }
 
 impl Answering {

@@ -234,6 +234,7 @@ fn respond(session: &mut Session, body: serde_json::Value) -> Vec<Command> {
 
 /// A reason, or what is searched for.
 fn line(model: &mut Model, does: Action) -> Vec<Command> {
+    let now_us = model.now_us;
     let Some(session) = &mut model.session else { return Vec::new() };
     if let Focus::Search(field) = &mut session.focus {
         let text = field.take();
@@ -242,7 +243,11 @@ fn line(model: &mut Model, does: Action) -> Vec<Command> {
     }
     let Some(shown) = &mut session.answering else { return Vec::new() };
     let Some(mut reason) = shown.reason.take() else { return Vec::new() };
-    if does != Action::Enter || shown.ended.is_some() {
+    if does == Action::Enter && shown.ended.is_some() {
+        next_request(session, now_us);
+        return Vec::new();
+    }
+    if does != Action::Enter {
         return Vec::new();
     }
     match shown.ask.declined(&reason.take()) {
@@ -257,6 +262,7 @@ fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
     let Some(shown) = &mut session.answering else { return Vec::new() };
     let options = shown.step().map_or(0, |step| step.options.len());
     let last = options + usize::from(shown.step().is_some_and(|step| step.takes_text));
+    shown.is_left_empty &= does == Action::Enter;
     match does {
         Action::Back => session.answering = None,
         Action::Enter if shown.ended.is_some() => next_request(session, now_us),
@@ -288,6 +294,12 @@ fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
 fn take_answer(model: &mut Model) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(shown) = &mut session.answering else { return Vec::new() };
+    if shown.types_text() && shown.text.text().is_empty() && !shown.is_left_empty {
+        shown.is_left_empty = true;
+        say(model, Tone::Plain, "nothing is typed: Enter again leaves this one unanswered");
+        return Vec::new();
+    }
+    shown.is_left_empty = false;
     if let Some(step) = shown.step() {
         let id = step.id.clone();
         let answer = match step.options.get(shown.chosen) {
@@ -334,19 +346,32 @@ fn field(model: &mut Model) -> Option<&mut Field> {
         Mode::Approval => session.answering.as_mut()?.reason.as_mut(),
         Mode::Input => {
             let shown = session.answering.as_mut()?;
-            let is_open = !shown.is_sent && shown.ended.is_none() && shown.step().is_some_and(|step| step.takes_text);
-            // Whoever begins to type means the text and no option.
-            if is_open && !shown.types_text() {
-                shown.chosen = shown.step().map_or(0, |step| step.options.len());
-            }
+            let is_open = !shown.is_sent && shown.ended.is_none() && shown.types_text();
             is_open.then_some(&mut shown.text)
         }
+    }
+}
+
+/// Whoever begins to type means the text and no option.
+fn choose_text(model: &mut Model) {
+    let Some(session) = model.session.as_mut().filter(|session| session.focus == Focus::Answer) else { return };
+    if session.mode() != Mode::Input {
+        return;
+    }
+    let Some(shown) = session.answering.as_mut().filter(|shown| !shown.is_sent && shown.ended.is_none()) else {
+        return;
+    };
+    if let Some(step) = shown.step().filter(|step| step.takes_text) {
+        shown.chosen = step.options.len();
     }
 }
 
 fn edit(model: &mut Model, place: Place, key: &KeyEvent) {
     let held = key.modifiers - KeyModifiers::SHIFT;
     let is_composer = place == Place::Chat;
+    if matches!(key.code, KeyCode::Char(_)) && held.is_empty() {
+        choose_text(model);
+    }
     let Some(field) = field(model) else { return };
     match (key.code, held) {
         (KeyCode::Char('w'), KeyModifiers::CONTROL) | (KeyCode::Backspace, KeyModifiers::ALT) => field.backspace_word(),
@@ -364,9 +389,10 @@ fn edit(model: &mut Model, place: Place, key: &KeyEvent) {
 
 /// A text was pasted: it is text, whatever keys it is made of.
 pub(super) fn pasted(model: &mut Model, text: &str) {
-    if model.help.is_some() {
+    if model.help.is_some() || text.is_empty() {
         return;
     }
+    choose_text(model);
     if let Some(field) = field(model) {
         field.insert(text);
     }

@@ -47,6 +47,7 @@ pub(super) fn answering(ask: super::ask::Ask, now_us: u64) -> Answering {
         answers: Vec::new(),
         chosen: 0,
         text: Field::default(),
+        is_left_empty: false,
     }
 }
 

@@ -391,16 +391,64 @@ fn questions_are_answered_in_turn() {
         "#,
     );
     check(
-        "asks questions=g-0\nkey ^R\nwait 600\nkey 2 ^B 1 Enter Enter\n<< respond g-0 {\"answers\":{\"color\":[\"Red\"]}}",
+        "asks questions=g-0\nkey ^R\nwait 600\nkey 2 ^B 1 Enter Enter Enter\n<< respond g-0 {\"answers\":{\"color\":[\"Red\"]}}",
     );
     check(
-        "asks questions=g-0\nkey ^R\nwait 600\ntype green 2\nkey Enter Enter\n<< respond g-0 {\"answers\":{\"color\":[\"green 2\"]}}",
+        "asks questions=g-0\nkey ^R\nwait 600\ntype green 2\nkey Enter Enter Enter\n<< respond g-0 {\"answers\":{\"color\":[\"green 2\"]}}",
     );
     let fields = "{\"action\":\"accept\",\"content\":{\"name\":\"Ada\",\"sure\":false}}";
     check(&format!(
         "asks elicitation=g-0\nkey ^R\nwait 600\nkey Enter\ntype Ada\nkey Enter 2 Enter\n<< respond g-0 {fields}\nfails g-0\n== input g-0"
     ));
     check("asks elicitation=g-0\nkey ^R\nwait 600\nkey 2 Enter\n<< respond g-0 {\"action\":\"decline\"}");
+}
+
+#[test]
+fn nothing_typed_is_no_answer_by_accident() {
+    let mut play = check("asks questions=g-0\nkey ^R\nwait 600");
+    for code in [KeyCode::Right, KeyCode::Left, KeyCode::PageDown, KeyCode::Home, KeyCode::Backspace] {
+        play.event(Event::Key(KeyEvent::new(code, KeyModifiers::NONE)));
+    }
+    let chosen = |play: &Play| {
+        let session = play.model.session.as_ref().expect("attached");
+        session.answering.as_ref().map(|shown| (shown.chosen, shown.answers.len()))
+    };
+    assert_eq!(chosen(&play), Some((0, 0)));
+    play.step("key 3 Enter");
+    assert_eq!(chosen(&play), Some((2, 0)));
+    assert!(noted(&play).contains("nothing is typed"), "{}", noted(&play));
+    // Whoever looks elsewhere meanwhile is told again.
+    play.step("key Up Down Enter");
+    assert_eq!(chosen(&play), Some((2, 0)));
+    play.step("key Enter");
+    assert_eq!(chosen(&play), Some((0, 1)));
+}
+
+#[test]
+fn the_last_row_says_what_enter_does() {
+    let last_row = |play: &Play| drawn(&play.model, 80, 24).lines().last().unwrap_or_default().to_owned();
+    let mut play = Play::new();
+    assert!(last_row(&play).contains("Enter sends"), "{}", last_row(&play));
+    for link in [Link::Stopped, Link::Silent("it is busy".to_owned()), Link::New] {
+        play.model.session.as_mut().expect("attached").link = link;
+        assert!(last_row(&play).contains("Enter off"), "{}", last_row(&play));
+    }
+    let mut play = check("asks command=g-0 patch=g-1\nkey ^R\nwait 600\nkey r\ntype no");
+    assert!(last_row(&play).contains("Enter declines"), "{}", last_row(&play));
+    play.step("ended g-0");
+    assert!(last_row(&play).contains("Enter goes on"), "{}", last_row(&play));
+    play.step("key Enter");
+    assert_eq!(play.state(), "approval g-1");
+}
+
+#[test]
+fn a_request_that_a_crash_has_left_is_told_as_orphaned() {
+    let asks = json!({ "type": "approval", "request_id": "g-0", "kind": "command", "status": "pending" });
+    let run = json!({ "type": "run", "generation": "000000010001" });
+    let timeline = timeline(vec![asks, run]);
+    let title = &timeline.entries()[0].title;
+    assert!(title.ends_with("→ orphaned: server_restarted"), "{title}");
+    assert!(!timeline.has_open());
 }
 
 fn offsets(play: &Play) -> Option<u64> {

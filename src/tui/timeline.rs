@@ -18,6 +18,9 @@ pub const ENTRIES_MAX: usize = 1_000;
 /// Most bytes of a window, about.
 pub const WINDOW_BYTES_MAX: usize = 6 << 20;
 
+/// What became of a request whose server ended before there was an answer, behind what it asks.
+const ORPHANED: &str = " → orphaned: server_restarted";
+
 /// A window of entries.
 #[derive(Debug, Clone)]
 pub struct Timeline {
@@ -465,7 +468,15 @@ impl Timeline {
 
     /// What was open when the server ended never ends by itself.
     fn run_ended(&mut self, at_us: u64) {
-        for handle in self.open.keys().cloned().collect::<Vec<_>>() {
+        for (handle, key) in std::mem::take(&mut self.open) {
+            // Nothing in the journal ends a request whose relay has died: the ledger alone says so.
+            if let Some(entry) = self.index_of(&key).ok().and_then(|index| self.entries.get_mut(index))
+                && entry.kind == Kind::Request
+            {
+                entry.title.push_str(ORPHANED);
+                self.bytes += ORPHANED.len();
+            }
+            self.open.insert(handle.clone(), key);
             self.close(&handle, Stage::Failed, at_us);
         }
     }

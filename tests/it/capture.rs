@@ -406,6 +406,52 @@ fn hook_of_fish() {
 }
 
 #[test]
+fn hook_of_bash_tells_no_line_for_a_private_one() {
+    let live = Live::start();
+    let mut pane = Pane::start(&live.home, &bare("bash"));
+    pane.shows("\u{1b}[?2004h");
+    pane.types(&format!("HISTCONTROL=ignoreboth; eval \"$({SHIM} hook bash)\"; echo lo''aded\n"));
+    pane.shows("loaded");
+    let run = |pane: &mut Pane, line: &str, mark: &str| {
+        pane.types(&format!("{line}\n"));
+        pane.shows(mark);
+    };
+    run(&mut pane, "printf 'sh%s\\n' own-1", "shown-1");
+    until_last(&live, "printf 'sh%s\\n' own-1");
+    // Its last word is that of the line in front of it.
+    run(&mut pane, " printf 'no%s\\n' own-1", "noown-1");
+    run(&mut pane, "printf 'sh%s\\n' own-2", "shown-2");
+    assert_eq!(until_last(&live, "printf 'sh%s\\n' own-2").len(), 2);
+    pane.types("exit 0\n");
+    pane.ends();
+    assert_eq!(waiting(&live).len(), 2, "{:?}", waiting(&live));
+    live.end_quietly();
+}
+
+#[test]
+fn exec_in_the_background_leaves_the_terminal_to_others() {
+    let live = Live::start();
+    let mut pane = Pane::start(&live.home, &bare("bash"));
+    let beside = |name: &str| live.home.beside().join(name);
+    let is_there = |name: &str| eventually(name, || beside(name).exists().then_some(()));
+    let named = |name: &str| beside(name).display().to_string();
+    pane.shows("\u{1b}[?2004h");
+    pane.types(&format!("{SHIM} exec -- touch {} &\n", named("of-background")));
+    is_there("of-background");
+    let waits = format!("touch {}; until [ -e {} ]; do sleep 0.05; done; touch {}", named("a"), named("b"), named("c"));
+    pane.types(&format!("{SHIM} exec -- sh -c '{waits}'\n"));
+    is_there("a");
+    pane.types("\u{1a}");
+    pane.shows("Stopped");
+    pane.types(&format!("bg; touch {}\n", named("b")));
+    is_there("c");
+    pane.types("wait; echo wa''ited; exit 0\n");
+    pane.shows("waited");
+    pane.ends();
+    live.kill();
+}
+
+#[test]
 fn hook_leaves_what_a_prompt_sees_as_it_was() {
     let live = Live::start();
     let mut pane = Pane::start(&live.home, &bare("bash"));

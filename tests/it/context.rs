@@ -471,6 +471,7 @@ fn context_is_kept_where_no_relay_runs() {
     let cwd = fs::canonicalize(home.beside()).expect("it is there");
     assert_eq!(shown["commands"][0]["cwd"], json!(cwd));
     failed(&tool(&home, &["context", "show", "--last"]), 1, "nothing");
+    assert_eq!(told(&tool(&home, &["context", "show", "--last", "--json"])), Value::Null);
     failed(&tool(&home, &["context", "push", "--session", "s", "--cmd", "x", "--thread", "n"]), 1, "n");
 
     let mut live = Live::start_in(home);

@@ -125,8 +125,33 @@ fn doctor_with_settings_or_a_home_that_cannot_be_used() {
     is_broken(&lab, "settings", "exit_grace");
     fs::remove_dir_all(lab.home.path()).expect("it goes");
     fs::write(lab.home.path(), "in the way").expect("a file");
+    is_broken(&lab, "home", "is a file and no folder");
+}
+
+#[test]
+fn doctor_with_a_codex_that_is_ourselves_in_disguise_or_hangs() {
+    let lab = Lab::new();
+    let codex = lab.codex("real");
+    fs::write(&codex, format!("#!/bin/sh\nexec {SHIM} \"$@\"\n")).expect("a file");
+    is_broken(&lab, "codex", "leads back to codex-shim");
+    fs::write(&codex, "#!/bin/sh\nexec sleep 600\n").expect("a file");
     let told = told(&lab);
-    assert_eq!(check(&told, "home").0, "broken", "{told}");
+    assert!(check(&told, "codex").1.contains("has not ended"), "{told}");
+    // It is asked for nothing more: the doctor itself would hang.
+    assert!(!told.to_string().contains("protocol"), "{told}");
+}
+
+#[test]
+fn doctor_with_a_home_that_is_open_to_others() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let lab = well();
+    fs::create_dir_all(lab.home.path()).expect("a folder");
+    let set = |mode| fs::set_permissions(lab.home.path(), fs::Permissions::from_mode(mode)).expect("a mode");
+    set(0o777);
+    let (status, found) = check(&told(&lab), "mode");
+    assert!(status == "note" && found.contains("0777"), "{status} {found}");
+    set(0o700);
+    assert!(!told(&lab).to_string().contains("\"mode\""));
 }
 
 #[test]

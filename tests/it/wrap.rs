@@ -95,6 +95,57 @@ fn a_codex_whose_name_was_taken_is_found_and_put_back() {
 }
 
 #[test]
+fn a_codex_that_path_does_not_name_is_found_by_the_link_that_has_its_name() {
+    let lab = Lab::new();
+    let codex = lab.codex("elsewhere");
+    let target = codex.to_str().expect("UTF-8").to_owned();
+    lab.well(&["wrap", &target, "--yes"]);
+    let says = |program: &Path| String::from_utf8_lossy(&lab.run(program, &["--version"]).stdout).into_owned();
+    assert_eq!(says(&codex), "codex-cli 1.2.3 --version\n");
+    // Whoever starts us otherwise is led there by what wrap has put down.
+    let found = lab.well(&["doctor"]);
+    assert!(found.contains("elsewhere/codex-before-codex-shim: codex-cli 1.2.3"), "{found}");
+    // It is the one that was asked for, whatever PATH names.
+    let other = lab.codex("real");
+    fs::write(&other, "#!/bin/sh\necho another\n").expect("write");
+    assert_eq!(says(&codex), "codex-cli 1.2.3 --version\n");
+}
+
+#[test]
+fn what_was_set_aside_comes_back_whatever_became_of_the_link() {
+    let lab = Lab::new();
+    let codex = lab.codex("bin");
+    let aside = codex.with_file_name("codex-before-codex-shim");
+    let before = fs::read(&codex).expect("it is there");
+    let target = codex.to_str().expect("UTF-8").to_owned();
+    let failed = |args: &[&str]| {
+        let output = lab.shim(args);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    // The link was removed by hand.
+    lab.well(&["wrap", &target, "--yes"]);
+    fs::remove_file(&codex).expect("it goes");
+    assert!(failed(&["wrap", &target, "--yes"]).contains("unwrap"));
+    assert!(failed(&["doctor"]).contains("puts it back"));
+    lab.well(&["unwrap"]);
+    assert_eq!(fs::read(&codex).expect("it is back"), before);
+    assert!(!aside.exists());
+    // A codex was installed over it.
+    lab.well(&["wrap", &target, "--yes"]);
+    fs::remove_file(&codex).expect("it goes");
+    lab.codex("bin");
+    for args in [&["wrap", &target, "--yes"][..], &["unwrap"], &["doctor"]] {
+        assert!(failed(args).contains("installed over the link"), "{args:?}");
+    }
+    fs::remove_file(&aside).expect("it goes");
+    lab.well(&["unwrap"]);
+    lab.well(&["wrap", &target, "--yes"]);
+    lab.well(&["unwrap"]);
+    assert_eq!(fs::read(&codex).expect("it is back"), before);
+}
+
+#[test]
 fn a_setting_is_changed_and_put_back_byte_for_byte_unless_it_has_changed() {
     let lab = Lab::new();
     let before = "{\n  // mine\n  \"a\": 1, /* x */\n}\n";
@@ -109,8 +160,20 @@ fn a_setting_is_changed_and_put_back_byte_for_byte_unless_it_has_changed() {
     assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), before);
     lab.well(&["wrap", "vscode", "--yes"]);
     fs::write(lab.settings(), "{}").expect("write");
+    assert!(lab.well(&["unwrap"]).contains("is as it was"));
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
+    // Only our member goes where others came; one that somebody has set to something else stays.
+    lab.well(&["wrap", "vscode", "--yes"]);
+    let with_more = fs::read_to_string(lab.settings()).expect("it is there").replace("\"\n}", "\",\n  \"b\": 2\n}");
+    fs::write(lab.settings(), with_more).expect("write");
+    lab.well(&["unwrap"]);
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{\n  \"b\": 2\n}"));
+    lab.well(&["wrap", "vscode", "--yes"]);
+    let other = "{\"chatgpt.cliExecutable\": \"/other\"}";
+    fs::write(lab.settings(), other).expect("write");
     let output = lab.shim(&["unwrap"]);
-    assert_eq!((output.status.code(), fs::read_to_string(lab.settings()).ok().as_deref()), (Some(1), Some("{}")));
+    assert_eq!((output.status.code(), fs::read_to_string(lab.settings()).ok().as_deref()), (Some(1), Some(other)));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("\"/other\""), "{output:?}");
     let output = lab.shim(&["wrap", "cursor", "--yes"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("has no settings here"), "{output:?}");
     let output = lab.shim(&["wrap", "nonsense"]);
@@ -123,7 +186,8 @@ fn completions_are_for_each_shell_and_pages_for_each_command() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(lab.well(&["completions", shell]).contains("codex-shim"), "{shell}");
     }
-    lab.well(&["completions", "--man", lab.user.to_str().expect("UTF-8")]);
-    assert!(lab.user.join("codex-shim-respond.1").exists());
+    let pages = lab.user.join("share/man/man1");
+    lab.well(&["completions", "--man", pages.to_str().expect("UTF-8")]);
+    assert!(pages.join("codex-shim-respond.1").exists());
     assert_eq!(lab.shim(&["completions"]).status.code(), Some(2));
 }

@@ -22,11 +22,12 @@ __codex_shim_precmd() {
       builtin printf '\e]133;D;%s;aid=codex-shim.%s.%s\a' "$code" "$$" "$__codex_shim_seq" >&2
     fi
     number=$((number - __codex_shim_number))
-    # What is typed twice may be in the history once; what began with a space is not there at all.
+    # What is typed twice may be in the history once; what began with a space is not there at all. Where both are so, what
+    # stands there last may be another line than the one that ran, so nothing is told.
     if ((number == 0 && __codex_shim_number == 1)) && [[ -z $__codex_shim_had && -n $(builtin history 1) ]]; then
       # In front of the first line of all bash counts as behind it.
       number=1
-    elif ((number == 0)) && [[ ${HISTCONTROL-} == *ignoredups* || ${HISTCONTROL-} == *ignoreboth* ]]; then
+    elif ((number == 0)) && [[ ${HISTCONTROL-} == *ignoredups* && ${HISTCONTROL-} != *ignore@(space|both)* ]]; then
       number=1 again=again
     fi
     if ((number > 0)) && [[ -o history && ! ${CODEX_SHIM_PRIVATE-} =~ ^(1|true|yes|on)$ ]]; then

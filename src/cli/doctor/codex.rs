@@ -13,10 +13,10 @@ use crate::config::{Environment, Settings};
 use crate::relay::locate;
 
 /// How long codex may take to tell its version; a launcher in Node takes a moment.
-const VERSION_WAIT_MAX: Duration = Duration::from_secs(10);
+const VERSION_WAIT_MAX: Duration = Duration::from_secs(7);
 
 /// How long it may take to write its schema.
-const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(30);
+const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// What we look into, change or make ourselves, by the file of the schema that has it.
 const TOUCHED: [(&str, &[&str]); 3] = [
@@ -77,7 +77,14 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
         }
     };
     let at = program.display();
-    checks.push(match run(Command::new(&program).arg("--version"), VERSION_WAIT_MAX) {
+    let ran = run(Command::new(&program).arg("--version"), VERSION_WAIT_MAX);
+    let is_too_slow = ran == Ran::TooSlow;
+    checks.push(match ran {
+        Ran::Well(version) if version.starts_with("codex-shim ") => Check::broken(
+            "codex",
+            format!("{at} leads back to codex-shim: its version is `{version}`"),
+            "name the real one with CODEX_SHIM_CODEX or `codex` in config.toml",
+        ),
         Ran::Well(version) => Check::ok("codex", format!("{at}: {version}")),
         Ran::Badly(why) => {
             Check::broken("codex", format!("{at} --version: {why}"), "reinstall codex, or name another one")
@@ -87,7 +94,10 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
             Check::broken("codex", found, "run it by hand and see what it waits for")
         }
     });
-    checks.push(protocol(&program));
+    // Whoever does not tell its version tells no protocol in time.
+    if !is_too_slow {
+        checks.push(protocol(&program));
+    }
     checks.push(on_path(environment));
 }
 

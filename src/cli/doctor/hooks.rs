@@ -36,15 +36,21 @@ pub(super) fn check(environment: &Environment) -> Check {
 /// The program whose hook a shell's file loads.
 fn program_of(text: &str) -> Option<String> {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
-    let before = lines.filter_map(|line| line.split_once("codex-shim hook ")).map(|(before, _)| before).next()?;
-    let from = before.rfind(|char: char| char.is_whitespace() || "\"'($`".contains(char)).map_or(0, |at| at + 1);
+    let mut unquoted = lines.map(|line| line.replace(['"', '\''], ""));
+    let before = unquoted.find_map(|line| line.split_once("codex-shim hook ").map(|(before, _)| before.to_owned()))?;
+    let from = before.rfind(|char: char| char.is_whitespace() || "(`".contains(char)).map_or(0, |at| at + 1);
     Some(format!("{}codex-shim", &before[from..]))
 }
 
 /// Whether a program is where it is named, or on PATH.
 fn is_there(program: &str, environment: &Environment) -> bool {
-    if let Some(rest) = program.strip_prefix("~/") {
+    let in_home = ["~/", "$HOME/", "${HOME}/"].iter().find_map(|home| program.strip_prefix(home));
+    if let Some(rest) = in_home {
         return environment.get("HOME").is_some_and(|home| Path::new(&home).join(rest).exists());
+    }
+    if program.contains('$') {
+        // Only the shell knows what stands there.
+        return true;
     }
     if program.contains('/') {
         return Path::new(program).exists();
@@ -63,6 +69,8 @@ mod tests {
         check("alias x=y\neval \"$(codex-shim hook bash)\"\n", Some("codex-shim"));
         check("eval \"$(/opt/bin/codex-shim hook bash)\"", Some("/opt/bin/codex-shim"));
         check("  ~/bin/codex-shim hook fish | source", Some("~/bin/codex-shim"));
+        check("eval \"$($HOME/bin/codex-shim hook bash)\"", Some("$HOME/bin/codex-shim"));
+        check("eval \"$(\"${HOME}/bin/codex-shim\" hook bash)\"", Some("${HOME}/bin/codex-shim"));
         check("# eval \"$(codex-shim hook bash)\"", None);
         check("codex-shim exec -- make", None);
     }

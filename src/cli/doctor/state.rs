@@ -1,10 +1,12 @@
 //! Our own folder: whether it can be written and has room, and whether each session in it is whole.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::{Pid, test_kill_process};
 
+use super::super::wrap;
 use super::Check;
 use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
@@ -23,6 +25,17 @@ pub(super) fn checks(settings: &Settings, checks: &mut Vec<Check>) {
         return;
     };
     checks.push(home_can_be_written(home));
+    if home.exists() && !home.is_dir() {
+        return;
+    }
+    checks.extend(open_to_others(home));
+    match wrap::complaints(home) {
+        Ok(complaints) => {
+            let remedy = "until then tools go past us";
+            checks.extend(complaints.into_iter().map(|why| Check::broken("wrap", why, remedy)));
+        }
+        Err(why) => checks.push(Check::broken("wrap", why, "move that file away: it only says what to take back")),
+    }
     checks.extend(room(home));
     match Found::all(home) {
         Ok(sessions) => {
@@ -42,6 +55,10 @@ fn home_can_be_written(home: &Path) -> Check {
     let Some(there) = home.ancestors().find(|folder| folder.exists()) else {
         return Check::broken(NAME, format!("{}: no folder above it is there", home.display()), "set CODEX_SHIM_HOME");
     };
+    if !there.is_dir() {
+        let remedy = "move that file away, or set CODEX_SHIM_HOME to a folder";
+        return Check::broken(NAME, format!("{} is a file and no folder", there.display()), remedy);
+    }
     match rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK) {
         Ok(()) if there == home => Check::ok(NAME, format!("{} can be written", home.display())),
         Ok(()) => Check::ok(NAME, format!("{} will be made", home.display())),
@@ -51,6 +68,15 @@ fn home_can_be_written(home: &Path) -> Check {
             "nothing is recorded and no request kept until that folder can be written",
         ),
     }
+}
+
+/// A folder that others may read or write in, which holds what was said and done.
+fn open_to_others(folder: &Path) -> Option<Check> {
+    let mode = folder.metadata().ok()?.permissions().mode() & 0o777;
+    let is_file = folder.is_file();
+    let remedy = format!("chmod {} {}", if is_file { "600" } else { "700" }, folder.display());
+    let found = format!("{} has the mode {mode:04o}: others can look into it", folder.display());
+    (mode & 0o077 != 0).then(|| Check::note("mode", found, remedy))
 }
 
 fn room(home: &Path) -> Option<Check> {
@@ -93,6 +119,7 @@ fn of_session(session: &Found, checks: &mut Vec<Check>) {
     for (file, known, remedy) in [(LEDGER_FILE, LEDGER_FORM, ledger), (HISTORY_FILE, HISTORY_FORM, history)] {
         let path = session.dir.join(file);
         let told = |why: String| format!("{}: {why}", path.display());
+        checks.extend(open_to_others(&path));
         match path.exists().then(|| whole(&path)) {
             None => {}
             Some(Err(why)) => checks.push(Check::broken("database", told(why), remedy)),

@@ -15,18 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{FAILED, say, screen};
 use crate::config::{Environment, Flags, Settings};
-use crate::relay::locate::SET_ASIDE;
+use crate::relay::locate::{SET_ASIDE, WRAPPED_FILE};
 use crate::store::make_dir;
-use setting::{NoPlace, with_member};
-
-/// The file, in our home, that has what was done.
-const WRAPPED_FILE: &str = "wrapped.json";
+use setting::{NoPlace, value_of, with_member, with_value, without_member};
 
 /// A link to us, in our home, by the name that tools expect.
 const LINK: &str = "bin/codex";
-
-/// A wrong usage.
-const USAGE: i32 = 2;
 
 /// Put codex-shim where a tool looks for codex
 ///
@@ -115,14 +109,26 @@ fn wrap(arguments: &WrapArguments, home: &Path, environment: &Environment) -> Re
         let printed = screen::print(&format!("{}: that is done already\n", arguments.target));
         return Ok(printed);
     };
+    let mut all = read(home)?;
+    // Only its record says what the codex that was set aside was called.
+    let set_aside = |change: &Change| match change {
+        Change::Link { set_aside, .. } => set_aside.clone().filter(|aside| aside.symlink_metadata().is_ok()),
+        Change::File { .. } => None,
+    };
+    let earlier = all.iter().find(|other| other.path == wrapped.path).and_then(|other| set_aside(&other.change));
+    if let Some(aside) = earlier {
+        let (path, aside) = (wrapped.path.display(), aside.display());
+        return Err(format!(
+            "{path} was wrapped before, and {aside} is still set aside for it: `codex-shim unwrap` first"
+        ));
+    }
     screen::print(&shown(&wrapped));
     if arguments.dry_run {
         return Ok(0);
     }
     if !arguments.yes && !is_agreed()? {
-        return Ok(USAGE);
+        return Ok(screen::print("nothing was done\n"));
     }
-    let mut all = read(home)?;
     all.retain(|other| other.path != wrapped.path);
     all.push(wrapped.clone());
     link_called_codex(home, &std::env::current_exe().unwrap_or_default())?;
@@ -135,7 +141,7 @@ fn wrap(arguments: &WrapArguments, home: &Path, environment: &Environment) -> Re
 /// What is to be done; `None` where it is.
 fn plan(target: &str, ourselves: &Path, home: &Path, environment: &Environment) -> Result<Option<Wrapped>, String> {
     if let Some((file, names)) = tool(target, environment) {
-        return in_setting(target, file, &names, &home.join(LINK));
+        return in_setting(target, file, names, &home.join(LINK));
     }
     let path = match target {
         "path" if leads_to_us(environment, ourselves) => return Ok(None),
@@ -162,10 +168,7 @@ fn plan(target: &str, ourselves: &Path, home: &Path, environment: &Environment) 
     if let Some(aside) = &set_aside
         && aside.symlink_metadata().is_ok()
     {
-        return Err(format!(
-            "{} is there already: something was wrapped before; see `codex-shim unwrap`",
-            aside.display()
-        ));
+        return Err(installed_over(&path, aside));
     }
     let change = Change::Link { to: ourselves.to_owned(), set_aside };
     Ok(Some(Wrapped { target: target.to_owned(), path, change }))
@@ -173,23 +176,28 @@ fn plan(target: &str, ourselves: &Path, home: &Path, environment: &Environment) 
 
 const TOOLS: [&str; 4] = ["vscode", "vscode-insiders", "cursor", "openclaw"];
 
+/// The names that lead to the setting of a tool for codex.
+fn names_of(target: &str) -> &'static [&'static str] {
+    match target {
+        "openclaw" => &["plugins", "entries", "codex", "config", "appServer", "command"],
+        _ => &["chatgpt.cliExecutable"],
+    }
+}
+
 /// Where a tool keeps its settings, and the names that lead to the one for codex.
-fn tool(target: &str, environment: &Environment) -> Option<(PathBuf, Vec<&'static str>)> {
+fn tool(target: &str, environment: &Environment) -> Option<(PathBuf, &'static [&'static str])> {
     let home = environment.get("HOME").map(PathBuf::from)?;
     let config = match (cfg!(target_os = "macos"), environment.get("XDG_CONFIG_HOME")) {
         (true, _) => home.join("Library/Application Support"),
         (false, Some(config)) => PathBuf::from(config),
         (false, None) => home.join(".config"),
     };
-    let code = |name: &str| Some((config.join(name).join("User/settings.json"), vec!["chatgpt.cliExecutable"]));
+    let code = |name: &str| Some((config.join(name).join("User/settings.json"), names_of(target)));
     match target {
         "vscode" => code("Code"),
         "vscode-insiders" => code("Code - Insiders"),
         "cursor" => code("Cursor"),
-        "openclaw" => {
-            let names = vec!["plugins", "entries", "codex", "config", "appServer", "command"];
-            Some((home.join(".openclaw/openclaw.json"), names))
-        }
+        "openclaw" => Some((home.join(".openclaw/openclaw.json"), names_of(target))),
         _ => None,
     }
 }
@@ -347,11 +355,17 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
                 (Some(there), _) if there == to => {}
                 // It was planned and not done.
                 (_, Some(aside)) if aside.symlink_metadata().is_err() => return Ok(format!("leave {at} as it is")),
+                // Our link was removed by hand.
+                (None, Some(_)) if path.symlink_metadata().is_err() => {}
+                (_, Some(aside)) => return Err(installed_over(path, aside)),
                 (None, None) if path.symlink_metadata().is_err() => return Ok(format!("leave {at}, which is gone")),
                 (_, _) => return Err(format!("{at} is not the link that was made there; it is left as it is")),
             }
             if !is_dry {
-                fs::remove_file(path).map_err(failed)?;
+                match fs::remove_file(path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                    Err(_) | Ok(()) => {}
+                }
                 if let Some(aside) = set_aside {
                     fs::rename(aside, path).map_err(failed)?;
                 }
@@ -367,7 +381,12 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
                 return Ok(format!("leave {at} as it is"));
             }
             if now.as_deref() != Some(after) {
-                return Err(format!("{at} was changed since; it is left as it is: set it back by hand"));
+                return member_back(
+                    wrapped,
+                    &now.unwrap_or_default(),
+                    [before.as_deref().unwrap_or_default(), after],
+                    is_dry,
+                );
             }
             if !is_dry {
                 match before {
@@ -378,6 +397,58 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
             Ok(format!("put {at} back as it was"))
         }
     }
+}
+
+/// Gives back the one member that was set in a file that was changed otherwise since, which was `before` and `after`.
+fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry: bool) -> Result<String, String> {
+    let names = names_of(&wrapped.target);
+    let (at, name) = (wrapped.path.display(), names.join("."));
+    let (is, was) = (value_of(now, names), value_of(before, names));
+    if is == was {
+        return Ok(format!("leave {at} as it is: `{name}` is as it was"));
+    }
+    let was_told = was.unwrap_or("not set");
+    let text = match was {
+        _ if is.is_none() || is != value_of(after, names) => None,
+        Some(was) => with_value(now, names, was),
+        None => without_member(now, names),
+    };
+    let Some(text) = text else {
+        let is = is.unwrap_or("not set");
+        return Err(format!(
+            "{at} was changed since, and `{name}` is {is}: it is left as it is; before, it was {was_told}"
+        ));
+    };
+    if !is_dry {
+        replace(&wrapped.path, &text).map_err(|error| format!("take back {at}: {error}"))?;
+    }
+    Ok(format!("put `{name}` in {at} back as it was: {was_told}"))
+}
+
+/// What to do where something else stands in the place of a link of ours, and the codex that was there is set aside.
+fn installed_over(path: &Path, aside: &Path) -> String {
+    let (path, aside) = (path.display(), aside.display());
+    format!(
+        "{path} is not our link, and an earlier codex is set aside as {aside}: a codex was installed over the link; keep the one \
+         that you want as {path}, remove {aside}, run `codex-shim unwrap`, and wrap it again"
+    )
+}
+
+/// What is wrong with what was done, in words, for each thing that somebody has undone or covered since.
+pub(super) fn complaints(home: &Path) -> Result<Vec<String>, String> {
+    let complaint = |wrapped: &Wrapped| match &wrapped.change {
+        Change::Link { to, set_aside: Some(aside) } if aside.symlink_metadata().is_ok() => {
+            let is_gone = wrapped.path.symlink_metadata().is_err();
+            let is_ours = fs::read_link(&wrapped.path).is_ok_and(|there| there == *to);
+            let gone = || {
+                let (path, aside) = (wrapped.path.display(), aside.display());
+                format!("{path} is gone, and its codex is set aside as {aside}: `codex-shim unwrap` puts it back")
+            };
+            if is_gone { Some(gone()) } else { (!is_ours).then(|| installed_over(&wrapped.path, aside)) }
+        }
+        Change::Link { .. } | Change::File { .. } => None,
+    };
+    Ok(read(home)?.iter().filter_map(complaint).collect())
 }
 
 /// Writes a file in one step, through a link to it, with the mode that it has.

@@ -44,6 +44,46 @@ pub(super) fn with_member(text: &str, names: &[&str], value: &str) -> Result<Str
     Err(NoPlace::Unreadable)
 }
 
+/// The value, as it is written, of the member that `names` lead to; `None` where there is none.
+pub(super) fn value_of<'a>(text: &'a str, names: &[&str]) -> Option<&'a str> {
+    place_of(text, names).map(|range| &text[range])
+}
+
+/// The text with another value, as it is to be written, of the member that `names` lead to; `None` where there is none.
+pub(super) fn with_value(text: &str, names: &[&str], value: &str) -> Option<String> {
+    place_of(text, names).map(|range| format!("{}{value}{}", &text[..range.start], &text[range.end..]))
+}
+
+/// The text without the member that `names` lead to; `None` where it does not stand as [`with_member`] has written it.
+pub(super) fn without_member(text: &str, names: &[&str]) -> Option<String> {
+    let range = place_of(text, names)?;
+    let key = format!("{}: ", serde_json::Value::from(*names.last()?));
+    let before = text[..range.start].strip_suffix(&key)?.trim_end();
+    let rest = &text[range.end..];
+    match rest.strip_prefix(',') {
+        Some(rest) => Some(format!("{before}{rest}")),
+        None => before.ends_with('{').then(|| format!("{before}{rest}")),
+    }
+}
+
+fn place_of(text: &str, names: &[&str]) -> Option<Range<usize>> {
+    let mut found = None;
+    let mut at = skip_blank(text.as_bytes(), 0);
+    for name in names {
+        if text.as_bytes().get(at) != Some(&b'{') {
+            return None;
+        }
+        match member(text, at, name)? {
+            Member::There(range) => {
+                at = range.start;
+                found = Some(range);
+            }
+            Member::NotThere { .. } => return None,
+        }
+    }
+    found
+}
+
 fn nested(names: &[&str], quoted: &str, depth: usize) -> String {
     match names {
         [] => quoted.to_owned(),
@@ -183,6 +223,23 @@ mod tests {
             "/* \"a\": 0 */ {\"b\":[1,{\"a\":2}], \"a\" : \"/x\",}",
         );
         check("{\"a\":null}", &["a"], "{\"a\":\"/x\"}");
+    }
+
+    #[test]
+    fn a_member_is_taken_out_again_and_nothing_else_changes() {
+        for text in ["{\n  \"b\": 1 // one\n}\n", "{\"p\": {\n \"q\": {\"x\": 1}}}"] {
+            let names: &[&str] = if text.contains('p') { &["p", "q", "r"] } else { &["a"] };
+            let set = with_member(text, names, "/x").expect("it can be set");
+            assert_eq!(value_of(&set, names), Some("\"/x\""));
+            assert_eq!(without_member(&set, names).as_deref(), Some(text));
+            assert_eq!(
+                with_value(&set, names, "1").and_then(|text| value_of(&text, names).map(str::to_owned)).as_deref(),
+                Some("1")
+            );
+        }
+        assert_eq!(value_of("{}", &["a"]), None);
+        // Somebody has put it elsewhere.
+        assert_eq!(without_member("{\"b\": 1, \"a\": 2}", &["a"]), None);
     }
 
     #[test]

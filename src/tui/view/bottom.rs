@@ -194,7 +194,7 @@ fn how<'a>(model: &Model, session: &Session, shown: &Answering, brush: Brush, ro
             // Half of the rows at most: nobody decides on what is not to be seen.
             let is_narrow = wrap(&one, brush.width).len() * 2 > rows;
             match is_narrow {
-                true => say(&mut bottom, &cut(&keys_alone(&shown.ask), brush.width), Role::Info),
+                true => say(&mut bottom, &cut(&keys_first(&shown.ask, brush.width), brush.width), Role::Info),
                 false => say(&mut bottom, &one, Role::Info),
             }
             bottom
@@ -203,16 +203,35 @@ fn how<'a>(model: &Model, session: &Session, shown: &Answering, brush: Brush, ro
     }
 }
 
-/// Where there is no room for words.
-fn keys_alone(ask: &Ask) -> String {
-    let mut keys: Vec<String> = ask.choices().iter().map(|choice| format!("[{}]", choice.key)).collect();
+/// Where there is no room for all words: every key, and a word for each as far as they fit.
+fn keys_first(ask: &Ask, columns: usize) -> String {
+    let mut keys: Vec<char> = ask.choices().iter().map(|choice| choice.key).collect();
     if ask.takes_reason() {
-        keys.push("[r]".to_owned());
+        keys.push('r');
     }
-    match keys.is_empty() {
-        true => "not known here: see codex-shim respond".to_owned(),
-        false => format!("{} F1", keys.concat()),
+    if keys.is_empty() {
+        return "not known here: see codex-shim respond".to_owned();
     }
+    // Behind its bracket a word goes on: `[a]ccept`.
+    let word = |key: char| match key {
+        'a' => "ccept",
+        's' => "ession",
+        'd' => "ecline",
+        'c' => "ancel",
+        'r' => "eason",
+        _ => "",
+    };
+    let mut parts: Vec<String> = keys.iter().map(|key| format!("[{key}]")).collect();
+    let mut taken = parts.iter().map(|part| part.len()).sum::<usize>();
+    let gaps = parts.len() - 1;
+    for key in ['a', 'd', 's', 'c', 'r'] {
+        let Some(at) = keys.iter().position(|other| *other == key) else { continue };
+        if taken + word(key).len() <= columns {
+            taken += word(key).len();
+            parts[at].push_str(word(key));
+        }
+    }
+    parts.join(if taken + gaps <= columns { " " } else { "" })
 }
 
 /// A question with its options.

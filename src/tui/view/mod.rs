@@ -194,14 +194,18 @@ fn footer<'a>(model: &Model, session: &Session, brush: Brush) -> Line<'a> {
     let to_thread: String;
     let enter = match place {
         Place::Chat if gated => "Enter off: a request waits, ^R leads to it",
-        Place::Chat => match &session.thread {
-            Some(thread) => {
+        Place::Chat => match (&session.link, &session.thread) {
+            (Link::Stopped, _) => "Enter off: no relay runs here",
+            (Link::Silent(_), _) => "Enter off: the relay does not answer",
+            (Link::New, _) => "Enter off: the relay was not asked yet",
+            (Link::Up(_), Some(thread)) => {
                 to_thread = format!("Enter sends to {}", tail(thread));
                 &to_thread
             }
-            None => "Enter sends",
+            (Link::Up(_), None) => "Enter sends",
         },
         Place::Approval | Place::Input if ended => "Enter goes on",
+        Place::Line if ended && session.focus == Focus::Answer => "Enter goes on",
         Place::Approval => "Enter off",
         Place::Input => "Enter takes this answer",
         Place::Sure => "y does it, n does not",
