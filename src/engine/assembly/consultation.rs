@@ -57,9 +57,9 @@ pub struct Assembled {
 /// What earlier runs have told threads, as the ledger has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remembered {
-    /// The fragments that threads were told, in any order.
+    /// The fragments that threads were told, oldest first.
     pub fragments: Vec<(String, ToldFragment)>,
-    /// The epochs of which threads were shown a projection: thread and epoch.
+    /// The epochs of which threads were shown a projection, oldest first: thread and epoch.
     pub epochs: Vec<(String, String)>,
 }
 
