@@ -239,7 +239,9 @@ impl Engine {
         let projection = assembled.projection.filter(|_| !is_shown);
         if let Some(projection) = &projection {
             let (epoch, bytes) = (assembled.epoch, projection.len());
-            self.assembly.ask(message, Asked::Turn { thread_id, epoch, bytes });
+            // It counts as shown until the server refuses it: the next turn may begin before it has answered.
+            let before = epoch.clone().and_then(|epoch| self.assembly.threads.of(&thread_id).epoch.replace(epoch));
+            self.assembly.ask(message, Asked::Turn { thread_id, epoch, before, bytes });
         }
         (call, projection)
     }
@@ -319,12 +321,17 @@ impl Engine {
                     effects.push(self.native_compaction(thread_id, None, "client", "failed"));
                 }
             }
+            Asked::Turn { thread_id, epoch, before, .. } if is_refused => {
+                let thread = self.assembly.threads.of(&thread_id);
+                if epoch.is_some() && thread.epoch == epoch {
+                    thread.epoch = before;
+                }
+            }
             _ if is_refused => {}
-            Asked::Turn { thread_id, epoch, bytes } => {
+            Asked::Turn { thread_id, epoch, before: _, bytes } => {
                 let turn = message.result.and_then(Members::of).and_then(|result| Members::of(result.get("turn")?));
                 let turn_id = turn.and_then(|turn| turn.text("id"));
                 if let Some(epoch) = &epoch {
-                    self.assembly.threads.of(&thread_id).epoch = Some(epoch.clone());
                     let (thread_id, epoch, at_us) = (thread_id.clone(), epoch.clone(), now.unix_us);
                     effects.push(Effect::Keep(LedgerEntry::EpochShown { thread_id, epoch, at_us }));
                 }
@@ -514,8 +521,8 @@ mod tests {
 
     use super::*;
     use crate::engine::{
-        AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings, Input, RequestSettings,
-        Token,
+        Assembled, AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings, Input,
+        RequestSettings, Token,
     };
     use crate::wire::LineEnd;
 
@@ -528,6 +535,8 @@ mod tests {
         asked: Vec<Token>,
         told: Vec<String>,
         passed: Vec<String>,
+        /// The same as it was sent, with what was added.
+        sent: Vec<String>,
     }
 
     impl Play {
@@ -548,7 +557,14 @@ mod tests {
                 own_ids: "codex-shim:".to_owned(),
                 tokens_before: 0,
             });
-            Play { engine, elapsed: Duration::ZERO, asked: Vec::new(), told: Vec::new(), passed: Vec::new() }
+            Play {
+                engine,
+                elapsed: Duration::ZERO,
+                asked: Vec::new(),
+                told: Vec::new(),
+                passed: Vec::new(),
+                sent: Vec::new(),
+            }
         }
 
         fn line(&mut self, line: &str) {
@@ -570,7 +586,14 @@ mod tests {
         #[expect(clippy::wildcard_enum_match_arm, reason = "what is not about lines or the engine is not looked at")]
         fn carry_out(&mut self, effect: Effect, line: Option<&str>) {
             match effect {
-                Effect::Forward | Effect::Replace(_) => self.passed.extend(line.map(str::to_owned)),
+                Effect::Forward => {
+                    self.passed.extend(line.map(str::to_owned));
+                    self.sent.extend(line.map(str::to_owned));
+                }
+                Effect::Replace(own) => {
+                    self.passed.extend(line.map(str::to_owned));
+                    self.sent.push(String::from_utf8(own.bytes).expect("BUG: a test writes text"));
+                }
                 Effect::LetGo(token) => self.at(Input::LetGo(token), None),
                 Effect::PassHeld(lines) => {
                     for LateLine { bytes, effects, .. } in lines {
@@ -601,6 +624,13 @@ mod tests {
                 let token = self.asked.remove(index % self.asked.len());
                 self.at(Input::Consulted { token, assembled: None }, None);
             }
+        }
+    }
+
+    impl Play {
+        fn answer_with(&mut self, assembled: Assembled) {
+            let token = self.asked.remove(0);
+            self.at(Input::Consulted { token, assembled: Some(Box::new(assembled)) }, None);
         }
     }
 
@@ -646,6 +676,31 @@ mod tests {
         assert_eq!(play.engine.tick_due(), Some(DEADLINE));
         play.at(Input::Tick, None);
         assert_eq!(play.passed, [compact(1), compact(2)]);
+    }
+
+    #[test]
+    fn an_epoch_is_shown_once_to_two_turns_that_follow_quickly_and_again_where_it_was_refused() {
+        let mut play = Play::start();
+        let shown = |play: &mut Play, id: usize, epoch: &str| {
+            play.line(&turn(id, "t"));
+            play.answer_with(Assembled {
+                projection: Some("\u{1e}CODEX_CONTEXT\n\u{1f}".to_owned()),
+                epoch: Some(epoch.to_owned()),
+                addition: None,
+            });
+            play.sent.last().is_some_and(|sent| sent.contains("CODEX_CONTEXT"))
+        };
+        let answers = |play: &mut Play, id: usize, answer: &str| play.server(&format!(r#"{{"id":{id},{answer}}}"#));
+        assert!(shown(&mut play, 1, "e"));
+        assert!(!shown(&mut play, 2, "e"));
+        answers(&mut play, 1, r#""result":{"turn":{"id":"a"}}"#);
+        answers(&mut play, 2, r#""error":{"code":-1,"message":"no"}"#);
+        assert!(!shown(&mut play, 3, "e"));
+        assert!(shown(&mut play, 4, "f"));
+        answers(&mut play, 4, r#""error":{"code":-1,"message":"no"}"#);
+        // What was shown before counts again.
+        assert!(!shown(&mut play, 5, "e"));
+        assert!(shown(&mut play, 6, "f"));
     }
 
     #[derive(Debug, Clone)]

@@ -61,7 +61,13 @@ pub(super) enum Asked {
     /// A thread that was there before.
     Thread { instructed: Vec<ToldFragment> },
     /// That a projection has arrived.
-    Turn { thread_id: String, epoch: Option<String>, bytes: usize },
+    Turn {
+        thread_id: String,
+        epoch: Option<String>,
+        /// The epoch that was shown before.
+        before: Option<String>,
+        bytes: usize,
+    },
     /// That a thread is compacted.
     Compact { thread_id: String },
 }
