@@ -1,212 +1,19 @@
-//! How an engine has the model shown more than the user's words: which lines wait, what goes with them once they go on, and
-//! what is learned of it from the server.
-//!
-//! A turn that begins is held together with all that its thread says behind it, until the context engine and the fragments
-//! have answered, or time is up. A line that goes on late goes the way of any other: it is judged, put on record and forwarded
-//! then, and not before.
+//! How an engine has the model shown more than the user's words: what goes with a turn, and what is learned of it from the
+//! server. Which lines wait for that is not decided here.
 
 use serde_json::{Value, json};
 
 use super::assembly::{
-    Asked, Awaited, Consultation, Delivered, FragmentCarrier, Hold, LINE_BYTES_MAX, Prepared, Queued, ToldFragment,
-    inject_params, thread_of,
+    Asked, Consultation, Delivered, FragmentCarrier, Prepared, ToldFragment, inject_params, thread_of,
 };
-use super::context::{TURN_CHARS_MAX, TurnStart, is_unknown_method};
-use super::effect::LateLine;
-use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, SideReply, Warning, own_line};
-use crate::wire::{Body, Line, Members, Message, RpcId, Side, Splice, elements, text};
+use super::context::is_unknown_method;
+use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, Warning, own_line};
+use crate::wire::{Members, Message, RpcId, Side, Splice, elements, text};
 
 /// The way that codex itself compacts, by the name that the ancestor has for it.
 const NATIVE_BACKEND: &str = "codex-app-server";
 
 impl Engine {
-    /// Whether a line of the client's waits; if so it is kept until it goes on.
-    pub(super) fn waits(&mut self, now: Now, line: Line<'_>, body: &Body<'_>, effects: &mut Vec<Effect>) -> bool {
-        let Body::Message(message) = body else { return false };
-        let Some(method) = message.method.as_deref().filter(|_| self.assembly.is_set()) else { return false };
-        if self.assembly.holds.is_empty() && !matches!(method, "turn/start" | "thread/compact/start") {
-            return false;
-        }
-        let Some(thread_id) = thread_of(message) else { return false };
-        if self.assembly.holds.holds(&thread_id) {
-            self.assembly.holds.push(&thread_id, Queued::Clients(line.bytes.to_vec(), line.end));
-            self.let_ready_go(now, effects);
-            return true;
-        }
-        let Some((awaited, wanted)) = self.awaited(now, &thread_id, line.bytes, message, effects) else { return false };
-        let queued = Queued::Clients(line.bytes.to_vec(), line.end);
-        self.hold(&thread_id, awaited, wanted, queued, effects);
-        true
-    }
-
-    /// What the first line of a hold waits for, and what the context engine is asked.
-    fn awaited(
-        &self,
-        now: Now,
-        thread_id: &str,
-        line: &[u8],
-        message: &Message<'_>,
-        effects: &mut Vec<Effect>,
-    ) -> Option<(Awaited, Wanted)> {
-        match (message.method.as_deref()?, message.id.map(RpcId::from_raw)?) {
-            (_, RpcId::Other(_)) => None,
-            ("thread/compact/start", _) => {
-                Some((self.assembly.awaited_by_compaction(now.elapsed)?, Wanted::Compaction))
-            }
-            ("turn/start", _) => {
-                let turn = TurnStart::read(line, message)?;
-                let awaited = self.assembly.awaited(now.elapsed)?;
-                if line.len() > LINE_BYTES_MAX {
-                    // Fragments are then told as they were last.
-                    let says = awaited.engine;
-                    effects.extend(says.then(|| {
-                        Effect::Note(Note::ContextEngineCall {
-                            method: "assemble",
-                            thread_id: Some(thread_id.to_owned()),
-                            ms: 0,
-                            request_bytes: 0,
-                            response_bytes: 0,
-                            outcome: "line_too_long",
-                            error: None,
-                        })
-                    }));
-                    return None;
-                }
-                let params = Members::of(message.params?)?;
-                let prompt = turn.said_text().to_owned();
-                Some((awaited, Wanted::Context { prompt, model: params.text("model") }))
-            }
-            _ => None,
-        }
-    }
-
-    /// Has lines wait behind `first`, and asks for what they wait for.
-    fn hold(&mut self, thread_id: &str, awaited: Awaited, wanted: Wanted, first: Queued, effects: &mut Vec<Effect>) {
-        self.hold_all(thread_id, awaited, wanted, first, std::collections::VecDeque::new(), effects);
-    }
-
-    fn hold_all(
-        &mut self,
-        thread_id: &str,
-        awaited: Awaited,
-        wanted: Wanted,
-        first: Queued,
-        rest: std::collections::VecDeque<Queued>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let token = self.assembly.holds.begin(thread_id, awaited, first, rest);
-        if awaited.engine {
-            self.open_thread(thread_id, effects);
-        }
-        let thread_id = thread_id.to_owned();
-        match wanted {
-            Wanted::Compaction => {
-                effects.push(Effect::Consult(Box::new(Consultation::Compact { token, thread_id })));
-            }
-            Wanted::Context { prompt, model } => {
-                let thread = self.assembly.threads.of(&thread_id);
-                let model = model.or_else(|| thread.model.clone());
-                let tools = thread.tools.clone();
-                let taken = prompt.chars().count() + self.context.envelope_bytes_max();
-                let room_chars = TURN_CHARS_MAX.saturating_sub(taken);
-                if awaited.engine {
-                    let assemble = Consultation::Assemble { token, thread_id, prompt, room_chars, model, tools };
-                    effects.push(Effect::Consult(Box::new(assemble)));
-                }
-                if awaited.fragments {
-                    effects.push(Effect::RunFragments(token));
-                }
-            }
-        }
-    }
-
-    /// What somebody at the side says to the model waits as a client's line does. Gives it back where it does not.
-    pub(super) fn side_waits(
-        &mut self,
-        now: Now,
-        thread_id: &str,
-        queued: Queued,
-        effects: &mut Vec<Effect>,
-    ) -> Option<Queued> {
-        if self.assembly.holds.holds(thread_id) {
-            self.assembly.holds.push(thread_id, queued);
-            self.let_ready_go(now, effects);
-            return None;
-        }
-        let (Some(awaited), Queued::Sides { says, .. }) = (self.assembly.awaited(now.elapsed), &queued) else {
-            return Some(queued);
-        };
-        let wanted = Wanted::Context { prompt: says.clone(), model: None };
-        self.hold(thread_id, awaited, wanted, queued, effects);
-        None
-    }
-
-    /// Says of all that has nothing to wait for any more that it goes on.
-    pub(super) fn let_ready_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        effects.extend(self.assembly.holds.ready(now.elapsed).into_iter().map(Effect::LetGo));
-    }
-
-    /// Nothing waits any longer: whoever wrote it is gone.
-    pub(super) fn let_all_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.assembly.holds.give_up_all();
-        self.let_ready_go(now, effects);
-    }
-
-    /// Lets lines go on that have waited, up to the next one that has to.
-    pub(super) fn let_go(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
-        let Some(hold) = self.assembly.holds.take(token) else { return };
-        let Hold { thread_id, mut queue, prepared, is_given_up, .. } = hold;
-        let mut prepared = Some(prepared);
-        let mut late = Vec::new();
-        while let Some(queued) = queue.pop_front() {
-            let at_hand = match prepared.take() {
-                Some(prepared) => prepared,
-                None if is_given_up => Prepared::default(),
-                None => match self.wants_again(now, &thread_id, &queued, effects) {
-                    None => Prepared::default(),
-                    Some((awaited, wanted)) => {
-                        pass_late(&mut late, effects);
-                        return self.hold_all(&thread_id, awaited, wanted, queued, queue, effects);
-                    }
-                },
-            };
-            match queued {
-                Queued::Clients(bytes, end) => {
-                    let mut of_line = Vec::new();
-                    self.assembly.at_hand = Some(at_hand);
-                    self.line_at_hand(now, Side::Client, &bytes, &Body::parse(&bytes), &mut of_line);
-                    self.assembly.at_hand = None;
-                    late.push(LateLine { bytes, end, effects: of_line });
-                }
-                Queued::Sides { asker, says } => {
-                    pass_late(&mut late, effects);
-                    self.say(now, asker, &says, thread_id.clone(), Some(at_hand), effects);
-                }
-            }
-        }
-        pass_late(&mut late, effects);
-    }
-
-    /// What something waits for that has waited behind something else.
-    fn wants_again(
-        &self,
-        now: Now,
-        thread_id: &str,
-        queued: &Queued,
-        effects: &mut Vec<Effect>,
-    ) -> Option<(Awaited, Wanted)> {
-        match queued {
-            Queued::Clients(bytes, _) => match Body::parse(bytes) {
-                Body::Message(message) => self.awaited(now, thread_id, bytes, &message, effects),
-                Body::OtherJson | Body::Text | Body::Bytes => None,
-            },
-            Queued::Sides { says, .. } => {
-                let wanted = Wanted::Context { prompt: says.clone(), model: None };
-                Some((self.assembly.awaited(now.elapsed)?, wanted))
-            }
-        }
-    }
-
     /// Tells a thread what it is to know ahead of the turn that `message` begins; gives our call for that, and what is put in
     /// front of the user's words.
     pub(super) fn before_turn(
@@ -364,7 +171,7 @@ impl Engine {
     }
 
     /// Tells the context engine that there is a thread, once.
-    fn open_thread(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+    pub(super) fn open_thread(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
         let thread = self.assembly.threads.of(thread_id);
         if !std::mem::replace(&mut thread.is_opened, true) {
             effects.push(Effect::Consult(Box::new(Consultation::Opened { thread_id: thread_id.to_owned() })));
@@ -454,31 +261,9 @@ impl Engine {
         })
     }
 
-    /// The server has ended: what waits for it is for nobody.
-    pub(super) fn assembly_ended(&mut self, effects: &mut Vec<Effect>) {
-        for hold in self.assembly.holds.take_all() {
-            effects.extend(hold.queue.into_iter().filter_map(|queued| match queued {
-                Queued::Sides { asker, .. } => Some(Effect::Reply(asker, SideReply::NotReady)),
-                Queued::Clients(..) => None,
-            }));
-        }
-    }
-
     /// A call of ours that goes ahead of the line at hand.
     pub(super) fn ahead(seen: &Seen<'_>, call: Vec<u8>) -> Effect {
         Effect::Send(own_line(Side::Server, seen.verdict, seen.body, call))
-    }
-}
-
-/// What the first line of a hold is held for.
-enum Wanted {
-    Context { prompt: String, model: Option<String> },
-    Compaction,
-}
-
-fn pass_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
-    if !late.is_empty() {
-        effects.push(Effect::PassHeld(std::mem::take(late)));
     }
 }
 
@@ -520,11 +305,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::engine::effect::LateLine;
     use crate::engine::{
-        Assembled, AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings, Input,
-        RequestSettings, Token,
+        Assembled, AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings, Fragment,
+        Input, RequestSettings, Token,
     };
-    use crate::wire::LineEnd;
+    use crate::wire::{Line, LineEnd};
 
     const DEADLINE: Duration = Duration::from_millis(100);
 
@@ -535,19 +321,27 @@ mod tests {
         asked: Vec<Token>,
         told: Vec<String>,
         passed: Vec<String>,
+        /// Until when what was asked was to be answered.
+        dues: Vec<Duration>,
+        /// Fragments that are read.
+        reads: Vec<Token>,
         /// The same as it was sent, with what was added.
         sent: Vec<String>,
     }
 
     impl Play {
         fn start() -> Play {
+            Play::start_with(Vec::new())
+        }
+
+        fn start_with(fragments: Vec<Fragment>) -> Play {
             let context_engine = ContextEngineSettings {
                 command: vec!["x".to_owned()],
                 deadline: DEADLINE,
                 token_budget: None,
                 projection_chars_max: 1_000,
             };
-            let assembly = AssemblySettings { context_engine: Some(context_engine), fragments: Vec::new() };
+            let assembly = AssemblySettings { context_engine: Some(context_engine), fragments };
             let engine = Engine::new(EngineSettings {
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
@@ -564,6 +358,8 @@ mod tests {
                 told: Vec::new(),
                 passed: Vec::new(),
                 sent: Vec::new(),
+                dues: Vec::new(),
+                reads: Vec::new(),
             }
         }
 
@@ -602,11 +398,12 @@ mod tests {
                     }
                 }
                 Effect::Consult(consultation) => match *consultation {
-                    Consultation::Assemble { token, thread_id, .. } => {
+                    Consultation::Assemble { token, due, thread_id, .. } => {
+                        self.dues.push(due);
                         self.asked.push(token);
                         self.told.push(format!("assemble {thread_id}"));
                     }
-                    Consultation::Compact { token, thread_id } => {
+                    Consultation::Compact { token, thread_id, .. } => {
                         self.asked.push(token);
                         self.told.push(format!("compact {thread_id}"));
                     }
@@ -615,6 +412,10 @@ mod tests {
                         self.told.push(format!("completed {thread_id} {turn_id}"));
                     }
                 },
+                Effect::RunFragments(token) => self.reads.push(token),
+                Effect::Note(Note::ContextEngineCall { method, outcome, .. }) => {
+                    self.told.push(format!("{method} {outcome}"));
+                }
                 _ => {}
             }
         }
@@ -701,6 +502,61 @@ mod tests {
         // What was shown before counts again.
         assert!(!shown(&mut play, 5, "e"));
         assert!(shown(&mut play, 6, "f"));
+    }
+
+    #[test]
+    fn each_waits_from_when_it_was_read_also_behind_others() {
+        let mut play = Play::start();
+        let at = |play: &mut Play, ms: u64| {
+            play.elapsed = Duration::from_millis(ms);
+            play.at(Input::Tick, None);
+        };
+        (1..4).for_each(|id| play.line(&turn(id, "t")));
+        at(&mut play, 60);
+        play.line(&turn(4, "t"));
+        play.line(r#"{"id":5,"method":"turn/interrupt","params":{"threadId":"t"}}"#);
+        at(&mut play, 99);
+        assert_eq!(play.passed.len(), 0);
+        at(&mut play, 100);
+        assert_eq!(play.passed.len(), 3);
+        assert_eq!(play.told, ["opened t", "assemble t", "assemble timeout", "assemble timeout", "assemble t"]);
+        assert_eq!(play.dues, [100, 160].map(Duration::from_millis));
+        at(&mut play, 160);
+        assert_eq!(play.passed.len(), 5);
+    }
+
+    #[test]
+    fn the_context_engine_and_the_fragments_have_a_time_of_their_own_each() {
+        let fragment = Fragment {
+            name: "f".to_owned(),
+            role: crate::engine::FragmentRole::Developer,
+            source: crate::engine::FragmentSource::File("f".into()),
+            threads: crate::engine::FragmentThreads::All,
+            bytes_max: 100,
+        };
+        let mut play = Play::start_with(vec![fragment]);
+        let assembled = || Assembled { projection: Some("CODEX_CONTEXT".to_owned()), epoch: None, addition: None };
+        play.line(&turn(1, "t"));
+        play.line(&turn(2, "u"));
+        assert_eq!(play.dues, [DEADLINE; 2]);
+        let reads = play.reads.clone();
+        // The fragments come late, but in their time; the engine's answer in its own in the one thread, late in the other.
+        play.elapsed = DEADLINE;
+        play.answer_with(assembled());
+        play.elapsed = DEADLINE * 2;
+        play.at(Input::Tick, None);
+        play.answer_with(assembled());
+        assert_eq!(play.passed.len(), 0);
+        for token in reads {
+            play.at(Input::FragmentsRead { token, states: vec![Some("x".to_owned())] }, None);
+        }
+        assert_eq!(play.sent.iter().map(|sent| sent.contains("CODEX_CONTEXT")).collect::<Vec<_>>(), [true, false]);
+        // What has waited its time out behind another goes on with it.
+        play.line(&turn(3, "t"));
+        play.line(&turn(4, "t"));
+        play.elapsed += Duration::from_millis(1_250);
+        play.at(Input::Tick, None);
+        assert_eq!((play.passed.len(), play.engine.tick_due()), (4, None));
     }
 
     #[derive(Debug, Clone)]

@@ -25,6 +25,7 @@ mod requests;
 mod secrets;
 mod token;
 mod version;
+mod waiting;
 mod written;
 
 use std::time::Duration;
@@ -171,7 +172,7 @@ impl Engine {
             Input::Remembered(remembered) => self.assembly.threads.remember(*remembered),
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,
             Input::Consulted { token, assembled } => {
-                self.assembly.holds.consulted(token, assembled.map(|assembled| *assembled));
+                self.assembly.holds.consulted(now.elapsed, token, assembled.map(|assembled| *assembled));
                 self.let_ready_go(now, effects);
             }
             Input::FragmentsRead { token, states } => {

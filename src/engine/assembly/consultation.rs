@@ -2,6 +2,8 @@
 //!
 //! Plain data. How the engine is reached, and what it needs to know of the conversation, is not known here.
 
+use std::time::Duration;
+
 use crate::engine::token::Token;
 
 /// Something that a context engine is asked or told.
@@ -16,6 +18,8 @@ pub enum Consultation {
     Assemble {
         /// What waits.
         token: Token,
+        /// Until when it waits, as [`crate::engine::Now::elapsed`].
+        due: Duration,
         /// The thread.
         thread_id: String,
         /// What the user says.
@@ -31,6 +35,8 @@ pub enum Consultation {
     Compact {
         /// What waits.
         token: Token,
+        /// Until when it waits, as [`crate::engine::Now::elapsed`].
+        due: Duration,
         /// The thread.
         thread_id: String,
     },
