@@ -307,8 +307,8 @@ mod tests {
     use super::*;
     use crate::engine::effect::LateLine;
     use crate::engine::{
-        Assembled, AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings, Fragment,
-        Input, RequestSettings, Token,
+        AskerId, Assembled, AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings,
+        Fragment, Injection, Input, Question, RequestSettings, SideReply, Token,
     };
     use crate::wire::{Line, LineEnd};
 
@@ -325,6 +325,7 @@ mod tests {
         dues: Vec<Duration>,
         /// Fragments that are read.
         reads: Vec<Token>,
+        replies: Vec<(AskerId, SideReply)>,
         /// The same as it was sent, with what was added.
         sent: Vec<String>,
     }
@@ -360,6 +361,7 @@ mod tests {
                 sent: Vec::new(),
                 dues: Vec::new(),
                 reads: Vec::new(),
+                replies: Vec::new(),
             }
         }
 
@@ -413,6 +415,11 @@ mod tests {
                     }
                 },
                 Effect::RunFragments(token) => self.reads.push(token),
+                Effect::Inject(Injection { lines, .. }) => {
+                    let lines = lines.into_iter().map(|line| String::from_utf8(line.bytes));
+                    self.sent.extend(lines.map(|line| line.expect("BUG: a test writes text")));
+                }
+                Effect::Reply(asker, reply) => self.replies.push((asker, reply)),
                 Effect::Note(Note::ContextEngineCall { method, outcome, .. }) => {
                     self.told.push(format!("{method} {outcome}"));
                 }
@@ -429,6 +436,15 @@ mod tests {
     }
 
     impl Play {
+        /// The methods of what was sent since the last look.
+        fn methods(&mut self) -> Vec<String> {
+            let method = |line: String| {
+                let line: Value = serde_json::from_str(&line).expect("BUG: it is JSON");
+                line["method"].as_str().unwrap_or_default().to_owned()
+            };
+            self.sent.drain(..).map(method).collect()
+        }
+
         fn answer_with(&mut self, assembled: Assembled) {
             let token = self.asked.remove(0);
             self.at(Input::Consulted { token, assembled: Some(Box::new(assembled)) }, None);
@@ -557,6 +573,58 @@ mod tests {
         play.elapsed += Duration::from_millis(1_250);
         play.at(Input::Tick, None);
         assert_eq!((play.passed.len(), play.engine.tick_due()), (4, None));
+    }
+
+    #[test]
+    fn what_the_side_wants_of_a_thread_goes_behind_what_waits_of_it() {
+        let mut play = Play::start();
+        let ask = |play: &mut Play, asker, question| {
+            play.at(Input::Asked { asker, question, server_listens: true }, None);
+        };
+        let interrupt = || Question::Interrupt { thread_id: Some("t".to_owned()) };
+        let rpc = |thread: &str| Question::Rpc {
+            method: "turn/steer".to_owned(),
+            params: Some(format!(r#"{{"threadId":"{thread}"}}"#)),
+        };
+        let started =
+            |turn: &str| format!(r#"{{"method":"turn/started","params":{{"threadId":"t","turn":{{"id":"{turn}"}}}}}}"#);
+        play.line(r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1"}}}"#);
+        play.server(r#"{"id":0,"result":{"userAgent":"x/0.169.0"}}"#);
+        play.server(&started("a"));
+        play.sent.clear();
+        // One that runs is interrupted behind what was said in it.
+        play.line(&turn(1, "t"));
+        ask(&mut play, 1, interrupt());
+        ask(&mut play, 2, rpc("t"));
+        ask(&mut play, 3, rpc("u"));
+        assert_eq!(play.methods(), ["turn/steer"]);
+        play.answer(0);
+        assert_eq!(play.methods(), ["turn/start", "turn/interrupt", "turn/steer"]);
+        // One that only begins with it is interrupted once it is known.
+        play.server(r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"a","status":"completed"}}}"#);
+        play.line(&turn(4, "t"));
+        ask(&mut play, 5, interrupt());
+        play.answer(0);
+        assert_eq!(play.methods(), ["turn/start"]);
+        play.server(&started("b"));
+        assert!(play.sent.last().is_some_and(|sent| sent.contains(r#""turnId":"b""#)), "{:?}", play.sent);
+        assert_eq!((play.methods().len(), play.replies.len()), (1, 0));
+        // One that does not begin is not waited for without end.
+        play.server(r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"b","status":"completed"}}}"#);
+        play.line(&turn(6, "t"));
+        ask(&mut play, 7, interrupt());
+        play.answer(0);
+        play.elapsed = play.engine.tick_due().expect("somebody waits");
+        play.at(Input::Tick, None);
+        assert_eq!(play.replies, [(7, SideReply::NoActiveTurn)]);
+        play.server(&started("c"));
+        assert_eq!((play.methods(), play.engine.tick_due()), (vec!["turn/start".to_owned()], None));
+        // And what waits when the server ends is answered.
+        play.line(&turn(8, "t"));
+        ask(&mut play, 9, interrupt());
+        ask(&mut play, 10, rpc("t"));
+        play.at(Input::Closed { from: Side::Server }, None);
+        assert_eq!(play.replies[1..3], [(9, SideReply::NotReady), (10, SideReply::NotReady)]);
     }
 
     #[derive(Debug, Clone)]

@@ -196,6 +196,7 @@ impl Engine {
             Input::Tick => {
                 self.ending.tick(now.elapsed, effects);
                 self.let_ready_go(now, effects);
+                self.calls.tick(now.elapsed, effects);
                 self.requests.tick(now, self.attendant.audience(), effects);
             }
         }
@@ -204,7 +205,10 @@ impl Engine {
     /// When [`Input::Tick`] is due, as [`Now::elapsed`].
     #[must_use]
     pub fn tick_due(&self) -> Option<Duration> {
-        [self.ending.tick_due(), self.requests.due(), self.assembly.holds.due()].into_iter().flatten().min()
+        [self.ending.tick_due(), self.requests.due(), self.assembly.holds.due(), self.calls.due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Commands of the user that wait to be shown to the model.
@@ -376,7 +380,7 @@ impl Engine {
             return self.requests.asked(now, line, message, about, audience, effects);
         }
         match (method, message.params) {
-            ("turn/started", _) => self.calls.turn_started(message),
+            ("turn/started", _) => self.calls.turn_started(message, effects),
             ("turn/completed", _) => {
                 if let Some((thread_id, turn_id)) = self.calls.turn_completed(message) {
                     let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };

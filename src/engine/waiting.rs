@@ -106,7 +106,8 @@ impl Engine {
         }
     }
 
-    /// What somebody at the side says to the model waits as a client's line does. Gives it back where it does not.
+    /// What somebody at the side says to the model waits as a client's line does, and what else they want of a thread behind
+    /// what waits of it. Gives it back where it does not.
     pub(super) fn side_waits(
         &mut self,
         now: Now,
@@ -169,6 +170,14 @@ impl Engine {
                     pass_late(&mut late, effects);
                     self.say(now, asker, &says, thread_id.clone(), Some(at_hand), effects);
                 }
+                Queued::Interrupt { asker } => {
+                    pass_late(&mut late, effects);
+                    self.interrupt_behind(now, asker, thread_id.clone(), effects);
+                }
+                Queued::Rpc { asker, method, params } => {
+                    pass_late(&mut late, effects);
+                    self.call_server(asker, &method, params.as_deref(), effects);
+                }
             }
         }
         pass_late(&mut late, effects);
@@ -191,6 +200,7 @@ impl Engine {
                 let wanted = Wanted::Context { prompt: says.clone(), model: None };
                 (self.assembly.awaited(held.read_at)?, wanted)
             }
+            Queued::Interrupt { .. } | Queued::Rpc { .. } => return None,
         };
         let in_time = awaited.not_overdue(now.elapsed);
         if awaited.engine_due.is_some() && in_time.engine_due.is_none() {
@@ -207,7 +217,9 @@ impl Engine {
     pub(super) fn assembly_ended(&mut self, effects: &mut Vec<Effect>) {
         for hold in self.assembly.holds.take_all() {
             effects.extend(hold.queue.into_iter().filter_map(|held| match held.queued {
-                Queued::Sides { asker, .. } => Some(Effect::Reply(asker, SideReply::NotReady)),
+                Queued::Sides { asker, .. } | Queued::Interrupt { asker } | Queued::Rpc { asker, .. } => {
+                    Some(Effect::Reply(asker, SideReply::NotReady))
+                }
                 Queued::Clients(..) => None,
             }));
         }

@@ -22,6 +22,10 @@ pub(in crate::engine) enum Queued {
     Clients(Vec<u8>, LineEnd),
     /// What somebody at the side says to the model.
     Sides { asker: AskerId, says: String },
+    /// That somebody at the side wants a turn interrupted.
+    Interrupt { asker: AskerId },
+    /// A call of somebody at the side. The parameters are JSON.
+    Rpc { asker: AskerId, method: String, params: Option<String> },
 }
 
 /// Something that waits, and when it was read.
@@ -36,6 +40,8 @@ impl Held {
         match &self.queued {
             Queued::Clients(line, _) => line.len(),
             Queued::Sides { says, .. } => says.len(),
+            Queued::Interrupt { .. } => 0,
+            Queued::Rpc { method, params, .. } => method.len() + params.as_ref().map_or(0, String::len),
         }
     }
 }
