@@ -30,6 +30,9 @@ impl Engine {
         if let Some(model) = message.params.and_then(Members::of).and_then(|params| params.text("model")) {
             self.assembly.threads.of(&thread_id).model = Some(model);
         }
+        if let Some(addition) = &assembled.addition {
+            self.assembly.threads.says(&thread_id, addition);
+        }
         let news = match self.assembly.inject_refused {
             true => Vec::new(),
             false => self.assembly.threads.news(&thread_id, assembled.addition.as_deref()),
@@ -72,9 +75,7 @@ impl Engine {
         }
         let mut says: Vec<String> = instructed.iter().map(|told| told.text.clone()).collect();
         if method == "thread/resume" {
-            let addition =
-                thread_of(message).and_then(|thread_id| self.assembly.threads.addition(&thread_id).map(str::to_owned));
-            says.extend(addition.filter(|addition| !addition.is_empty()));
+            says.extend(self.addition_for_resume(message));
         }
         let replaced = if says.is_empty() { None } else { with_instructions(line, message, &says.join("\n\n")) };
         let instructed = if replaced.is_some() { instructed } else { Vec::new() };
@@ -87,6 +88,17 @@ impl Engine {
             },
         );
         replaced
+    }
+
+    /// What the context engine has the developer say, as far as it has to go with a `thread/resume`. Instructions there take the
+    /// place of those in the user's own settings: where the client gives none, and the thread has it in its history, the line
+    /// stays as it is.
+    fn addition_for_resume(&self, message: &Message<'_>) -> Option<String> {
+        let instructs =
+            Members::of(message.params?)?.text("developerInstructions").is_some_and(|said| !said.is_empty());
+        let thread_id = thread_of(message)?;
+        let addition = self.assembly.threads.addition(&thread_id)?;
+        (instructs || !self.assembly.threads.has_addition(&thread_id)).then(|| addition.to_owned())
     }
 
     /// Learns from the server what has become of all this.
@@ -625,6 +637,30 @@ mod tests {
         ask(&mut play, 10, rpc("t"));
         play.at(Input::Closed { from: Side::Server }, None);
         assert_eq!(play.replies[1..3], [(9, SideReply::NotReady), (10, SideReply::NotReady)]);
+    }
+
+    #[test]
+    fn an_addition_goes_with_a_resume_where_the_thread_has_it_in_no_other_way() {
+        let mut play = Play::start();
+        let addition = || Assembled { addition: Some("be brief".to_owned()), ..Assembled::default() };
+        let resumed = |play: &mut Play, rest: &str| {
+            play.line(&format!(r#"{{"id":7,"method":"thread/resume","params":{{"threadId":"t"{rest}}}}}"#));
+            play.sent.last().is_some_and(|sent| sent.contains("be brief"))
+        };
+        let instructs = r#","developerInstructions":"mine""#;
+        assert!(!resumed(&mut play, instructs));
+        for (answer, goes_alone) in
+            [(r#""result":{}"#, false), (r#""error":{"code":-32601,"message":"unknown method"}"#, true)]
+        {
+            play = Play::start();
+            play.line(&turn(1, "t"));
+            play.answer_with(addition());
+            assert!(resumed(&mut play, instructs));
+            play.server(&format!(r#"{{"id":"codex-shim:f1",{answer}}}"#));
+            assert_eq!(resumed(&mut play, ""), goes_alone);
+            assert_eq!(resumed(&mut play, r#","developerInstructions":null"#), goes_alone);
+            assert!(resumed(&mut play, instructs));
+        }
     }
 
     #[derive(Debug, Clone)]

@@ -32,6 +32,8 @@ pub(in crate::engine) struct Thread {
     pub(in crate::engine) is_opened: bool,
     /// The epoch of which it was shown a projection.
     pub(in crate::engine) epoch: Option<String>,
+    /// What the context engine has had the developer say in this run last, whether it was told or not.
+    addition: Option<String>,
     told: BTreeMap<String, String>,
     /// The greatest is that of the thread that was used last; 0 was not used in this run.
     last_use: u64,
@@ -144,9 +146,21 @@ impl Threads {
         shown.collect()
     }
 
-    /// What the context engine has had the developer say in a thread last.
+    /// The context engine has the developer say this.
+    pub(in crate::engine) fn says(&mut self, thread_id: &str, addition: &str) {
+        self.of(thread_id).addition = Some(bounded_addition(addition).to_owned());
+    }
+
+    /// What the context engine has had the developer say in a thread last, where it has.
     pub(in crate::engine) fn addition(&self, thread_id: &str) -> Option<&str> {
-        self.by_id.get(thread_id)?.told.get(ADDITION).map(String::as_str)
+        let thread = self.by_id.get(thread_id)?;
+        let said = thread.addition.as_ref().or_else(|| thread.told.get(ADDITION))?;
+        (!said.is_empty()).then_some(said)
+    }
+
+    /// Whether a thread was told one of these by a call of ours: it is in its history.
+    pub(in crate::engine) fn has_addition(&self, thread_id: &str) -> bool {
+        self.by_id.get(thread_id).is_some_and(|thread| thread.told.contains_key(ADDITION))
     }
 
     /// A thread is told this. Gives what it was told before, to be put back where that was refused.
