@@ -42,8 +42,9 @@ impl Engine {
             let before = self.assembly.threads.tell(&thread_id, &news);
             let delivered = Delivered { thread_id: thread_id.clone(), told: news, before };
             let id = self.assembly.deliver(&self.own_ids, delivered);
-            format!("{{\"id\":{},\"method\":\"thread/inject_items\",\"params\":{params}}}", Value::from(id))
-                .into_bytes()
+            let call = format!("{{\"id\":{},\"method\":\"thread/inject_items\",\"params\":{params}}}", Value::from(id));
+            self.echoes.expect(call.as_bytes());
+            call.into_bytes()
         });
         let is_shown = assembled.epoch.is_some() && self.assembly.threads.of(&thread_id).epoch == assembled.epoch;
         let projection = assembled.projection.filter(|_| !is_shown);
@@ -661,6 +662,27 @@ mod tests {
             assert_eq!(resumed(&mut play, r#","developerInstructions":null"#), goes_alone);
             assert!(resumed(&mut play, instructs));
         }
+    }
+
+    #[test]
+    fn a_raw_item_of_what_was_told_stays_on_record_and_does_not_reach_the_client() {
+        let mut play = Play::start();
+        let reaches = |play: &mut Play, text: &str| {
+            let line = format!(
+                r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"t","item":{{"type":"message","role":"developer","content":[{{"type":"input_text","text":"{text}"}}]}}}}}}"#
+            );
+            let mut effects = Vec::new();
+            let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            let now = Now { unix_us: 1, elapsed: play.elapsed };
+            play.engine.handle(now, Input::Line { from: Side::Server, line }, &mut effects);
+            assert!(matches!(effects.first(), Some(Effect::Record(_))), "{effects:?}");
+            effects.contains(&Effect::Forward)
+        };
+        assert!(reaches(&mut play, "be brief"));
+        play.line(&turn(1, "t"));
+        play.answer_with(Assembled { addition: Some("be brief".to_owned()), ..Assembled::default() });
+        assert!(!reaches(&mut play, "be brief"));
+        assert!(reaches(&mut play, "be brief!"));
     }
 
     #[derive(Debug, Clone)]

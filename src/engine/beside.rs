@@ -176,6 +176,7 @@ impl Engine {
                 false => (None, None),
             };
             let on_turn = self.context.client_says(now, &line, &message, projection.as_deref(), effects);
+            on_turn.ahead.iter().for_each(|call| self.echoes.expect(call));
             lines.extend(call.into_iter().chain(on_turn.ahead).map(free_line));
             lines.push(free_line(on_turn.instead.unwrap_or_else(|| line.clone())));
         }

@@ -15,6 +15,7 @@ mod attendance;
 mod beside;
 mod calls;
 mod context;
+mod echoes;
 mod effect;
 mod ending;
 mod input;
@@ -63,6 +64,7 @@ use attaching::answer_for_nobody;
 use attendance::{Attendant, OnCall, Passing};
 use calls::Calls;
 use context::{Answer, Context, OnTurn};
+use echoes::Echoes;
 use ending::Ending;
 use requests::{Items, OnRequest, Pass, Requests};
 use secrets::{Secrets, Verdict};
@@ -94,6 +96,7 @@ pub struct Engine {
     secrets: Secrets,
     version: VersionWatch,
     context: Context,
+    echoes: Echoes,
     assembly: Assembly,
     requests: Requests,
     items: Items,
@@ -114,6 +117,7 @@ impl Engine {
             secrets: Secrets::default(),
             version: VersionWatch::default(),
             context: Context::new(settings.context, settings.own_ids.clone()),
+            echoes: Echoes::default(),
             assembly: Assembly::new(settings.assembly, settings.tokens_before),
             own_ids: settings.own_ids.clone(),
             requests: Requests::new(settings.requests, settings.tokens_before),
@@ -332,7 +336,10 @@ impl Engine {
         let instructed = self.asks_for_thread(seen.line, message);
         let OnTurn { ahead, instead } =
             self.context.client_says(seen.now, seen.line, message, projection.as_deref(), effects);
-        effects.extend(ahead.map(|call| Engine::ahead(seen, call)));
+        if let Some(call) = ahead {
+            self.echoes.expect(&call);
+            effects.push(Engine::ahead(seen, call));
+        }
         effects.push(seen.record());
         effects.push(match instead.or(instructed) {
             Some(bytes) => Effect::Replace(own_line(Side::Server, seen.verdict, seen.body, bytes)),
@@ -358,6 +365,8 @@ impl Engine {
         {
             effects.push(answer_for_nobody(id));
         }
+        // What was put into the history by us is on record, and not for the client.
+        let passing = if self.echoes.is_echo(message) { Passing::Withheld } else { passing };
         let on_request = match (self.server_tells(seen.now, seen.line, message, effects), passing) {
             (on_request, Passing::Passes) => on_request,
             (OnRequest::Forward(_) | OnRequest::Withhold, Passing::Withheld) => OnRequest::Withhold,
