@@ -294,12 +294,12 @@ impl Speaker {
     fn take(&mut self, consultation: Consultation) {
         let (thread_id, task) = match consultation {
             Consultation::Opened { thread_id } => (thread_id, Task::Met),
-            Consultation::Assemble { token, thread_id, prompt, room_chars, model, tools } => {
+            Consultation::Assemble { token, due: _, thread_id, prompt, room_chars, model, tools } => {
                 let beginning = Rc::new(Beginning { prompt, room_chars, model, tools });
                 let due = Instant::now() + self.settings.engine.deadline;
                 (thread_id, Task::TurnBegins { token, beginning, due })
             }
-            Consultation::Compact { token, thread_id } => (thread_id, Task::Compaction { token }),
+            Consultation::Compact { token, thread_id, due: _ } => (thread_id, Task::Compaction { token }),
             Consultation::TurnCompleted { thread_id, turn_id } => (thread_id, Task::TurnCompleted { turn_id }),
         };
         if self.lines.len() >= THREADS_MAX {

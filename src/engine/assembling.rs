@@ -1,212 +1,19 @@
-//! How an engine has the model shown more than the user's words: which lines wait, what goes with them once they go on, and
-//! what is learned of it from the server.
-//!
-//! A turn that begins is held together with all that its thread says behind it, until the context engine and the fragments
-//! have answered, or time is up. A line that goes on late goes the way of any other: it is judged, put on record and forwarded
-//! then, and not before.
+//! How an engine has the model shown more than the user's words: what goes with a turn, and what is learned of it from the
+//! server. Which lines wait for that is not decided here.
 
 use serde_json::{Value, json};
 
 use super::assembly::{
-    Asked, Awaited, Consultation, Delivered, FragmentCarrier, Hold, LINE_BYTES_MAX, Prepared, Queued, ToldFragment,
-    inject_params, thread_of,
+    Asked, Consultation, Delivered, FragmentCarrier, Prepared, ToldFragment, inject_params, thread_of,
 };
-use super::context::{TURN_CHARS_MAX, TurnStart, is_unknown_method};
-use super::effect::LateLine;
-use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, SideReply, Warning, own_line};
-use crate::wire::{Body, Line, Members, Message, RpcId, Side, Splice, elements, text};
+use super::context::is_unknown_method;
+use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, Warning, own_line};
+use crate::wire::{Members, Message, RpcId, Side, Splice, elements, text};
 
 /// The way that codex itself compacts, by the name that the ancestor has for it.
 const NATIVE_BACKEND: &str = "codex-app-server";
 
 impl Engine {
-    /// Whether a line of the client's waits; if so it is kept until it goes on.
-    pub(super) fn waits(&mut self, now: Now, line: Line<'_>, body: &Body<'_>, effects: &mut Vec<Effect>) -> bool {
-        let Body::Message(message) = body else { return false };
-        let Some(method) = message.method.as_deref().filter(|_| self.assembly.is_set()) else { return false };
-        if self.assembly.holds.is_empty() && !matches!(method, "turn/start" | "thread/compact/start") {
-            return false;
-        }
-        let Some(thread_id) = thread_of(message) else { return false };
-        if self.assembly.holds.holds(&thread_id) {
-            self.assembly.holds.push(&thread_id, Queued::Clients(line.bytes.to_vec(), line.end));
-            self.let_ready_go(now, effects);
-            return true;
-        }
-        let Some((awaited, wanted)) = self.awaited(now, &thread_id, line.bytes, message, effects) else { return false };
-        let queued = Queued::Clients(line.bytes.to_vec(), line.end);
-        self.hold(&thread_id, awaited, wanted, queued, effects);
-        true
-    }
-
-    /// What the first line of a hold waits for, and what the context engine is asked.
-    fn awaited(
-        &self,
-        now: Now,
-        thread_id: &str,
-        line: &[u8],
-        message: &Message<'_>,
-        effects: &mut Vec<Effect>,
-    ) -> Option<(Awaited, Wanted)> {
-        match (message.method.as_deref()?, message.id.map(RpcId::from_raw)?) {
-            (_, RpcId::Other(_)) => None,
-            ("thread/compact/start", _) => {
-                Some((self.assembly.awaited_by_compaction(now.elapsed)?, Wanted::Compaction))
-            }
-            ("turn/start", _) => {
-                let turn = TurnStart::read(line, message)?;
-                let awaited = self.assembly.awaited(now.elapsed)?;
-                if line.len() > LINE_BYTES_MAX {
-                    // Fragments are then told as they were last.
-                    let says = awaited.engine;
-                    effects.extend(says.then(|| {
-                        Effect::Note(Note::ContextEngineCall {
-                            method: "assemble",
-                            thread_id: Some(thread_id.to_owned()),
-                            ms: 0,
-                            request_bytes: 0,
-                            response_bytes: 0,
-                            outcome: "line_too_long",
-                            error: None,
-                        })
-                    }));
-                    return None;
-                }
-                let params = Members::of(message.params?)?;
-                let prompt = turn.said_text().to_owned();
-                Some((awaited, Wanted::Context { prompt, model: params.text("model") }))
-            }
-            _ => None,
-        }
-    }
-
-    /// Has lines wait behind `first`, and asks for what they wait for.
-    fn hold(&mut self, thread_id: &str, awaited: Awaited, wanted: Wanted, first: Queued, effects: &mut Vec<Effect>) {
-        self.hold_all(thread_id, awaited, wanted, first, std::collections::VecDeque::new(), effects);
-    }
-
-    fn hold_all(
-        &mut self,
-        thread_id: &str,
-        awaited: Awaited,
-        wanted: Wanted,
-        first: Queued,
-        rest: std::collections::VecDeque<Queued>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let token = self.assembly.holds.begin(thread_id, awaited, first, rest);
-        if awaited.engine {
-            self.open_thread(thread_id, effects);
-        }
-        let thread_id = thread_id.to_owned();
-        match wanted {
-            Wanted::Compaction => {
-                effects.push(Effect::Consult(Box::new(Consultation::Compact { token, thread_id })));
-            }
-            Wanted::Context { prompt, model } => {
-                let thread = self.assembly.threads.of(&thread_id);
-                let model = model.or_else(|| thread.model.clone());
-                let tools = thread.tools.clone();
-                let taken = prompt.chars().count() + self.context.envelope_bytes_max();
-                let room_chars = TURN_CHARS_MAX.saturating_sub(taken);
-                if awaited.engine {
-                    let assemble = Consultation::Assemble { token, thread_id, prompt, room_chars, model, tools };
-                    effects.push(Effect::Consult(Box::new(assemble)));
-                }
-                if awaited.fragments {
-                    effects.push(Effect::RunFragments(token));
-                }
-            }
-        }
-    }
-
-    /// What somebody at the side says to the model waits as a client's line does. Gives it back where it does not.
-    pub(super) fn side_waits(
-        &mut self,
-        now: Now,
-        thread_id: &str,
-        queued: Queued,
-        effects: &mut Vec<Effect>,
-    ) -> Option<Queued> {
-        if self.assembly.holds.holds(thread_id) {
-            self.assembly.holds.push(thread_id, queued);
-            self.let_ready_go(now, effects);
-            return None;
-        }
-        let (Some(awaited), Queued::Sides { says, .. }) = (self.assembly.awaited(now.elapsed), &queued) else {
-            return Some(queued);
-        };
-        let wanted = Wanted::Context { prompt: says.clone(), model: None };
-        self.hold(thread_id, awaited, wanted, queued, effects);
-        None
-    }
-
-    /// Says of all that has nothing to wait for any more that it goes on.
-    pub(super) fn let_ready_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        effects.extend(self.assembly.holds.ready(now.elapsed).into_iter().map(Effect::LetGo));
-    }
-
-    /// Nothing waits any longer: whoever wrote it is gone.
-    pub(super) fn let_all_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.assembly.holds.give_up_all();
-        self.let_ready_go(now, effects);
-    }
-
-    /// Lets lines go on that have waited, up to the next one that has to.
-    pub(super) fn let_go(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
-        let Some(hold) = self.assembly.holds.take(token) else { return };
-        let Hold { thread_id, mut queue, prepared, is_given_up, .. } = hold;
-        let mut prepared = Some(prepared);
-        let mut late = Vec::new();
-        while let Some(queued) = queue.pop_front() {
-            let at_hand = match prepared.take() {
-                Some(prepared) => prepared,
-                None if is_given_up => Prepared::default(),
-                None => match self.wants_again(now, &thread_id, &queued, effects) {
-                    None => Prepared::default(),
-                    Some((awaited, wanted)) => {
-                        pass_late(&mut late, effects);
-                        return self.hold_all(&thread_id, awaited, wanted, queued, queue, effects);
-                    }
-                },
-            };
-            match queued {
-                Queued::Clients(bytes, end) => {
-                    let mut of_line = Vec::new();
-                    self.assembly.at_hand = Some(at_hand);
-                    self.line_at_hand(now, Side::Client, &bytes, &Body::parse(&bytes), &mut of_line);
-                    self.assembly.at_hand = None;
-                    late.push(LateLine { bytes, end, effects: of_line });
-                }
-                Queued::Sides { asker, says } => {
-                    pass_late(&mut late, effects);
-                    self.say(now, asker, &says, thread_id.clone(), Some(at_hand), effects);
-                }
-            }
-        }
-        pass_late(&mut late, effects);
-    }
-
-    /// What something waits for that has waited behind something else.
-    fn wants_again(
-        &self,
-        now: Now,
-        thread_id: &str,
-        queued: &Queued,
-        effects: &mut Vec<Effect>,
-    ) -> Option<(Awaited, Wanted)> {
-        match queued {
-            Queued::Clients(bytes, _) => match Body::parse(bytes) {
-                Body::Message(message) => self.awaited(now, thread_id, bytes, &message, effects),
-                Body::OtherJson | Body::Text | Body::Bytes => None,
-            },
-            Queued::Sides { says, .. } => {
-                let wanted = Wanted::Context { prompt: says.clone(), model: None };
-                Some((self.assembly.awaited(now.elapsed)?, wanted))
-            }
-        }
-    }
-
     /// Tells a thread what it is to know ahead of the turn that `message` begins; gives our call for that, and what is put in
     /// front of the user's words.
     pub(super) fn before_turn(
@@ -223,6 +30,9 @@ impl Engine {
         if let Some(model) = message.params.and_then(Members::of).and_then(|params| params.text("model")) {
             self.assembly.threads.of(&thread_id).model = Some(model);
         }
+        if let Some(addition) = &assembled.addition {
+            self.assembly.threads.says(&thread_id, addition);
+        }
         let news = match self.assembly.inject_refused {
             true => Vec::new(),
             false => self.assembly.threads.news(&thread_id, assembled.addition.as_deref()),
@@ -232,14 +42,17 @@ impl Engine {
             let before = self.assembly.threads.tell(&thread_id, &news);
             let delivered = Delivered { thread_id: thread_id.clone(), told: news, before };
             let id = self.assembly.deliver(&self.own_ids, delivered);
-            format!("{{\"id\":{},\"method\":\"thread/inject_items\",\"params\":{params}}}", Value::from(id))
-                .into_bytes()
+            let call = format!("{{\"id\":{},\"method\":\"thread/inject_items\",\"params\":{params}}}", Value::from(id));
+            self.echoes.expect(call.as_bytes());
+            call.into_bytes()
         });
         let is_shown = assembled.epoch.is_some() && self.assembly.threads.of(&thread_id).epoch == assembled.epoch;
         let projection = assembled.projection.filter(|_| !is_shown);
         if let Some(projection) = &projection {
             let (epoch, bytes) = (assembled.epoch, projection.len());
-            self.assembly.ask(message, Asked::Turn { thread_id, epoch, bytes });
+            // It counts as shown until the server refuses it: the next turn may begin before it has answered.
+            let before = epoch.clone().and_then(|epoch| self.assembly.threads.of(&thread_id).epoch.replace(epoch));
+            self.assembly.ask(message, Asked::Turn { thread_id, epoch, before, bytes });
         }
         (call, projection)
     }
@@ -263,9 +76,7 @@ impl Engine {
         }
         let mut says: Vec<String> = instructed.iter().map(|told| told.text.clone()).collect();
         if method == "thread/resume" {
-            let addition =
-                thread_of(message).and_then(|thread_id| self.assembly.threads.addition(&thread_id).map(str::to_owned));
-            says.extend(addition.filter(|addition| !addition.is_empty()));
+            says.extend(self.addition_for_resume(message));
         }
         let replaced = if says.is_empty() { None } else { with_instructions(line, message, &says.join("\n\n")) };
         let instructed = if replaced.is_some() { instructed } else { Vec::new() };
@@ -278,6 +89,17 @@ impl Engine {
             },
         );
         replaced
+    }
+
+    /// What the context engine has the developer say, as far as it has to go with a `thread/resume`. Instructions there take the
+    /// place of those in the user's own settings: where the client gives none, and the thread has it in its history, the line
+    /// stays as it is.
+    fn addition_for_resume(&self, message: &Message<'_>) -> Option<String> {
+        let instructs =
+            Members::of(message.params?)?.text("developerInstructions").is_some_and(|said| !said.is_empty());
+        let thread_id = thread_of(message)?;
+        let addition = self.assembly.threads.addition(&thread_id)?;
+        (instructs || !self.assembly.threads.has_addition(&thread_id)).then(|| addition.to_owned())
     }
 
     /// Learns from the server what has become of all this.
@@ -319,12 +141,17 @@ impl Engine {
                     effects.push(self.native_compaction(thread_id, None, "client", "failed"));
                 }
             }
+            Asked::Turn { thread_id, epoch, before, .. } if is_refused => {
+                let thread = self.assembly.threads.of(&thread_id);
+                if epoch.is_some() && thread.epoch == epoch {
+                    thread.epoch = before;
+                }
+            }
             _ if is_refused => {}
-            Asked::Turn { thread_id, epoch, bytes } => {
+            Asked::Turn { thread_id, epoch, before: _, bytes } => {
                 let turn = message.result.and_then(Members::of).and_then(|result| Members::of(result.get("turn")?));
                 let turn_id = turn.and_then(|turn| turn.text("id"));
                 if let Some(epoch) = &epoch {
-                    self.assembly.threads.of(&thread_id).epoch = Some(epoch.clone());
                     let (thread_id, epoch, at_us) = (thread_id.clone(), epoch.clone(), now.unix_us);
                     effects.push(Effect::Keep(LedgerEntry::EpochShown { thread_id, epoch, at_us }));
                 }
@@ -357,7 +184,7 @@ impl Engine {
     }
 
     /// Tells the context engine that there is a thread, once.
-    fn open_thread(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+    pub(super) fn open_thread(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
         let thread = self.assembly.threads.of(thread_id);
         if !std::mem::replace(&mut thread.is_opened, true) {
             effects.push(Effect::Consult(Box::new(Consultation::Opened { thread_id: thread_id.to_owned() })));
@@ -447,31 +274,9 @@ impl Engine {
         })
     }
 
-    /// The server has ended: what waits for it is for nobody.
-    pub(super) fn assembly_ended(&mut self, effects: &mut Vec<Effect>) {
-        for hold in self.assembly.holds.take_all() {
-            effects.extend(hold.queue.into_iter().filter_map(|queued| match queued {
-                Queued::Sides { asker, .. } => Some(Effect::Reply(asker, SideReply::NotReady)),
-                Queued::Clients(..) => None,
-            }));
-        }
-    }
-
     /// A call of ours that goes ahead of the line at hand.
     pub(super) fn ahead(seen: &Seen<'_>, call: Vec<u8>) -> Effect {
         Effect::Send(own_line(Side::Server, seen.verdict, seen.body, call))
-    }
-}
-
-/// What the first line of a hold is held for.
-enum Wanted {
-    Context { prompt: String, model: Option<String> },
-    Compaction,
-}
-
-fn pass_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
-    if !late.is_empty() {
-        effects.push(Effect::PassHeld(std::mem::take(late)));
     }
 }
 
@@ -513,11 +318,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::engine::effect::LateLine;
     use crate::engine::{
-        AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings, Input, RequestSettings,
-        Token,
+        AskerId, Assembled, AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings,
+        Fragment, Injection, Input, Question, RequestSettings, SideReply, Token,
     };
-    use crate::wire::LineEnd;
+    use crate::wire::{Line, LineEnd};
 
     const DEADLINE: Duration = Duration::from_millis(100);
 
@@ -528,17 +334,28 @@ mod tests {
         asked: Vec<Token>,
         told: Vec<String>,
         passed: Vec<String>,
+        /// Until when what was asked was to be answered.
+        dues: Vec<Duration>,
+        /// Fragments that are read.
+        reads: Vec<Token>,
+        replies: Vec<(AskerId, SideReply)>,
+        /// The same as it was sent, with what was added.
+        sent: Vec<String>,
     }
 
     impl Play {
         fn start() -> Play {
+            Play::start_with(Vec::new())
+        }
+
+        fn start_with(fragments: Vec<Fragment>) -> Play {
             let context_engine = ContextEngineSettings {
                 command: vec!["x".to_owned()],
                 deadline: DEADLINE,
                 token_budget: None,
                 projection_chars_max: 1_000,
             };
-            let assembly = AssemblySettings { context_engine: Some(context_engine), fragments: Vec::new() };
+            let assembly = AssemblySettings { context_engine: Some(context_engine), fragments };
             let engine = Engine::new(EngineSettings {
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
@@ -548,7 +365,17 @@ mod tests {
                 own_ids: "codex-shim:".to_owned(),
                 tokens_before: 0,
             });
-            Play { engine, elapsed: Duration::ZERO, asked: Vec::new(), told: Vec::new(), passed: Vec::new() }
+            Play {
+                engine,
+                elapsed: Duration::ZERO,
+                asked: Vec::new(),
+                told: Vec::new(),
+                passed: Vec::new(),
+                sent: Vec::new(),
+                dues: Vec::new(),
+                reads: Vec::new(),
+                replies: Vec::new(),
+            }
         }
 
         fn line(&mut self, line: &str) {
@@ -570,7 +397,14 @@ mod tests {
         #[expect(clippy::wildcard_enum_match_arm, reason = "what is not about lines or the engine is not looked at")]
         fn carry_out(&mut self, effect: Effect, line: Option<&str>) {
             match effect {
-                Effect::Forward | Effect::Replace(_) => self.passed.extend(line.map(str::to_owned)),
+                Effect::Forward => {
+                    self.passed.extend(line.map(str::to_owned));
+                    self.sent.extend(line.map(str::to_owned));
+                }
+                Effect::Replace(own) => {
+                    self.passed.extend(line.map(str::to_owned));
+                    self.sent.push(String::from_utf8(own.bytes).expect("BUG: a test writes text"));
+                }
                 Effect::LetGo(token) => self.at(Input::LetGo(token), None),
                 Effect::PassHeld(lines) => {
                     for LateLine { bytes, effects, .. } in lines {
@@ -579,11 +413,12 @@ mod tests {
                     }
                 }
                 Effect::Consult(consultation) => match *consultation {
-                    Consultation::Assemble { token, thread_id, .. } => {
+                    Consultation::Assemble { token, due, thread_id, .. } => {
+                        self.dues.push(due);
                         self.asked.push(token);
                         self.told.push(format!("assemble {thread_id}"));
                     }
-                    Consultation::Compact { token, thread_id } => {
+                    Consultation::Compact { token, thread_id, .. } => {
                         self.asked.push(token);
                         self.told.push(format!("compact {thread_id}"));
                     }
@@ -592,6 +427,15 @@ mod tests {
                         self.told.push(format!("completed {thread_id} {turn_id}"));
                     }
                 },
+                Effect::RunFragments(token) => self.reads.push(token),
+                Effect::Inject(Injection { lines, .. }) => {
+                    let lines = lines.into_iter().map(|line| String::from_utf8(line.bytes));
+                    self.sent.extend(lines.map(|line| line.expect("BUG: a test writes text")));
+                }
+                Effect::Reply(asker, reply) => self.replies.push((asker, reply)),
+                Effect::Note(Note::ContextEngineCall { method, outcome, .. }) => {
+                    self.told.push(format!("{method} {outcome}"));
+                }
                 _ => {}
             }
         }
@@ -601,6 +445,22 @@ mod tests {
                 let token = self.asked.remove(index % self.asked.len());
                 self.at(Input::Consulted { token, assembled: None }, None);
             }
+        }
+    }
+
+    impl Play {
+        /// The methods of what was sent since the last look.
+        fn methods(&mut self) -> Vec<String> {
+            let method = |line: String| {
+                let line: Value = serde_json::from_str(&line).expect("BUG: it is JSON");
+                line["method"].as_str().unwrap_or_default().to_owned()
+            };
+            self.sent.drain(..).map(method).collect()
+        }
+
+        fn answer_with(&mut self, assembled: Assembled) {
+            let token = self.asked.remove(0);
+            self.at(Input::Consulted { token, assembled: Some(Box::new(assembled)) }, None);
         }
     }
 
@@ -646,6 +506,183 @@ mod tests {
         assert_eq!(play.engine.tick_due(), Some(DEADLINE));
         play.at(Input::Tick, None);
         assert_eq!(play.passed, [compact(1), compact(2)]);
+    }
+
+    #[test]
+    fn an_epoch_is_shown_once_to_two_turns_that_follow_quickly_and_again_where_it_was_refused() {
+        let mut play = Play::start();
+        let shown = |play: &mut Play, id: usize, epoch: &str| {
+            play.line(&turn(id, "t"));
+            play.answer_with(Assembled {
+                projection: Some("\u{1e}CODEX_CONTEXT\n\u{1f}".to_owned()),
+                epoch: Some(epoch.to_owned()),
+                addition: None,
+            });
+            play.sent.last().is_some_and(|sent| sent.contains("CODEX_CONTEXT"))
+        };
+        let answers = |play: &mut Play, id: usize, answer: &str| play.server(&format!(r#"{{"id":{id},{answer}}}"#));
+        assert!(shown(&mut play, 1, "e"));
+        assert!(!shown(&mut play, 2, "e"));
+        answers(&mut play, 1, r#""result":{"turn":{"id":"a"}}"#);
+        answers(&mut play, 2, r#""error":{"code":-1,"message":"no"}"#);
+        assert!(!shown(&mut play, 3, "e"));
+        assert!(shown(&mut play, 4, "f"));
+        answers(&mut play, 4, r#""error":{"code":-1,"message":"no"}"#);
+        // What was shown before counts again.
+        assert!(!shown(&mut play, 5, "e"));
+        assert!(shown(&mut play, 6, "f"));
+    }
+
+    #[test]
+    fn each_waits_from_when_it_was_read_also_behind_others() {
+        let mut play = Play::start();
+        let at = |play: &mut Play, ms: u64| {
+            play.elapsed = Duration::from_millis(ms);
+            play.at(Input::Tick, None);
+        };
+        (1..4).for_each(|id| play.line(&turn(id, "t")));
+        at(&mut play, 60);
+        play.line(&turn(4, "t"));
+        play.line(r#"{"id":5,"method":"turn/interrupt","params":{"threadId":"t"}}"#);
+        at(&mut play, 99);
+        assert_eq!(play.passed.len(), 0);
+        at(&mut play, 100);
+        assert_eq!(play.passed.len(), 3);
+        assert_eq!(play.told, ["opened t", "assemble t", "assemble timeout", "assemble timeout", "assemble t"]);
+        assert_eq!(play.dues, [100, 160].map(Duration::from_millis));
+        at(&mut play, 160);
+        assert_eq!(play.passed.len(), 5);
+    }
+
+    #[test]
+    fn the_context_engine_and_the_fragments_have_a_time_of_their_own_each() {
+        let fragment = Fragment {
+            name: "f".to_owned(),
+            role: crate::engine::FragmentRole::Developer,
+            source: crate::engine::FragmentSource::File("f".into()),
+            threads: crate::engine::FragmentThreads::All,
+            bytes_max: 100,
+        };
+        let mut play = Play::start_with(vec![fragment]);
+        let assembled = || Assembled { projection: Some("CODEX_CONTEXT".to_owned()), epoch: None, addition: None };
+        play.line(&turn(1, "t"));
+        play.line(&turn(2, "u"));
+        assert_eq!(play.dues, [DEADLINE; 2]);
+        let reads = play.reads.clone();
+        // The fragments come late, but in their time; the engine's answer in its own in the one thread, late in the other.
+        play.elapsed = DEADLINE;
+        play.answer_with(assembled());
+        play.elapsed = DEADLINE * 2;
+        play.at(Input::Tick, None);
+        play.answer_with(assembled());
+        assert_eq!(play.passed.len(), 0);
+        for token in reads {
+            play.at(Input::FragmentsRead { token, states: vec![Some("x".to_owned())] }, None);
+        }
+        assert_eq!(play.sent.iter().map(|sent| sent.contains("CODEX_CONTEXT")).collect::<Vec<_>>(), [true, false]);
+        // What has waited its time out behind another goes on with it.
+        play.line(&turn(3, "t"));
+        play.line(&turn(4, "t"));
+        play.elapsed += Duration::from_millis(1_250);
+        play.at(Input::Tick, None);
+        assert_eq!((play.passed.len(), play.engine.tick_due()), (4, None));
+    }
+
+    #[test]
+    fn what_the_side_wants_of_a_thread_goes_behind_what_waits_of_it() {
+        let mut play = Play::start();
+        let ask = |play: &mut Play, asker, question| {
+            play.at(Input::Asked { asker, question, server_listens: true }, None);
+        };
+        let interrupt = || Question::Interrupt { thread_id: Some("t".to_owned()) };
+        let rpc = |thread: &str| Question::Rpc {
+            method: "turn/steer".to_owned(),
+            params: Some(format!(r#"{{"threadId":"{thread}"}}"#)),
+        };
+        let started =
+            |turn: &str| format!(r#"{{"method":"turn/started","params":{{"threadId":"t","turn":{{"id":"{turn}"}}}}}}"#);
+        play.line(r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1"}}}"#);
+        play.server(r#"{"id":0,"result":{"userAgent":"x/0.169.0"}}"#);
+        play.server(&started("a"));
+        play.sent.clear();
+        // One that runs is interrupted behind what was said in it.
+        play.line(&turn(1, "t"));
+        ask(&mut play, 1, interrupt());
+        ask(&mut play, 2, rpc("t"));
+        ask(&mut play, 3, rpc("u"));
+        assert_eq!(play.methods(), ["turn/steer"]);
+        play.answer(0);
+        assert_eq!(play.methods(), ["turn/start", "turn/interrupt", "turn/steer"]);
+        // One that only begins with it is interrupted once it is known.
+        play.server(r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"a","status":"completed"}}}"#);
+        play.line(&turn(4, "t"));
+        ask(&mut play, 5, interrupt());
+        play.answer(0);
+        assert_eq!(play.methods(), ["turn/start"]);
+        play.server(&started("b"));
+        assert!(play.sent.last().is_some_and(|sent| sent.contains(r#""turnId":"b""#)), "{:?}", play.sent);
+        assert_eq!((play.methods().len(), play.replies.len()), (1, 0));
+        // One that does not begin is not waited for without end.
+        play.server(r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"b","status":"completed"}}}"#);
+        play.line(&turn(6, "t"));
+        ask(&mut play, 7, interrupt());
+        play.answer(0);
+        play.elapsed = play.engine.tick_due().expect("somebody waits");
+        play.at(Input::Tick, None);
+        assert_eq!(play.replies, [(7, SideReply::NoActiveTurn)]);
+        play.server(&started("c"));
+        assert_eq!((play.methods(), play.engine.tick_due()), (vec!["turn/start".to_owned()], None));
+        // And what waits when the server ends is answered.
+        play.line(&turn(8, "t"));
+        ask(&mut play, 9, interrupt());
+        ask(&mut play, 10, rpc("t"));
+        play.at(Input::Closed { from: Side::Server }, None);
+        assert_eq!(play.replies[1..3], [(9, SideReply::NotReady), (10, SideReply::NotReady)]);
+    }
+
+    #[test]
+    fn an_addition_goes_with_a_resume_where_the_thread_has_it_in_no_other_way() {
+        let mut play = Play::start();
+        let addition = || Assembled { addition: Some("be brief".to_owned()), ..Assembled::default() };
+        let resumed = |play: &mut Play, rest: &str| {
+            play.line(&format!(r#"{{"id":7,"method":"thread/resume","params":{{"threadId":"t"{rest}}}}}"#));
+            play.sent.last().is_some_and(|sent| sent.contains("be brief"))
+        };
+        let instructs = r#","developerInstructions":"mine""#;
+        assert!(!resumed(&mut play, instructs));
+        for (answer, goes_alone) in
+            [(r#""result":{}"#, false), (r#""error":{"code":-32601,"message":"unknown method"}"#, true)]
+        {
+            play = Play::start();
+            play.line(&turn(1, "t"));
+            play.answer_with(addition());
+            assert!(resumed(&mut play, instructs));
+            play.server(&format!(r#"{{"id":"codex-shim:f1",{answer}}}"#));
+            assert_eq!(resumed(&mut play, ""), goes_alone);
+            assert_eq!(resumed(&mut play, r#","developerInstructions":null"#), goes_alone);
+            assert!(resumed(&mut play, instructs));
+        }
+    }
+
+    #[test]
+    fn a_raw_item_of_what_was_told_stays_on_record_and_does_not_reach_the_client() {
+        let mut play = Play::start();
+        let reaches = |play: &mut Play, text: &str| {
+            let line = format!(
+                r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"t","item":{{"type":"message","role":"developer","content":[{{"type":"input_text","text":"{text}"}}]}}}}}}"#
+            );
+            let mut effects = Vec::new();
+            let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            let now = Now { unix_us: 1, elapsed: play.elapsed };
+            play.engine.handle(now, Input::Line { from: Side::Server, line }, &mut effects);
+            assert!(matches!(effects.first(), Some(Effect::Record(_))), "{effects:?}");
+            effects.contains(&Effect::Forward)
+        };
+        assert!(reaches(&mut play, "be brief"));
+        play.line(&turn(1, "t"));
+        play.answer_with(Assembled { addition: Some("be brief".to_owned()), ..Assembled::default() });
+        assert!(!reaches(&mut play, "be brief"));
+        assert!(reaches(&mut play, "be brief!"));
     }
 
     #[derive(Debug, Clone)]

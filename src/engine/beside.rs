@@ -8,7 +8,7 @@ use super::input::{Now, Question};
 use super::requests::{Caller, Explanation};
 use super::token::AskerId;
 use super::{Effect, Engine, Injection, OwnLine, SideReply, free_line, own_line};
-use crate::wire::{Body, Side};
+use crate::wire::{Body, Members, Side};
 
 impl Engine {
     /// Tells the model why something was declined, in one write with that, where its turn goes on.
@@ -57,16 +57,17 @@ impl Engine {
                 return;
             }
             Question::Rpc { method, params } => {
-                let line = self.calls.line(&method, params.as_deref(), Call::Rpc(asker));
-                // As secret as the client's own, and so is its answer.
-                let body = Body::parse(&line);
-                let verdict = self.secrets.judge(Side::Client, &body, &line);
-                let line = own_line(Side::Server, verdict, &body, line.clone());
-                effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
+                match params.as_deref().and_then(thread_in).filter(|thread_id| self.assembly.holds.holds(thread_id)) {
+                    Some(thread_id) => {
+                        self.side_waits(now, &thread_id, Queued::Rpc { asker, method, params }, effects);
+                    }
+                    None => self.call_server(asker, &method, params.as_deref(), effects),
+                }
                 return;
             }
-            Question::Interrupt { thread_id } => match self.interrupted(asker, thread_id) {
-                Ok(line) => line,
+            Question::Interrupt { thread_id } => match self.interrupted(now, asker, thread_id, effects) {
+                Ok(None) => return,
+                Ok(Some(line)) => line,
                 Err(reply) => {
                     effects.push(Effect::Reply(asker, reply));
                     return;
@@ -80,14 +81,57 @@ impl Engine {
         effects.push(Effect::Inject(Injection { lines: vec![free_line(call)], mark: None }));
     }
 
-    fn interrupted(&mut self, asker: AskerId, thread_id: Option<String>) -> Result<Vec<u8>, SideReply> {
+    /// Calls the server for somebody at the side.
+    pub(super) fn call_server(
+        &mut self,
+        asker: AskerId,
+        method: &str,
+        params: Option<&str>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let line = self.calls.line(method, params, Call::Rpc(asker));
+        // As secret as the client's own, and so is its answer.
+        let body = Body::parse(&line);
+        let verdict = self.secrets.judge(Side::Client, &body, &line);
+        let line = own_line(Side::Server, verdict, &body, line.clone());
+        effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
+    }
+
+    /// The call that interrupts a turn; `None` where it waits behind lines of its thread.
+    fn interrupted(
+        &mut self,
+        now: Now,
+        asker: AskerId,
+        thread_id: Option<String>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<Vec<u8>>, SideReply> {
         let thread_id = self.calls.thread(thread_id).ok_or(SideReply::ThreadNotFound)?;
+        if self.assembly.holds.holds(&thread_id) {
+            self.side_waits(now, &thread_id, Queued::Interrupt { asker }, effects);
+            return Ok(None);
+        }
         let Some(turn_id) = self.calls.turn_in(&thread_id) else {
             let is_known = self.calls.knows(&thread_id) || self.context.knows_thread(&thread_id);
             return Err(if is_known { SideReply::NoActiveTurn } else { SideReply::ThreadNotFound });
         };
-        let params = serde_json::json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
-        Ok(self.calls.line("turn/interrupt", Some(&params), Call::Rpc(asker)))
+        let turn_id = turn_id.to_owned();
+        Ok(Some(self.calls.interrupt_line(asker, &thread_id, &turn_id)))
+    }
+
+    /// Interrupts the turn of a thread whose lines have gone on just now: the one that runs, or the one that they begin, as
+    /// soon as the server has said which that is.
+    pub(super) fn interrupt_behind(&mut self, now: Now, asker: AskerId, thread_id: String, effects: &mut Vec<Effect>) {
+        match self.calls.turn_in(&thread_id).map(str::to_owned) {
+            Some(turn_id) => {
+                let line = self.calls.interrupt_line(asker, &thread_id, &turn_id);
+                effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
+            }
+            None => {
+                if let Some(refused) = self.calls.interrupt_next(now.elapsed, asker, thread_id) {
+                    effects.push(Effect::Reply(refused, SideReply::NoActiveTurn));
+                }
+            }
+        }
     }
 
     /// Says something to the model, with what waits to be shown to it.
@@ -132,9 +176,16 @@ impl Engine {
                 false => (None, None),
             };
             let on_turn = self.context.client_says(now, &line, &message, projection.as_deref(), effects);
+            on_turn.ahead.iter().for_each(|call| self.echoes.expect(call));
             lines.extend(call.into_iter().chain(on_turn.ahead).map(free_line));
             lines.push(free_line(on_turn.instead.unwrap_or_else(|| line.clone())));
         }
         effects.push(Effect::Inject(Injection { lines, mark: None }));
     }
+}
+
+/// The thread that the parameters of a call name.
+fn thread_in(params: &str) -> Option<String> {
+    let params: &serde_json::value::RawValue = serde_json::from_str(params).ok()?;
+    Members::of(params)?.text("threadId")
 }

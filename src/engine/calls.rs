@@ -4,11 +4,12 @@
 //! name it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{AskerId, ClientName, Effect, Form, Injection, OwnLine, SideReply, Warning};
+use super::{AskerId, ClientName, Effect, Form, Injection, OwnLine, SideReply, Warning, free_line};
 use crate::wire::{Members, Message, Side, text};
 
 /// Calls that may be unanswered; of more than these the oldest is forgotten.
@@ -19,6 +20,12 @@ const THREADS_MAX: usize = 4_096;
 
 /// Reasons that wait for a turn.
 const REASONS_MAX: usize = 64;
+
+/// Interrupts that may wait for a turn to begin.
+const INTERRUPTS_MAX: usize = 64;
+
+/// How long an interrupt waits for a turn whose `turn/start` went on right ahead of it.
+const INTERRUPT_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Calls of our own, and what they need to know.
 #[derive(Debug)]
@@ -34,6 +41,8 @@ pub(super) struct Calls {
     last_thread: Option<String>,
     /// Why something was declined, for a thread's next turn.
     reasons: VecDeque<(String, String)>,
+    /// Who wants the next turn of a thread interrupted, and until when that is waited for, oldest first.
+    interrupts: VecDeque<(AskerId, String, Duration)>,
     /// What the server answered to our `initialize`.
     initialized_with: Option<Box<RawValue>>,
 }
@@ -69,6 +78,7 @@ impl Calls {
             threads: HashSet::new(),
             last_thread: None,
             reasons: VecDeque::new(),
+            interrupts: VecDeque::new(),
             initialized_with: None,
         }
     }
@@ -136,6 +146,33 @@ impl Calls {
         Some(self.line("thread/inject_items", Some(&params), Call::ReasonAhead))
     }
 
+    /// The call that interrupts a turn.
+    pub(super) fn interrupt_line(&mut self, asker: AskerId, thread_id: &str, turn_id: &str) -> Vec<u8> {
+        let params = json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
+        self.line("turn/interrupt", Some(&params), Call::Rpc(asker))
+    }
+
+    /// Has the turn interrupted that begins next in a thread. Gives the asker back for whom too many wait.
+    pub(super) fn interrupt_next(&mut self, elapsed: Duration, asker: AskerId, thread_id: String) -> Option<AskerId> {
+        if self.interrupts.len() >= INTERRUPTS_MAX {
+            return Some(asker);
+        }
+        self.interrupts.push_back((asker, thread_id, elapsed + INTERRUPT_WAIT_MAX));
+        None
+    }
+
+    /// When the first interrupt has waited long enough.
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.interrupts.front().map(|(.., due)| *due)
+    }
+
+    /// No turn has begun that was to be interrupted.
+    pub(super) fn tick(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
+        while let Some((asker, ..)) = self.interrupts.pop_front_if(|(.., due)| *due <= elapsed) {
+            effects.push(Effect::Reply(asker, SideReply::NoActiveTurn));
+        }
+    }
+
     /// Whether reasons wait, so that a client's turn is looked at.
     pub(super) fn has_reasons(&self) -> bool {
         !self.reasons.is_empty()
@@ -168,11 +205,18 @@ impl Calls {
         }
     }
 
-    /// A turn was begun.
-    pub(super) fn turn_started(&mut self, message: &Message<'_>) {
+    /// A turn was begun; it is interrupted where somebody has waited for it to do that.
+    pub(super) fn turn_started(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
         let Some((thread_id, turn_id)) = turn_of(message) else { return };
         self.thread_seen(&thread_id);
         self.last_thread = Some(thread_id.clone());
+        let (waited, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.interrupts).into_iter().partition(|(_, of, _)| *of == thread_id);
+        self.interrupts = kept;
+        for (asker, ..) in waited {
+            let line = free_line(self.interrupt_line(asker, &thread_id, &turn_id));
+            effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
+        }
         if self.turns.len() < THREADS_MAX {
             self.turns.insert(thread_id, turn_id);
         }
@@ -242,6 +286,9 @@ impl Calls {
         self.initialized_with = None;
         self.oldest_first.clear();
         self.turns.clear();
+        for (asker, ..) in self.interrupts.drain(..) {
+            effects.push(Effect::Reply(asker, SideReply::NotReady));
+        }
         for (_, call) in self.open.drain() {
             match call {
                 Call::Rpc(asker) | Call::Turn { asker, .. } => effects.push(Effect::Reply(asker, SideReply::NotReady)),

@@ -15,6 +15,7 @@ mod attendance;
 mod beside;
 mod calls;
 mod context;
+mod echoes;
 mod effect;
 mod ending;
 mod input;
@@ -25,6 +26,7 @@ mod requests;
 mod secrets;
 mod token;
 mod version;
+mod waiting;
 mod written;
 
 use std::time::Duration;
@@ -62,6 +64,7 @@ use attaching::answer_for_nobody;
 use attendance::{Attendant, OnCall, Passing};
 use calls::Calls;
 use context::{Answer, Context, OnTurn};
+use echoes::Echoes;
 use ending::Ending;
 use requests::{Items, OnRequest, Pass, Requests};
 use secrets::{Secrets, Verdict};
@@ -93,6 +96,7 @@ pub struct Engine {
     secrets: Secrets,
     version: VersionWatch,
     context: Context,
+    echoes: Echoes,
     assembly: Assembly,
     requests: Requests,
     items: Items,
@@ -113,6 +117,7 @@ impl Engine {
             secrets: Secrets::default(),
             version: VersionWatch::default(),
             context: Context::new(settings.context, settings.own_ids.clone()),
+            echoes: Echoes::default(),
             assembly: Assembly::new(settings.assembly, settings.tokens_before),
             own_ids: settings.own_ids.clone(),
             requests: Requests::new(settings.requests, settings.tokens_before),
@@ -171,7 +176,7 @@ impl Engine {
             Input::Remembered(remembered) => self.assembly.threads.remember(*remembered),
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,
             Input::Consulted { token, assembled } => {
-                self.assembly.holds.consulted(token, assembled.map(|assembled| *assembled));
+                self.assembly.holds.consulted(now.elapsed, token, assembled.map(|assembled| *assembled));
                 self.let_ready_go(now, effects);
             }
             Input::FragmentsRead { token, states } => {
@@ -195,6 +200,7 @@ impl Engine {
             Input::Tick => {
                 self.ending.tick(now.elapsed, effects);
                 self.let_ready_go(now, effects);
+                self.calls.tick(now.elapsed, effects);
                 self.requests.tick(now, self.attendant.audience(), effects);
             }
         }
@@ -203,7 +209,10 @@ impl Engine {
     /// When [`Input::Tick`] is due, as [`Now::elapsed`].
     #[must_use]
     pub fn tick_due(&self) -> Option<Duration> {
-        [self.ending.tick_due(), self.requests.due(), self.assembly.holds.due()].into_iter().flatten().min()
+        [self.ending.tick_due(), self.requests.due(), self.assembly.holds.due(), self.calls.due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Commands of the user that wait to be shown to the model.
@@ -327,7 +336,10 @@ impl Engine {
         let instructed = self.asks_for_thread(seen.line, message);
         let OnTurn { ahead, instead } =
             self.context.client_says(seen.now, seen.line, message, projection.as_deref(), effects);
-        effects.extend(ahead.map(|call| Engine::ahead(seen, call)));
+        if let Some(call) = ahead {
+            self.echoes.expect(&call);
+            effects.push(Engine::ahead(seen, call));
+        }
         effects.push(seen.record());
         effects.push(match instead.or(instructed) {
             Some(bytes) => Effect::Replace(own_line(Side::Server, seen.verdict, seen.body, bytes)),
@@ -353,6 +365,8 @@ impl Engine {
         {
             effects.push(answer_for_nobody(id));
         }
+        // What was put into the history by us is on record, and not for the client.
+        let passing = if self.echoes.is_echo(message) { Passing::Withheld } else { passing };
         let on_request = match (self.server_tells(seen.now, seen.line, message, effects), passing) {
             (on_request, Passing::Passes) => on_request,
             (OnRequest::Forward(_) | OnRequest::Withhold, Passing::Withheld) => OnRequest::Withhold,
@@ -375,7 +389,7 @@ impl Engine {
             return self.requests.asked(now, line, message, about, audience, effects);
         }
         match (method, message.params) {
-            ("turn/started", _) => self.calls.turn_started(message),
+            ("turn/started", _) => self.calls.turn_started(message, effects),
             ("turn/completed", _) => {
                 if let Some((thread_id, turn_id)) = self.calls.turn_completed(message) {
                     let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };

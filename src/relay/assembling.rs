@@ -16,7 +16,7 @@ impl Relay {
         };
         let (token, method, thread_id) = match refused.map(|refused| *refused) {
             Some(Consultation::Assemble { token, thread_id, .. }) => (token, "assemble", thread_id),
-            Some(Consultation::Compact { token, thread_id }) => (token, "compact", thread_id),
+            Some(Consultation::Compact { token, thread_id, .. }) => (token, "compact", thread_id),
             Some(Consultation::Opened { .. } | Consultation::TurnCompleted { .. }) | None => return,
         };
         effects.push(Effect::Note(Note::ContextEngineCall {

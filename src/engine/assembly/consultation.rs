@@ -2,6 +2,8 @@
 //!
 //! Plain data. How the engine is reached, and what it needs to know of the conversation, is not known here.
 
+use std::time::Duration;
+
 use crate::engine::token::Token;
 
 /// Something that a context engine is asked or told.
@@ -16,6 +18,8 @@ pub enum Consultation {
     Assemble {
         /// What waits.
         token: Token,
+        /// Until when it waits, as [`crate::engine::Now::elapsed`].
+        due: Duration,
         /// The thread.
         thread_id: String,
         /// What the user says.
@@ -31,6 +35,8 @@ pub enum Consultation {
     Compact {
         /// What waits.
         token: Token,
+        /// Until when it waits, as [`crate::engine::Now::elapsed`].
+        due: Duration,
         /// The thread.
         thread_id: String,
     },
@@ -57,9 +63,9 @@ pub struct Assembled {
 /// What earlier runs have told threads, as the ledger has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remembered {
-    /// The fragments that threads were told, in any order.
+    /// The fragments that threads were told, oldest first.
     pub fragments: Vec<(String, ToldFragment)>,
-    /// The epochs of which threads were shown a projection: thread and epoch.
+    /// The epochs of which threads were shown a projection, oldest first: thread and epoch.
     pub epochs: Vec<(String, String)>,
 }
 

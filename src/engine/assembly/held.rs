@@ -22,13 +22,26 @@ pub(in crate::engine) enum Queued {
     Clients(Vec<u8>, LineEnd),
     /// What somebody at the side says to the model.
     Sides { asker: AskerId, says: String },
+    /// That somebody at the side wants a turn interrupted.
+    Interrupt { asker: AskerId },
+    /// A call of somebody at the side. The parameters are JSON.
+    Rpc { asker: AskerId, method: String, params: Option<String> },
 }
 
-impl Queued {
+/// Something that waits, and when it was read.
+#[derive(Debug)]
+pub(in crate::engine) struct Held {
+    pub(in crate::engine) queued: Queued,
+    pub(in crate::engine) read_at: Duration,
+}
+
+impl Held {
     fn bytes(&self) -> usize {
-        match self {
+        match &self.queued {
             Queued::Clients(line, _) => line.len(),
             Queued::Sides { says, .. } => says.len(),
+            Queued::Interrupt { .. } => 0,
+            Queued::Rpc { method, params, .. } => method.len() + params.as_ref().map_or(0, String::len),
         }
     }
 }
@@ -47,25 +60,37 @@ pub(in crate::engine) struct Prepared {
 pub(in crate::engine) struct Hold {
     pub(in crate::engine) token: Token,
     pub(in crate::engine) thread_id: String,
-    pub(in crate::engine) queue: VecDeque<Queued>,
+    pub(in crate::engine) queue: VecDeque<Held>,
     pub(in crate::engine) prepared: Prepared,
-    /// The context engine has not answered.
-    awaits_engine: bool,
-    /// The fragments are not known.
-    awaits_fragments: bool,
-    due: Duration,
+    /// What has not come yet.
+    awaited: Awaited,
     /// Nothing of it waits any more, whatever is known.
     pub(in crate::engine) is_given_up: bool,
     /// It was said that it goes on.
     is_let_go: bool,
 }
 
-/// What the first line of a hold waits for.
-#[derive(Debug, Clone, Copy)]
+/// What the first line of a hold waits for, each until its own time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct Awaited {
-    pub(in crate::engine) engine: bool,
-    pub(in crate::engine) fragments: bool,
-    pub(in crate::engine) due: Duration,
+    /// Until when it waits for the context engine; `None` is not at all, or not any more.
+    pub(in crate::engine) engine_due: Option<Duration>,
+    /// The same for the fragments.
+    pub(in crate::engine) fragments_due: Option<Duration>,
+}
+
+impl Awaited {
+    /// What of it there is time for.
+    pub(in crate::engine) fn not_overdue(self, elapsed: Duration) -> Awaited {
+        Awaited {
+            engine_due: self.engine_due.filter(|due| *due > elapsed),
+            fragments_due: self.fragments_due.filter(|due| *due > elapsed),
+        }
+    }
+
+    pub(in crate::engine) fn is_nothing(self) -> bool {
+        self.engine_due.is_none() && self.fragments_due.is_none()
+    }
 }
 
 /// All that waits.
@@ -96,21 +121,19 @@ impl Holds {
         &mut self,
         thread_id: &str,
         awaited: Awaited,
-        first: Queued,
-        rest: VecDeque<Queued>,
+        first: Held,
+        rest: VecDeque<Held>,
     ) -> Token {
         self.last_token += 1;
         let mut queue = rest;
         queue.push_front(first);
-        self.bytes += queue.iter().map(Queued::bytes).sum::<usize>();
+        self.bytes += queue.iter().map(Held::bytes).sum::<usize>();
         self.holds.push(Hold {
             token: self.last_token,
             thread_id: thread_id.to_owned(),
             queue,
             prepared: Prepared::default(),
-            awaits_engine: awaited.engine,
-            awaits_fragments: awaited.fragments,
-            due: awaited.due,
+            awaited,
             is_given_up: false,
             is_let_go: false,
         });
@@ -123,28 +146,30 @@ impl Holds {
     }
 
     /// One more waits behind what waits of its thread.
-    pub(in crate::engine) fn push(&mut self, thread_id: &str, queued: Queued) {
-        let bytes = queued.bytes();
+    pub(in crate::engine) fn push(&mut self, thread_id: &str, held: Held) {
+        let bytes = held.bytes();
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.thread_id == thread_id) else { return };
-        hold.queue.push_back(queued);
+        hold.queue.push_back(held);
         self.bytes += bytes;
         if self.bytes > HELD_BYTES_MAX {
             hold.is_given_up = true;
         }
     }
 
-    /// The context engine has answered, or will not.
-    pub(in crate::engine) fn consulted(&mut self, token: Token, assembled: Option<Assembled>) {
-        if let Some(hold) = self.of(token) {
-            hold.awaits_engine = false;
-            hold.prepared.assembled = assembled;
+    /// The context engine has answered, or will not. What comes too late is as if it had not, though the fragments are still
+    /// waited for.
+    pub(in crate::engine) fn consulted(&mut self, elapsed: Duration, token: Token, assembled: Option<Assembled>) {
+        if let Some(hold) = self.of(token)
+            && let Some(due) = hold.awaited.engine_due.take()
+        {
+            hold.prepared.assembled = assembled.filter(|_| elapsed <= due);
         }
     }
 
     /// The fragments are known.
     pub(in crate::engine) fn fragments_read(&mut self, token: Token, states: Vec<Option<String>>) {
         if let Some(hold) = self.of(token) {
-            hold.awaits_fragments = false;
+            hold.awaited.fragments_due = None;
             hold.prepared.states = Some(states);
         }
     }
@@ -175,7 +200,7 @@ impl Holds {
     pub(in crate::engine) fn take(&mut self, token: Token) -> Option<Hold> {
         let index = self.holds.iter().position(|hold| hold.token == token)?;
         let hold = self.holds.remove(index);
-        self.bytes -= hold.queue.iter().map(Queued::bytes).sum::<usize>();
+        self.bytes -= hold.queue.iter().map(Held::bytes).sum::<usize>();
         Some(hold)
     }
 
@@ -192,7 +217,7 @@ impl Holds {
 
 impl Hold {
     fn due_at(&self) -> Duration {
-        let waits = (self.awaits_engine || self.awaits_fragments) && !self.is_given_up;
-        if waits { self.due } else { Duration::ZERO }
+        let due = self.awaited.engine_due.max(self.awaited.fragments_due).filter(|_| !self.is_given_up);
+        due.unwrap_or_default()
     }
 }

@@ -18,7 +18,7 @@ use super::token::Token;
 use crate::wire::{Members, Message, RpcId};
 
 pub use consultation::{Assembled, Consultation, FragmentCarrier, Remembered, ToldFragment};
-pub(super) use held::{Awaited, Hold, Holds, LINE_BYTES_MAX, Prepared, Queued};
+pub(super) use held::{Awaited, Held, Hold, Holds, LINE_BYTES_MAX, Prepared, Queued};
 pub use projection::{PROJECTION_START, QuotedMessage, project};
 pub use settings::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 pub(super) use told::{Threads, inject_params};
@@ -26,7 +26,7 @@ pub(super) use told::{Threads, inject_params};
 /// Calls whose answers are awaited, of each kind; of more than these the oldest is forgotten.
 const AWAITED_MAX: usize = 256;
 
-/// How long lines wait for fragments, where nothing else makes them: what a command may take, and a little for the rest.
+/// How long lines wait for fragments: what a command may take, and a little for the rest.
 const FRAGMENTS_WAIT_MAX: Duration = Duration::from_millis(1_250);
 
 /// What is shown to the model besides, and what waits for it.
@@ -61,7 +61,13 @@ pub(super) enum Asked {
     /// A thread that was there before.
     Thread { instructed: Vec<ToldFragment> },
     /// That a projection has arrived.
-    Turn { thread_id: String, epoch: Option<String>, bytes: usize },
+    Turn {
+        thread_id: String,
+        epoch: Option<String>,
+        /// The epoch that was shown before.
+        before: Option<String>,
+        bytes: usize,
+    },
     /// That a thread is compacted.
     Compact { thread_id: String },
 }
@@ -104,18 +110,20 @@ impl Assembly {
         self.deadline.is_some()
     }
 
-    /// What a turn that begins at `elapsed` waits for; `None` where that is nothing.
-    pub(super) fn awaited(&self, elapsed: Duration) -> Option<Awaited> {
-        let (engine, fragments) = (self.has_engine(), self.threads.are_read());
-        let for_fragments = fragments.then_some(FRAGMENTS_WAIT_MAX);
-        let wait_max = self.deadline.max(for_fragments)?;
-        Some(Awaited { engine, fragments, due: elapsed + wait_max })
+    /// What a turn that was read at `read_at` waits for; `None` where that is nothing.
+    pub(super) fn awaited(&self, read_at: Duration) -> Option<Awaited> {
+        let fragments_wait_max = self.threads.are_read().then_some(FRAGMENTS_WAIT_MAX);
+        let awaited = Awaited {
+            engine_due: self.deadline.map(|deadline| read_at + deadline),
+            fragments_due: fragments_wait_max.map(|wait_max| read_at + wait_max),
+        };
+        (!awaited.is_nothing()).then_some(awaited)
     }
 
-    /// What a compaction waits for.
-    pub(super) fn awaited_by_compaction(&self, elapsed: Duration) -> Option<Awaited> {
+    /// What a compaction waits for, likewise.
+    pub(super) fn awaited_by_compaction(&self, read_at: Duration) -> Option<Awaited> {
         let deadline = self.deadline.filter(|_| self.owns_compaction)?;
-        Some(Awaited { engine: true, fragments: false, due: elapsed + deadline })
+        Some(Awaited { engine_due: Some(read_at + deadline), fragments_due: None })
     }
 
     /// The answer to this call of the client will tell something.

@@ -24,6 +24,13 @@ const TAIL: &str = "\n</conversation_context>\n\nCurrent user request:\n";
 /// The end of the quotation, and how it stands inside of one.
 const CLOSING: (&str, &str) = ("</conversation_context>", "<\\/conversation_context>");
 
+/// A heading of codex's own: wherever it stands in the first message of a thread, the preview is what is behind it. Source: as
+/// seen with 0.169.
+pub(in crate::engine) const REQUEST_HEADING: &str = "## My request for Codex:";
+
+/// The same, as it stands in a quotation.
+const REQUEST_HEADING_QUOTED: &str = "\\u0023# My request for Codex:";
+
 /// Fewest characters of one part of a message that are kept where it is long. Source: the ancestor's bounds.
 const PART_CHARS_MIN: usize = 6_000;
 
@@ -120,8 +127,13 @@ pub(in crate::engine) fn ends_like_projection(shown: &str) -> bool {
     shown.ends_with(last_line) || (!shown.is_empty() && last_line.ends_with(shown.trim_start()))
 }
 
-/// Text as it may stand in the quotation: without control characters, without the quotation's end, and with no `$name`, since
-/// codex looks for those in what a user says.
+/// Whether a text ends as a projection does, without the marker.
+pub(in crate::engine) fn ends_projection(shown: &str) -> bool {
+    shown.ends_with(TAIL)
+}
+
+/// Text as it may stand in the quotation: without control characters, without the quotation's end, with no `$name`, since
+/// codex looks for those in what a user says, and without the heading that codex looks for.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().filter(|char| !char.is_control() || matches!(char, '\n' | '\t')).peekable();
@@ -132,7 +144,7 @@ fn quoted(text: &str) -> String {
             char => out.push(char),
         }
     }
-    out.trim().replace(CLOSING.0, CLOSING.1)
+    out.trim().replace(CLOSING.0, CLOSING.1).replace(REQUEST_HEADING, REQUEST_HEADING_QUOTED)
 }
 
 fn cut_part(part: String, chars_max: usize) -> String {
@@ -208,6 +220,17 @@ mod tests {
     fn what_are_no_messages_is_not_read() {
         let bad = [json!({}), json!([1]), json!([{"role": "user"}]), json!([{"role": "user", "content": 7}])];
         assert!(bad.iter().all(|messages| QuotedMessage::read_all(messages).is_none()));
+    }
+
+    #[test]
+    fn no_heading_of_codexs_own_is_quoted() {
+        for heading in ["## My request for Codex:", "## My\u{7} request for\u{1b} Codex:", "### My request for Codex:"]
+        {
+            let messages = read(&json!([say("user", &format!("# Context\n\n{heading}\nold"))]));
+            let projection = project(&messages, "new", 24_000).expect("there is one");
+            assert!(projection.contains("\\u0023# My request for Codex:\nold"), "{projection}");
+            assert!(!projection.contains(REQUEST_HEADING), "{projection}");
+        }
     }
 
     #[test]

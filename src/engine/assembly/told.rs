@@ -3,15 +3,15 @@
 //! A thread is told a fragment whole, and again only once it has changed. What was sent counts as told until the server has
 //! refused it. Nothing is run or read here: what fragments say now comes from outside.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 
 use super::consultation::{FragmentCarrier, Remembered, ToldFragment};
 use super::settings::{Fragment, FragmentRole, FragmentSource, FragmentThreads};
 
-/// Threads that are remembered; of more than these the one that was seen first is forgotten, and told all anew.
-const THREADS_MAX: usize = 256;
+/// Threads that are remembered; of more than these the one that was not used for longest is forgotten, and told all anew.
+const THREADS_MAX: usize = 1_024;
 
 /// Longest developer addition, in bytes; of a longer one the start is told.
 const ADDITION_BYTES_MAX: usize = 64 << 10;
@@ -32,7 +32,11 @@ pub(in crate::engine) struct Thread {
     pub(in crate::engine) is_opened: bool,
     /// The epoch of which it was shown a projection.
     pub(in crate::engine) epoch: Option<String>,
+    /// What the context engine has had the developer say in this run last, whether it was told or not.
+    addition: Option<String>,
     told: BTreeMap<String, String>,
+    /// The greatest is that of the thread that was used last; 0 was not used in this run.
+    last_use: u64,
 }
 
 /// All threads, and what fragments say as far as that is known.
@@ -42,7 +46,7 @@ pub(in crate::engine) struct Threads {
     /// What each of them said last.
     states: Vec<Option<String>>,
     by_id: HashMap<String, Thread>,
-    oldest_first: VecDeque<String>,
+    uses: u64,
 }
 
 impl Threads {
@@ -51,7 +55,7 @@ impl Threads {
             FragmentSource::Text(text) => Some(text.clone()),
             FragmentSource::Command(_) | FragmentSource::File(_) => None,
         });
-        Threads { states: states.collect(), fragments, by_id: HashMap::new(), oldest_first: VecDeque::new() }
+        Threads { states: states.collect(), fragments, by_id: HashMap::new(), uses: 0 }
     }
 
     /// Whether what they say has to be looked for.
@@ -59,27 +63,44 @@ impl Threads {
         self.fragments.iter().any(|fragment| !matches!(fragment.source, FragmentSource::Text(_)))
     }
 
-    /// The thread of this id; one that was not known is from now on.
+    /// The thread of this id, which is used now; one that was not known is from now on.
     pub(in crate::engine) fn of(&mut self, thread_id: &str) -> &mut Thread {
-        if !self.by_id.contains_key(thread_id) {
-            if self.oldest_first.len() >= THREADS_MAX
-                && let Some(oldest) = self.oldest_first.pop_front()
-            {
-                self.by_id.remove(&oldest);
-            }
-            self.oldest_first.push_back(thread_id.to_owned());
-        }
-        self.by_id.entry(thread_id.to_owned()).or_default()
+        self.make_room_for(thread_id);
+        self.uses += 1;
+        let thread = self.by_id.entry(thread_id.to_owned()).or_default();
+        thread.last_use = self.uses;
+        thread
     }
 
-    /// Takes over what earlier runs have told.
+    fn make_room_for(&mut self, thread_id: &str) {
+        if self.by_id.len() < THREADS_MAX || self.by_id.contains_key(thread_id) {
+            return;
+        }
+        // By the id where neither was used: the same happens in the same way.
+        let longest_unused =
+            self.by_id.iter().min_by_key(|(id, thread)| (thread.last_use, *id)).map(|(id, _)| id.clone());
+        if let Some(id) = longest_unused {
+            self.by_id.remove(&id);
+        }
+    }
+
+    /// Takes over what earlier runs have told, the newest first. No thread that was used in this run has to go for that.
     pub(in crate::engine) fn remember(&mut self, remembered: Remembered) {
-        for (thread_id, fragment) in remembered.fragments {
-            self.of(&thread_id).told.entry(fragment.name).or_insert(fragment.text);
+        for (thread_id, fragment) in remembered.fragments.into_iter().rev() {
+            if let Some(thread) = self.known_before(thread_id) {
+                thread.told.entry(fragment.name).or_insert(fragment.text);
+            }
         }
-        for (thread_id, epoch) in remembered.epochs {
-            self.of(&thread_id).epoch.get_or_insert(epoch);
+        for (thread_id, epoch) in remembered.epochs.into_iter().rev() {
+            if let Some(thread) = self.known_before(thread_id) {
+                thread.epoch.get_or_insert(epoch);
+            }
         }
+    }
+
+    fn known_before(&mut self, thread_id: String) -> Option<&mut Thread> {
+        let has_room = self.by_id.len() < THREADS_MAX || self.by_id.contains_key(&thread_id);
+        has_room.then(|| self.by_id.entry(thread_id).or_default())
     }
 
     /// What fragments say now; one that could not be had says what it said last.
@@ -125,9 +146,21 @@ impl Threads {
         shown.collect()
     }
 
-    /// What the context engine has had the developer say in a thread last.
+    /// The context engine has the developer say this.
+    pub(in crate::engine) fn says(&mut self, thread_id: &str, addition: &str) {
+        self.of(thread_id).addition = Some(bounded_addition(addition).to_owned());
+    }
+
+    /// What the context engine has had the developer say in a thread last, where it has.
     pub(in crate::engine) fn addition(&self, thread_id: &str) -> Option<&str> {
-        self.by_id.get(thread_id)?.told.get(ADDITION).map(String::as_str)
+        let thread = self.by_id.get(thread_id)?;
+        let said = thread.addition.as_ref().or_else(|| thread.told.get(ADDITION))?;
+        (!said.is_empty()).then_some(said)
+    }
+
+    /// Whether a thread was told one of these by a call of ours: it is in its history.
+    pub(in crate::engine) fn has_addition(&self, thread_id: &str) -> bool {
+        self.by_id.get(thread_id).is_some_and(|thread| thread.told.contains_key(ADDITION))
     }
 
     /// A thread is told this. Gives what it was told before, to be put back where that was refused.
@@ -328,10 +361,22 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_bounded() {
+    fn the_thread_that_was_not_used_for_longest_is_forgotten() {
         let mut threads = threads();
-        (0..=THREADS_MAX).for_each(|number| threads.of(&number.to_string()).is_new = true);
-        assert_eq!((threads.by_id.len(), threads.oldest_first.len()), (THREADS_MAX, THREADS_MAX));
-        assert!(!threads.by_id.contains_key("0"));
+        let fragment = fragment("b", FragmentRole::Developer, FragmentThreads::New)
+            .told("x".to_owned(), FragmentCarrier::InjectItems);
+        let remembered =
+            |id: &str| Remembered { fragments: vec![(id.to_owned(), fragment.clone())], epochs: Vec::new() };
+        threads.remember(remembered("before"));
+        (1..THREADS_MAX).for_each(|number| threads.of(&number.to_string()).is_new = true);
+        assert!(threads.of("1").is_new);
+        threads.remember(remembered("too many"));
+        for gone in ["before", "2", "3"] {
+            assert!(threads.by_id.contains_key(gone), "{gone}");
+            threads.of(&format!("instead of {gone}"));
+            assert!(!threads.by_id.contains_key(gone), "{gone}");
+        }
+        assert_eq!(threads.by_id.len(), THREADS_MAX);
+        assert!(threads.of("1").is_new && !threads.by_id.contains_key("too many"));
     }
 }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::command::{Command, ContextBounds, Label, Preview};
 use super::provenance::Origin;
+use crate::engine::assembly::projection::REQUEST_HEADING;
 use crate::engine::ledger::WaitingCommand;
 
 /// What an envelope begins with.
@@ -15,6 +16,9 @@ pub const MARKER_START: &str = "\u{1e}CODEX_META ";
 
 /// What ends it.
 pub const MARKER_END: char = '\u{1f}';
+
+/// How the first character of a heading of codex's is written.
+const HEADING_HASH: &str = "\\u0023";
 
 /// The tools of a terminal whose blocks are followed, with which the model can see more of it. Source: the contract of the
 /// envelope.
@@ -210,12 +214,13 @@ fn push_label(out: &mut String, label: Option<&Label>) {
     }
 }
 
-/// A JSON string in which nothing is raw that could end the envelope, steer a terminal, or name a skill to codex, which
-/// looks for `$name` in what a user says.
+/// A JSON string in which nothing is raw that could end the envelope, steer a terminal, or mean something to codex, which
+/// looks for `$name` in what a user says, and for a heading that the words follow.
 fn push_text(out: &mut String, text: &str) {
     out.push('"');
-    for char in text.chars() {
+    for (at, char) in text.char_indices() {
         match char {
+            '#' if text[at..].starts_with(REQUEST_HEADING) => out.push_str(HEADING_HASH),
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
@@ -233,6 +238,7 @@ fn is_escaped(char: char) -> bool {
     char == '$' || char.is_control()
 }
 
+/// How long a character is when it is written, but for the first of a heading of codex's, which is longer.
 fn rendered_char_bytes(char: char) -> usize {
     match char {
         '"' | '\\' | '\n' | '\t' | '\r' => 2,
@@ -242,7 +248,8 @@ fn rendered_char_bytes(char: char) -> usize {
 }
 
 fn rendered_bytes(text: &str) -> usize {
-    text.chars().map(rendered_char_bytes).sum()
+    let longer = HEADING_HASH.len() - 1;
+    text.chars().map(rendered_char_bytes).sum::<usize>() + longer * text.matches(REQUEST_HEADING).count()
 }
 
 #[cfg(test)]
@@ -294,6 +301,22 @@ mod tests {
                 "\"mcp\":[\"pty_read_screen\"]}\u{1f}"
             )
         );
+    }
+
+    #[test]
+    fn no_heading_of_codexs_own_is_in_it() {
+        let mut shown =
+            envelope(vec![command("# ## My request for Codex: x", &["### My request for Codex:", "## My"])]);
+        shown.commands[0].cwd = Some(REQUEST_HEADING.to_owned());
+        let text = shown.render();
+        assert!(text.contains(r###""cmd":"# \u0023# My request for Codex: x""###), "{text}");
+        assert!(text.contains(r###"["#\u0023# My request for Codex:","## My"]"###), "{text}");
+        assert!(!text.contains(REQUEST_HEADING), "{text}");
+        assert_eq!(Envelope::parse(&text), Some((shown.clone(), "")));
+        let many = vec![REQUEST_HEADING.repeat(3); 20];
+        shown.commands[0].preview.lines = many;
+        let fitted = shown.fit(&bounds(700)).expect("it fits");
+        assert!((600..=700).contains(&fitted.render().len()), "{}", fitted.render().len());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::envelope::{Envelope, MARKER_END, MARKER_START};
 use super::inject::{move_range, move_ranges};
 use super::threads::{PreviewPlace, Previews};
-use crate::engine::assembly::projection::{PROJECTION_START, ends_like_projection, is_projection};
+use crate::engine::assembly::projection::{PROJECTION_START, ends_like_projection, ends_projection, is_projection};
 use crate::wire::{Members, Message, Splice, elements, text};
 
 /// How the first character of an envelope begins in JSON, and the last one too; the digit after it tells which.
@@ -36,14 +36,14 @@ impl Default for Scanner {
 
 impl Scanner {
     /// Whether a line of the server may have something in it. A snippet, which may show only the end of an envelope,
-    /// comes in an answer.
+    /// comes in an answer, as a preview does that begins inside of one; that also comes with what is told of a thread.
     pub(super) fn may_hold_envelope(&self, line: &[u8], message: &Message<'_>) -> bool {
         // Most lines have no escape at all, and one byte is found faster than several.
         let Some(line) = memchr::memchr(b'\\', line).and_then(|first| line.get(first..)) else { return false };
-        let is_answer = message.method.is_none();
+        let may_show_end = message.method.as_deref().is_none_or(|method| method.starts_with("thread/"));
         self.0.find_iter(line).any(|at| match line.get(at + MARK_IN_JSON.len()) {
             Some(b'e' | b'E') => true,
-            Some(b'f' | b'F') => is_answer,
+            Some(b'f' | b'F') => may_show_end,
             Some(_) | None => false,
         })
     }
@@ -172,11 +172,15 @@ impl Stripper<'_> {
                     None => self.cut(thread, "preview", &envelope),
                 }
             }
-            None => {
-                if let Some(cut) = text(value).filter(|text| is_cut_off(text)) {
-                    self.replace_preview(value, thread, cut.chars().count());
+            None => match Leading::from_inside(value) {
+                Some(ours) if ours.is_all => self.replace_preview(value, thread, usize::MAX),
+                Some(ours) => self.cut(thread, "preview", &ours),
+                None => {
+                    if let Some(cut) = text(value).filter(|text| is_cut_off(text)) {
+                        self.replace_preview(value, thread, cut.chars().count());
+                    }
                 }
-            }
+            },
         }
     }
 
@@ -253,8 +257,16 @@ impl Leading {
     /// more where one shim runs behind another.
     fn in_text(value: &RawValue) -> Option<Leading> {
         let (leading, unescaped) = Leading::up_to_end(value, 0)?;
-        begins_like_ours(&unescaped)
-            .then(|| leading.and_further(value, |text| Envelope::parse(text).is_some() || is_projection(text)))
+        begins_like_ours(&unescaped).then(|| leading.and_further(value, is_one_of_ours))
+    }
+
+    /// What of ours a preview begins with whose beginning codex has cut off: it shows only what stands behind a heading of
+    /// its own, also where that was quoted inside of ours.
+    fn from_inside(value: &RawValue) -> Option<Leading> {
+        let (leading, unescaped) = Leading::up_to_end(value, 0)?;
+        let shown = unescaped.strip_suffix(MARKER_END)?;
+        let ends_envelope = shown.ends_with("]}") && shown.contains("],\"mcp\":[");
+        (ends_projection(shown) || ends_envelope).then(|| leading.and_further(value, is_one_of_ours))
     }
 
     /// With what stands behind it, as far as that `is_ours`.
@@ -318,6 +330,11 @@ fn end_of_envelope(raw: &[u8]) -> Option<usize> {
             Some(_) | None => at += 2,
         }
     }
+}
+
+/// Whether a text is one envelope or one projection.
+fn is_one_of_ours(text: &str) -> bool {
+    Envelope::parse(text).is_some() || is_projection(text)
 }
 
 /// Whether a text begins with an envelope or a projection, as far as their first marks tell.
@@ -523,6 +540,30 @@ mod tests {
             &snippet("please", 0),
         );
         check_stays(&snippet(r"... my request \u001fplease", 0));
+    }
+
+    #[test]
+    fn previews_that_begin_inside_of_ours() {
+        let mut previews = Previews::default();
+        previews.learn("t", "what the user wrote");
+        for start in [r#"{"id":1,"result":{"data":[{"#, r#"{"method":"thread/started","params":{"thread":{"#] {
+            let line = |words: &str| {
+                let (ends, start) = (start.matches(['{', '[']).skip(1), &start[1..]);
+                let ends: Vec<&str> = ends.map(|open| if open == "{" { "}" } else { "]" }).collect();
+                let ends: String = ends.into_iter().rev().collect();
+                format!(r#"{{{start}"id":"t","preview":"{words}"{ends}}}"#)
+            };
+            let known = |words: &str| stripped(&line(words), &previews);
+            let end = r"old\n</conversation_context>\n\nCurrent user request:\n\u001f";
+            assert_eq!(known(&format!("{end}do it")), Some(line("do it")));
+            assert_eq!(known(end), Some(line("what the user wrote")));
+            let envelope = r#" x\"],\"truncated\":false}}],\"mcp\":[]}\u001f"#;
+            assert_eq!(known(&format!("{envelope}do it")), Some(line("do it")));
+            assert_eq!(known(&format!("{envelope}{}do it", as_written(&projection()))), Some(line("do it")));
+            for mine in [r"Current user request:\u001fdo it", r"{}\u001fdo it", r"a\u001f"] {
+                assert_eq!(known(mine), None, "{mine}");
+            }
+        }
     }
 
     #[test]

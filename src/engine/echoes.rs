@@ -1,0 +1,145 @@
+//! What was put into a thread's history in this run by calls of our own, so that the client is not told of it.
+//!
+//! A client that asks for raw events is told of every message that codex puts into a history, also of ours. Only one whose whole
+//! content is what was put in is taken for its echo. Kept are digests, and of those a bounded number; no text.
+
+use std::collections::VecDeque;
+
+use serde_json::value::RawValue;
+use sha1::{Digest as _, Sha1};
+
+use crate::wire::{Body, Members, Message, elements};
+
+/// Messages whose digests are kept; of more than these the oldest is forgotten.
+const DIGESTS_MAX: usize = 1_024;
+
+/// SHA-1.
+type ItemDigest = [u8; 20];
+
+/// Digests of messages that were put into histories.
+#[derive(Debug, Default)]
+pub(super) struct Echoes {
+    /// Oldest first.
+    digests: VecDeque<ItemDigest>,
+}
+
+impl Echoes {
+    /// This call of ours puts items into a history.
+    pub(super) fn expect(&mut self, call: &[u8]) {
+        let Body::Message(message) = Body::parse(call) else { return };
+        let items = message.params.and_then(Members::of).and_then(|params| elements(params.get("items")?));
+        for digest in items.unwrap_or_default().into_iter().filter_map(digest_of) {
+            if self.digests.contains(&digest) {
+                continue;
+            }
+            if self.digests.len() >= DIGESTS_MAX {
+                self.digests.pop_front();
+            }
+            self.digests.push_back(digest);
+        }
+    }
+
+    /// Whether a message of the server tells only of what was put in by us.
+    pub(super) fn is_echo(&self, message: &Message<'_>) -> bool {
+        if self.digests.is_empty() || message.id.is_some() {
+            return false;
+        }
+        let params = message.params.and_then(Members::of).unwrap_or_default();
+        let item = match message.method.as_deref() {
+            Some("rawResponseItem/completed") => params.get("item"),
+            // As it was called until early 2026.
+            Some("codex/event/raw_response_item") => {
+                params.get("msg").and_then(Members::of).and_then(|told| told.get("item"))
+            }
+            Some(_) | None => None,
+        };
+        item.and_then(digest_of).is_some_and(|digest| self.digests.contains(&digest))
+    }
+}
+
+/// The digest of a message's role and its texts; `None` for what is no message, and for one with anything but texts.
+fn digest_of(item: &RawValue) -> Option<ItemDigest> {
+    let item = Members::of(item)?;
+    if item.text("type")? != "message" {
+        return None;
+    }
+    let mut sha1 = Sha1::new();
+    let mut add = |text: &str| {
+        sha1.update((text.len() as u64).to_le_bytes());
+        sha1.update(text);
+    };
+    add(&item.text("role")?);
+    let content = item.get("content").and_then(elements).filter(|content| !content.is_empty())?;
+    for part in content {
+        let part = Members::of(part)?;
+        if part.text("type")? != "input_text" {
+            return None;
+        }
+        add(&part.text("text")?);
+    }
+    Some(sha1.finalize().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(items: &str) -> String {
+        format!(r#"{{"id":"x","method":"thread/inject_items","params":{{"threadId":"t","items":[{items}]}}}}"#)
+    }
+
+    fn item(role: &str, texts: &[&str]) -> String {
+        let content: Vec<_> =
+            texts.iter().map(|text| serde_json::json!({ "type": "input_text", "text": text })).collect();
+        serde_json::json!({ "type": "message", "role": role, "content": content }).to_string()
+    }
+
+    fn is_echo(echoes: &Echoes, line: &str) -> bool {
+        let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
+        echoes.is_echo(&message)
+    }
+
+    #[test]
+    fn only_what_was_put_in_whole_is_an_echo() {
+        let mut echoes = Echoes::default();
+        let raw = |item: &str| {
+            format!(
+                r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"t","turnId":"u","item":{item}}}}}"#
+            )
+        };
+        let mine = item("developer", &["a", "b"]);
+        assert!(!is_echo(&echoes, &raw(&mine)));
+        echoes.expect(call(&format!("{mine},{}", item("user", &["\u{1e}é"]))).as_bytes());
+        assert!(is_echo(&echoes, &raw(&mine)));
+        assert!(is_echo(&echoes, &raw(&item("user", &["\u{1e}é"]))));
+        // With an id of the server's, and in other words of JSON.
+        let told = r#"{"id":"msg_1","content":[{"text":"\u0061","type":"input_text"},{"type":"input_text","text":"b"}],"role":"developer","type":"message"}"#;
+        assert!(is_echo(&echoes, &raw(told)));
+        let old = format!(r#"{{"method":"codex/event/raw_response_item","params":{{"msg":{{"item":{mine}}}}}}}"#);
+        assert!(is_echo(&echoes, &old));
+        for other in [
+            item("user", &["a", "b"]),
+            item("developer", &["a"]),
+            item("developer", &["ab"]),
+            item("developer", &["a", "b", ""]),
+            mine.replace("input_text", "output_text"),
+            mine.replace("message", "reasoning"),
+            item("developer", &[]),
+        ] {
+            assert!(!is_echo(&echoes, &raw(&other)), "{other}");
+        }
+        assert!(!is_echo(&echoes, &format!(r#"{{"method":"item/completed","params":{{"item":{mine}}}}}"#)));
+        assert!(!is_echo(&echoes, &raw(&mine).replacen('{', r#"{"id":1,"#, 1)));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut echoes = Echoes::default();
+        (0..=DIGESTS_MAX).for_each(|number| {
+            let told = call(&item("user", &[&number.to_string()]));
+            echoes.expect(told.as_bytes());
+            echoes.expect(told.as_bytes());
+        });
+        assert_eq!(echoes.digests.len(), DIGESTS_MAX);
+    }
+}

@@ -1,0 +1,252 @@
+//! Which lines wait for what the model is to be shown, and how they go on.
+//!
+//! A turn that begins is held together with all that its thread says behind it, until the context engine and the fragments
+//! have answered, or time is up. What has waited behind something else has waited: its time counts from when it was read. A
+//! line that goes on late goes the way of any other: it is judged, put on record and forwarded then, and not before.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::assembly::{Awaited, Consultation, Held, Hold, LINE_BYTES_MAX, Prepared, Queued, thread_of};
+use super::context::{TURN_CHARS_MAX, TurnStart};
+use super::effect::LateLine;
+use super::{Effect, Engine, Note, Now, SideReply};
+use crate::wire::{Body, Line, Members, Message, RpcId, Side};
+
+impl Engine {
+    /// Whether a line of the client's waits; if so it is kept until it goes on.
+    pub(super) fn waits(&mut self, now: Now, line: Line<'_>, body: &Body<'_>, effects: &mut Vec<Effect>) -> bool {
+        let Body::Message(message) = body else { return false };
+        let Some(method) = message.method.as_deref().filter(|_| self.assembly.is_set()) else { return false };
+        if self.assembly.holds.is_empty() && !matches!(method, "turn/start" | "thread/compact/start") {
+            return false;
+        }
+        let Some(thread_id) = thread_of(message) else { return false };
+        if self.assembly.holds.holds(&thread_id) {
+            let queued = Queued::Clients(line.bytes.to_vec(), line.end);
+            self.assembly.holds.push(&thread_id, Held { queued, read_at: now.elapsed });
+            self.let_ready_go(now, effects);
+            return true;
+        }
+        let Some((awaited, wanted)) = self.awaited(now.elapsed, &thread_id, line.bytes, message, effects) else {
+            return false;
+        };
+        let queued = Queued::Clients(line.bytes.to_vec(), line.end);
+        let held = Held { queued, read_at: now.elapsed };
+        self.hold(&thread_id, awaited, wanted, held, VecDeque::new(), effects);
+        true
+    }
+
+    /// What the first line of a hold waits for, and what the context engine is asked.
+    fn awaited(
+        &self,
+        read_at: Duration,
+        thread_id: &str,
+        line: &[u8],
+        message: &Message<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<(Awaited, Wanted)> {
+        match (message.method.as_deref()?, message.id.map(RpcId::from_raw)?) {
+            (_, RpcId::Other(_)) => None,
+            ("thread/compact/start", _) => Some((self.assembly.awaited_by_compaction(read_at)?, Wanted::Compaction)),
+            ("turn/start", _) => {
+                let turn = TurnStart::read(line, message)?;
+                let awaited = self.assembly.awaited(read_at)?;
+                if line.len() > LINE_BYTES_MAX {
+                    // Fragments are then told as they were last.
+                    let says = awaited.engine_due.is_some();
+                    effects.extend(says.then(|| not_asked("assemble", thread_id, Duration::ZERO, "line_too_long")));
+                    return None;
+                }
+                let params = Members::of(message.params?)?;
+                let prompt = turn.said_text().to_owned();
+                Some((awaited, Wanted::Context { prompt, model: params.text("model") }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Has lines wait behind `first`, those in `rest` first, and asks for what they wait for.
+    fn hold(
+        &mut self,
+        thread_id: &str,
+        awaited: Awaited,
+        wanted: Wanted,
+        first: Held,
+        rest: VecDeque<Held>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let token = self.assembly.holds.begin(thread_id, awaited, first, rest);
+        if awaited.engine_due.is_some() {
+            self.open_thread(thread_id, effects);
+        }
+        let thread_id = thread_id.to_owned();
+        match wanted {
+            Wanted::Compaction => {
+                effects.extend(
+                    awaited
+                        .engine_due
+                        .map(|due| Effect::Consult(Box::new(Consultation::Compact { token, due, thread_id }))),
+                );
+            }
+            Wanted::Context { prompt, model } => {
+                let thread = self.assembly.threads.of(&thread_id);
+                let model = model.or_else(|| thread.model.clone());
+                let tools = thread.tools.clone();
+                let taken = prompt.chars().count() + self.context.envelope_bytes_max();
+                let room_chars = TURN_CHARS_MAX.saturating_sub(taken);
+                if let Some(due) = awaited.engine_due {
+                    let assemble = Consultation::Assemble { token, due, thread_id, prompt, room_chars, model, tools };
+                    effects.push(Effect::Consult(Box::new(assemble)));
+                }
+                if awaited.fragments_due.is_some() {
+                    effects.push(Effect::RunFragments(token));
+                }
+            }
+        }
+    }
+
+    /// What somebody at the side says to the model waits as a client's line does, and what else they want of a thread behind
+    /// what waits of it. Gives it back where it does not.
+    pub(super) fn side_waits(
+        &mut self,
+        now: Now,
+        thread_id: &str,
+        queued: Queued,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Queued> {
+        if self.assembly.holds.holds(thread_id) {
+            self.assembly.holds.push(thread_id, Held { queued, read_at: now.elapsed });
+            self.let_ready_go(now, effects);
+            return None;
+        }
+        let (Some(awaited), Queued::Sides { says, .. }) = (self.assembly.awaited(now.elapsed), &queued) else {
+            return Some(queued);
+        };
+        let wanted = Wanted::Context { prompt: says.clone(), model: None };
+        let held = Held { queued, read_at: now.elapsed };
+        self.hold(thread_id, awaited, wanted, held, VecDeque::new(), effects);
+        None
+    }
+
+    /// Says of all that has nothing to wait for any more that it goes on.
+    pub(super) fn let_ready_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        effects.extend(self.assembly.holds.ready(now.elapsed).into_iter().map(Effect::LetGo));
+    }
+
+    /// Nothing waits any longer: whoever wrote it is gone.
+    pub(super) fn let_all_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.assembly.holds.give_up_all();
+        self.let_ready_go(now, effects);
+    }
+
+    /// Lets lines go on that have waited, up to the next one that has to.
+    pub(super) fn let_go(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
+        let Some(hold) = self.assembly.holds.take(token) else { return };
+        let Hold { thread_id, mut queue, prepared, is_given_up, .. } = hold;
+        let mut prepared = Some(prepared);
+        let mut late = Vec::new();
+        while let Some(held) = queue.pop_front() {
+            let at_hand = match prepared.take() {
+                Some(prepared) => prepared,
+                None if is_given_up => Prepared::default(),
+                None => match self.wants_again(now, &thread_id, &held, effects) {
+                    None => Prepared::default(),
+                    Some((awaited, wanted)) => {
+                        pass_late(&mut late, effects);
+                        return self.hold(&thread_id, awaited, wanted, held, queue, effects);
+                    }
+                },
+            };
+            match held.queued {
+                Queued::Clients(bytes, end) => {
+                    let mut of_line = Vec::new();
+                    self.assembly.at_hand = Some(at_hand);
+                    self.line_at_hand(now, Side::Client, &bytes, &Body::parse(&bytes), &mut of_line);
+                    self.assembly.at_hand = None;
+                    late.push(LateLine { bytes, end, effects: of_line });
+                }
+                Queued::Sides { asker, says } => {
+                    pass_late(&mut late, effects);
+                    self.say(now, asker, &says, thread_id.clone(), Some(at_hand), effects);
+                }
+                Queued::Interrupt { asker } => {
+                    pass_late(&mut late, effects);
+                    self.interrupt_behind(now, asker, thread_id.clone(), effects);
+                }
+                Queued::Rpc { asker, method, params } => {
+                    pass_late(&mut late, effects);
+                    self.call_server(asker, &method, params.as_deref(), effects);
+                }
+            }
+        }
+        pass_late(&mut late, effects);
+    }
+
+    /// What something still waits for that has waited behind something else. What there is no time left for is not asked.
+    fn wants_again(
+        &self,
+        now: Now,
+        thread_id: &str,
+        held: &Held,
+        effects: &mut Vec<Effect>,
+    ) -> Option<(Awaited, Wanted)> {
+        let (awaited, wanted) = match &held.queued {
+            Queued::Clients(bytes, _) => match Body::parse(bytes) {
+                Body::Message(message) => self.awaited(held.read_at, thread_id, bytes, &message, effects)?,
+                Body::OtherJson | Body::Text | Body::Bytes => return None,
+            },
+            Queued::Sides { says, .. } => {
+                let wanted = Wanted::Context { prompt: says.clone(), model: None };
+                (self.assembly.awaited(held.read_at)?, wanted)
+            }
+            Queued::Interrupt { .. } | Queued::Rpc { .. } => return None,
+        };
+        let in_time = awaited.not_overdue(now.elapsed);
+        if awaited.engine_due.is_some() && in_time.engine_due.is_none() {
+            let method = match wanted {
+                Wanted::Context { .. } => "assemble",
+                Wanted::Compaction => "compact",
+            };
+            effects.push(not_asked(method, thread_id, now.elapsed.saturating_sub(held.read_at), "timeout"));
+        }
+        (!in_time.is_nothing()).then_some((in_time, wanted))
+    }
+
+    /// The server has ended: what waits for it is for nobody.
+    pub(super) fn assembly_ended(&mut self, effects: &mut Vec<Effect>) {
+        for hold in self.assembly.holds.take_all() {
+            effects.extend(hold.queue.into_iter().filter_map(|held| match held.queued {
+                Queued::Sides { asker, .. } | Queued::Interrupt { asker } | Queued::Rpc { asker, .. } => {
+                    Some(Effect::Reply(asker, SideReply::NotReady))
+                }
+                Queued::Clients(..) => None,
+            }));
+        }
+    }
+}
+
+/// What the first line of a hold is held for.
+enum Wanted {
+    Context { prompt: String, model: Option<String> },
+    Compaction,
+}
+
+/// Says of a call that it was not made, after its line has waited for `waited`.
+fn not_asked(method: &'static str, thread_id: &str, waited: Duration, outcome: &'static str) -> Effect {
+    Effect::Note(Note::ContextEngineCall {
+        method,
+        thread_id: Some(thread_id.to_owned()),
+        ms: waited.as_millis() as u64,
+        request_bytes: 0,
+        response_bytes: 0,
+        outcome,
+        error: None,
+    })
+}
+
+fn pass_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
+    if !late.is_empty() {
+        effects.push(Effect::PassHeld(std::mem::take(late)));
+    }
+}
