@@ -1,5 +1,6 @@
 //! What was said in a thread, as a context engine is given it: from our own transcript, once the index has come so far.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -99,10 +100,17 @@ impl Conversation {
         conversation
     }
 
-    /// How many messages there were before the first one of a turn.
-    pub(super) fn before_turn(&self, turn_id: &str) -> usize {
-        let of_turn = |message: &Value| message["turnId"].as_str() == Some(turn_id);
-        self.messages.iter().position(of_turn).unwrap_or(self.messages.len())
+    /// Where the messages of a turn stand; behind all others where there is none. What came later is not in it, nor what was said
+    /// long ago in a turn of the same name.
+    pub(super) fn of_turn(&self, turn_id: &str) -> Range<usize> {
+        let turn_of = |message: &Value| message["turnId"].as_str().map(|id| id == turn_id);
+        let Some(last) = self.messages.iter().rposition(|message| turn_of(message) == Some(true)) else {
+            return self.messages.len()..self.messages.len();
+        };
+        let before = self.messages[..last].iter().rposition(|message| turn_of(message) == Some(false));
+        let begins = before.map_or(0, |before| before + 1);
+        let unnamed = self.messages[begins..].iter().take_while(|message| turn_of(message).is_none()).count();
+        begins + unnamed..last + 1
     }
 
     /// What a turn has used.
@@ -193,8 +201,27 @@ mod tests {
                 message("m", "assistant", json!([{ "type": "text", "text": "A file." }])),
             ]
         );
-        assert_eq!((conversation.before_turn("u"), conversation.before_turn("v")), (0, 3));
+        assert_eq!((conversation.of_turn("u"), conversation.of_turn("v")), (0..3, 3..3));
         assert_eq!(conversation.usage("u"), Some(&json!({ "total": 9 })));
         assert_eq!(conversation.usage("v"), None);
+    }
+
+    #[test]
+    fn the_messages_of_a_turn_are_its_own() {
+        let turns = |ids: &[Option<&str>]| {
+            let messages = ids.iter().map(|id| json!({ "role": "user", "turnId": id })).collect();
+            Conversation { messages, ..Conversation::default() }
+        };
+        let (a, b) = (Some("a"), Some("b"));
+        for (ids, expect) in [
+            (vec![a, b, b, Some("c")], 1..3),
+            (vec![b, a, b], 2..3),
+            (vec![None, b, None, b, None], 1..4),
+            (vec![b, b], 0..2),
+            (vec![a, None], 2..2),
+            (vec![], 0..0),
+        ] {
+            assert_eq!(turns(&ids).of_turn("b"), expect, "{ids:?}");
+        }
     }
 }

@@ -411,7 +411,7 @@ impl Speaker {
                 Task::Met => Occasion::Met,
                 Task::TurnBegins { .. } => Occasion::TurnBegins,
                 Task::TurnCompleted { turn_id } => {
-                    let messages = conversation.messages.len() - conversation.before_turn(turn_id);
+                    let messages = conversation.of_turn(turn_id).len();
                     Occasion::TurnCompleted { messages }
                 }
                 Task::Compaction { .. } => Occasion::Compaction,
