@@ -12,6 +12,7 @@ mod call;
 mod conversation;
 mod fragments;
 mod lifecycle;
+mod parent;
 mod process;
 mod speaker;
 mod task;
