@@ -13,7 +13,7 @@ use crate::engine::{Assembled, QuotedMessage, project};
 /// The version of the protocol.
 const PROTOCOL: u32 = 1;
 
-/// Longest text of an engine's that is told of, in characters.
+/// Longest text of an engine's that is told of, or logged, in characters.
 const TOLD_CHARS_MAX: usize = 300;
 
 /// What a turn begins with.

@@ -1,27 +1,8 @@
-//! What was said in a thread, as a context engine is given it: from our own transcript, once the index has come so far.
+//! What was said in a thread, as a context engine is given it. Pure: made of the lines of our own transcript.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::runtime::Runtime;
-use tokio::time::timeout;
-
-use crate::index::{HISTORY_FILE, History, Index, IndexState};
-use crate::journal::end_of;
-
-/// Bytes of a thread's newest entries that are read; what is older is left out.
-const ENTRIES_BYTES_MAX: usize = 2 << 20;
-
-/// Where conversations are read from.
-#[derive(Debug)]
-pub struct Conversations {
-    index: Option<Index>,
-    history: History,
-    journal_dir: PathBuf,
-    runtime: Option<Runtime>,
-}
 
 /// What was said in a thread.
 #[derive(Debug, Clone, Default)]
@@ -32,60 +13,9 @@ pub(super) struct Conversation {
     pub(super) usage: Vec<(String, Value)>,
 }
 
-impl Conversations {
-    /// Those of the session in `session_dir`. Without an index nothing is recorded, and nothing can be read.
-    #[must_use]
-    pub fn new(session_dir: &Path, journal_dir: &Path, index: Option<Index>) -> Conversations {
-        Conversations {
-            index,
-            history: History::new(&session_dir.join(HISTORY_FILE)),
-            journal_dir: journal_dir.to_owned(),
-            runtime: None,
-        }
-    }
-
-    /// What was said in a thread up to now, once that is indexed, which is waited for at most for `wait_max`.
-    pub(super) fn read(&mut self, thread_id: &str, wait_max: Duration) -> Result<Conversation, String> {
-        let Some(index) = &self.index else { return Err("nothing is recorded in this session".to_owned()) };
-        let runtime = match &mut self.runtime {
-            Some(runtime) => runtime,
-            none => {
-                let made = tokio::runtime::Builder::new_current_thread().enable_time().build();
-                none.insert(made.map_err(|error| format!("make a runtime: {error}"))?)
-            }
-        };
-        let end = end_of(&self.journal_dir);
-        let mut state = index.state();
-        let is_there = |state: &IndexState| end.is_none() || state.position >= end;
-        if !is_there(&state.borrow()) {
-            index.look();
-            let settled = state.wait_for(|state| is_there(state) || state.fault.is_some());
-            // Late or not, the state tells.
-            drop(runtime.block_on(async { timeout(wait_max, settled).await }));
-        }
-        let (is_behind, fault, epoch) = {
-            let state = state.borrow();
-            (!is_there(&state), state.fault.clone(), state.epoch)
-        };
-        if let Some(fault) = fault {
-            return Err(fault);
-        }
-        if is_behind {
-            return Err("the index has not come so far in time".to_owned());
-        }
-        let entries = self.history.transcript_end(thread_id, ENTRIES_BYTES_MAX, epoch).map_err(|error| {
-            if error.is_broken() {
-                index.build_again(epoch);
-            }
-            error.to_string()
-        })?;
-        Ok(Conversation::of(&entries))
-    }
-}
-
 impl Conversation {
     /// Of the lines of a transcript.
-    fn of(entries: &[String]) -> Conversation {
+    pub(super) fn of(entries: &[String]) -> Conversation {
         let mut conversation = Conversation::default();
         for entry in entries {
             let Ok(Value::Object(mut entry)) = serde_json::from_str(entry) else { continue };
@@ -98,6 +28,11 @@ impl Conversation {
             }
         }
         conversation
+    }
+
+    /// Leaves out what was said in these turns.
+    pub(super) fn leave_out(&mut self, turn_ids: &[&str]) {
+        self.messages.retain(|message| message["turnId"].as_str().is_none_or(|id| !turn_ids.contains(&id)));
     }
 
     /// Where the messages of a turn stand; behind all others where there is none. What came later is not in it, nor what was said
@@ -221,7 +156,11 @@ mod tests {
             (vec![a, None], 2..2),
             (vec![], 0..0),
         ] {
-            assert_eq!(turns(&ids).of_turn("b"), expect, "{ids:?}");
+            let mut conversation = turns(&ids);
+            assert_eq!(conversation.of_turn("b"), expect, "{ids:?}");
+            conversation.leave_out(&["b", "x"]);
+            let left = ids.iter().filter(|id| **id != b).count();
+            assert_eq!((conversation.messages.len(), conversation.of_turn("b").len()), (left, 0), "{ids:?}");
         }
     }
 }
