@@ -13,7 +13,7 @@ use crate::engine::{Assembled, QuotedMessage, project};
 /// The version of the protocol.
 const PROTOCOL: u32 = 1;
 
-/// Longest text of an engine's that is told of, in characters.
+/// Longest text of an engine's that is told of, or logged, in characters.
 const TOLD_CHARS_MAX: usize = 300;
 
 /// What a turn begins with.
@@ -77,8 +77,8 @@ pub(super) fn params(
     };
     put("sessionId", json!(about.session_id));
     put("sessionKey", json!(about.thread_id));
-    let before = conversation.before_turn(turn_id);
-    let own = conversation.messages.get(before..).unwrap_or_default();
+    let own_range = conversation.of_turn(turn_id);
+    let own = conversation.messages.get(own_range.clone()).unwrap_or_default();
     match step {
         Step::Bootstrap => put("messages", json!(conversation.messages)),
         Step::MaintainAfterBootstrap => put("reason", json!("bootstrap")),
@@ -93,8 +93,8 @@ pub(super) fn params(
             }
         }
         Step::AfterTurn => {
-            put("messages", json!(conversation.messages));
-            put("prePromptMessageCount", json!(before));
+            put("messages", json!(conversation.messages.get(..own_range.end).unwrap_or_default()));
+            put("prePromptMessageCount", json!(own_range.start));
             put("tokenBudget", json!(about.token_budget));
             put("runtimeContext", json!({ "usage": conversation.usage(turn_id) }));
         }
@@ -198,7 +198,7 @@ mod tests {
     fn parameters_have_the_names_of_the_ancestor() {
         let said = |turn: &str| json!({ "role": "user", "content": [], "turnId": turn });
         let conversation =
-            Conversation { messages: vec![said("t1"), said("t2"), said("t2")], ..Conversation::default() };
+            Conversation { messages: ["t1", "t2", "t2", "t3"].map(said).to_vec(), ..Conversation::default() };
         let about = About { session_id: "s", thread_id: "t", token_budget: Some(9) };
         let check = |step: Step, more: Value| {
             let mut expect = json!({ "sessionId": "s", "sessionKey": "t" });
@@ -215,9 +215,9 @@ mod tests {
         );
         check(
             Step::AfterTurn,
-            json!({ "messages": all, "prePromptMessageCount": 1, "tokenBudget": 9, "runtimeContext": { "usage": null } }),
+            json!({ "messages": all[..3], "prePromptMessageCount": 1, "tokenBudget": 9, "runtimeContext": { "usage": null } }),
         );
-        check(Step::IngestBatch, json!({ "messages": all[1..] }));
+        check(Step::IngestBatch, json!({ "messages": all[1..3] }));
         check(Step::Ingest(1), json!({ "message": all[2] }));
         check(Step::Compact, json!({ "messages": all, "tokenBudget": 9 }));
         assert_eq!(line(7, Method::Dispose, &json!({})), b"{\"id\":7,\"method\":\"dispose\",\"params\":{}}\n");

@@ -1,26 +1,8 @@
-//! What was said in a thread, as a context engine is given it: from our own transcript, once the index has come so far.
+//! What was said in a thread, as a context engine is given it. Pure: made of the lines of our own transcript.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::ops::Range;
 
 use serde_json::{Map, Value, json};
-use tokio::runtime::Runtime;
-use tokio::time::timeout;
-
-use crate::index::{HISTORY_FILE, History, Index, IndexState};
-use crate::journal::end_of;
-
-/// Bytes of a thread's newest entries that are read; what is older is left out.
-const ENTRIES_BYTES_MAX: usize = 2 << 20;
-
-/// Where conversations are read from.
-#[derive(Debug)]
-pub struct Conversations {
-    index: Option<Index>,
-    history: History,
-    journal_dir: PathBuf,
-    runtime: Option<Runtime>,
-}
 
 /// What was said in a thread.
 #[derive(Debug, Clone, Default)]
@@ -31,60 +13,9 @@ pub(super) struct Conversation {
     pub(super) usage: Vec<(String, Value)>,
 }
 
-impl Conversations {
-    /// Those of the session in `session_dir`. Without an index nothing is recorded, and nothing can be read.
-    #[must_use]
-    pub fn new(session_dir: &Path, journal_dir: &Path, index: Option<Index>) -> Conversations {
-        Conversations {
-            index,
-            history: History::new(&session_dir.join(HISTORY_FILE)),
-            journal_dir: journal_dir.to_owned(),
-            runtime: None,
-        }
-    }
-
-    /// What was said in a thread up to now, once that is indexed, which is waited for at most for `wait_max`.
-    pub(super) fn read(&mut self, thread_id: &str, wait_max: Duration) -> Result<Conversation, String> {
-        let Some(index) = &self.index else { return Err("nothing is recorded in this session".to_owned()) };
-        let runtime = match &mut self.runtime {
-            Some(runtime) => runtime,
-            none => {
-                let made = tokio::runtime::Builder::new_current_thread().enable_time().build();
-                none.insert(made.map_err(|error| format!("make a runtime: {error}"))?)
-            }
-        };
-        let end = end_of(&self.journal_dir);
-        let mut state = index.state();
-        let is_there = |state: &IndexState| end.is_none() || state.position >= end;
-        if !is_there(&state.borrow()) {
-            index.look();
-            let settled = state.wait_for(|state| is_there(state) || state.fault.is_some());
-            // Late or not, the state tells.
-            drop(runtime.block_on(async { timeout(wait_max, settled).await }));
-        }
-        let (is_behind, fault, epoch) = {
-            let state = state.borrow();
-            (!is_there(&state), state.fault.clone(), state.epoch)
-        };
-        if let Some(fault) = fault {
-            return Err(fault);
-        }
-        if is_behind {
-            return Err("the index has not come so far in time".to_owned());
-        }
-        let entries = self.history.transcript_end(thread_id, ENTRIES_BYTES_MAX, epoch).map_err(|error| {
-            if error.is_broken() {
-                index.build_again(epoch);
-            }
-            error.to_string()
-        })?;
-        Ok(Conversation::of(&entries))
-    }
-}
-
 impl Conversation {
     /// Of the lines of a transcript.
-    fn of(entries: &[String]) -> Conversation {
+    pub(super) fn of(entries: &[String]) -> Conversation {
         let mut conversation = Conversation::default();
         for entry in entries {
             let Ok(Value::Object(mut entry)) = serde_json::from_str(entry) else { continue };
@@ -99,10 +30,22 @@ impl Conversation {
         conversation
     }
 
-    /// How many messages there were before the first one of a turn.
-    pub(super) fn before_turn(&self, turn_id: &str) -> usize {
-        let of_turn = |message: &Value| message["turnId"].as_str() == Some(turn_id);
-        self.messages.iter().position(of_turn).unwrap_or(self.messages.len())
+    /// Leaves out what was said in these turns.
+    pub(super) fn leave_out(&mut self, turn_ids: &[&str]) {
+        self.messages.retain(|message| message["turnId"].as_str().is_none_or(|id| !turn_ids.contains(&id)));
+    }
+
+    /// Where the messages of a turn stand; behind all others where there is none. What came later is not in it, nor what was said
+    /// long ago in a turn of the same name.
+    pub(super) fn of_turn(&self, turn_id: &str) -> Range<usize> {
+        let turn_of = |message: &Value| message["turnId"].as_str().map(|id| id == turn_id);
+        let Some(last) = self.messages.iter().rposition(|message| turn_of(message) == Some(true)) else {
+            return self.messages.len()..self.messages.len();
+        };
+        let before = self.messages[..last].iter().rposition(|message| turn_of(message) == Some(false));
+        let begins = before.map_or(0, |before| before + 1);
+        let unnamed = self.messages[begins..].iter().take_while(|message| turn_of(message).is_none()).count();
+        begins + unnamed..last + 1
     }
 
     /// What a turn has used.
@@ -193,8 +136,31 @@ mod tests {
                 message("m", "assistant", json!([{ "type": "text", "text": "A file." }])),
             ]
         );
-        assert_eq!((conversation.before_turn("u"), conversation.before_turn("v")), (0, 3));
+        assert_eq!((conversation.of_turn("u"), conversation.of_turn("v")), (0..3, 3..3));
         assert_eq!(conversation.usage("u"), Some(&json!({ "total": 9 })));
         assert_eq!(conversation.usage("v"), None);
+    }
+
+    #[test]
+    fn the_messages_of_a_turn_are_its_own() {
+        let turns = |ids: &[Option<&str>]| {
+            let messages = ids.iter().map(|id| json!({ "role": "user", "turnId": id })).collect();
+            Conversation { messages, ..Conversation::default() }
+        };
+        let (a, b) = (Some("a"), Some("b"));
+        for (ids, expect) in [
+            (vec![a, b, b, Some("c")], 1..3),
+            (vec![b, a, b], 2..3),
+            (vec![None, b, None, b, None], 1..4),
+            (vec![b, b], 0..2),
+            (vec![a, None], 2..2),
+            (vec![], 0..0),
+        ] {
+            let mut conversation = turns(&ids);
+            assert_eq!(conversation.of_turn("b"), expect, "{ids:?}");
+            conversation.leave_out(&["b", "x"]);
+            let left = ids.iter().filter(|id| **id != b).count();
+            assert_eq!((conversation.messages.len(), conversation.of_turn("b").len()), (left, 0), "{ids:?}");
+        }
     }
 }

@@ -9,14 +9,17 @@
 //! bounds are given up, and an event says why.
 
 mod call;
+mod calling;
 mod conversation;
 mod fragments;
 mod lifecycle;
+mod parent;
 mod process;
+mod reading;
 mod speaker;
 mod task;
 
-pub use conversation::Conversations;
 pub use fragments::FragmentReader;
+pub use reading::Conversations;
 pub use speaker::{ContextEngine, SpeakerSettings};
 pub use task::Tell;

@@ -1,28 +1,42 @@
 //! The process of a context engine, and the threads at its pipes.
 //!
 //! Each pipe has a thread of its own, so nobody else waits for it. What waits to be written is bounded in lines, a line that
-//! is read in bytes, and what is no answer in all: an engine that is over any of these is broken, and is killed with all that
-//! it has started.
+//! is read in bytes, and what answers no call in all: an engine that is over one of the last two is broken, and is killed with
+//! all that it has started. It does not outlive the thread that has started it.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::parent::end_with_us;
+
 /// Longest line that an engine may write, in bytes.
 const LINE_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes that it may write that are no answer, since the last one that was.
+/// Bytes that it may write that answer no call, since the last ones that did.
 const NONSENSE_BYTES_MAX: usize = 1 << 20;
 
-/// Lines that may wait to be read by it.
-const LINES_WAITING_MAX: usize = 8;
+/// Lines that may wait to be read by it. Whoever sends keeps far below that.
+const LINES_WAITING_MAX: usize = 64;
+
+/// Calls whose answers are known as such; of more than these the oldest is forgotten.
+const OPEN_MAX: usize = 1_024;
+
+/// Bytes that are written at a time, after which it is known that it reads.
+const WRITE_BYTES: usize = 16 << 10;
+
+/// How long its end is waited for once more after it was told to end, until it is killed.
+const LAST_WAIT_MAX: Duration = Duration::from_millis(20);
 
 /// Lines of its stderr that are logged, a run.
 const STDERR_LINES_MAX: usize = 1_000;
@@ -52,42 +66,72 @@ pub(super) enum Heard {
 pub(super) struct Process {
     child: Child,
     lines: Option<SyncSender<Vec<u8>>>,
+    /// Lines that were sent.
+    sent: u64,
+    /// How many bytes it had read, and since when it has read no more.
+    seen: (u64, Instant),
+    progress: Arc<Progress>,
     /// Told once all that was to be written is, or cannot be.
     written: Receiver<()>,
 }
 
-/// It does not read what it is sent.
+/// How far it is, as the threads at its pipes see it.
+#[derive(Debug, Default)]
+struct Progress {
+    written_lines: AtomicU64,
+    written_bytes: AtomicU64,
+    /// Calls that it has not answered, in time or late.
+    open: Mutex<BTreeSet<u64>>,
+}
+
+impl Progress {
+    fn opens(&self, id: u64) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() >= OPEN_MAX {
+            open.pop_first();
+        }
+        open.insert(id);
+    }
+
+    /// Whether this call was open; it is no more.
+    fn closes(&self, id: u64) -> bool {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+}
+
+/// Too much waits to be read by it already.
 #[derive(Debug)]
 pub(super) struct NotReading;
 
 impl Process {
-    /// Starts `command`; what is heard of it is passed to `hear` from another thread, which may be made to wait.
+    /// Starts `command`; what is heard of it is passed to `hear` from another thread, which may be made to wait. `has_read` is
+    /// called when it has read a line, and must not wait. On Linux it is killed when the calling *thread* ends.
     pub(super) fn start(
         command: &[String],
         session_id: &str,
         hear: impl Fn(Heard) + Send + 'static,
+        has_read: impl Fn() + Send + 'static,
     ) -> io::Result<Process> {
         let (program, args) = command.split_first().ok_or_else(|| io::Error::other("it has no program"))?;
-        let mut child = Command::new(program)
-            .args(args)
-            .env("CODEX_SHIM_SESSION", session_id)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()?;
+        let mut command = Command::new(program);
+        command.args(args).env("CODEX_SHIM_SESSION", session_id).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        end_with_us(&mut command);
+        let mut child = command.spawn()?;
         let taken = "BUG: the stream was asked to be piped";
         let stdin = child.stdin.take().expect(taken);
         let stdout = child.stdout.take().expect(taken);
         let stderr = child.stderr.take().expect(taken);
         let (lines, to_write) = sync_channel(LINES_WAITING_MAX);
         let (done, written) = sync_channel(1);
-        let process = Process { child, lines: Some(lines), written };
+        let progress = Arc::new(Progress::default());
+        let (for_writer, for_listener) = (Arc::clone(&progress), Arc::clone(&progress));
+        let process = Process { child, lines: Some(lines), sent: 0, seen: (0, Instant::now()), progress, written };
         let threads = thread("engine-stdin", move || {
-            write_all(stdin, &to_write);
+            write_all(stdin, &to_write, &for_writer, &has_read);
             let _ = done.send(());
         })
-        .and_then(|()| thread("engine-stdout", move || listen(stdout, &hear)))
+        .and_then(|()| thread("engine-stdout", move || listen(stdout, &for_listener, &hear)))
         .and_then(|()| thread("engine-stderr", move || log(stderr)));
         match threads {
             Ok(()) => Ok(process),
@@ -102,9 +146,38 @@ impl Process {
         self.child.id()
     }
 
-    /// Has a line written, and never waits.
-    pub(super) fn send(&self, line: Vec<u8>) -> Result<(), NotReading> {
-        self.lines.as_ref().and_then(|lines| lines.try_send(line).ok()).ok_or(NotReading)
+    /// Has the line of call `id` written, and never waits; gives the number of the line.
+    pub(super) fn send(&mut self, id: u64, line: Vec<u8>) -> Result<u64, NotReading> {
+        if self.unread() == 0 {
+            self.seen.1 = Instant::now();
+        }
+        self.progress.opens(id);
+        self.lines.as_ref().and_then(|lines| lines.try_send(line).ok()).ok_or(NotReading)?;
+        self.sent += 1;
+        Ok(self.sent)
+    }
+
+    /// How many lines it has not read, as far as the pipe tells.
+    pub(super) fn unread(&self) -> u64 {
+        self.sent - self.progress.written_lines.load(Ordering::SeqCst)
+    }
+
+    /// Whether it has read the line of this number, as far as the pipe tells.
+    pub(super) fn has_read(&self, number: u64) -> bool {
+        number <= self.progress.written_lines.load(Ordering::SeqCst)
+    }
+
+    /// Sees what it has read.
+    pub(super) fn look(&mut self, now: Instant) {
+        let bytes = self.progress.written_bytes.load(Ordering::SeqCst);
+        if bytes != self.seen.0 {
+            self.seen = (bytes, now);
+        }
+    }
+
+    /// Since when it has read nothing of what waits for it, as it was seen last; `None` where nothing waits.
+    pub(super) fn stuck_since(&self) -> Option<Instant> {
+        (self.unread() > 0).then_some(self.seen.1)
     }
 
     /// Kills it with all that it has started, and waits for nothing.
@@ -113,20 +186,30 @@ impl Process {
         self.reap();
     }
 
-    /// Has it write `last` and read the end of what it is sent; waits until it has ended, at most for `wait_max`, and then
-    /// tells it to.
-    pub(super) fn end(mut self, last: Vec<u8>, wait_max: Duration) {
-        let began = std::time::Instant::now();
-        let _ = self.send(last);
+    /// Has it read `last`, the line of call `id`, and the end of what it is sent; waits until it has ended, at most for
+    /// `wait_max`, tells it to, and soon kills it.
+    pub(super) fn end(mut self, id: u64, last: Vec<u8>, wait_max: Duration) {
+        let due = Instant::now() + wait_max;
+        let _ = self.send(id, last);
         self.lines = None;
         let _ = self.written.recv_timeout(wait_max);
-        // Its end is not told by anything that could be waited for with a limit.
-        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < wait_max {
+        if !self.ends_until(due) {
+            self.signal(Signal::TERM);
+            if !self.ends_until(due + LAST_WAIT_MAX) {
+                self.signal(Signal::KILL);
+            }
+        }
+    }
+
+    /// Waits for its end, which is not told by anything that could be waited for with a limit.
+    fn ends_until(&mut self, due: Instant) -> bool {
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if due <= Instant::now() {
+                return false;
+            }
             std::thread::park_timeout(Duration::from_millis(2));
         }
-        if matches!(self.child.try_wait(), Ok(None)) {
-            self.signal(Signal::TERM);
-        }
+        true
     }
 
     /// It is ours until it is reaped, so its number is nobody else's.
@@ -152,27 +235,32 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(work).map(|_| ())
 }
 
-fn write_all(mut stdin: ChildStdin, lines: &Receiver<Vec<u8>>) {
+fn write_all(mut stdin: ChildStdin, lines: &Receiver<Vec<u8>>, progress: &Progress, has_read: &impl Fn()) {
     for line in lines {
-        if let Err(error) = stdin.write_all(&line) {
-            // Its end is heard elsewhere.
-            tracing::debug!(%error, "write to the context engine");
-            return;
+        for bytes in line.chunks(WRITE_BYTES) {
+            if let Err(error) = stdin.write_all(bytes) {
+                // Its end is heard elsewhere.
+                tracing::debug!(%error, "write to the context engine");
+                return;
+            }
+            progress.written_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
         }
+        progress.written_lines.fetch_add(1, Ordering::SeqCst);
+        has_read();
     }
 }
 
-fn listen(stdout: ChildStdout, hear: &impl Fn(Heard)) {
+fn listen(stdout: ChildStdout, progress: &Progress, hear: &impl Fn(Heard)) {
     let mut nonsense_bytes = 0;
     let broken = read_lines(stdout, LINE_BYTES_MAX, |line| {
-        match read_answer(line) {
+        match read_answer(line).filter(|(id, _)| progress.closes(*id)) {
             Some((id, answer)) => {
                 nonsense_bytes = 0;
                 hear(Heard::Answer { id, answer, bytes: line.len() });
             }
             None => {
                 if nonsense_bytes == 0 {
-                    tracing::warn!("the context engine has written a line that is no answer");
+                    tracing::warn!("the context engine has written a line that answers no call");
                 }
                 nonsense_bytes += line.len() + 1;
             }

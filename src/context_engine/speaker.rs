@@ -1,8 +1,9 @@
 //! The thread that speaks to a context engine: starts it, asks it, and starts it again where it has ended.
 //!
 //! Calls of one thread of codex go one after the other, in the order of [`super::lifecycle`]; those of several threads go at the
-//! same time. Whoever waits for an answer is always told something, in time: an engine that is not there, or is slow, or answers
-//! nonsense, costs what it would have said.
+//! same time, as many as it reads; the rest waits here. Whoever waits for an answer is always told something, in time: an engine
+//! that is not there, or is slow, or answers nonsense, costs what it would have said. Nothing here waits for the history: what
+//! was said is read by a thread of its own ([`super::reading`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -10,12 +11,13 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::call::{self, About, Beginning, Introduced};
-use super::conversation::Conversations;
-use super::lifecycle::{self, Abilities, Method, Occasion, Step};
+use super::call::{self, Beginning, Introduced};
+use super::conversation::Conversation;
+use super::lifecycle::{Abilities, Method};
 use super::process::{Heard, Process};
-use super::task::{Call, Line, Reporter, Task, Tell, Work};
-use crate::engine::{Assembled, Consultation, ContextEngineSettings, Input, Note};
+use super::reading::{Conversations, Reader};
+use super::task::{Call, Line, Reporter, Task, Tell};
+use crate::engine::{Consultation, ContextEngineSettings, Input, Note, redacted};
 
 /// Says what the user must know.
 type SayFault = Box<dyn Fn(&str) + Send>;
@@ -32,13 +34,10 @@ const TASKS_MAX: usize = 32;
 /// How long an engine may take to say who it is.
 const INITIALIZE_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long a call may take that no line waits for.
-const CALL_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long it may read nothing of what waits for it.
+const NOT_READING_MAX: Duration = Duration::from_secs(10);
 
-/// How long the index is waited for, where no line waits.
-const HISTORY_WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// Calls in a row that may stay unanswered.
+/// Calls in a row, each made after the one before was given up, that may stay unanswered.
 const UNANSWERED_MAX: u32 = 3;
 
 /// The shortest and the longest time until an engine is started again.
@@ -68,9 +67,14 @@ pub struct ContextEngine(SyncSender<Event>);
 
 #[derive(Debug)]
 enum Event {
-    Consult(Box<Consultation>),
+    /// What the relay asks or tells, and when that began to count its time.
+    Consult(Box<Consultation>, Instant),
     /// Of the run of this number.
     Heard(u64, Heard),
+    /// The engine has read something.
+    HasRead,
+    /// What came of the reading of this number.
+    Read(u64, Result<Conversation, String>),
     End(SyncSender<()>),
 }
 
@@ -88,26 +92,32 @@ impl ContextEngine {
         say_fault: impl Fn(&str) + Send + 'static,
     ) -> io::Result<ContextEngine> {
         let (own, events) = sync_channel(EVENTS_MAX);
-        let to_speaker = own.clone();
+        let (to_speaker, from_reader) = (own.clone(), own.clone());
+        // Once nobody listens any more, there is nothing to be told.
+        let reader = conversations.start(move |number, read| drop(from_reader.send(Event::Read(number, read))))?;
         let thread = std::thread::Builder::new().name("context-engine".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || {
             let say_fault: SayFault = Box::new(say_fault);
-            Speaker::new(settings, conversations, tell, say_fault, to_speaker).run(&events);
+            Speaker::new(settings, reader, tell, say_fault, to_speaker).run(&events);
         })?;
         Ok(ContextEngine(own))
     }
 
-    /// Asks or tells the engine something, and never waits.
+    /// Asks or tells the engine something, and never waits. `elapsed` is the relay's time now, by which it says what is due when.
     ///
     /// # Errors
     ///
     /// What was to be asked, where too much waits already.
-    pub fn consult(&self, consultation: Box<Consultation>) -> Result<(), Box<Consultation>> {
-        match self.0.try_send(Event::Consult(consultation)) {
+    pub fn consult(&self, consultation: Box<Consultation>, elapsed: Duration) -> Result<(), Box<Consultation>> {
+        let now = Instant::now();
+        let began_at = now.checked_sub(elapsed).unwrap_or(now);
+        match self.0.try_send(Event::Consult(consultation, began_at)) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(event) | TrySendError::Disconnected(event)) => match event {
-                Event::Consult(consultation) => Err(consultation),
-                Event::Heard(..) | Event::End(_) => unreachable!("BUG: an event is given back as it came"),
+                Event::Consult(consultation, _) => Err(consultation),
+                Event::Heard(..) | Event::HasRead | Event::Read(..) | Event::End(_) => {
+                    unreachable!("BUG: an event is given back as it came")
+                }
             },
         }
     }
@@ -123,34 +133,51 @@ impl ContextEngine {
 }
 
 #[derive(Debug)]
-enum Phase {
+pub(super) enum Phase {
     Down { until: Instant },
     Starting { process: Process, due: Instant },
     Ready { process: Process, can: Abilities },
 }
 
-struct Speaker {
-    settings: SpeakerSettings,
-    conversations: Conversations,
-    reporter: Reporter,
+impl Phase {
+    fn process(&mut self) -> Option<&mut Process> {
+        match self {
+            Phase::Starting { process, .. } | Phase::Ready { process, .. } => Some(process),
+            Phase::Down { .. } => None,
+        }
+    }
+}
+
+pub(super) struct Speaker {
+    pub(super) settings: SpeakerSettings,
+    pub(super) reader: Reader,
+    pub(super) reporter: Reporter,
     say_fault: SayFault,
     fault_said: bool,
     own: SyncSender<Event>,
-    phase: Phase,
+    pub(super) phase: Phase,
     /// Counts the processes.
     run: u64,
     began: Instant,
     back_off: Duration,
-    last_call: u64,
-    calls: HashMap<u64, Call>,
-    lines: HashMap<String, Line>,
-    unanswered: u32,
+    pub(super) last_call: u64,
+    pub(super) calls: HashMap<u64, Call>,
+    pub(super) lines: HashMap<String, Line>,
+    /// Counts whoever waits.
+    pub(super) waited: u64,
+    pub(super) last_reading: u64,
+    /// For whom what was said is read: thread and task.
+    pub(super) readings: HashMap<u64, (String, Task)>,
+    /// Readings that were asked for and have come to nothing yet, also those that nobody waits for any more.
+    pub(super) readings_open: usize,
+    /// Calls in a row that were not answered, and when the last of them was given up.
+    unanswered: (u32, Instant),
 }
 
 impl Speaker {
     fn new(
         settings: SpeakerSettings,
-        conversations: Conversations,
+        reader: Reader,
         tell: Tell,
         say_fault: SayFault,
         own: SyncSender<Event>,
@@ -158,7 +185,7 @@ impl Speaker {
         let now = Instant::now();
         Speaker {
             settings,
-            conversations,
+            reader,
             reporter: Reporter(tell),
             say_fault,
             fault_said: false,
@@ -170,40 +197,62 @@ impl Speaker {
             last_call: 0,
             calls: HashMap::new(),
             lines: HashMap::new(),
-            unanswered: 0,
+            waited: 0,
+            last_reading: 0,
+            readings: HashMap::new(),
+            readings_open: 0,
+            unanswered: (0, now),
         }
     }
 
     fn run(mut self, events: &Receiver<Event>) {
+        let mut next = None;
         loop {
-            self.tick();
-            self.pump();
-            let wait = self.next_due().map(|due| due.saturating_duration_since(Instant::now()));
-            let event = match wait {
-                Some(wait) => events.recv_timeout(wait),
-                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match event {
-                Ok(Event::Consult(consultation)) => self.take(*consultation),
-                Ok(Event::Heard(run, heard)) if run == self.run => self.heard(heard),
-                Ok(Event::Heard(..)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Event::End(done)) => {
+            // What has come already comes before what is due: an answer that is there was not missed.
+            for event in next.take().into_iter().chain(events.try_iter().take(EVENTS_MAX)) {
+                if let Some(done) = self.take_event(event) {
                     self.end();
                     let _ = done.try_send(());
                     return;
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
             }
+            self.tick();
+            self.pump();
+            let wait = self.next_due().map(|due| due.saturating_duration_since(Instant::now()));
+            next = match wait
+                .map_or_else(|| events.recv().map_err(RecvTimeoutError::from), |wait| events.recv_timeout(wait))
+            {
+                Ok(event) => Some(event),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
         }
     }
 
-    fn next_due(&self) -> Option<Instant> {
+    /// Takes what has happened; gives whom to tell of the end, where it is to end.
+    fn take_event(&mut self, event: Event) -> Option<SyncSender<()>> {
+        match event {
+            Event::Consult(consultation, began_at) => self.take(*consultation, began_at),
+            Event::Heard(run, heard) if run == self.run => self.heard(heard),
+            // There may be room for more.
+            Event::Heard(..) | Event::HasRead => {}
+            Event::Read(number, read) => self.has_read(number, read),
+            Event::End(done) => return Some(done),
+        }
+        None
+    }
+
+    fn next_due(&mut self) -> Option<Instant> {
         let phase = match &self.phase {
             Phase::Down { until } => Some(*until),
             Phase::Starting { due, .. } => Some(*due),
             Phase::Ready { .. } => None,
         };
-        phase.into_iter().chain(self.calls.values().map(|call| call.due)).min()
+        let reads = self.phase.process().and_then(|process| process.stuck_since()).map(|since| since + NOT_READING_MAX);
+        let calls = self.calls.values().map(|call| call.due);
+        let reading = self.readings.values().filter_map(|(_, task)| task.due());
+        let waiting = self.lines.values().flat_map(|line| line.tasks.iter().filter_map(Task::due));
+        phase.into_iter().chain(reads).chain(calls).chain(reading).chain(waiting).min()
     }
 
     /// Does what is due.
@@ -211,47 +260,82 @@ impl Speaker {
         let now = Instant::now();
         match &self.phase {
             Phase::Down { until } if *until <= now => self.start(),
-            Phase::Starting { due, .. } if *due <= now => self.fail("it did not answer initialize in time"),
+            Phase::Starting { due, .. } if *due <= now => self.fail("it did not answer initialize in time", "ended"),
             Phase::Down { .. } | Phase::Starting { .. } | Phase::Ready { .. } => {}
+        }
+        if let Some(process) = self.phase.process() {
+            process.look(now);
+            if process.stuck_since().is_some_and(|since| since + NOT_READING_MAX <= now) {
+                self.fail("it does not read what it is sent", "not_reading");
+            }
         }
         let late: Vec<u64> = self.calls.iter().filter(|(_, call)| call.due <= now).map(|(id, _)| *id).collect();
         for id in late {
             let Some(call) = self.calls.remove(&id) else { continue };
-            self.reporter.note(&call, 0, "timeout", None);
+            // One that it has not come to says nothing of it, and those that it was asked at the same time count as one.
+            let has_read = self.phase.process().is_some_and(|process| process.has_read(call.line));
+            if has_read && call.sent_at >= self.unanswered.1 {
+                self.unanswered = (self.unanswered.0 + 1, now);
+            }
+            self.reporter.note(&call, 0, "timeout");
             self.give_up(call);
-            self.unanswered += 1;
         }
-        if self.unanswered >= UNANSWERED_MAX {
-            self.fail("it did not answer three calls in a row in time");
+        self.refuse_what_is_late(now);
+        if self.unanswered.0 >= UNANSWERED_MAX {
+            self.fail("it did not answer three calls in a row in time", "ended");
+        }
+    }
+
+    /// Lines no longer wait for what no call was made for.
+    fn refuse_what_is_late(&mut self, now: Instant) {
+        let late: Vec<u64> =
+            self.readings.iter().filter(|(_, (_, task))| task.is_overdue(now)).map(|(number, _)| *number).collect();
+        for number in late {
+            let Some((thread_id, task)) = self.readings.remove(&number) else { continue };
+            self.reporter.refuse(&thread_id, &task, "timeout");
+            self.is_free(&thread_id);
+        }
+        for (thread_id, line) in &mut self.lines {
+            line.tasks.retain(|task| {
+                let is_overdue = task.is_overdue(now);
+                if is_overdue {
+                    self.reporter.refuse(thread_id, task, "timeout");
+                }
+                !is_overdue
+            });
         }
     }
 
     fn start(&mut self) {
         self.run += 1;
-        (self.began, self.unanswered) = (Instant::now(), 0);
-        let (own, run) = (self.own.clone(), self.run);
+        self.began = Instant::now();
+        self.unanswered = (0, self.began);
+        let (own, reads, run) = (self.own.clone(), self.own.clone(), self.run);
         // Whoever hears may wait; once nobody listens any more, there is nothing to be told.
         let hear = move |heard| drop(own.send(Event::Heard(run, heard)));
-        let started = Process::start(&self.settings.engine.command, &self.settings.session_id, hear);
+        // Where there is no room for it something else wakes us.
+        let has_read = move || drop(reads.try_send(Event::HasRead));
+        // On this thread, which ends with the relay, or because it was told to.
+        let started = Process::start(&self.settings.engine.command, &self.settings.session_id, hear, has_read);
         match started {
-            Ok(process) => {
+            Ok(mut process) => {
                 let line = call::line(0, Method::Initialize, &call::initialize(&self.settings.session_id));
-                let sent = process.send(line);
+                let sent = process.send(0, line);
                 self.phase = Phase::Starting { process, due: Instant::now() + INITIALIZE_WAIT_MAX };
                 if sent.is_err() {
-                    self.fail("it does not read what it is sent");
+                    self.fail("it does not read what it is sent", "not_reading");
                 }
             }
             Err(error) => {
                 let program = self.settings.engine.command.first().map_or("", String::as_str);
                 let why = format!("start {program}: {error}");
-                self.fail(&why);
+                self.fail(&why, "ended");
             }
         }
     }
 
-    /// The engine is of no use any more: it is ended, and started again later.
-    fn fail(&mut self, why: &str) {
+    /// The engine is of no use any more: it is ended, and started again later. That is the `outcome` of its open calls.
+    pub(super) fn fail(&mut self, why: &str, outcome: &'static str) {
         if self.began.elapsed() >= BACK_OFF_FORGOTTEN_AFTER {
             self.back_off = BACK_OFF.0;
         }
@@ -264,12 +348,16 @@ impl Speaker {
         }
         // What it still says is not heard.
         self.run += 1;
-        self.unanswered = 0;
+        self.unanswered.0 = 0;
         for (_, call) in std::mem::take(&mut self.calls) {
-            self.reporter.note(&call, 0, "ended", Some(why.to_owned()));
+            self.reporter.note(&call, 0, outcome);
             self.give_up(call);
         }
-        self.lines.values_mut().for_each(|line| line.is_met = false);
+        for (_, (thread_id, task)) in std::mem::take(&mut self.readings) {
+            self.reporter.refuse(&thread_id, &task, "not_running");
+            self.is_free(&thread_id);
+        }
+        self.lines.values_mut().for_each(|line| (line.is_met, line.is_met_again_at) = (false, None));
         tracing::warn!(why, ?wait, "the context engine has ended");
         if !std::mem::replace(&mut self.fault_said, true) {
             (self.say_fault)(&format!("the context engine: {why}; turns go on without it, and it is started again"));
@@ -283,29 +371,34 @@ impl Speaker {
         match self.phase {
             Phase::Starting { process, .. } => process.kill(),
             Phase::Ready { process, can: _ } => {
-                let dispose = call::line(self.last_call + 1, Method::Dispose, &serde_json::json!({}));
-                process.end(dispose, END_WAIT_MAX);
+                let id = self.last_call + 1;
+                process.end(id, call::line(id, Method::Dispose, &serde_json::json!({})), END_WAIT_MAX);
             }
             Phase::Down { .. } => {}
         }
     }
 
     /// Takes what the relay asks or tells.
-    fn take(&mut self, consultation: Consultation) {
+    fn take(&mut self, consultation: Consultation, began_at: Instant) {
         let (thread_id, task) = match consultation {
             Consultation::Opened { thread_id } => (thread_id, Task::Met),
-            Consultation::Assemble { token, due: _, thread_id, prompt, room_chars, model, tools } => {
+            Consultation::Assemble { token, due, thread_id, prompt, room_chars, model, tools } => {
                 let beginning = Rc::new(Beginning { prompt, room_chars, model, tools });
-                let due = Instant::now() + self.settings.engine.deadline;
-                (thread_id, Task::TurnBegins { token, beginning, due })
+                (thread_id, Task::TurnBegins { token, beginning, due: began_at + due })
             }
-            Consultation::Compact { token, thread_id, due: _ } => (thread_id, Task::Compaction { token }),
+            Consultation::Compact { token, thread_id, due } => {
+                (thread_id, Task::Compaction { token, due: began_at + due })
+            }
             Consultation::TurnCompleted { thread_id, turn_id } => (thread_id, Task::TurnCompleted { turn_id }),
         };
         if self.lines.len() >= THREADS_MAX {
             self.lines.retain(|_, line| line.is_busy || !line.tasks.is_empty());
         }
         let line = self.lines.entry(thread_id).or_default();
+        if line.tasks.is_empty() {
+            self.waited += 1;
+            line.waits_since = self.waited;
+        }
         line.tasks.push_back(task);
         let surplus = if line.tasks.len() > TASKS_MAX { line.tasks.pop_front() } else { None };
         if let Some(task) = surplus {
@@ -316,21 +409,26 @@ impl Speaker {
     fn heard(&mut self, heard: Heard) {
         match heard {
             Heard::Answer { id: 0, answer, bytes: _ } if matches!(self.phase, Phase::Starting { .. }) => {
-                let introduced = answer.and_then(|result| call::introduced(&result));
-                match introduced {
+                match answer.and_then(|result| call::introduced(&result)) {
                     Ok(introduced) => self.is_ready(introduced),
-                    Err(why) => self.fail(&call::told(&why)),
+                    Err(why) => {
+                        log_words("initialize", &why);
+                        self.fail("it has answered initialize with an error, or with what is no answer to it", "ended");
+                    }
                 }
             }
             Heard::Answer { id, answer, bytes } => {
                 // One that was given up by then is nobody's.
-                if let Some(call) = self.calls.remove(&id) {
-                    self.unanswered = 0;
-                    self.answered(call, answer, bytes);
+                let Some(call) = self.calls.remove(&id) else { return };
+                self.unanswered.0 = 0;
+                if call.step.method() == Method::Assemble && call.due <= Instant::now() {
+                    self.reporter.note(&call, bytes, "timeout");
+                    return self.give_up(call);
                 }
+                self.answered(call, answer, bytes);
             }
-            Heard::Broken(why) => self.fail(why),
-            Heard::Ended => self.fail("it has ended"),
+            Heard::Broken(why) => self.fail(why, "ended"),
+            Heard::Ended => self.fail("it has ended", "ended"),
         }
     }
 
@@ -349,165 +447,10 @@ impl Speaker {
         });
         self.phase = Phase::Ready { process, can: abilities };
     }
+}
 
-    /// Begins whatever can be begun.
-    fn pump(&mut self) {
-        match &self.phase {
-            // It may be there in time.
-            Phase::Starting { .. } => {}
-            Phase::Down { .. } => {
-                for (thread_id, line) in &mut self.lines {
-                    for task in std::mem::take(&mut line.tasks) {
-                        self.reporter.refuse(thread_id, &task, "not_running", None);
-                    }
-                }
-            }
-            Phase::Ready { .. } => {
-                let waiting = |(_, line): &(&String, &Line)| !line.is_busy && !line.tasks.is_empty();
-                let free: Vec<String> = self.lines.iter().filter(waiting).map(|(id, _)| id.clone()).collect();
-                free.iter().for_each(|thread_id| self.begin(thread_id));
-            }
-        }
-    }
-
-    /// Begins what waits for a thread, up to the first call.
-    fn begin(&mut self, thread_id: &str) {
-        loop {
-            let Phase::Ready { can, .. } = &self.phase else { return };
-            let can = can.clone();
-            let Some(line) = self.lines.get_mut(thread_id).filter(|line| !line.is_busy) else { return };
-            let is_new = !std::mem::replace(&mut line.is_met, true);
-            let task = match is_new && can.has(Method::Bootstrap) {
-                true => Task::Met,
-                false => match line.tasks.pop_front() {
-                    Some(Task::Met) => continue,
-                    Some(task) => task,
-                    None => return,
-                },
-            };
-            let now = Instant::now();
-            let history_wait = match &task {
-                Task::TurnBegins { due, .. } if *due <= now => {
-                    self.reporter.refuse(thread_id, &task, "timeout", None);
-                    continue;
-                }
-                Task::TurnBegins { due, .. } => due.saturating_duration_since(now),
-                Task::Compaction { .. } if !can.owns_compaction => {
-                    self.reporter.answer_without(&task);
-                    continue;
-                }
-                Task::Met | Task::TurnCompleted { .. } | Task::Compaction { .. } => HISTORY_WAIT_MAX,
-            };
-            let conversation = match self.conversations.read(thread_id, history_wait) {
-                Ok(conversation) => Rc::new(conversation),
-                Err(why) => {
-                    self.reporter.refuse(thread_id, &task, "no_history", Some(why));
-                    continue;
-                }
-            };
-            let occasion = match &task {
-                // Nothing to be brought up to date with.
-                Task::Met if conversation.messages.is_empty() => continue,
-                Task::Met => Occasion::Met,
-                Task::TurnBegins { .. } => Occasion::TurnBegins,
-                Task::TurnCompleted { turn_id } => {
-                    let messages = conversation.messages.len() - conversation.before_turn(turn_id);
-                    Occasion::TurnCompleted { messages }
-                }
-                Task::Compaction { .. } => Occasion::Compaction,
-            };
-            match lifecycle::first(occasion, &can) {
-                Some(step) => self.call(thread_id, Work { task, occasion, conversation }, step),
-                None => self.reporter.answer_without(&task),
-            }
-        }
-    }
-
-    /// Makes a call.
-    fn call(&mut self, thread_id: &str, work: Work, step: Step) {
-        let Phase::Ready { process, .. } = &self.phase else { return };
-        let (beginning, turn_id) = match &work.task {
-            Task::TurnBegins { beginning, .. } => (Some(&**beginning), ""),
-            Task::TurnCompleted { turn_id } => (None, turn_id.as_str()),
-            Task::Met | Task::Compaction { .. } => (None, ""),
-        };
-        let token_budget = self.settings.engine.token_budget;
-        let about = About { session_id: &self.settings.session_id, thread_id, token_budget };
-        let params = call::params(step, about, &work.conversation, beginning, turn_id);
-        self.last_call += 1;
-        let line = call::line(self.last_call, step.method(), &params);
-        let sent_at = Instant::now();
-        let due = match &work.task {
-            Task::TurnBegins { due, .. } => *due,
-            Task::Met | Task::TurnCompleted { .. } | Task::Compaction { .. } => sent_at + CALL_WAIT_MAX,
-        };
-        let call = Call { thread_id: thread_id.to_owned(), work, step, sent_at, due, bytes: line.len() };
-        let sent = process.send(line);
-        if let Some(line) = self.lines.get_mut(thread_id) {
-            line.is_busy = true;
-        }
-        if sent.is_err() {
-            self.reporter.note(&call, 0, "not_reading", None);
-            self.give_up(call);
-            return self.fail("it does not read what it is sent");
-        }
-        self.calls.insert(self.last_call, call);
-    }
-
-    fn answered(&mut self, call: Call, answer: Result<Box<serde_json::value::RawValue>, String>, bytes: usize) {
-        let read = match answer {
-            Err(error) => Err(("error", call::told(&error))),
-            Ok(result) => self.read(&call, &result).map_err(|why| ("invalid", why)),
-        };
-        match read {
-            Ok(assembled) => {
-                self.reporter.note(&call, bytes, "ok", None);
-                let Phase::Ready { can, .. } = &self.phase else { return };
-                match lifecycle::next(call.work.occasion, call.step, can) {
-                    Some(step) => {
-                        let Call { thread_id, work, .. } = call;
-                        self.call(&thread_id, work, step);
-                    }
-                    None => {
-                        self.is_free(&call.thread_id);
-                        self.reporter.consulted(&call.work.task, assembled);
-                    }
-                }
-            }
-            Err((outcome, why)) => {
-                self.reporter.note(&call, bytes, outcome, Some(why));
-                self.give_up(call);
-            }
-        }
-    }
-
-    /// Reads what a call has come to.
-    fn read(&self, call: &Call, result: &serde_json::value::RawValue) -> Result<Option<Assembled>, String> {
-        match (&call.work.task, call.step) {
-            (Task::TurnBegins { beginning, .. }, Step::Assemble) => {
-                call::assembled(result, beginning, self.settings.engine.projection_chars_max).map(Some)
-            }
-            (Task::Compaction { .. }, Step::Compact) => {
-                self.reporter.compacted(&call.thread_id, call::compaction(result)?);
-                Ok(None)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// A call has come to nothing; whoever waits is told so, and nothing follows it.
-    fn give_up(&mut self, call: Call) {
-        self.is_free(&call.thread_id);
-        if let (Task::Compaction { .. }, Step::Compact) = (&call.work.task, call.step) {
-            let reason = Some("the context engine has not done it".to_owned());
-            self.reporter.compacted(&call.thread_id, call::Compaction { reason, ..call::Compaction::default() });
-        }
-        self.reporter.answer_without(&call.work.task);
-    }
-
-    fn is_free(&mut self, thread_id: &str) {
-        if let Some(line) = self.lines.get_mut(thread_id) {
-            line.is_busy = false;
-        }
-    }
+/// Logs what an engine has said of an error. It may be the user's words.
+pub(super) fn log_words(method: &str, words: &str) {
+    let words = call::told(words);
+    tracing::warn!(method, words = redacted(&words).unwrap_or(words), "the context engine");
 }

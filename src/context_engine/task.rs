@@ -29,7 +29,22 @@ pub(super) enum Task {
     },
     Compaction {
         token: Token,
+        due: Instant,
     },
+}
+
+impl Task {
+    /// When lines of the client's no longer wait for it, where some do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self {
+            Task::TurnBegins { due, .. } | Task::Compaction { due, .. } => Some(*due),
+            Task::Met | Task::TurnCompleted { .. } => None,
+        }
+    }
+
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        self.due().is_some_and(|due| due <= now)
+    }
 }
 
 /// One thread of codex.
@@ -38,8 +53,38 @@ pub(super) struct Line {
     pub(super) tasks: VecDeque<Task>,
     /// This run of the engine has been told of it.
     pub(super) is_met: bool,
-    /// A call is open.
+    /// It could not be told of it, and can be again from then on.
+    pub(super) is_met_again_at: Option<Instant>,
+    /// A call is open, or what was said is being read for one.
     pub(super) is_busy: bool,
+    /// Counts who has waited, so that the first is the first to go on.
+    pub(super) waits_since: u64,
+}
+
+impl Line {
+    /// What is to be done next.
+    pub(super) fn next(&mut self, is_told_of_threads: bool, now: Instant) -> Option<Task> {
+        if !self.is_met && self.is_met_again_at.is_none_or(|at| at <= now) {
+            self.is_met = true;
+            if is_told_of_threads {
+                return Some(Task::Met);
+            }
+        }
+        // It is there, and that is known.
+        while let Some(Task::Met) = self.tasks.front() {
+            self.tasks.pop_front();
+        }
+        self.tasks.pop_front()
+    }
+
+    /// The turns that it will be told of.
+    pub(super) fn completed_turns(&self) -> Vec<&str> {
+        let completed = self.tasks.iter().filter_map(|task| match task {
+            Task::TurnCompleted { turn_id } => Some(turn_id.as_str()),
+            Task::Met | Task::TurnBegins { .. } | Task::Compaction { .. } => None,
+        });
+        completed.collect()
+    }
 }
 
 /// A call that is open.
@@ -48,6 +93,8 @@ pub(super) struct Call {
     pub(super) thread_id: String,
     pub(super) work: Work,
     pub(super) step: Step,
+    /// The number of its line.
+    pub(super) line: u64,
     pub(super) sent_at: Instant,
     pub(super) due: Instant,
     pub(super) bytes: usize,
@@ -70,7 +117,7 @@ impl Reporter {
     }
 
     /// Something cannot be done, and an event says why.
-    pub(super) fn refuse(&self, thread_id: &str, task: &Task, outcome: &'static str, error: Option<String>) {
+    pub(super) fn refuse(&self, thread_id: &str, task: &Task, outcome: &'static str) {
         let method = match task {
             // It is made up for once the engine is there.
             Task::Met => return,
@@ -85,7 +132,7 @@ impl Reporter {
             request_bytes: 0,
             response_bytes: 0,
             outcome,
-            error,
+            error: None,
         });
         self.answer_without(task);
     }
@@ -97,14 +144,15 @@ impl Reporter {
 
     pub(super) fn consulted(&self, task: &Task, assembled: Option<Assembled>) {
         match task {
-            Task::TurnBegins { token, .. } | Task::Compaction { token } => {
+            Task::TurnBegins { token, .. } | Task::Compaction { token, .. } => {
                 (self.0)(Input::Consulted { token: *token, assembled: assembled.map(Box::new) });
             }
             Task::Met | Task::TurnCompleted { .. } => {}
         }
     }
 
-    pub(super) fn note(&self, call: &Call, response_bytes: usize, outcome: &'static str, error: Option<String>) {
+    /// What a call has come to. An engine's own words may be a user's, and are in no event.
+    pub(super) fn note(&self, call: &Call, response_bytes: usize, outcome: &'static str) {
         self.say(Note::ContextEngineCall {
             method: call.step.method().name(),
             thread_id: Some(call.thread_id.clone()),
@@ -112,13 +160,15 @@ impl Reporter {
             request_bytes: call.bytes as u64,
             response_bytes: response_bytes as u64,
             outcome,
-            error,
+            error: None,
         });
     }
 
-    /// What has become of a compaction.
-    pub(super) fn compacted(&self, thread_id: &str, compaction: Compaction) {
-        let Compaction { ok, compacted, reason } = compaction;
+    /// What has become of a compaction; `None` where the engine has not answered.
+    pub(super) fn compacted(&self, thread_id: &str, compaction: Option<Compaction>) {
+        let unanswered = || "the context engine has not done it".to_owned();
+        let reason = compaction.is_none().then(unanswered);
+        let Compaction { ok, compacted, reason: _ } = compaction.unwrap_or_default();
         let thread_id = thread_id.to_owned();
         self.say(Note::ContextEngineCompacted { thread_id, ok, compacted, reason, owns_compaction: true });
     }

@@ -11,7 +11,7 @@ impl Relay {
     /// Asks the context engine, or tells it. Where there is no way to it, that is the answer.
     pub(super) fn consult(&mut self, consultation: Box<Consultation>, effects: &mut Vec<Effect>) {
         let refused = match self.recorder.context_engine() {
-            Some(engine) => engine.consult(consultation).err(),
+            Some(engine) => engine.consult(consultation, self.clock.now().elapsed).err(),
             None => Some(consultation),
         };
         let (token, method, thread_id) = match refused.map(|refused| *refused) {

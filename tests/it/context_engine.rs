@@ -405,7 +405,7 @@ fn compactions_are_told_apart() {
     live.send(&start(2));
     live.say_plainly(r#"{"id":2,"error":{"code":-32600,"message":"no"}}"#);
     let home = live.end_quietly();
-    let by_engine = json!({"context_engine_compacted": {"thread_id": "t", "ok": true, "compacted": true, "reason": "tidy",
+    let by_engine = json!({"context_engine_compacted": {"thread_id": "t", "ok": true, "compacted": true, "reason": null,
         "ownsCompaction": true}});
     let native = |turn: Option<&str>, trigger: &str, outcome: &str| {
         json!({"native_compaction": {"thread_id": "t", "turn_id": turn, "backend": "codex-app-server",

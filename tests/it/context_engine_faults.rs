@@ -1,6 +1,7 @@
 //! Context engines that are absent, slow, wrong or gone: every turn goes on with the words of the user, and an event says why.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -82,6 +83,8 @@ fn an_engine_that_writes_without_end_is_ended_and_costs_no_memory() {
     for (floods, why) in [
         ("head -c 104857600 /dev/zero | tr '\\0' x; sleep 600", "over 8 MiB"),
         ("yes nonsense | head -c 104857600; sleep 600", "no answer"),
+        // An answer to what nobody has asked is none.
+        ("yes '{\"id\":999,\"result\":1}' | head -c 104857600; sleep 600", "no answer"),
     ] {
         let home = Home::new();
         let engine = Engine::new(&home, "assemble", &[("assemble", floods)]);
@@ -198,4 +201,132 @@ fn its_state_is_told_in_status_and_metrics() {
     let status = String::from_utf8(status.stdout).expect("it is text");
     assert!(status.contains("Lab 1: 1 call"), "{status}");
     live.end_quietly();
+}
+
+/// The records of a journal that the index cannot come to: one that is not whole, behind all others. Gives its file.
+fn hold_the_index_up(session: &Path) -> PathBuf {
+    let dir = session.join("journal");
+    let mut segments: Vec<String> = fs::read_dir(&dir)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".jsonl"))
+        .collect();
+    segments.sort();
+    let last = segments.pop().expect("a segment");
+    let (generation, _) = last.rsplit_once('-').expect("a number");
+    let path = dir.join(format!("{generation}-999.jsonl"));
+    fs::write(&path, "{").expect("a file");
+    path
+}
+
+#[test]
+fn nobody_waits_for_another_threads_history_and_what_is_late_is_told_as_late() {
+    let home = Home::new();
+    let gate = format!("while [ ! -e gate ]; do sleep 0.02; done; {}", assembles(EARLIER, ""));
+    let engine = Engine::new(&home, "assemble", &[("assemble", &gate)]);
+    let mut live = live(home, &engine, 8_000, "");
+    let first = turn(1, "t", "hi");
+    live.write(&format!("{first}\n"));
+    engine.asked_for("assemble", 1);
+    let held_up = hold_the_index_up(&live.session);
+    let (second, third) = (turn(2, "u", "hi"), turn(3, "v", "hi"));
+    live.write(&format!("{second}\n{third}\n"));
+    fs::write(engine.dir().join("gate"), "").expect("a file");
+    // The engine has answered, and that is heard while the history of others is waited for.
+    assert_eq!(carried(&live.at_server(), &first), projection("[user]\nearlier"));
+    // Both are due at the same time, and neither was asked for: the history never came.
+    let mut late = [live.at_server(), live.at_server()];
+    late.sort();
+    assert_eq!(late, [format!("{second}\n"), format!("{third}\n")]);
+    fs::remove_file(held_up).expect("it is there");
+    eventually("all three", || (outcomes(&live.home).len() == 3).then_some(()));
+    let home = live.end_quietly();
+    assert_eq!(outcomes(&home), ["assemble ok", "assemble timeout", "assemble timeout"]);
+    assert_eq!(engine.methods().iter().filter(|method| *method == "assemble").count(), 1);
+}
+
+#[test]
+fn a_busy_engine_is_asked_one_after_the_other_and_lives() {
+    let home = Home::new();
+    let engine = Engine::new(&home, "bootstrap", &[("bootstrap", r#"sleep 0.1; printf '{"id":%s}\n' "$id""#)]);
+    let mut live = live(home, &engine, 60_000, "");
+    let said = "x".repeat(20_000);
+    for id in 0..24 {
+        live.send(&format!(r#"{{"id":{id},"method":"thread/resume","params":{{"threadId":"t{id}"}}}}"#));
+        live.say_plainly(&format!(
+            r#"{{"id":{id},"result":{{"thread":{{"id":"t{id}","turns":[{{"id":"t0","status":"completed","items":[{{"type":"userMessage","id":"i","content":[{{"type":"text","text":"{said}"}}]}}]}}]}}}}}}"#
+        ));
+    }
+    eventually("all of them", || (outcomes(&live.home).len() == 24).then_some(()));
+    let home = live.end_quietly();
+    assert_eq!(outcomes(&home), ["bootstrap ok"; 24]);
+    assert!(ends(&home).is_empty(), "{:?}", ends(&home));
+}
+
+#[test]
+fn an_engine_that_comes_late_is_told_of_a_turn_once() {
+    let home = Home::new();
+    let late = r#"while [ ! -e gate ]; do sleep 0.02; done
+        printf '{"id":%s,"result":{"info":{"id":"lab"},"methods":["bootstrap","ingestBatch"]}}\n' "$id""#;
+    let engine = Engine::new(&home, "", &[("initialize", late)]);
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::write(home.path().join("config.toml"), engine.config(SOON_MS)).expect("a file");
+    let mut live = Live::start_in(home);
+    let sent = turn(1, "t", "hi");
+    assert_eq!(live.send(&sent), format!("{sent}\n"));
+    live.take_turn(1);
+    take_place(&mut live, "t", "u1", "hi", "completed");
+    fs::write(engine.dir().join("gate"), "").expect("a file");
+    engine.asked_for("ingestBatch", 1);
+    let _home = live.end_quietly();
+    assert_eq!(engine.methods()[..2], ["initialize", "ingestBatch"]);
+}
+
+#[test]
+fn an_engine_does_not_outlive_the_relay() {
+    let stays = "trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done";
+    let started = || {
+        let home = Home::new();
+        let engine = Engine::new(&home, "assemble", &[("assemble", stays)]);
+        let mut live = live(home, &engine, 60_000, "");
+        live.write(&format!("{}\n", turn(1, "t", "hi")));
+        let pid: u32 =
+            eventually("it is asked", || fs::read_to_string(engine.dir().join("pid")).ok()?.trim().parse().ok());
+        (live, pid)
+    };
+    let is_gone = |pid: u32, why: &str| {
+        eventually(why, || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+            (stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))).then_some(())
+        });
+    };
+    let (mut live, pid) = started();
+    drop(live.stdin.take());
+    live.at_server();
+    live.end_quietly();
+    is_gone(pid, "the relay has ended");
+    #[cfg(target_os = "linux")]
+    {
+        let (live, pid) = started();
+        live.kill();
+        is_gone(pid, "the relay was killed");
+    }
+}
+
+#[test]
+fn what_an_engine_says_of_an_error_is_in_no_event() {
+    let home = Home::new();
+    let says = r#"printf '{"id":%s,"error":{"message":"cannot use giraffe"}}\n' "$id""#;
+    let compacts = r#"printf '{"id":%s,"result":{"ok":false,"reason":"giraffe"}}\n' "$id""#;
+    let engine = Engine::that_owns_compaction(&home, &[("assemble", says), ("compact", compacts)]);
+    let mut live = live(home, &engine, 60_000, "");
+    let sent = turn(1, "t", "hi");
+    assert_eq!(live.send(&sent), format!("{sent}\n"));
+    live.take_turn(1);
+    let compact = r#"{"id":2,"method":"thread/compact/start","params":{"threadId":"t"}}"#;
+    assert_eq!(live.send(compact), format!("{compact}\n"));
+    let home = live.end_quietly();
+    assert_eq!(outcomes(&home), ["assemble error", "compact ok"]);
+    let events = home.journal().events;
+    assert!(events.iter().all(|(_, data)| !data.to_string().contains("giraffe")), "{events:?}");
 }
