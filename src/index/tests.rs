@@ -135,8 +135,10 @@ fn piece(at_us: u64, text: &str) -> String {
     )
 }
 
+/// Records of now: older ones would go while a test waits.
 fn numbered(range: std::ops::RangeInclusive<u64>) -> Vec<String> {
-    range.map(|number| told(number, &format!("m{number}"))).collect()
+    let now_us = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_micros() as u64;
+    range.map(|number| told(now_us + number, &format!("m{number}"))).collect()
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
