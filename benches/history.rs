@@ -11,7 +11,7 @@ use crate::support::{self, Process, Subject, Table, median, percentile};
 /// How long lines are sent at a rate.
 const PACED: Duration = Duration::from_secs(8);
 
-/// How often the history is looked at.
+/// How often the history is looked at. A sample is taken at a time, not at an event: to be told of each commit would measure that.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Segments of 64 MiB that are there before a start: a gigabyte of a million bytes a thousand times.

@@ -72,6 +72,7 @@ fn main() -> ExitCode {
             });
             scope.spawn(move || readers(&home.join(format!("sessions/s{number}")), seen));
         }
+        // How long it lasts is what was asked for.
         std::thread::sleep(time.lasts);
         seen.is_over.store(true, Ordering::SeqCst);
     });
@@ -189,6 +190,7 @@ fn readers(session: &Path, seen: &Seen) {
             return;
         }
         let Ok(mut stream) = UnixStream::connect(session.join("control.sock")) else {
+            // Between two runs there is no socket, and nobody tells when there is one.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
@@ -213,6 +215,7 @@ fn readers(session: &Path, seen: &Seen) {
                 Err(_) => {}
             }
             if round % 5 == 0 {
+                // It is to be slow.
                 std::thread::sleep(Duration::from_millis(20));
             }
         }

@@ -261,6 +261,7 @@ pub fn serve(role: &[String]) {
             let began = std::time::Instant::now();
             for line in 0..lines {
                 let due = began + Duration::from_nanos(line * 1_000_000_000 / rate);
+                // The rate is the point.
                 std::thread::sleep(due.saturating_duration_since(std::time::Instant::now()));
                 stdout.write_all(numbered(line).as_bytes()).unwrap();
             }
