@@ -91,8 +91,11 @@ fn pass_and_kill(home: &Home, from: u64, bytes_min: usize, pace: Pace) {
             if writeln!(stdin, "{}", line(number)).is_err() {
                 return;
             }
-            if pace == Pace::Steady {
-                std::thread::park_timeout(Duration::from_micros(500));
+            // First so many that there is something to join, then so few that the slowest index catches up with them.
+            match pace {
+                Pace::Storm => {}
+                Pace::Steady if number - from < 300 => std::thread::park_timeout(Duration::from_micros(500)),
+                Pace::Steady => std::thread::park_timeout(Duration::from_millis(20)),
             }
         }
     });

@@ -206,15 +206,18 @@ pub fn all_indexed_once(session: &Path) -> Vec<Row> {
         let count = "SELECT COUNT(*) - COUNT(delta_count) + TOTAL(delta_count) FROM codex_events";
         Some(database.query_row(count, [], |row| row.get::<_, f64>(0)).ok()? as usize)
     };
-    let began = Instant::now();
+    let (mut progress, mut before) = (Instant::now(), None);
     let mut bytes = 0;
     loop {
         let found = indexed();
+        if std::mem::replace(&mut before, found) != found {
+            progress = Instant::now();
+        }
         // What is wrong with it is told below.
         let now = journal_bytes(session);
         if std::mem::replace(&mut bytes, now) != now {
             recorded = Recorded::read(session);
-        } else if began.elapsed() > PATIENCE || found >= Some(recorded.piece_count() + recorded.whole.len()) {
+        } else if progress.elapsed() > PATIENCE || found >= Some(recorded.piece_count() + recorded.whole.len()) {
             let rows = rows(session).expect("it can be read");
             check_indexed(&recorded, &rows);
             return rows;
