@@ -218,7 +218,6 @@ impl World {
 
     /// Lets it happen; gives the promise that was broken.
     pub fn play(&mut self) -> Result<(), String> {
-        self.start();
         while self.happened.steps < STEPS && self.found.is_none() {
             self.happened.steps += 1;
             self.step();
@@ -311,6 +310,9 @@ impl World {
     }
 
     fn step(&mut self) {
+        if self.run.is_none() {
+            self.start();
+        }
         let bytes_max = 1 + self.dice.roll(400) as usize;
         match self.dice.roll(40) {
             0..=4 => self.client.speak(&mut self.dice),
@@ -517,13 +519,8 @@ impl World {
             }
             run.lanes[from as usize].out.pop_front();
         }
-        let generation = self.generation.clone();
-        for token in reached {
-            // It may have ended by what the one before has led to.
-            if self.generation == generation {
-                self.tell(Input::Written(token));
-            }
-        }
+        // It may end by what one of them leads to.
+        reached.into_iter().for_each(|token| self.tell(Input::Written(token)));
     }
 
     /// The ledger works off one order.
@@ -654,7 +651,7 @@ impl World {
         self.over(false);
     }
 
-    /// A run is over: what it has left is checked, and another begins.
+    /// A run is over: what it has left is checked. Another begins with the next step.
     fn over(&mut self, is_whole: bool) {
         let Some(Run { writer, .. }) = self.run.take() else { return };
         for (pipe, is_clients) in [(TO_CLIENT, true), (TO_SERVER, false)] {
@@ -681,9 +678,6 @@ impl World {
         if let Err(what) = checks::life(&life, &self.journal()) {
             self.broken(what);
         }
-        if self.found.is_none() && self.happened.steps < STEPS {
-            self.start();
-        }
     }
 
     /// Lets all that is under way come to its end, with everything well.
@@ -703,7 +697,6 @@ impl World {
         if !asked.is_empty() {
             self.broken(format!("the ledger is not up: {asked:?}"));
         }
-        self.happened.steps = self.happened.steps.max(STEPS);
         self.over(true);
     }
 
