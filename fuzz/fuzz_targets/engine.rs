@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use codex_shim::engine::{
-    Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings,
+    AssemblySettings, Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings,
 };
 use codex_shim::wire::{Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;
@@ -14,6 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let mut engine = Engine::new(EngineSettings {
         exit_grace: Duration::from_secs(10),
         context: ContextSettings::default(),
+        assembly: AssemblySettings::default(),
         requests: RequestSettings::default(),
         attendance: Attendance::Client,
         own_ids: "codex-shim:0:".to_owned(),
@@ -34,17 +35,23 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(count(|effect| matches!(effect, Effect::Record(_))), 1, "each line is on record once");
         for effect in &effects {
             if let Effect::Replace(own) = effect {
-                assert!(serde_json::from_slice::<serde_json::Value>(&own.bytes).is_ok(), "what is changed is still JSON");
+                assert!(
+                    serde_json::from_slice::<serde_json::Value>(&own.bytes).is_ok(),
+                    "what is changed is still JSON"
+                );
                 assert!(!own.bytes.contains(&b'\n'));
             }
         }
         if passes == 0 {
             assert_eq!(from, Side::Client, "no line of the server's is withheld: nothing was called by us");
         }
-        let tokens: Vec<_> = effects.iter().filter_map(|effect| match effect {
-            Effect::Commit(token, _) | Effect::KeepFirst(token, _) => Some(*token),
-            _ => None,
-        }).collect();
+        let tokens: Vec<_> = effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Commit(token, _) | Effect::KeepFirst(token, _) => Some(*token),
+                _ => None,
+            })
+            .collect();
         for token in tokens {
             effects.clear();
             engine.handle(now(number as u64), Input::Committed { token, done: first % 3 != 0 }, &mut effects);

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use codex_shim::engine::{
-    Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Input, Now, Preview, PushedCommand,
-    Provenance, RequestSettings, WaitingCommand,
+    AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Input,
+    Now, Preview, Provenance, PushedCommand, RequestSettings, WaitingCommand,
 };
 use codex_shim::wire::{Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;
@@ -23,6 +23,7 @@ fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
     let mut engine = Engine::new(EngineSettings {
         exit_grace: Duration::from_secs(10),
         context: ContextSettings::default(),
+        assembly: AssemblySettings::default(),
         requests: RequestSettings::default(),
         attendance: Attendance::Client,
         own_ids: "codex-shim:0:".to_owned(),
@@ -46,8 +47,10 @@ fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
     let waiting = WaitingCommand { row: 1, thread_id: None, forgotten_before: 0, command };
     let mut effects = Vec::new();
     engine.handle(NOW, Input::Context(ContextChange::Added(vec![waiting])), &mut effects);
-    let elements: Vec<Value> =
-        ranges.iter().map(|(start, end)| json!({"byteRange": {"start": start, "end": end}, "placeholder": null})).collect();
+    let elements: Vec<Value> = ranges
+        .iter()
+        .map(|(start, end)| json!({"byteRange": {"start": start, "end": end}, "placeholder": null}))
+        .collect();
     let item = json!({"type": "text", "text": words, "text_elements": elements});
     let input = json!([{"type": "image", "url": "x"}, item, {"type": "text", "text": "second"}]);
     let turn = json!({"id": 1, "method": "turn/start", "params": {"threadId": "t", "input": input}});
@@ -56,7 +59,10 @@ fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
     let told = &sent["params"]["input"];
     // Where the first text is empty, the envelope has an item of its own.
     if !words.is_empty() {
-        assert!(told[1]["text"].as_str().expect("a text").ends_with(words.as_str()), "the user's words are what they were");
+        assert!(
+            told[1]["text"].as_str().expect("a text").ends_with(words.as_str()),
+            "the user's words are what they were"
+        );
         assert_eq!((&told[0], &told[2]), (&input[0], &input[2]));
     }
     // As codex repeats it.

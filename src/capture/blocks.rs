@@ -139,7 +139,7 @@ impl Blocks {
             once: true,
             provenance: Provenance {
                 source: Origin::WatchPty,
-                duration_ms: began.zip(ended).and_then(|(began, ended)| u64::try_from(ended - began).ok()),
+                duration_ms: began.zip(ended).and_then(|(began, ended)| u64::try_from(ended.checked_sub(began)?).ok()),
                 conversation_id,
             },
             ..PushedCommand::default()
@@ -251,6 +251,13 @@ mod tests {
             (vec!["total 48".into(), "x".into()], Some(421))
         );
         assert!(pushed[0].once && pushed[0].provenance.conversation_id.as_deref() == Some("C"));
+    }
+
+    #[test]
+    fn times_that_cannot_be_have_no_duration() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let told = [begin("user:1:1", json!({"ts_begin": i64::MIN})), end("user:1:1")];
+        assert_eq!(play(dir.path(), Whose::Users, &told)[0].provenance.duration_ms, None);
     }
 
     #[test]

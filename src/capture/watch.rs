@@ -54,7 +54,12 @@ impl Watch {
         }
     }
 
-    fn look(&mut self, keep: &mut impl FnMut(&[PushedCommand]) -> Result<(), String>) -> Result<(), String> {
+    /// Has `keep` take what has ended since the last look.
+    ///
+    /// # Errors
+    ///
+    /// Why the events cannot be read, or what `keep` has said: what was not taken is given again with the next look.
+    pub fn look(&mut self, keep: &mut impl FnMut(&[PushedCommand]) -> Result<(), String>) -> Result<(), String> {
         let Watch { path, follower, blocks, unkept, .. } = self;
         let mut ended: Vec<Ended> = Vec::new();
         let looked = follower.look(|line| ended.extend(blocks.line(line)));

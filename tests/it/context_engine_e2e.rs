@@ -11,6 +11,7 @@ use crate::support::engine::{ALL, Engine, assembles};
 use crate::support::eventually;
 use crate::support::model::{Item, Model};
 use crate::support::real::{Real, says};
+use crate::support::release::{Ability, Release};
 use crate::support::shim::Home;
 
 const EARLIER: &str = r#"[{"role":"user","content":"earlier giraffe"}]"#;
@@ -54,9 +55,10 @@ fn e2e_the_model_is_shown_it_all_and_the_client_none() {
         notes.display()
     );
     let script = (0..5).map(|_| says()).collect();
-    let Some(mut real) = Real::start("e2e_the_model_is_shown_it_all_and_the_client_none", &config, script) else {
-        return;
-    };
+    let name = "e2e_the_model_is_shown_it_all_and_the_client_none";
+    let Some(mut real) = Real::start(name, &config, script) else { return };
+    // What goes in by a call of ours: what the engine has for the developer's part, and the fragments.
+    let injects = !real.lab.release.lacks(name, Ability::InjectItems);
     say(&mut real, "please look at the giraffe");
     real.http("POST /sessions/self/context", &json!({"cmd": "make", "output": "done"}));
     say(&mut real, "and once more");
@@ -67,16 +69,16 @@ fn e2e_the_model_is_shown_it_all_and_the_client_none() {
     let words = format!("{}please look at the giraffe", projection(SHOWN));
     assert_eq!(count(&first, "user", &words), 1, "{first:#?}");
     let place_of = |text: &str| first.iter().position(|(_, said)| said == text).expect("it is there");
-    assert!(place_of("be zebra") < place_of(&words) && place_of("<notes>\none\n</notes>") < place_of(&words));
     let last = shown(asked.last().expect("it was asked"));
-    for (role, text) in [
-        ("developer", "be zebra".to_owned()),
-        ("user", "<notes>\none\n</notes>".to_owned()),
-        ("user", "<notes>\ntwo\n</notes>".to_owned()),
-        ("user", words.clone()),
-        ("user", format!("{}and now", projection(SHOWN))),
-    ] {
-        assert_eq!(count(&last, role, &text), 1, "{role}: {text}\n{last:#?}");
+    let injected = [("developer", "be zebra"), ("user", "<notes>\none\n</notes>"), ("user", "<notes>\ntwo\n</notes>")];
+    for (role, text) in injected.into_iter().filter(|_| injects) {
+        assert_eq!(count(&last, role, text), 1, "{role}: {text}\n{last:#?}");
+    }
+    for (_, text) in injected.into_iter().take(2).filter(|_| injects) {
+        assert!(place_of(text) < place_of(&words), "{text}");
+    }
+    for text in [words.clone(), format!("{}and now", projection(SHOWN))] {
+        assert_eq!(count(&last, "user", &text), 1, "{text}\n{last:#?}");
     }
     let inside = last.iter().find(|(_, said)| said.starts_with("\u{1e}CODEX_META ")).expect("it was carried");
     assert!(inside.1.ends_with(&format!("\u{1f}{}and once more", projection(SHOWN))), "{inside:?}");
@@ -118,9 +120,11 @@ fn e2e_the_model_is_shown_it_all_and_the_client_none() {
     let before = again.model.requests().len();
     say(&mut again, "after a restart");
     let resumed = shown(&again.model.requests()[before]);
-    assert_eq!(count(&resumed, "user", "<notes>\ntwo\n</notes>"), 1, "{resumed:#?}");
+    assert!(!injects || count(&resumed, "user", "<notes>\ntwo\n</notes>") == 1, "{resumed:#?}");
     assert_eq!(count(&resumed, "user", &format!("{}after a restart", projection(SHOWN))), 1, "{resumed:#?}");
-    assert!(resumed.iter().any(|(role, said)| role == "developer" && said.contains("be zebra")), "{resumed:#?}");
+    // Older releases go on with the developer's part as it was.
+    let has_addition = resumed.iter().any(|(role, said)| role == "developer" && said.contains("be zebra"));
+    assert!(!injects || has_addition, "{resumed:#?}");
     let assembled = engine.asked_for("assemble", 4);
     let said = assembled["messages"].to_string();
     assert!(said.contains("please look at the giraffe") && said.contains("Well.") && !said.contains("CODEX"), "{said}");
@@ -181,6 +185,10 @@ fn e2e_turns_that_fail_or_are_interrupted_are_none_of_its_business() {
 
 #[test]
 fn e2e_compactions_are_told_apart() {
+    let name = "e2e_compactions_are_told_apart";
+    if Release::under_test().lacks(name, Ability::Compaction) {
+        return;
+    }
     let place = Home::new();
     let compacts = r#"printf '{"id":%s,"result":{"ok":true,"compacted":true}}\n' "$id""#;
     let engine = Engine::that_owns_compaction(&place, &[("compact", compacts), ("assemble", &assembles("[]", ""))]);
@@ -190,7 +198,7 @@ fn e2e_compactions_are_told_apart() {
     let of_codex = fs::read_to_string(&path).expect("it is there");
     // Fewer than one answer of the model has.
     fs::write(&path, format!("model_auto_compact_token_limit = 12\n{of_codex}")).expect("a file");
-    let Some(mut real) = Real::in_lab("e2e_compactions_are_told_apart", &engine.config(60_000), lab, model) else {
+    let Some(mut real) = Real::in_lab(name, &engine.config(60_000), lab, model) else {
         return;
     };
     let triggers = |home: &Home| -> Vec<String> {
