@@ -81,6 +81,9 @@ fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the prop
 lint: ## formatting and lints, all as errors
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	# Looked at and not linked, so that the fuzzer itself need not be built.
+	CUSTOM_LIBFUZZER_PATH=$(CURDIR)/target/none cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target -- -D warnings
 
 check: lint test ## what has to pass before a commit
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use codex_shim::engine::RequestStatus;
 use codex_shim::history::{ActivityFold, Fold, Rows, Seen};
 use codex_shim::index::{Follower, HISTORY_FILE, Next, Patience};
-use codex_shim::journal::{Origin, Position, Record, SegmentName};
+use codex_shim::journal::{Origin, Position, Record};
 use codex_shim::wire::Side;
 use rusqlite::Connection;
 use serde_json::Value;
@@ -184,21 +184,31 @@ fn records(journal: &Path) -> Vec<(Position, Vec<u8>)> {
     }
 }
 
-/// Where runs begin.
-pub fn beginnings(journal: &Path) -> Vec<Position> {
-    let segments = SegmentName::list(journal).unwrap_or_default();
-    let first = segments.into_iter().filter(|segment| segment.number == 1);
-    first.map(|segment| Position { segment, offset: 0 }).collect()
+/// Where records begin, without those that replace another.
+pub fn places(journal: &Path) -> Vec<Position> {
+    let mut follower = Follower::new(journal, None);
+    let mut places = Vec::new();
+    loop {
+        match follower.next(Patience::None).expect("the journal can be read") {
+            Next::Record { at, .. } => places.push(at),
+            Next::Lost { .. } => {}
+            Next::End => return places,
+        }
+    }
 }
 
-/// 4 and 5: the database holds what one reading of the files gives, wherever that is interrupted.
-pub fn history(session: &Path, activity: &ActivityFold, cut: u64) -> Result<(), String> {
+/// 4 and 5: the database holds what one reading of the files gives, wherever that is interrupted; at `stops` the index was
+/// before, and waited for no more pieces.
+pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut: u64) -> Result<(), String> {
     let mut follower = Follower::new(&session.join("journal"), None);
     let (mut fold, mut rows) = (Fold::default(), Rows::default());
     let mut count = 0;
     loop {
         match follower.next(Patience::None).expect("the journal can be read") {
             Next::Record { at, bytes, successor } => {
+                if stops.contains(&at) {
+                    fold.silence(u64::MAX, &mut rows);
+                }
                 let record = Record::parse(bytes).expect("it was looked at");
                 let successor = successor.map(|bytes| Record::parse(bytes).expect("it was looked at"));
                 fold.take(&at, &Seen::of(&record, successor.as_ref().and_then(Record::line_bytes)), &mut rows);

@@ -11,7 +11,7 @@
 //! - people answer requests that are open, were answered or never were, say something, interrupt, and call the server;
 //! - the client answers requests once, twice or not at all, and requests that there are not;
 //! - the child dies; the shim is killed between any two effects, and started again on the same folder;
-//! - the index comes to the beginning of any run and stops there, and goes on later.
+//! - the index comes to any record and stops there, and goes on later.
 //!
 //! Not in it: a disk that loses or alters what it has taken, bytes that a kernel's pipe alters, and threads, which the tests
 //! with real processes have.

@@ -176,6 +176,8 @@ pub struct World {
     room_bytes: Option<u64>,
     ledger_works: bool,
     child_lives: bool,
+    /// Where the index has stopped.
+    stops: Vec<Position>,
     /// Why the world ended.
     found: Option<String>,
     said: bool,
@@ -211,6 +213,7 @@ impl World {
             room_bytes: None,
             ledger_works: true,
             child_lives: true,
+            stops: Vec::new(),
             found: None,
             said: std::env::var_os("SIM_SEED").is_some(),
         }
@@ -332,7 +335,7 @@ impl World {
                 0 => self.killed(),
                 1 => self.child_dies(),
                 2 => {
-                    if let Some(at) = self.some_beginning() {
+                    if let Some(at) = self.some_place() {
                         self.index(Some(at));
                     }
                 }
@@ -740,11 +743,11 @@ impl World {
         self.broken(format!("it does not come to rest: {under_way:?}, {:?}", self.pipes));
     }
 
-    /// Where some run begins.
-    fn some_beginning(&mut self) -> Option<Position> {
-        let places = checks::beginnings(&self.journal());
+    /// Where some record begins.
+    fn some_place(&mut self) -> Option<Position> {
+        let mut places = checks::places(&self.journal());
         let count = places.len() as u64;
-        (count > 0).then(|| places[self.dice.roll(count) as usize].clone())
+        (count > 0).then(|| places.swap_remove(self.dice.roll(count) as usize))
     }
 
     /// Indexes what is recorded, up to a record or all, and compares with what one reading gives.
@@ -772,6 +775,10 @@ impl World {
             Ok(mark.clone())
         });
         let is_all = until.is_none();
+        // Where it is beyond already, it does not stop.
+        if let Some(at) = until.clone().filter(|at| self.stops.iter().all(|stop| stop < at)) {
+            self.stops.push(at);
+        }
         self.say(|| format!("index up to {until:?}"));
         let (state, activity) = Index::catch_up(settings, until, marks, Box::new(|_| {}));
         if self.canary == Canary::IndexesAgain {
@@ -781,7 +788,7 @@ impl World {
             return self.broken(format!("nothing can be indexed: {fault}"));
         }
         let cut = self.dice.roll(200);
-        if is_all && let Err(what) = checks::history(self.dir.path(), &activity, cut) {
+        if is_all && let Err(what) = checks::history(self.dir.path(), &activity, &self.stops, cut) {
             self.broken(what);
         }
     }
