@@ -68,6 +68,8 @@ impl Requests {
                 }
                 Some(Commit::Expires(id)) => {
                     let id = id.clone();
+                    // It is answered now, and not once more when it is kept after all.
+                    self.commits.remove(&token);
                     self.answer_by_policy(now, &id, effects);
                 }
                 Some(Commit::Decides(_)) | None => {}

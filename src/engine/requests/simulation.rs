@@ -62,6 +62,8 @@ struct World {
     sent: BTreeMap<u64, String>,
     /// Lines to the server that are held, and their holds.
     held: Vec<(Token, u64, String, Option<Token>)>,
+    /// Answers of ours that the server does not read yet.
+    on_their_way: VecDeque<(u64, String, Option<Token>)>,
     asked: u64,
     /// The ledger fails now and then, or hangs.
     is_shaky: bool,
@@ -80,6 +82,7 @@ impl World {
             queue: VecDeque::new(),
             sent: BTreeMap::new(),
             held: Vec::new(),
+            on_their_way: VecDeque::new(),
             asked: 0,
             is_shaky,
         }
@@ -88,7 +91,7 @@ impl World {
     fn step(&mut self) {
         let mut effects = Vec::new();
         let id = self.dice.roll(self.asked + 1);
-        match self.dice.roll(12) {
+        match self.dice.roll(14) {
             0..=2 => self.server_asks(&mut effects),
             3 | 4 => self.client_answers(id, &mut effects),
             5 | 6 => self.somebody_answers(id, &mut effects),
@@ -109,9 +112,17 @@ impl World {
                 self.now.unix_us += 1;
                 self.requests.tick(self.now, Passing::Passes, &mut effects);
             }
-            _ => return self.crash(),
+            11 | 12 => self.server_reads(&mut effects),
+            _ if self.dice.roll(8) == 0 => return self.crash(),
+            _ => {}
         }
         self.carry_out(effects);
+    }
+
+    fn server_reads(&mut self, effects: &mut Vec<Effect>) {
+        if let Some((id, answer, mark)) = self.on_their_way.pop_front() {
+            self.arrives(id, answer, mark, effects);
+        }
     }
 
     fn server_asks(&mut self, effects: &mut Vec<Effect>) {
@@ -233,7 +244,7 @@ impl World {
                 let bytes = &injection.lines[0].bytes;
                 let Body::Message(message) = Body::parse(bytes) else { panic!("no message") };
                 let (id, answer) = answer_in(&message);
-                self.arrives(id, answer, injection.mark, &mut further);
+                self.on_their_way.push_back((id, answer, injection.mark));
             }
         }
         if !further.is_empty() {
@@ -249,8 +260,9 @@ impl World {
         if !self.is_shaky
             && let Some(row) = row
         {
-            // Policy's answer is kept after it was sent: what it answers was kept before.
-            let by_policy = row.status == RequestStatus::Expired;
+            // Policy's answer is kept after it was sent: what it answers was kept before, and the server may have withdrawn
+            // it meanwhile.
+            let by_policy = row.status == RequestStatus::Expired || row.source == Some(RequestSource::Server);
             assert!(by_policy || row.payload.as_ref() == Some(&answer), "{id}: {answer} is sent, {row:?} is kept");
         }
         if let Some(mark) = mark {
@@ -263,6 +275,7 @@ impl World {
         let before = self.rows.clone();
         self.queue.clear();
         self.held.clear();
+        self.on_their_way.clear();
         self.sent.clear();
         self.asked = 0;
         self.generation += 1;
@@ -286,6 +299,7 @@ impl World {
         let mut effects = Vec::new();
         // What is held for a server that is gone reaches nobody.
         self.held.clear();
+        self.on_their_way.clear();
         self.requests.server_ended(self.now, &mut effects);
         self.carry_out(effects);
         self.is_shaky = false;
@@ -302,7 +316,7 @@ impl World {
 }
 
 fn fresh(generation: u64) -> Requests {
-    let expiry = vec![(RequestType::Approval, Duration::from_secs(3))];
+    let expiry = vec![(RequestType::Approval, Duration::from_millis(500))];
     let mut requests = Requests::new(RequestSettings { hold: false, expiry, notify_after: None }, 0);
     requests.session_opened(generation.to_string());
     requests
