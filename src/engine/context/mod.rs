@@ -40,6 +40,9 @@ const TURNS_AWAITED_MAX: usize = 64;
 const METHOD_NOT_FOUND: i64 = -32_601;
 const INVALID_REQUEST: i64 = -32_600;
 
+/// The first version 0.x of codex that was seen to know `thread/inject_items`; 0.98 does not.
+const INJECTS_FROM_MINOR: u32 = 125;
+
 /// How context is carried, and how much of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContextSettings {
@@ -149,9 +152,11 @@ impl Context {
         self.settings.bounds.envelope_bytes_max
     }
 
-    /// The server is of this version.
+    /// The server is of this version. One that is known to refuse `thread/inject_items` is not asked where there is another way.
     pub(super) fn server_is(&mut self, codex_version: &str) {
         self.previews.server_is(codex_version);
+        let refuses = threads::minor_of(codex_version).is_some_and(|minor| minor < INJECTS_FROM_MINOR);
+        self.inject_refused |= refuses && self.settings.carrier == Carrier::Auto;
     }
 
     /// Whether a thread was seen in this run.
@@ -670,6 +675,28 @@ mod tests {
             assert_eq!(play.answer("\"codex-shim:x:9\"", BUSY), Answer::Ours);
             assert_eq!(play.kept(), [""; 0]);
         }
+    }
+
+    #[test]
+    fn auto_knows_from_the_version_what_would_be_refused() {
+        let first = |carrier, version| {
+            let mut play = Play::start(carrier);
+            play.context.server_is(version);
+            play.push(&[1], None);
+            (play.turn(1, "t"), play.kept())
+        };
+        for (version, how) in [
+            ("0.77.0", "replaced c1"),
+            ("0.98.0", "replaced c1"),
+            ("0.125.0", "preceded c1"),
+            ("0.169.0-alpha.2", "preceded c1"),
+            ("1.0.0", "preceded c1"),
+            ("nonsense", "preceded c1"),
+        ] {
+            assert_eq!(first(Carrier::Auto, version), (how.to_owned(), Vec::new()), "{version}");
+        }
+        // Where there is no other way it is tried.
+        assert_eq!(first(Carrier::InjectItems, "0.98.0").0, "preceded c1");
     }
 
     #[test]
