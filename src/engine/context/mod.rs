@@ -301,7 +301,7 @@ impl Context {
 
     /// What waits for a thread, as it is shown to the model.
     fn envelope_for(&self, thread_id: &str) -> Fitted {
-        let free: Vec<&WaitingCommand> = self
+        let mut free: Vec<&WaitingCommand> = self
             .waiting
             .iter()
             .filter(|waiting| waiting.is_free_for(thread_id))
@@ -310,6 +310,7 @@ impl Context {
         if free.is_empty() {
             return Fitted::Nothing;
         }
+        Command::put_in_order(&mut free, |waiting| &waiting.command);
         let shown = free.len().saturating_sub(self.settings.bounds.commands_max);
         let envelope = Envelope {
             conversation_id: thread_id.to_owned(),
@@ -562,6 +563,17 @@ mod tests {
         assert_eq!(play.answer("3", RESULT), Answer::Clients);
         assert_eq!(play.kept(), ["2 is u1", "2 delivered [1, 2, 3]"]);
         assert_eq!((play.context.waiting(), &*play.turn(4, "t")), (0, "unchanged"));
+    }
+
+    #[test]
+    fn what_shells_tell_of_is_in_the_order_in_which_it_began() {
+        let mut play = Play::start(Carrier::Envelope);
+        play.push(&[1, 2, 3, 4, 5, 6], None);
+        let of = [Origin::Push, Origin::Hook, Origin::Hook, Origin::Shell, Origin::Exec, Origin::Hook];
+        for ((waiting, source), ts) in play.context.waiting.iter_mut().zip(of).zip([9, 8, 7, 6, 5, 4]) {
+            (waiting.command.command.provenance.source, waiting.command.command.ts) = (source, ts);
+        }
+        assert_eq!(play.turn(1, "t"), "replaced c1,c4,c3,c2,c5,c6");
     }
 
     #[test]
