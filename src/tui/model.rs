@@ -380,13 +380,8 @@ pub enum News {
         /// Rows with what became of them.
         ended: Vec<Value>,
     },
-    /// The very end of a long journal, until all that belongs to it was read.
-    Glanced {
-        /// Which time it is.
-        epoch: u64,
-        /// It.
-        timeline: Box<Timeline>,
-    },
+    /// Which time it is, and the very end of a long journal, until all that belongs to it was read.
+    Glanced(u64, Box<Timeline>),
     /// The end of the journal, as it was when it was read.
     Restored {
         /// Which time it is.

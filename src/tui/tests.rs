@@ -531,7 +531,7 @@ fn the_window_goes_back_and_returns_without_a_hole() {
     assert_eq!(play.done.remove(0), "Follow { epoch: 1 }");
     play.news(News::Heard { epoch: 0, heard: vec![heard(3_001, json!({ "type": "message", "text": "of before" }))] });
     // The end of a long journal comes first; what is further back is not asked for until the rest has come.
-    play.news(News::Glanced { epoch: 1, timeline: Box::new(timeline(told()[..3].to_vec())) });
+    play.news(News::Glanced(1, Box::new(timeline(told()[..3].to_vec()))));
     let glanced = window_len(&play);
     play.step("key Home");
     play.step("key Up");

@@ -57,7 +57,7 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             session.timeline = Some(*timeline);
             session.reading = None;
         }
-        News::Glanced { epoch, timeline } if epoch == session.epoch => {
+        News::Glanced(epoch, timeline) if epoch == session.epoch => {
             let before = session.timeline.take();
             let mut timeline = *timeline;
             // What is known of threads was read from further back.
@@ -76,7 +76,7 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             }
             return if look { vec![Command::Look] } else { Vec::new() };
         }
-        News::Glanced { .. } | News::Restored { .. } | News::Heard { .. } => {}
+        News::Glanced(..) | News::Restored { .. } | News::Heard { .. } => {}
         News::Unreadable(why) => {
             session.reading = None;
             say(model, Tone::Bad, why);

@@ -83,7 +83,7 @@ fn follow_until(session_dir: &Path, epoch: u64, teller: &Teller, ended: &Receive
     let is_first = start.as_ref().is_none_or(|start| segments(dir).first() == Some(&start.segment));
     let has_older = !is_first || Kept::of(session_dir).has_any();
     if let Some(timeline) = glance(dir, start.as_ref()) {
-        teller.tell(News::Glanced { epoch, timeline: Box::new(timeline) })?;
+        teller.tell(News::Glanced(epoch, Box::new(timeline)))?;
     }
     let mut source = Source::new(Follower::new(dir, start));
     let mut restored = Some(Timeline::default());
@@ -286,8 +286,8 @@ mod tests {
         std::fs::write(&path, text).expect("a segment");
         let (events, happened) = sync_channel(4);
         let _following = follow(dir.path(), 0, Teller { events, attachment: 1 }).expect("a thread");
-        let mut next = || happened.recv_timeout(Duration::from_secs(60)).expect("it is told");
-        let Event::Of(1, News::Glanced { epoch: 0, timeline: first }) = next() else { panic!("the end comes first") };
+        let next = || happened.recv_timeout(Duration::from_secs(60)).expect("it is told");
+        let Event::Of(1, News::Glanced(0, first)) = next() else { panic!("the end comes first") };
         let Event::Of(1, News::Restored { epoch: 0, timeline: whole }) = next() else { panic!("and then all of it") };
         let (first, whole) = (first.into_entries(), whole.into_entries());
         assert!(first.len() > 10 && first.len() < whole.len(), "{} of {}", first.len(), whole.len());
