@@ -364,6 +364,37 @@ fn a_thread_is_brought_up_again_where_that_has_failed() {
 }
 
 #[test]
+fn a_thread_whose_history_could_not_be_had_is_brought_up_later() {
+    let home = Home::new();
+    let engine = Engine::new(&home, "bootstrap", &[]);
+    let mut live = live(home, &engine, 60_000, "");
+    let held_up = hold_the_index_up(&live.session);
+    live.send(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
+    live.say_plainly(
+        r#"{"id":1,"result":{"thread":{"id":"t","turns":[{"id":"t0","status":"completed","items":[{"type":"userMessage","id":"i","content":[{"type":"text","text":"before"}]}]}]}}}"#,
+    );
+    let log = live.session.join("shim.log");
+    eventually("that is given up", || {
+        fs::read_to_string(&log).ok().filter(|log| log.contains("is not asked: there is no history"))
+    });
+    assert_eq!(engine.methods(), ["initialize"]);
+    fs::remove_file(held_up).expect("it is there");
+    // It is not tried again at once, but with a turn that comes some time later.
+    let mut id = 1;
+    eventually("it is brought up", || {
+        id += 1;
+        let sent = turn(id, "t", "hi");
+        assert_eq!(live.send(&sent), format!("{sent}\n"));
+        live.take_turn(id);
+        take_place(&mut live, "t", &format!("u{id}"), "hi", "completed");
+        let (_, params) = engine.asked().into_iter().find(|(method, _)| method == "bootstrap")?;
+        assert_eq!(params["messages"][0]["content"][0]["text"], "before");
+        Some(())
+    });
+    live.end_quietly();
+}
+
+#[test]
 fn what_an_engine_writes_on_stderr_is_in_the_log_without_its_secrets() {
     let home = Home::new();
     let secret = format!("ghp_{}", "a1B2".repeat(9));
