@@ -368,7 +368,9 @@ fn a_thread_whose_history_could_not_be_had_is_brought_up_later() {
     let home = Home::new();
     let engine = Engine::new(&home, "bootstrap", &[]);
     let mut live = live(home, &engine, 60_000, "");
-    let held_up = hold_the_index_up(&live.session);
+    // Somebody has the history locked, so that nothing comes into it.
+    let holder = rusqlite::Connection::open(live.session.join("history.db")).expect("a database");
+    eventually("the history", || holder.execute_batch("SELECT seq FROM codex_events; BEGIN IMMEDIATE").ok());
     live.send(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
     live.say_plainly(
         r#"{"id":1,"result":{"thread":{"id":"t","turns":[{"id":"t0","status":"completed","items":[{"type":"userMessage","id":"i","content":[{"type":"text","text":"before"}]}]}]}}}"#,
@@ -378,7 +380,7 @@ fn a_thread_whose_history_could_not_be_had_is_brought_up_later() {
         fs::read_to_string(&log).ok().filter(|log| log.contains("is not asked: there is no history"))
     });
     assert_eq!(engine.methods(), ["initialize"]);
-    fs::remove_file(held_up).expect("it is there");
+    holder.execute_batch("ROLLBACK").expect("it is let go");
     // It is not tried again at once, but with a turn that comes some time later.
     let mut id = 1;
     eventually("it is brought up", || {
@@ -391,7 +393,8 @@ fn a_thread_whose_history_could_not_be_had_is_brought_up_later() {
         assert_eq!(params["messages"][0]["content"][0]["text"], "before");
         Some(())
     });
-    live.end_quietly();
+    let (_home, stderr) = live.end();
+    assert!(stderr.contains("is locked") && stderr.lines().count() == 1, "{stderr}");
 }
 
 #[test]
