@@ -479,6 +479,9 @@ pub(super) struct TuiArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct SessionsArguments {
+    /// Only this session, or the one whose name begins so
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,

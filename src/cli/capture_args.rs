@@ -51,6 +51,9 @@ pub(super) struct WatchPtyArguments {
     /// The file with the events; it need not be there yet
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
+    /// Print each command that is read as one JSON document a line
+    #[arg(long)]
+    pub(super) json: bool,
     /// Also take what the agent ran
     #[arg(long)]
     pub(super) all: bool,

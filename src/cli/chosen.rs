@@ -48,6 +48,14 @@ pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
     Found::all(&home).map_err(NotChosen::Store)
 }
 
+/// The sessions that a list is of: all, or the one that `--session` names.
+pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, NotChosen> {
+    match flag {
+        None => all(environment),
+        Some(_) => one(flag, Otherwise::Latest, environment).map(|found| vec![found]),
+    }
+}
+
 /// The session that is meant by `--session`, else by CODEX_SHIM_SESSION, else by where we are.
 pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NotChosen> {
     one_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)

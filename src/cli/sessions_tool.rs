@@ -35,7 +35,7 @@ struct Listing<'a> {
 
 /// Lists the sessions.
 pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i32 {
-    let found = match chosen::all(environment) {
+    let found = match chosen::listed(arguments.session.as_deref(), environment) {
         Ok(found) => found,
         Err(error) => return error.told(),
     };

@@ -1,9 +1,12 @@
 //! `codex-shim watch-pty`: follows the events of an `agent_pty` until it is interrupted.
 
+use serde_json::json;
+
 use super::args::WatchPtyArguments;
-use super::{chosen, say};
+use super::{chosen, say, screen};
 use crate::capture::{Watch, Whose, keep};
 use crate::config::{Environment, Flags, Settings};
+use crate::engine::{PushedCommand, redacted};
 use crate::store::{Found, Otherwise};
 
 /// Does what the command line asks for.
@@ -22,9 +25,25 @@ pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i
         |commands| {
             // The relay may have started or ended since.
             let now = Found { live: session.is_still_live(), ..session.clone() };
-            keep(&now, commands, &bounds).map(|_| ())
+            keep(&now, commands, &bounds)?;
+            if arguments.json {
+                // Whoever has read them may be gone; they are kept all the same.
+                let _ = screen::print(&commands.iter().map(told).collect::<String>());
+            }
+            Ok(())
         },
         say,
     );
     0
+}
+
+/// A line that tells a program of a command that was kept, without its output.
+fn told(command: &PushedCommand) -> String {
+    let cmd = redacted(&command.cmd).unwrap_or_else(|| command.cmd.clone());
+    let PushedCommand { exit_code, cwd, block_id, ts, provenance, .. } = command;
+    let duration_ms = provenance.duration_ms;
+    let told = json!({
+        "block_id": block_id, "cmd": cmd, "exit_code": exit_code, "cwd": cwd, "ts": ts, "duration_ms": duration_ms,
+    });
+    format!("{told}\n")
 }

@@ -8,7 +8,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,7 +56,14 @@ pub struct FragmentReader {
 #[derive(Default)]
 struct Readings {
     running: usize,
-    waiting: Vec<(Token, Tell)>,
+    waiting: Vec<Waiter>,
+}
+
+/// Who wants to know what they say, and in which folder.
+struct Waiter {
+    token: Token,
+    cwd: Option<PathBuf>,
+    tell: Tell,
 }
 
 impl fmt::Debug for Readings {
@@ -72,13 +79,15 @@ impl FragmentReader {
         FragmentReader { fragments: Arc::new(fragments), readings: Arc::default() }
     }
 
-    /// Has threads of their own find out what they say now, and `tell` it for those who wait under `token`. Never waits.
-    pub fn read(&self, token: Token, tell: impl Fn(Input<'static>) + Send + 'static) {
+    /// Has threads of their own find out what they say now in the folder `cwd`, else in our own, and `tell` it for those who
+    /// wait under `token`. Never waits.
+    pub fn read(&self, token: Token, cwd: Option<PathBuf>, tell: impl Fn(Input<'static>) + Send + 'static) {
+        let waiter = Waiter { token, cwd, tell: Box::new(tell) };
         {
             let mut readings = lock(&self.readings);
             if readings.running >= READINGS_MAX {
                 match readings.waiting.len() < WAITING_MAX {
-                    true => readings.waiting.push((token, Box::new(tell))),
+                    true => readings.waiting.push(waiter),
                     false => tracing::warn!("fragments are not read: too many wait for it already"),
                 }
                 return;
@@ -88,16 +97,14 @@ impl FragmentReader {
         let (fragments, readings) = (Arc::clone(&self.fragments), Arc::clone(&self.readings));
         let thread = std::thread::Builder::new().name("fragments".to_owned()).stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
-            let mut waiting: Vec<(Token, Tell)> = vec![(token, Box::new(tell))];
-            while let Some((_, tell)) = waiting.first() {
-                let states = read_all(&fragments, tell);
-                for (token, tell) in waiting {
+            let mut waiting = vec![waiter];
+            while let Some(Waiter { cwd, tell, token: _ }) = waiting.first() {
+                let states = read_all(&fragments, cwd.as_deref(), tell);
+                for Waiter { token, tell, cwd: _ } in waiting {
                     tell(Input::FragmentsRead { token, states: states.clone() });
                 }
                 // Who has come in the meantime wants what they say from then on.
-                let mut readings = lock(&readings);
-                waiting = std::mem::take(&mut readings.waiting);
-                readings.running -= usize::from(waiting.is_empty());
+                waiting = lock(&readings).next();
             }
         });
         if let Err(error) = started {
@@ -107,20 +114,34 @@ impl FragmentReader {
     }
 }
 
+impl Readings {
+    /// Who shares the reading that follows one: the first who waits, and all who want it of the same folder. Where that is nobody,
+    /// one reading less runs.
+    fn next(&mut self) -> Vec<Waiter> {
+        let cwd = self.waiting.first().map(|first| first.cwd.clone());
+        let (next, later) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|waiter| Some(&waiter.cwd) == cwd.as_ref());
+        self.waiting = later;
+        let next: Vec<Waiter> = next;
+        self.running -= usize::from(next.is_empty());
+        next
+    }
+}
+
 fn lock(readings: &Mutex<Readings>) -> MutexGuard<'_, Readings> {
     readings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What all of them say, at the same time; of those that cannot be had is told why.
-fn read_all(fragments: &[Fragment], tell: &Tell) -> Vec<Option<String>> {
+fn read_all(fragments: &[Fragment], cwd: Option<&Path>, tell: &Tell) -> Vec<Option<String>> {
     // Each has a thread of its own that is given up where it hangs.
     let begun: Vec<_> = fragments
         .iter()
         .map(|fragment| {
             let (send, receive) = sync_channel(1);
-            let source = fragment.source.clone();
+            let (source, cwd) = (fragment.source.clone(), cwd.map(Path::to_owned));
             let thread = std::thread::Builder::new().name("fragment".to_owned()).stack_size(STACK_BYTES);
-            let started = thread.spawn(move || drop(send.send(read(&source))));
+            let started = thread.spawn(move || drop(send.send(read(&source, cwd.as_deref()))));
             (fragment, started.map(|_| receive))
         })
         .collect();
@@ -144,11 +165,14 @@ fn read_all(fragments: &[Fragment], tell: &Tell) -> Vec<Option<String>> {
     states.collect()
 }
 
-fn read(source: &FragmentSource) -> Result<String, String> {
+fn read(source: &FragmentSource, cwd: Option<&Path>) -> Result<String, String> {
     match source {
         FragmentSource::Text(text) => Ok(text.clone()),
-        FragmentSource::File(path) => read_file(path).map_err(|error| format!("read {}: {error}", path.display())),
-        FragmentSource::Command(words) => run(words),
+        FragmentSource::File(path) => {
+            let path = cwd.map_or_else(|| path.clone(), |cwd| cwd.join(path));
+            read_file(&path).map_err(|error| format!("read {}: {error}", path.display()))
+        }
+        FragmentSource::Command(words) => run(words, cwd),
     }
 }
 
@@ -164,13 +188,17 @@ fn read_file(path: &Path) -> io::Result<String> {
 }
 
 /// What a command prints, if it ends well in time.
-fn run(words: &[String]) -> Result<String, String> {
+fn run(words: &[String], cwd: Option<&Path>) -> Result<String, String> {
     let Some((program, args)) = words.split_first() else { return Err("it has no program".to_owned()) };
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    if let Some(cwd) = cwd {
+        command.current_dir(cwd).env("PWD", cwd);
+    }
     // This thread waits for it until it has ended.
     end_with_us(&mut command);
-    let mut child = command.spawn().map_err(|error| format!("start {program}: {error}"))?;
+    let place = || cwd.map_or_else(String::new, |cwd| format!(" in {}", cwd.display()));
+    let mut child = command.spawn().map_err(|error| format!("start {program}{}: {error}", place()))?;
     let mut bytes = Vec::new();
     let printed = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     match follow(&mut child, &mut bytes) {
@@ -278,6 +306,7 @@ mod tests {
     #[test]
     fn commands_and_files_say_what_they_say_or_why_not() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let read = |source: &FragmentSource| read(source, None);
         assert_eq!(read(&shell("printf 'a\\n'")), Ok("a\n".to_owned()));
         assert_eq!(read(&shell("cat; echo b")), Ok("b\n".to_owned()));
         assert_eq!(read(&shell("echo a; exit 3")), Err("it ended with exit status: 3".to_owned()));
@@ -290,12 +319,23 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_is_where_they_say_it() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().canonicalize().expect("it is there");
+        std::fs::write(path.join("x"), "from a file").expect("a file");
+        assert_eq!(read(&shell("pwd; printf %s $PWD"), Some(&path)), Ok(format!("{0}\n{0}", path.display())));
+        assert_eq!(read(&FragmentSource::File("x".into()), Some(&path)), Ok("from a file".to_owned()));
+        let gone = read(&shell("pwd"), Some(&path.join("gone")));
+        assert!(gone.as_ref().is_err_and(|why| why.starts_with("start sh in ")), "{gone:?}");
+    }
+
+    #[test]
     fn one_that_prints_without_end_is_cut_and_one_that_hangs_is_killed_with_all_it_began() {
-        assert_eq!(read(&shell("yes")).map(|text| text.len()), Ok(READ_BYTES_MAX as usize));
+        assert_eq!(read(&shell("yes"), None).map(|text| text.len()), Ok(READ_BYTES_MAX as usize));
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let pid_file = dir.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; wait", pid_file.display());
-        assert_eq!(read(&shell(&script)), Err("it took over 1s, and was killed".to_owned()));
+        assert_eq!(read(&shell(&script), None), Err("it took over 1s, and was killed".to_owned()));
         let pid: i32 = std::fs::read_to_string(pid_file).expect("it was begun").trim().parse().expect("a number");
         let pid = rustix::process::Pid::from_raw(pid).expect("a process");
         let began = Instant::now();
@@ -312,7 +352,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let pid_file = dir.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; echo hi", pid_file.display());
-        assert_eq!(read(&shell(&script)), Ok("hi\n".to_owned()));
+        assert_eq!(read(&shell(&script), None), Ok("hi\n".to_owned()));
         let pid: i32 = std::fs::read_to_string(pid_file).expect("it was begun").trim().parse().expect("a number");
         // It is not ours to end.
         let left = rustix::process::kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL);
@@ -333,7 +373,7 @@ mod tests {
         let tokens: Vec<Token> = (1..=READINGS_MAX as Token * 3).collect();
         for token in &tokens {
             let send = send.clone();
-            reader.read(*token, move |input| drop(send.send(input)));
+            reader.read(*token, (token % 2 == 0).then(|| "/".into()), move |input| drop(send.send(input)));
         }
         let mut read: Vec<Token> = tokens
             .iter()

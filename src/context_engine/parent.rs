@@ -1,10 +1,10 @@
-//! Children that do not outlive us: where we end without having ended them, the kernel does. What they have started besides is not
-//! known here, and is not ended.
+//! Children that do not outlive us, and have nothing of ours but what is meant for them: where we end without having ended them,
+//! the kernel does. What they have started besides is not known here, and is not ended.
 
 use std::process::Command;
 
 /// Has the child of `command` killed when the calling *thread* ends, on Linux: call this, and start the child, from one that lives as
-/// long as the child may.
+/// long as the child may. Signals are to it what they are to any program, whatever we ignore.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
 pub(super) fn end_with_us(command: &mut Command) {
@@ -14,10 +14,11 @@ pub(super) fn end_with_us(command: &mut Command) {
     use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
     let parent = getpid();
-    // SAFETY: the closure makes two plain system calls, which are async-signal-safe, and allocates nothing: an error of a kind or
+    // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing: an error of a kind or
     // of a number holds no memory.
     unsafe {
         command.pre_exec(move || {
+            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
             set_parent_process_death_signal(Some(Signal::KILL))?;
             // We may have ended before the request was made.
             if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
@@ -25,6 +26,17 @@ pub(super) fn end_with_us(command: &mut Command) {
     }
 }
 
-/// Elsewhere there is no such request.
+/// Elsewhere there is no such request; signals are to it what they are to any program.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn end_with_us(_command: &mut Command) {}
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
+pub(super) fn end_with_us(command: &mut Command) {
+    use std::os::unix::process::CommandExt as _;
+
+    // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+}

@@ -4,6 +4,7 @@
 //! is read in bytes, and what answers no call in all: an engine that is over one of the last two is broken, and is killed with
 //! all that it has started. It does not outlive the thread that has started it.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -19,6 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::parent::end_with_us;
+use crate::engine::redacted;
 
 /// Longest line that an engine may write, in bytes.
 const LINE_BYTES_MAX: usize = 8 << 20;
@@ -303,8 +305,10 @@ fn log(stderr: ChildStderr) {
     let mut say = |line: &[u8]| {
         lines += 1;
         if lines <= STDERR_LINES_MAX {
-            let line = &line[..line.len().min(STDERR_LINE_BYTES_MAX)];
-            tracing::info!("context engine: {}", String::from_utf8_lossy(line));
+            let line = String::from_utf8_lossy(line);
+            // Before it is cut: of half a secret nobody can tell that it is one.
+            let line = redacted(&line).map_or(line, Cow::Owned);
+            tracing::info!("context engine: {}", &line[..line.floor_char_boundary(STDERR_LINE_BYTES_MAX)]);
         }
         true
     };

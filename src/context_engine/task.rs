@@ -132,7 +132,6 @@ impl Reporter {
             request_bytes: 0,
             response_bytes: 0,
             outcome,
-            error: None,
         });
         self.answer_without(task);
     }
@@ -160,7 +159,6 @@ impl Reporter {
             request_bytes: call.bytes as u64,
             response_bytes: response_bytes as u64,
             outcome,
-            error: None,
         });
     }
 

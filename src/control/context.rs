@@ -50,7 +50,8 @@ pub struct DeliveriesDocument {
 impl ContextDocument {
     /// Of the rows of a ledger.
     #[must_use]
-    pub fn of(waiting: Vec<WaitingCommand>) -> ContextDocument {
+    pub fn of(mut waiting: Vec<WaitingCommand>) -> ContextDocument {
+        Command::put_in_order(&mut waiting, |waiting| &waiting.command);
         let total_commands_run = waiting.iter().map(|waiting| 1 + waiting.forgotten_before).sum();
         let commands = waiting
             .into_iter()

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::assembly::{
-    Asked, Consultation, Delivered, FragmentCarrier, Prepared, ToldFragment, inject_params, thread_of,
+    Asked, Consultation, Delivered, FragmentCarrier, Prepared, ToldFragment, cwd_in, inject_params, thread_of,
 };
 use super::context::is_unknown_method;
 use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, Warning, own_line};
@@ -22,20 +22,22 @@ impl Engine {
         prepared: Option<Prepared>,
     ) -> (Option<Vec<u8>>, Option<String>) {
         let (Some(thread_id), Some(_)) = (thread_of(message), message.id) else { return (None, None) };
-        let Prepared { assembled, states } = prepared.unwrap_or_default();
+        let Prepared { assembled, states, cwd: read_in } = prepared.unwrap_or_default();
         let assembled = assembled.unwrap_or_default();
         if let Some(states) = states {
-            self.assembly.threads.read(states);
+            self.assembly.threads.read(read_in.as_deref(), states);
         }
-        if let Some(model) = message.params.and_then(Members::of).and_then(|params| params.text("model")) {
-            self.assembly.threads.of(&thread_id).model = Some(model);
-        }
+        let params = message.params.and_then(Members::of).unwrap_or_default();
+        let thread = self.assembly.threads.of(&thread_id);
+        thread.model = params.text("model").or(thread.model.take());
+        thread.cwd = cwd_in(&params).or(thread.cwd.take());
+        let cwd = read_in.or_else(|| thread.cwd.clone());
         if let Some(addition) = &assembled.addition {
             self.assembly.threads.says(&thread_id, addition);
         }
         let news = match self.assembly.inject_refused {
             true => Vec::new(),
-            false => self.assembly.threads.news(&thread_id, assembled.addition.as_deref()),
+            false => self.assembly.threads.news(&thread_id, cwd.as_deref(), assembled.addition.as_deref()),
         };
         let call = (!news.is_empty()).then(|| {
             let params = inject_params(&thread_id, &news);
@@ -72,7 +74,8 @@ impl Engine {
         };
         let mut instructed = Vec::new();
         if self.assembly.inject_refused && method != "thread/fork" {
-            instructed = self.assembly.threads.developers();
+            let cwd = message.params.and_then(Members::of).and_then(|params| cwd_in(&params));
+            instructed = self.assembly.threads.developers(cwd.as_deref());
         }
         let mut says: Vec<String> = instructed.iter().map(|told| told.text.clone()).collect();
         if method == "thread/resume" {
@@ -176,10 +179,11 @@ impl Engine {
     /// The thread that an answer tells of, and what it tells.
     fn thread_answered(&mut self, message: &Message<'_>) -> Option<String> {
         let result = Members::of(message.result?)?;
-        let thread_id = Members::of(result.get("thread")?)?.text("id")?;
-        if let Some(model) = result.text("model") {
-            self.assembly.threads.of(&thread_id).model = Some(model);
-        }
+        let told = Members::of(result.get("thread")?)?;
+        let thread_id = told.text("id")?;
+        let thread = self.assembly.threads.of(&thread_id);
+        thread.model = result.text("model").or(thread.model.take());
+        thread.cwd = cwd_in(&result).or_else(|| cwd_in(&told)).or(thread.cwd.take());
         Some(thread_id)
     }
 
@@ -338,6 +342,8 @@ mod tests {
         dues: Vec<Duration>,
         /// Fragments that are read.
         reads: Vec<Token>,
+        /// And where.
+        read_in: Vec<Option<String>>,
         replies: Vec<(AskerId, SideReply)>,
         /// The same as it was sent, with what was added.
         sent: Vec<String>,
@@ -374,6 +380,7 @@ mod tests {
                 sent: Vec::new(),
                 dues: Vec::new(),
                 reads: Vec::new(),
+                read_in: Vec::new(),
                 replies: Vec::new(),
             }
         }
@@ -427,7 +434,10 @@ mod tests {
                         self.told.push(format!("completed {thread_id} {turn_id}"));
                     }
                 },
-                Effect::RunFragments(token) => self.reads.push(token),
+                Effect::RunFragments(token, cwd) => {
+                    self.reads.push(token);
+                    self.read_in.push(cwd);
+                }
                 Effect::Inject(Injection { lines, .. }) => {
                     let lines = lines.into_iter().map(|line| String::from_utf8(line.bytes));
                     self.sent.extend(lines.map(|line| line.expect("BUG: a test writes text")));

@@ -26,6 +26,13 @@ impl Engine {
         }
     }
 
+    /// The call that tells the reasons that wait for a thread's next turn, where some do.
+    pub(super) fn reasons_ahead(&mut self, thread_id: &str) -> Option<Vec<u8>> {
+        let call = self.calls.ahead_of_turn(thread_id)?;
+        self.echoes.expect_plain(thread_id, &call);
+        Some(call)
+    }
+
     /// Somebody at the side wants something.
     pub(super) fn asked(
         &mut self,
@@ -165,7 +172,7 @@ impl Engine {
         prepared: Option<Prepared>,
         effects: &mut Vec<Effect>,
     ) {
-        let mut lines: Vec<OwnLine> = self.calls.ahead_of_turn(&thread_id).map(free_line).into_iter().collect();
+        let mut lines: Vec<OwnLine> = self.reasons_ahead(&thread_id).map(free_line).into_iter().collect();
         let running = self.calls.turn_in(&thread_id).map(str::to_owned);
         let params = Calls::turn_params(&thread_id, says);
         let call = Call::Turn { asker, thread_id, running };

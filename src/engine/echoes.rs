@@ -1,7 +1,9 @@
 //! What was put into a thread's history in this run by calls of our own, so that the client is not told of it.
 //!
 //! A client that asks for raw events is told of every message that codex puts into a history, also of ours. Only one whose whole
-//! content is what was put in is taken for its echo. Kept are digests, and of those a bounded number; no text.
+//! content is what was put in is taken for its echo. What stands between markers is known for good; what is in plain words, such
+//! as a reason, only until the next turn of its thread is over: a user may say the same later. Kept are digests, and of those a
+//! bounded number; no text.
 
 use std::collections::VecDeque;
 
@@ -13,6 +15,9 @@ use crate::wire::{Body, Members, Message, elements};
 /// Messages whose digests are kept; of more than these the oldest is forgotten.
 const DIGESTS_MAX: usize = 1_024;
 
+/// Messages in plain words whose digests are kept, likewise.
+const PLAIN_MAX: usize = 64;
+
 /// SHA-1.
 type ItemDigest = [u8; 20];
 
@@ -21,14 +26,14 @@ type ItemDigest = [u8; 20];
 pub(super) struct Echoes {
     /// Oldest first.
     digests: VecDeque<ItemDigest>,
+    /// Those in plain words, with their threads, oldest first.
+    plain: VecDeque<(String, ItemDigest)>,
 }
 
 impl Echoes {
     /// This call of ours puts items into a history.
     pub(super) fn expect(&mut self, call: &[u8]) {
-        let Body::Message(message) = Body::parse(call) else { return };
-        let items = message.params.and_then(Members::of).and_then(|params| elements(params.get("items")?));
-        for digest in items.unwrap_or_default().into_iter().filter_map(digest_of) {
+        for digest in digests_in(call) {
             if self.digests.contains(&digest) {
                 continue;
             }
@@ -39,9 +44,24 @@ impl Echoes {
         }
     }
 
+    /// This call of ours puts items in plain words into the history of `thread_id`, ahead of a turn.
+    pub(super) fn expect_plain(&mut self, thread_id: &str, call: &[u8]) {
+        for digest in digests_in(call) {
+            if self.plain.len() >= PLAIN_MAX {
+                self.plain.pop_front();
+            }
+            self.plain.push_back((thread_id.to_owned(), digest));
+        }
+    }
+
+    /// A turn of this thread is over: who says now what was said ahead of it is somebody else.
+    pub(super) fn turn_is_over(&mut self, thread_id: &str) {
+        self.plain.retain(|(of, _)| of != thread_id);
+    }
+
     /// Whether a message of the server tells only of what was put in by us.
     pub(super) fn is_echo(&self, message: &Message<'_>) -> bool {
-        if self.digests.is_empty() || message.id.is_some() {
+        if (self.digests.is_empty() && self.plain.is_empty()) || message.id.is_some() {
             return false;
         }
         let params = message.params.and_then(Members::of).unwrap_or_default();
@@ -53,8 +73,17 @@ impl Echoes {
             }
             Some(_) | None => None,
         };
-        item.and_then(digest_of).is_some_and(|digest| self.digests.contains(&digest))
+        let is_known =
+            |digest: ItemDigest| self.digests.contains(&digest) || self.plain.iter().any(|(_, plain)| *plain == digest);
+        item.and_then(digest_of).is_some_and(is_known)
     }
+}
+
+/// The digests of what a call of ours puts into a history.
+fn digests_in(call: &[u8]) -> Vec<ItemDigest> {
+    let Body::Message(message) = Body::parse(call) else { return Vec::new() };
+    let items = message.params.and_then(Members::of).and_then(|params| elements(params.get("items")?));
+    items.unwrap_or_default().into_iter().filter_map(digest_of).collect()
 }
 
 /// The digest of a message's role and its texts; `None` for what is no message, and for one with anything but texts.
@@ -133,8 +162,23 @@ mod tests {
     }
 
     #[test]
+    fn plain_words_are_an_echo_until_the_turn_behind_them_is_over() {
+        let mut echoes = Echoes::default();
+        let said = item("user", &["not on a friday"]);
+        let raw = format!(r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"t","item":{said}}}}}"#);
+        assert!(!is_echo(&echoes, &raw));
+        echoes.expect_plain("t", call(&said).as_bytes());
+        echoes.turn_is_over("u");
+        assert!(is_echo(&echoes, &raw) && is_echo(&echoes, &raw));
+        echoes.turn_is_over("t");
+        assert!(!is_echo(&echoes, &raw));
+    }
+
+    #[test]
     fn what_is_kept_is_bounded() {
         let mut echoes = Echoes::default();
+        (0..=PLAIN_MAX).for_each(|_| echoes.expect_plain("t", call(&item("user", &["no"])).as_bytes()));
+        assert_eq!(echoes.plain.len(), PLAIN_MAX);
         (0..=DIGESTS_MAX).for_each(|number| {
             let told = call(&item("user", &[&number.to_string()]));
             echoes.expect(told.as_bytes());

@@ -42,8 +42,8 @@ pub enum Effect {
     Mark(Token),
     /// Ask the context engine, or tell it.
     Consult(Box<Consultation>),
-    /// Find out what fragments say now.
-    RunFragments(Token),
+    /// Find out what fragments say now in this folder, else in the relay's own.
+    RunFragments(Token, Option<String>),
     /// Say so at once, before anything else is read, so that lines that have waited go on.
     LetGo(Token),
     /// Pass lines of the client's on that have waited, each as if it had been read now.
@@ -387,8 +387,6 @@ pub enum Note {
         response_bytes: u64,
         /// `ok`, `error`, `timeout`, `invalid`, `not_running`, `not_reading`, `ended`, `no_history` or `line_too_long`.
         outcome: &'static str,
-        /// What was wrong, where somebody has said so.
-        error: Option<String>,
     },
     /// A context engine has compacted a thread, or has tried.
     ContextEngineCompacted {

@@ -322,7 +322,7 @@ impl Engine {
         let mut projection = None;
         if message.method.as_deref() == Some("turn/start") {
             if self.calls.has_reasons()
-                && let Some(bytes) = thread_of(message).and_then(|thread_id| self.calls.ahead_of_turn(&thread_id))
+                && let Some(bytes) = thread_of(message).and_then(|thread_id| self.reasons_ahead(&thread_id))
             {
                 effects.push(Engine::ahead(seen, bytes));
             }
@@ -392,6 +392,7 @@ impl Engine {
             ("turn/started", _) => self.calls.turn_started(message, effects),
             ("turn/completed", _) => {
                 if let Some((thread_id, turn_id)) = self.calls.turn_completed(message) {
+                    self.echoes.turn_is_over(&thread_id);
                     let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
                     self.requests.turn_completed(now, &place, effects);
                     if self.calls.is_idle() {
@@ -643,7 +644,7 @@ mod tests {
             other @ (Effect::Forward
             | Effect::Replace(_)
             | Effect::Consult(_)
-            | Effect::RunFragments(_)
+            | Effect::RunFragments(..)
             | Effect::LetGo(_)
             | Effect::PassHeld(_)
             | Effect::Warn(_)

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::assembly::{Awaited, Consultation, Held, Hold, LINE_BYTES_MAX, Prepared, Queued, thread_of};
+use super::assembly::{Awaited, Consultation, Held, Hold, LINE_BYTES_MAX, Prepared, Queued, cwd_in, thread_of};
 use super::context::{TURN_CHARS_MAX, TurnStart};
 use super::effect::LateLine;
 use super::{Effect, Engine, Note, Now, SideReply};
@@ -60,7 +60,7 @@ impl Engine {
                 }
                 let params = Members::of(message.params?)?;
                 let prompt = turn.said_text().to_owned();
-                Some((awaited, Wanted::Context { prompt, model: params.text("model") }))
+                Some((awaited, Wanted::Context { prompt, model: params.text("model"), cwd: cwd_in(&params) }))
             }
             _ => None,
         }
@@ -89,8 +89,9 @@ impl Engine {
                         .map(|due| Effect::Consult(Box::new(Consultation::Compact { token, due, thread_id }))),
                 );
             }
-            Wanted::Context { prompt, model } => {
+            Wanted::Context { prompt, model, cwd } => {
                 let thread = self.assembly.threads.of(&thread_id);
+                let cwd = cwd.or_else(|| thread.cwd.clone());
                 let model = model.or_else(|| thread.model.clone());
                 let tools = thread.tools.clone();
                 let taken = prompt.chars().count() + self.context.envelope_bytes_max();
@@ -100,7 +101,8 @@ impl Engine {
                     effects.push(Effect::Consult(Box::new(assemble)));
                 }
                 if awaited.fragments_due.is_some() {
-                    effects.push(Effect::RunFragments(token));
+                    self.assembly.holds.reads_in(token, cwd.clone());
+                    effects.push(Effect::RunFragments(token, cwd));
                 }
             }
         }
@@ -123,7 +125,7 @@ impl Engine {
         let (Some(awaited), Queued::Sides { says, .. }) = (self.assembly.awaited(now.elapsed), &queued) else {
             return Some(queued);
         };
-        let wanted = Wanted::Context { prompt: says.clone(), model: None };
+        let wanted = Wanted::Context { prompt: says.clone(), model: None, cwd: None };
         let held = Held { queued, read_at: now.elapsed };
         self.hold(thread_id, awaited, wanted, held, VecDeque::new(), effects);
         None
@@ -197,7 +199,7 @@ impl Engine {
                 Body::OtherJson | Body::Text | Body::Bytes => return None,
             },
             Queued::Sides { says, .. } => {
-                let wanted = Wanted::Context { prompt: says.clone(), model: None };
+                let wanted = Wanted::Context { prompt: says.clone(), model: None, cwd: None };
                 (self.assembly.awaited(held.read_at)?, wanted)
             }
             Queued::Interrupt { .. } | Queued::Rpc { .. } => return None,
@@ -228,7 +230,7 @@ impl Engine {
 
 /// What the first line of a hold is held for.
 enum Wanted {
-    Context { prompt: String, model: Option<String> },
+    Context { prompt: String, model: Option<String>, cwd: Option<String> },
     Compaction,
 }
 
@@ -241,7 +243,6 @@ fn not_asked(method: &'static str, thread_id: &str, waited: Duration, outcome: &
         request_bytes: 0,
         response_bytes: 0,
         outcome,
-        error: None,
     })
 }
 

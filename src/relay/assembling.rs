@@ -2,6 +2,8 @@
 //!
 //! Nobody is waited for. What goes on late is put on record before it is sent, as all that passes.
 
+use std::path::PathBuf;
+
 use super::event_loop::Relay;
 use crate::control::Passed;
 use crate::engine::{Consultation, Effect, Exit, Form, Input, LateLine, Note, Token};
@@ -26,15 +28,14 @@ impl Relay {
             request_bytes: 0,
             response_bytes: 0,
             outcome: "not_running",
-            error: None,
         }));
         self.engine.handle(self.clock.now(), Input::Consulted { token, assembled: None }, effects);
     }
 
-    /// Has it found out what fragments say now.
-    pub(super) fn read_fragments(&mut self, token: Token, effects: &mut Vec<Effect>) {
+    /// Has it found out what fragments say now, in the folder of the thread that is to be told where that is known.
+    pub(super) fn read_fragments(&mut self, token: Token, cwd: Option<String>, effects: &mut Vec<Effect>) {
         match self.recorder.outbox() {
-            Ok(outbox) => self.fragments.read(token, move |input| outbox.tell(input)),
+            Ok(outbox) => self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.tell(input)),
             Err(error) => {
                 tracing::warn!(%error, "fragments are not read");
                 let states = Vec::new();

@@ -435,7 +435,7 @@ impl Relay {
                     }
                 }
                 Effect::Consult(consultation) => self.consult(consultation, effects),
-                Effect::RunFragments(token) => self.read_fragments(token, effects),
+                Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd, effects),
                 Effect::LetGo(token) => {
                     if let Some(exit) = self.let_go(token, effects) {
                         return Some(exit);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
+use super::signals;
 use crate::store::Ledger;
 
 /// How long a command may take. Source: the contract.
@@ -70,6 +71,7 @@ impl Hooks {
     }
 }
 
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
 fn run(program: &str, args: &[String], session_id: &str, input: &str, wait_max: Duration) {
     let mut command = Command::new(program);
     // So that a tool of ours in it is about this session.
@@ -81,6 +83,13 @@ fn run(program: &str, args: &[String], session_id: &str, input: &str, wait_max: 
         .stderr(Stdio::null())
         // A group of its own, so that what it has started ends with it.
         .process_group(0);
+    // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            signals::restore_file_size_signal();
+            Ok(())
+        });
+    }
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return tracing::warn!(%error, program, "a hook cannot be started"),
@@ -128,6 +137,19 @@ mod tests {
         run("sh", &["-c".to_owned(), script], "s", "{\"a\":1}", HOOK_WAIT_MAX);
         assert_eq!(std::fs::read_to_string(&file).expect("it was written"), "{\"a\":1}\ns\n");
         run("/no/such/command", &[], "s", "", HOOK_WAIT_MAX);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_command_ignores_no_signal_because_we_do() {
+        signals::ignore_file_size_signal();
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let file = dir.path().join("ignored");
+        let script = format!("grep ^SigIgn: /proc/self/status > {}", file.display());
+        run("sh", &["-c".to_owned(), script], "s", "", HOOK_WAIT_MAX);
+        let told = std::fs::read_to_string(&file).expect("it was written");
+        let ignored = told.split_whitespace().last().and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        assert_eq!(ignored.map(|ignored| ignored & 1 << (libc::SIGXFSZ - 1)), Some(0), "{told}");
     }
 
     #[test]

@@ -112,12 +112,18 @@ pub fn codex(settings: &Settings, environment: &Environment) -> Result<PathBuf, 
     let ourselves = ourselves();
     let path = environment.get("PATH").unwrap_or_default();
     match &settings.codex.value {
-        None => std::env::args_os()
-            .next()
-            .and_then(|started_as| beside(Path::new(&started_as), ourselves))
-            .or_else(|| on_path(OsStr::new("codex"), &path, ourselves))
-            .or_else(|| recorded(settings.home.value.as_deref()?, ourselves))
-            .ok_or(LocateError::NotOnPath { looked_in: path }),
+        None => {
+            let started_as = PathBuf::from(std::env::args_os().next().unwrap_or_default());
+            let record = Wrapped::read(settings.home.value.as_deref());
+            if let Some(codex) = record.named_before(&started_as) {
+                let named_by = "the setting that codex-shim wrap has changed".to_owned();
+                return named(&codex, named_by, &path, ourselves);
+            }
+            beside(&started_as, ourselves)
+                .or_else(|| on_path(OsStr::new("codex"), &path, ourselves))
+                .or_else(|| record.any(ourselves))
+                .ok_or(LocateError::NotOnPath { looked_in: path })
+        }
         Some(program) => {
             let named_by = match &settings.codex.source {
                 Source::File => "`codex` in config.toml".to_owned(),
@@ -164,12 +170,30 @@ fn beside(started_as: &Path, ourselves: Option<Identity>) -> Option<PathBuf> {
     Some(aside).filter(|aside| is_program(aside) && Identity::of(aside) != ourselves)
 }
 
-/// The first codex that `codex-shim wrap` says it has set aside, and that is there.
-fn recorded(home: &Path, ourselves: Option<Identity>) -> Option<PathBuf> {
-    let text = std::fs::read(home.join(WRAPPED_FILE)).ok()?;
-    let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    let asides = record.as_array()?.iter().filter_map(|done| done["set_aside"].as_str());
-    asides.map(PathBuf::from).find(|aside| is_program(aside) && Identity::of(aside) != ourselves)
+/// What `codex-shim wrap` says that it has done.
+#[derive(Default)]
+struct Wrapped(Vec<serde_json::Value>);
+
+impl Wrapped {
+    /// Nothing, where that cannot be read.
+    fn read(home: Option<&Path>) -> Wrapped {
+        let text = home.and_then(|home| std::fs::read(home.join(WRAPPED_FILE)).ok());
+        Wrapped(text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default())
+    }
+
+    /// The codex that a tool's setting named before it named the link by whose path we were started.
+    fn named_before(&self, started_as: &Path) -> Option<PathBuf> {
+        let done =
+            self.0.iter().find(|done| done["link"].as_str().is_some_and(|link| Path::new(link) == started_as))?;
+        done["codex"].as_str().map(PathBuf::from)
+    }
+
+    /// The first codex that was set aside or was named by a setting, and that is there.
+    fn any(&self, ourselves: Option<Identity>) -> Option<PathBuf> {
+        let codexes = ["set_aside", "codex"].into_iter().flat_map(|name| self.0.iter().map(move |done| &done[name]));
+        let codexes = codexes.filter_map(|codex| codex.as_str()).map(PathBuf::from);
+        codexes.into_iter().find(|codex| is_program(codex) && Identity::of(codex) != ourselves)
+    }
 }
 
 fn is_program(candidate: &PathBuf) -> bool {

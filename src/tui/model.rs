@@ -380,6 +380,8 @@ pub enum News {
         /// Rows with what became of them.
         ended: Vec<Value>,
     },
+    /// Which time it is, and the very end of a long journal, until all that belongs to it was read.
+    Glanced(u64, Box<Timeline>),
     /// The end of the journal, as it was when it was read.
     Restored {
         /// Which time it is.

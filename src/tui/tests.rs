@@ -530,6 +530,12 @@ fn the_window_goes_back_and_returns_without_a_hole() {
     play.step("key G");
     assert_eq!(play.done.remove(0), "Follow { epoch: 1 }");
     play.news(News::Heard { epoch: 0, heard: vec![heard(3_001, json!({ "type": "message", "text": "of before" }))] });
+    // The end of a long journal comes first; what is further back is not asked for until the rest has come.
+    play.news(News::Glanced(1, Box::new(timeline(told()[..3].to_vec()))));
+    let glanced = window_len(&play);
+    play.step("key Home");
+    play.step("key Up");
+    assert_eq!((glanced > 0 && glanced < 10, play.done.len()), (true, 0), "{:?}", play.done);
     play.news(News::Restored { epoch: 1, timeline: Box::new(timeline(told())) });
     assert_eq!(window_len(&play), 10);
 }

@@ -3,7 +3,7 @@
 //! Pure. Branching over what can happen stands here; what keys do, in [`super::pressed`].
 
 use super::ask::ending;
-use super::model::{Command, Event, First, Focus, Model, News, Session, Tone};
+use super::model::{Awaited, Command, Event, First, Focus, Model, News, Session, Tone};
 use super::pressed;
 use super::steps::{follow, next_request, say};
 
@@ -57,6 +57,16 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             session.timeline = Some(*timeline);
             session.reading = None;
         }
+        News::Glanced(epoch, timeline) if epoch == session.epoch => {
+            let before = session.timeline.take();
+            let mut timeline = *timeline;
+            // What is known of threads was read from further back.
+            if let Some(before) = before {
+                timeline.facts = before.facts;
+            }
+            session.timeline = Some(timeline);
+            session.reading = Some(Awaited::Page);
+        }
         News::Heard { epoch, heard } if epoch == session.epoch => {
             let Some(timeline) = &mut session.timeline else { return Vec::new() };
             let mut look = false;
@@ -66,7 +76,7 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             }
             return if look { vec![Command::Look] } else { Vec::new() };
         }
-        News::Restored { .. } | News::Heard { .. } => {}
+        News::Glanced(..) | News::Restored { .. } | News::Heard { .. } => {}
         News::Unreadable(why) => {
             session.reading = None;
             say(model, Tone::Bad, why);

@@ -508,9 +508,11 @@ fn watch_pty_keeps_each_block_once() {
     let live = Live::start();
     let events = live.home.beside().join("events.jsonl");
     let path = events.to_str().expect("UTF-8");
+    let printed = live.home.beside().join("printed");
     let watch = || {
-        let mut command = live.home.shim(&["watch-pty", path]);
-        command.current_dir(live.home.beside()).stderr(Stdio::null()).spawn().expect("it starts")
+        let mut command = live.home.shim(&["watch-pty", "--json", path]);
+        let printed = File::create(&printed).expect("a file");
+        command.current_dir(live.home.beside()).stdout(printed).stderr(Stdio::null()).spawn().expect("it starts")
     };
     append(&events, &(begin("user:1:1", "one") + &end("user:1:1") + &begin("C:9:9", "agents") + &end("C:9:9")));
     let mut first = watch();
@@ -527,6 +529,12 @@ fn watch_pty_keeps_each_block_once() {
     fs::rename(&events, events.with_extension("old")).expect("it moves");
     append(&events, &(begin("user:4:4", "four") + &end("user:4:4")));
     until_last(&live, "four");
+    let text = eventually("what is printed", || {
+        fs::read_to_string(&printed).ok().filter(|text| text.ends_with('\n') && text.lines().count() == 4)
+    });
+    let printed: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(names(&json!({ "commands": printed })), ["one", "two", "three", "four"]);
+    assert_eq!((&printed[0]["block_id"], &printed[0]["duration_ms"]), (&json!("user:1:1"), &json!(421)));
     first.kill().and_then(|()| first.wait()).expect("it ends");
     // What was there is known again, and what came meanwhile is not.
     append(&events, &(begin("user:5:5", "five") + &end("user:5:5")));

@@ -369,6 +369,19 @@ fn context_falls_back_to_the_envelope_for_good() {
 }
 
 #[test]
+fn context_knows_from_the_version_that_a_call_would_be_refused() {
+    let mut live = Live::configured("carrier = \"auto\"");
+    let asks = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1"}}}"#;
+    assert_eq!(live.send(asks), format!("{asks}\n"));
+    live.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.98.0 (y)"}}"#);
+    live.push(&command("one"), 1);
+    assert_eq!(live.turn(1, "t"), ["one"]);
+    live.take_turn(1);
+    // Nothing has happened that anybody would have to be told.
+    live.end_quietly();
+}
+
+#[test]
 fn context_that_is_off_stays_where_it_is() {
     let mut live = Live::configured("carrier = \"off\"");
     live.push(&command("one"), 1);

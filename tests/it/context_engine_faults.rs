@@ -314,6 +314,149 @@ fn an_engine_does_not_outlive_the_relay() {
 }
 
 #[test]
+fn an_engine_that_reads_nothing_for_ten_seconds_is_ended() {
+    let home = Home::new();
+    let engine = Engine::new(&home, "assemble", &[("assemble", "sleep 600")]);
+    let mut live = live(home, &engine, 60_000, "");
+    let first = turn(1, "t", "hi");
+    live.write(&format!("{first}\n"));
+    engine.asked_for("assemble", 1);
+    // More than a pipe holds: what it does not read is seen not to be read.
+    let second = turn(2, "u", &"x".repeat(300_000));
+    live.write(&format!("{second}\n"));
+    let mut got = [live.at_server(), live.at_server()];
+    got.sort();
+    assert_eq!(got, [format!("{first}\n"), format!("{second}\n")]);
+    live.take_turn(1);
+    live.take_turn(2);
+    eventually("its end", || (!ends(&live.home).is_empty()).then_some(()));
+    let (home, stderr) = live.end();
+    assert_eq!(outcomes(&home), ["assemble not_reading"; 2]);
+    assert_eq!(ends(&home), ["it does not read what it is sent"]);
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+#[test]
+fn a_thread_is_brought_up_again_where_that_has_failed() {
+    let home = Home::new();
+    let dies = r#"if [ ! -e died ]; then : > died; exit 3; fi; printf '{"id":%s,"result":{}}\n' "$id""#;
+    let works = assembles(EARLIER, "");
+    let engine = Engine::new(&home, "bootstrap maintain assemble", &[("bootstrap", dies), ("assemble", &works)]);
+    let mut live = live(home, &engine, 60_000, "");
+    live.send(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
+    live.say_plainly(
+        r#"{"id":1,"result":{"thread":{"id":"t","turns":[{"id":"t0","status":"completed","items":[{"type":"userMessage","id":"i","content":[{"type":"text","text":"before"}]}]}]}}}"#,
+    );
+    eventually("its end", || (!ends(&live.home).is_empty()).then_some(()));
+    engine.is_ready(&live.session);
+    for id in [2, 3] {
+        let sent = turn(id, "t", "hi");
+        assert_eq!(carried(&live.send(&sent), &sent), projection("[user]\nearlier"));
+        live.take_turn(id);
+    }
+    let (home, _) = live.end();
+    assert_eq!(
+        engine.methods()[..8],
+        ["initialize", "bootstrap", "initialize", "bootstrap", "maintain", "assemble", "assemble", "dispose"]
+    );
+    let calls = ["bootstrap ended", "bootstrap ok", "maintain ok", "assemble ok", "assemble ok"];
+    assert_eq!(outcomes(&home), calls);
+}
+
+#[test]
+fn a_thread_whose_history_could_not_be_had_is_brought_up_later() {
+    let home = Home::new();
+    let engine = Engine::new(&home, "bootstrap", &[]);
+    let mut live = live(home, &engine, 60_000, "");
+    // Somebody has the history locked, so that nothing comes into it.
+    let holder = rusqlite::Connection::open(live.session.join("history.db")).expect("a database");
+    eventually("the history", || holder.execute_batch("SELECT seq FROM codex_events; BEGIN IMMEDIATE").ok());
+    live.send(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
+    live.say_plainly(
+        r#"{"id":1,"result":{"thread":{"id":"t","turns":[{"id":"t0","status":"completed","items":[{"type":"userMessage","id":"i","content":[{"type":"text","text":"before"}]}]}]}}}"#,
+    );
+    let log = live.session.join("shim.log");
+    eventually("that is given up", || {
+        fs::read_to_string(&log).ok().filter(|log| log.contains("is not asked: there is no history"))
+    });
+    assert_eq!(engine.methods(), ["initialize"]);
+    holder.execute_batch("ROLLBACK").expect("it is let go");
+    // It is not tried again at once, but with a turn that comes some time later.
+    let mut id = 1;
+    eventually("it is brought up", || {
+        id += 1;
+        let sent = turn(id, "t", "hi");
+        assert_eq!(live.send(&sent), format!("{sent}\n"));
+        live.take_turn(id);
+        take_place(&mut live, "t", &format!("u{id}"), "hi", "completed");
+        let (_, params) = engine.asked().into_iter().find(|(method, _)| method == "bootstrap")?;
+        assert_eq!(params["messages"][0]["content"][0]["text"], "before");
+        Some(())
+    });
+    let (_home, stderr) = live.end();
+    assert!(stderr.contains("is locked") && stderr.lines().count() == 1, "{stderr}");
+}
+
+#[test]
+fn what_an_engine_writes_on_stderr_is_in_the_log_without_its_secrets() {
+    let home = Home::new();
+    let secret = format!("ghp_{}", "a1B2".repeat(9));
+    let long = "x".repeat(990);
+    let says = format!("printf 'plainly\\nkey %s\\n%s %s\\n' {secret} {long} {secret} >&2; {}", assembles(EARLIER, ""));
+    let engine = Engine::new(&home, "assemble", &[("assemble", &says)]);
+    let mut live = live(home, &engine, 60_000, "");
+    let sent = turn(1, "t", "hi");
+    assert_eq!(carried(&live.send(&sent), &sent), projection("[user]\nearlier"));
+    live.take_turn(1);
+    let log = live.session.join("shim.log");
+    let text = eventually("what it has written", || {
+        fs::read_to_string(&log).ok().filter(|text| text.contains(&format!("context engine: {long}")))
+    });
+    assert!(text.contains("context engine: plainly") && text.contains("context engine: key "), "{text}");
+    // Nor the first half of one, where the line was cut.
+    assert!(!text.contains(&secret[..8]), "{text}");
+    live.end_quietly();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_users_programs_ignore_no_signal_because_the_relay_does() {
+    let home = Home::new();
+    let ignored = |file: &str| format!("grep ^SigIgn: /proc/self/status > '{}'", home.beside().join(file).display());
+    let engine = Engine::new(
+        &home,
+        "assemble",
+        &[("assemble", &format!("{}; {}", ignored("by-engine"), assembles(EARLIER, "")))],
+    );
+    let fragment = format!(
+        "[[fragments]]\nname = \"f\"\nrole = \"developer\"\ncommand = [\"sh\", \"-c\", \"{}; echo x\"]",
+        ignored("by-fragment")
+    );
+    let config = format!("{}{fragment}\n", engine.config(60_000));
+    let files = ["by-engine", "by-fragment"].map(|file| home.beside().join(file));
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::write(home.path().join("config.toml"), config).expect("a file");
+    let mut live = Live::start_in(home);
+    engine.is_ready(&live.session);
+    live.write(&format!("{}\n", turn(1, "t", "hi")));
+    live.at_server();
+    live.at_server();
+    // The relay does, or this would tell nothing.
+    let mask = |path: &Path| {
+        let told = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let line = told.lines().find(|line| line.starts_with("SigIgn:")).expect("a mask");
+        u64::from_str_radix(line.split_whitespace().last().expect("a number"), 16).expect("a number")
+    };
+    let file_size = 1 << (libc::SIGXFSZ - 1);
+    assert_ne!(mask(Path::new(&format!("/proc/{}/status", live.relay.id()))) & file_size, 0);
+    for file in files {
+        let told = eventually("it was written", || fs::read_to_string(&file).ok().filter(|told| !told.is_empty()));
+        assert_eq!(mask(&file) & file_size, 0, "{}: {told}", file.display());
+    }
+    live.kill();
+}
+
+#[test]
 fn what_an_engine_says_of_an_error_is_in_no_event() {
     let home = Home::new();
     let says = r#"printf '{"id":%s,"error":{"message":"cannot use giraffe"}}\n' "$id""#;

@@ -190,6 +190,32 @@ fn doctor_with_a_socket_that_is_left_over_and_a_relay_that_hangs() {
 }
 
 #[test]
+fn doctor_with_a_ledger_that_somebody_has_locked_does_not_have_it_moved_away() {
+    let lab = well();
+    let ledger = session(&lab).join("ledger.db");
+    let holder = rusqlite::Connection::open(&ledger).expect("a database");
+    holder.execute_batch("CREATE TABLE a (x); BEGIN EXCLUSIVE").expect("a lock");
+    let remedy = || {
+        let told = told(&lab);
+        let checks = told["checks"].as_array().expect("checks").clone();
+        let of_it = checks.into_iter().find(|check| check["name"] == "database").unwrap_or_else(|| panic!("{told}"));
+        assert!(of_it["found"].as_str().is_some_and(|found| found.contains("locked")), "{of_it}");
+        of_it["remedy"].as_str().expect("a remedy").to_owned()
+    };
+    let stopped = remedy();
+    assert!(stopped.contains("who has it open") && !stopped.contains("move it"), "{stopped}");
+    // A relay that was stopped at a bad moment is what has to go, and not what it holds.
+    let lock = ledger.with_file_name("lock");
+    let place = r#""cwd":"/","codex_home":"/","server":["codex"]"#;
+    let signed = format!(r#"{{"pid":{},"started_at":"2026-01-01T00:00:00.000Z",{place}}}"#, std::process::id());
+    fs::write(&lock, signed).expect("a file");
+    let held = fs::File::options().write(true).open(&lock).expect("it is there");
+    held.lock().expect("nobody holds it");
+    let live = remedy();
+    assert!(live.contains(&format!("pid {}", std::process::id())) && !live.contains("move it"), "{live}");
+}
+
+#[test]
 fn doctor_with_a_lock_that_somebody_else_holds() {
     let lab = well();
     let lock = session(&lab).join("lock");
@@ -247,4 +273,32 @@ fn doctor_says_where_codex_leads_to_on_path() {
     assert_eq!(check(&told(&lab), "path").0, "note");
     lab.well(&["wrap", "path", "--yes"]);
     assert_eq!(check(&told(&lab), "path").0, "ok");
+}
+
+#[test]
+fn doctor_and_lists_are_of_one_session_where_that_is_named() {
+    let lab = well();
+    let broken = session(&lab).join("history.db");
+    fs::write(&broken, "no database ".repeat(500)).expect("a file");
+    let whole = lab.home.path().join("sessions/whole");
+    fs::create_dir_all(&whole).expect("a folder");
+    fs::write(whole.join("lock"), "").expect("a file");
+    let document = |args: &[&str]| -> Value {
+        let output = lab.shim(args);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))
+    };
+    assert_eq!(document(&["doctor", "--json"])["healthy"], false);
+    assert_eq!(document(&["doctor", "--json", "--session", "whole"])["healthy"], true);
+    assert_eq!(document(&["doctor", "--json", "--session", "s"])["healthy"], false);
+    for list in ["sessions", "children"] {
+        let ids = |more: &[&str]| -> Vec<String> {
+            let rows = document(&[&[list, "--json"], more].concat())[list].as_array().expect("a list").clone();
+            rows.iter().map(|row| row["session_id"].as_str().expect("an id").to_owned()).collect()
+        };
+        assert_eq!(ids(&[]).len(), 2, "{list}");
+        assert_eq!(ids(&["--session", "wh"]), ["whole"], "{list}");
+    }
+    for tool in ["doctor", "sessions", "children"] {
+        assert_eq!(lab.shim(&[tool, "--session", "nobody"]).status.code(), Some(3), "{tool}");
+    }
 }

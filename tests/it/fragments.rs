@@ -143,6 +143,72 @@ fn what_fails_or_takes_too_long_says_what_it_said_last() {
     live.end_quietly();
 }
 
+/// The first fragment's words ahead of the turn of this line, whose thread was not told them yet.
+fn told_ahead(live: &mut Live, line: &str) -> String {
+    live.write(&format!("{line}\n"));
+    let (own_id, params) = own_call(&live.at_server());
+    assert_eq!(live.at_server(), format!("{line}\n"));
+    live.say_unseen(&format!(r#"{{"id":"{own_id}","result":{{}}}}"#));
+    text(&params["items"][0]["content"][0]["text"])
+}
+
+#[test]
+fn each_thread_is_told_what_is_so_in_its_folder() {
+    let home = Home::new();
+    let folder = |name: &str| {
+        let folder = home.beside().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(folder.join("state"), name).expect("a file");
+        folder.display().to_string()
+    };
+    let [a, b, c] = ["a", "b", "c"].map(folder);
+    let mut live = live(home, "[[fragments]]\nname = \"s\"\nrole = \"developer\"\ncommand = [\"cat\", \"state\"]\n");
+    let says = |name: &str| format!("<s>\n{name}\n</s>");
+    // By the answer to what has brought the thread up, as releases write it.
+    live.send(r#"{"id":1,"method":"thread/start","params":{}}"#);
+    live.say_plainly(&format!(r#"{{"id":1,"result":{{"thread":{{"id":"t"}},"cwd":"{a}"}}}}"#));
+    live.send(r#"{"id":2,"method":"thread/resume","params":{"threadId":"u"}}"#);
+    live.say_plainly(&format!(r#"{{"id":2,"result":{{"thread":{{"id":"u","cwd":"{b}"}}}}}}"#));
+    assert_eq!(told_ahead(&mut live, &turn(3, "t", "hi")), says("a"));
+    live.take_turn(3);
+    assert_eq!(told_ahead(&mut live, &turn(4, "u", "hi")), says("b"));
+    live.take_turn(4);
+    // A turn may be in another folder, and so are those behind it.
+    let moved = turn(5, "t", "hi").replacen(r#""threadId":"t""#, &format!(r#""threadId":"t","cwd":"{c}""#), 1);
+    assert_eq!(told_ahead(&mut live, &moved), says("c"));
+    live.take_turn(5);
+    assert_eq!(takes(&mut live, 6, "t"), []);
+    assert_eq!(takes(&mut live, 7, "u"), []);
+    live.end_quietly();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_run_for_one_does_not_outlive_a_relay_that_is_killed() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    // Whether a process runs, and is no corpse.
+    let runs = |pid: u32| fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    // It has a second, in which the relay is stopped: on a slow machine not at the first time.
+    for _ in 0..20 {
+        let home = Home::new();
+        let pid_file = home.beside().join("pid");
+        let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600", pid_file.display());
+        let config =
+            format!("[[fragments]]\nname = \"s\"\nrole = \"developer\"\ncommand = [\"sh\", \"-c\", \"{script}\"]\n");
+        let mut live = live(home, &config);
+        live.write(&format!("{}\n", turn(1, "t", "hi")));
+        let pid: u32 = eventually("it is run", || fs::read_to_string(&pid_file).ok()?.trim().parse().ok());
+        kill_process(Pid::from_child(&live.relay), Signal::STOP).expect("it runs");
+        let ran = runs(pid);
+        live.kill();
+        if ran {
+            return eventually("its end", || (!runs(pid)).then_some(()));
+        }
+    }
+    panic!("it was never seen to run");
+}
+
 #[test]
 fn a_server_that_refuses_them_gets_the_developers_with_the_next_thread() {
     let home = Home::new();

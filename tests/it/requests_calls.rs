@@ -145,7 +145,13 @@ fn assert_ahead_of_turn(live: &mut Live, thread: &str, reason: &str) {
     assert!(ahead["params"]["items"].to_string().contains(reason), "{ahead}");
     assert_eq!(live.at_server(), format!("{sent}\n"));
     live.say_unseen(&format!(r#"{{"id":{},"result":{{}}}}"#, ahead["id"]));
+    // A client that asks for raw events is told of every message that goes into a history: this one is not for it.
+    let raw = |item: &Value| json!({"method": "rawResponseItem/completed", "params": {"threadId": thread, "turnId": "u90", "item": item}});
+    live.say_unseen(&raw(&ahead["params"]["items"][0]).to_string());
     live.take_turn(90);
+    // Whoever says the same in a later turn is told of it.
+    live.say_plainly(&turn_completed(thread, "u90"));
+    live.say_plainly(&raw(&ahead["params"]["items"][0]).to_string());
     // Once is enough.
     live.answer_plainly(&turn(91, thread, "hi"));
 }

@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use serde_json::{Value, json};
+
 use crate::support::shim::{Home, SHIM};
 
 pub struct Lab {
@@ -178,6 +180,54 @@ fn a_setting_is_changed_and_put_back_byte_for_byte_unless_it_has_changed() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("has no settings here"), "{output:?}");
     let output = lab.shim(&["wrap", "nonsense"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("is neither"), "{output:?}");
+}
+
+#[test]
+fn a_codex_that_a_setting_named_is_what_that_tool_starts_from_then_on() {
+    let lab = Lab::new();
+    lab.codex("real");
+    let own = lab.codex("own");
+    fs::write(&own, "#!/bin/sh\necho my own \"$@\"\n").expect("write");
+    let before = format!("{{\n  \"chatgpt.cliExecutable\": \"{}\" // mine\n}}\n", own.display());
+    fs::write(lab.settings(), &before).expect("write");
+    lab.well(&["wrap", "vscode", "--yes"]);
+    let text = fs::read_to_string(lab.settings()).expect("it is there");
+    let link = PathBuf::from(text.split('"').nth(3).expect("a path"));
+    let says = |program: &Path| String::from_utf8_lossy(&lab.run(program, &["--version"]).stdout).into_owned();
+    assert_eq!(says(&link), "my own --version\n");
+    assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("done already"));
+    // Another tool has what PATH names, as it had.
+    let cursor = lab.user.join(".config/Cursor/User");
+    fs::create_dir_all(&cursor).expect("a folder");
+    lab.well(&["wrap", "cursor", "--yes"]);
+    let text = fs::read_to_string(cursor.join("settings.json")).expect("it is there");
+    let others = PathBuf::from(text.split('"').nth(3).expect("a path"));
+    assert_eq!(says(&others), "codex-cli 1.2.3 --version\n");
+    // One that has gone is not another one.
+    fs::remove_file(&own).expect("it goes");
+    let output = lab.run(&link, &["--version"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(127) && told.contains("the setting that codex-shim wrap"), "{output:?}");
+    lab.well(&["unwrap", "vscode"]);
+    assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), before);
+}
+
+#[test]
+fn programs_are_told_what_was_done() {
+    let lab = Lab::new();
+    fs::write(lab.settings(), "{}").expect("write");
+    let told = |args: &[&str]| -> Value { serde_json::from_str(&lab.well(args)).expect("one document") };
+    let output = lab.shim(&["wrap", "vscode", "--json"]);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{output:?}");
+    let planned = told(&["wrap", "vscode", "--json", "--dry-run"]);
+    assert_eq!((&planned["done"], &planned["path"]), (&json!(false), &json!(lab.settings())), "{planned}");
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
+    assert_eq!(told(&["wrap", "vscode", "--json", "--yes"])["done"], true);
+    assert_eq!(told(&["wrap", "vscode", "--json", "--yes"])["already"], true);
+    assert_eq!(told(&["unwrap", "--json", "--dry-run"])["unwrapped"][0]["done"], false);
+    assert_eq!(told(&["unwrap", "--json"])["unwrapped"][0]["target"], "vscode");
+    assert_eq!(told(&["unwrap", "--json"]), json!({"unwrapped": []}));
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
 }
 
 #[test]

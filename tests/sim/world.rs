@@ -418,7 +418,7 @@ impl World {
                 | Effect::Reply(..)
                 | Effect::Warn(_)
                 | Effect::Consult(_)
-                | Effect::RunFragments(_)
+                | Effect::RunFragments(..)
                 | Effect::LetGo(_)
                 | Effect::PassHeld(_)
                 | Effect::CloseServerInput

@@ -13,8 +13,9 @@ use clap::Args;
 use serde_json::json;
 
 use super::screen::{Screen, Tone, plain};
-use super::{FAILED, screen};
+use super::{FAILED, chosen, screen};
 use crate::config::{Environment, Flags, Settings};
+use crate::store::Otherwise;
 
 /// Look whether anything is wrong, and say what to do about it
 ///
@@ -23,12 +24,15 @@ use crate::config::{Environment, Flags, Settings};
 /// and its relay answers, for servers that were left behind, and whether the shells' hooks lead to us. It changes nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: 0 nothing is broken, 1 something is.
+Exit status: 0 nothing is broken, 1 something is, 3 there is no such session.
 
 Examples:
   codex-shim doctor
   codex-shim doctor --json | jq '.checks[] | select(.status != \"ok\")'")]
 pub(super) struct DoctorArguments {
+    /// Of the sessions only this, or the one whose name begins so
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -89,6 +93,12 @@ impl Verdict {
 }
 
 pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32 {
+    let only = match arguments.session.as_deref().map(|named| chosen::one(Some(named), Otherwise::Latest, environment))
+    {
+        None => None,
+        Some(Ok(found)) => Some(found.id),
+        Some(Err(error)) => return error.told(),
+    };
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     let mut checks = Vec::new();
     for complaint in complaints {
@@ -99,7 +109,7 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32
         checks.push(Check::ok("settings", "all can be used"));
     }
     codex::checks(&settings, environment, &mut checks);
-    state::checks(&settings, &mut checks);
+    state::checks(&settings, only.as_deref(), &mut checks);
     #[cfg(target_os = "linux")]
     checks.extend(servers::left_behind());
     checks.push(hooks::check(environment));

@@ -2,12 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::process::{Pid, test_kill_process};
 
 use super::super::wrap;
-use super::Check;
+use super::{Check, Verdict};
 use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
@@ -19,7 +21,17 @@ const ROOM_LOW: u64 = 1 << 30;
 /// Below this it is as good as full, in bytes.
 const ROOM_NONE: u64 = 50 << 20;
 
-pub(super) fn checks(settings: &Settings, checks: &mut Vec<Check>) {
+/// Sessions that are looked at at the same time.
+const LOOKED_AT_ONCE_MAX: usize = 16;
+
+/// How long a database is looked at; what is not seen by then is left.
+const DATABASE_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How long it is waited for somebody to let go of it.
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Of the sessions it looks at all, or at `only` one.
+pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<Check>) {
     let Some(home) = &settings.home.value else {
         checks.push(Check::broken("home", "neither CODEX_SHIM_HOME nor HOME is set", "set CODEX_SHIM_HOME"));
         return;
@@ -41,7 +53,15 @@ pub(super) fn checks(settings: &Settings, checks: &mut Vec<Check>) {
         Ok(sessions) => {
             let live = sessions.iter().filter(|session| session.live).count();
             checks.push(Check::ok("sessions", format!("{}, {live} of them live", sessions.len())));
-            sessions.iter().for_each(|session| of_session(session, checks));
+            // At the same time: each of those that hang takes as long as it is waited for.
+            let meant: Vec<&Found> =
+                sessions.iter().filter(|session| only.is_none_or(|only| session.id == only)).collect();
+            for some in meant.chunks(LOOKED_AT_ONCE_MAX) {
+                std::thread::scope(|scope| {
+                    let looks: Vec<_> = some.iter().map(|session| scope.spawn(|| of_session(session))).collect();
+                    looks.into_iter().for_each(|look| checks.extend(look.join().unwrap_or_default()));
+                });
+            }
         }
         Err(error) => {
             checks.push(Check::broken("sessions", error.to_string(), "see who owns that folder, and its mode"))
@@ -96,8 +116,11 @@ fn room_of(free: u64) -> Check {
     }
 }
 
-fn of_session(session: &Found, checks: &mut Vec<Check>) {
+fn of_session(session: &Found) -> Vec<Check> {
+    let mut checks = Vec::new();
     let id = &session.id;
+    let holder =
+        session.holder.as_ref().map_or_else(|| "its process".to_owned(), |holder| format!("pid {}", holder.pid));
     if let Some(check) = lock(session) {
         checks.push(check);
     }
@@ -105,11 +128,10 @@ fn of_session(session: &Found, checks: &mut Vec<Check>) {
         && let Err(why) = client::get(&session.dir, "/healthz")
         && session.is_still_live()
     {
-        let holder =
-            session.holder.as_ref().map_or_else(|| "its process".to_owned(), |holder| format!("pid {}", holder.pid));
         let remedy = format!("see shim.log in {}; where {holder} hangs, end it and start anew", session.dir.display());
         checks.push(Check::broken("socket", format!("{id}: {why}"), remedy));
     }
+    let is_silent = checks.iter().any(|check| check.verdict == Verdict::Broken);
     if !session.live && session.dir.join(SOCKET_FILE).symlink_metadata().is_ok() {
         let remedy = "nothing: the next start in this session replaces it";
         checks.push(Check::note("socket", format!("{id}: left over from a relay that was killed"), remedy));
@@ -120,16 +142,33 @@ fn of_session(session: &Found, checks: &mut Vec<Check>) {
         let path = session.dir.join(file);
         let told = |why: String| format!("{}: {why}", path.display());
         checks.extend(open_to_others(&path));
-        match path.exists().then(|| whole(&path)) {
+        match path.exists().then(|| looked_at(&path)) {
             None => {}
-            Some(Err(why)) => checks.push(Check::broken("database", told(why), remedy)),
-            Some(Ok(form)) if form > known => {
+            Some(Looked::Whole(form)) if form <= known => {}
+            Some(Looked::Broken(why)) => checks.push(Check::broken("database", told(why), remedy)),
+            Some(Looked::Locked(why)) => {
+                let remedy = match session.is_still_live() {
+                    true => format!("leave it where it is: {holder} uses it; where that hangs, end it and start anew"),
+                    false => format!("leave it where it is; see who has it open (`fuser {}`)", path.display()),
+                };
+                // Of a relay that hangs that was told: what it holds is no fault of its own.
+                checks.push(match is_silent {
+                    true => Check::note("database", told(why), remedy),
+                    false => Check::broken("database", told(why), remedy),
+                });
+            }
+            Some(Looked::TooSlow) => {
+                let why = format!("not seen to its end within {} s", DATABASE_WAIT_MAX.as_secs());
+                let remedy = "look again when the disk has less to do; `codex-shim prune` makes it smaller";
+                checks.push(Check::note("database", told(why), remedy));
+            }
+            Some(Looked::Whole(form)) => {
                 let why = format!("it was written by a newer codex-shim (form {form}, this one knows {known})");
                 checks.push(Check::broken("database", told(why), "use that codex-shim, or name another session"));
             }
-            Some(Ok(_)) => {}
         }
     }
+    checks
 }
 
 /// Whether who holds a session's lock is who signed it.
@@ -148,17 +187,49 @@ fn lock(session: &Found) -> Option<Check> {
     })
 }
 
-/// The form of a database that SQLite finds whole. It reads all of it.
-fn whole(path: &Path) -> Result<usize, String> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(|error| error.to_string())?;
-    let told: String =
-        connection.pragma_query_value(None, "quick_check", |row| row.get(0)).map_err(|error| error.to_string())?;
-    if told != "ok" {
-        return Err(told);
+/// What came of looking at a database.
+#[derive(Debug, PartialEq, Eq)]
+enum Looked {
+    /// SQLite finds it whole, and it is of this form.
+    Whole(usize),
+    /// It is not, in words.
+    Broken(String),
+    /// Somebody has it locked: nothing can be said of it.
+    Locked(String),
+    TooSlow,
+}
+
+/// Looks at a database for a bounded time. A thread that is not done by then ends with us.
+fn looked_at(path: &Path) -> Looked {
+    let (done, looked) = sync_channel(1);
+    let path = path.to_owned();
+    let look = move || {
+        let _ = done.send(match whole(&path) {
+            Ok(Ok(form)) => Looked::Whole(form),
+            Ok(Err(why)) => Looked::Broken(why),
+            Err(error) => match error.sqlite_error_code() {
+                Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Looked::Locked(error.to_string()),
+                Some(_) | None => Looked::Broken(error.to_string()),
+            },
+        });
+    };
+    match std::thread::Builder::new().name("look".to_owned()).spawn(look) {
+        Ok(_) => looked.recv_timeout(DATABASE_WAIT_MAX).unwrap_or(Looked::TooSlow),
+        Err(_) => Looked::TooSlow,
     }
-    let form = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
-    form.map(|form| usize::try_from(form).unwrap_or_default()).map_err(|error| error.to_string())
+}
+
+/// The form of a database that SQLite finds whole, or what it finds. It reads all of it.
+fn whole(path: &Path) -> rusqlite::Result<Result<usize, String>> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_WAIT_MAX)?;
+    let told: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0))?;
+    if told != "ok" {
+        return Ok(Err(told));
+    }
+    let form = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
+    Ok(Ok(usize::try_from(form).unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -176,10 +247,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         Connection::open(&path).and_then(|db| db.execute_batch("CREATE TABLE a (x)")).expect("it can be made");
-        assert_eq!(whole(&path), Ok(0));
+        assert_eq!(looked_at(&path), Looked::Whole(0));
         Connection::open(&path).and_then(|db| db.pragma_update(None, "user_version", 7)).expect("it can be set");
-        assert_eq!(whole(&path), Ok(7));
+        assert_eq!(looked_at(&path), Looked::Whole(7));
+        let holder = Connection::open(&path).expect("it can be opened");
+        holder.execute_batch("BEGIN EXCLUSIVE").expect("it can be locked");
+        let looked = looked_at(&path);
+        assert!(matches!(&looked, Looked::Locked(why) if why.contains("locked")), "{looked:?}");
+        drop(holder);
         std::fs::write(&path, "no database ".repeat(500)).expect("write");
-        assert!(whole(&path).is_err());
+        assert!(matches!(looked_at(&path), Looked::Broken(_)));
     }
 }

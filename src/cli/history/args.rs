@@ -75,6 +75,9 @@ Examples:
   codex-shim children
   codex-shim children --json | jq -r '.children[] | select(.pending_requests > 0) | .session_id'")]
 pub(in crate::cli) struct ChildrenArguments {
+    /// Only this session, or the one whose name begins so
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
     /// Print one JSON document
     #[arg(long = "json")]
     pub(super) as_json: bool,

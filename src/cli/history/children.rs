@@ -40,7 +40,7 @@ struct Child {
 
 /// Lists the sessions.
 pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &Environment) -> i32 {
-    let found = match chosen::all(environment) {
+    let found = match chosen::listed(arguments.session.as_deref(), environment) {
         Ok(found) => found,
         Err(error) => return error.told(),
     };

@@ -4,6 +4,7 @@
 //! byte, and leaves alone what somebody has changed since.
 
 mod setting;
+mod taken_back;
 
 use std::fs;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
@@ -12,12 +13,15 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
+use super::requests::print_json;
 use super::{FAILED, say, screen};
 use crate::config::{Environment, Flags, Settings};
 use crate::relay::locate::{SET_ASIDE, WRAPPED_FILE};
 use crate::store::make_dir;
-use setting::{NoPlace, value_of, with_member, with_value, without_member};
+use setting::{NoPlace, value_of, with_member};
+use taken_back::unwrap;
 
 /// A link to us, in our home, by the name that tools expect.
 const LINK: &str = "bin/codex";
@@ -43,6 +47,9 @@ pub(super) struct WrapArguments {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+    /// Print one JSON document; it does nothing without --yes, or --dry-run
+    #[arg(long)]
+    json: bool,
 }
 
 /// Take back what `wrap` has done
@@ -58,6 +65,9 @@ pub(super) struct UnwrapArguments {
     /// Only show what would be done
     #[arg(long)]
     dry_run: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 /// Something that was done.
@@ -67,8 +77,18 @@ struct Wrapped {
     target: String,
     /// Where.
     path: PathBuf,
+    /// The codex that a setting named before, which is what we start for whoever starts us by its link.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    named: Option<Named>,
     #[serde(flatten)]
     change: Change,
+}
+
+/// A codex that a setting named, and the link to us that the setting names instead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Named {
+    codex: PathBuf,
+    link: PathBuf,
 }
 
 /// What was done.
@@ -106,8 +126,10 @@ fn home(settings: &Settings) -> Result<PathBuf, String> {
 fn wrap(arguments: &WrapArguments, home: &Path, environment: &Environment) -> Result<i32, String> {
     let ourselves = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
     let Some(wrapped) = plan(&arguments.target, &ourselves, home, environment)? else {
-        let printed = screen::print(&format!("{}: that is done already\n", arguments.target));
-        return Ok(printed);
+        return Ok(match arguments.json {
+            true => print_json(&json!({ "target": arguments.target, "already": true, "done": false })),
+            false => screen::print(&format!("{}: that is done already\n", arguments.target)),
+        });
     };
     let mut all = read(home)?;
     // Only its record says what the codex that was set aside was called.
@@ -122,26 +144,39 @@ fn wrap(arguments: &WrapArguments, home: &Path, environment: &Environment) -> Re
             "{path} was wrapped before, and {aside} is still set aside for it: `codex-shim unwrap` first"
         ));
     }
-    screen::print(&shown(&wrapped));
-    if arguments.dry_run {
-        return Ok(0);
+    let told = |done: bool| {
+        let (target, path, change) = (&wrapped.target, &wrapped.path, shown(&wrapped));
+        print_json(&json!({ "target": target, "path": path, "change": change, "already": false, "done": done }))
+    };
+    match (arguments.json, arguments.dry_run) {
+        (true, true) => return Ok(told(false)),
+        (false, true) => return Ok(screen::print(&shown(&wrapped))),
+        (true, false) if !arguments.yes => {
+            return Err("nothing was done; with --json say --yes or --dry-run".to_owned());
+        }
+        (true, false) => {}
+        (false, false) => drop(screen::print(&shown(&wrapped))),
     }
     if !arguments.yes && !is_agreed()? {
         return Ok(screen::print("nothing was done\n"));
     }
     all.retain(|other| other.path != wrapped.path);
     all.push(wrapped.clone());
-    link_called_codex(home, &std::env::current_exe().unwrap_or_default())?;
+    let link = wrapped.named.as_ref().map_or_else(|| home.join(LINK), |named| named.link.clone());
+    link_called_codex(&link, &ourselves)?;
     // What is done can be taken back from before it is done.
     write(home, &all)?;
     apply(&wrapped)?;
-    Ok(screen::print("done; `codex-shim unwrap` takes it back\n"))
+    Ok(match arguments.json {
+        true => told(true),
+        false => screen::print("done; `codex-shim unwrap` takes it back\n"),
+    })
 }
 
 /// What is to be done; `None` where it is.
 fn plan(target: &str, ourselves: &Path, home: &Path, environment: &Environment) -> Result<Option<Wrapped>, String> {
     if let Some((file, names)) = tool(target, environment) {
-        return in_setting(target, file, names, &home.join(LINK));
+        return in_setting(target, file, names, ourselves, home);
     }
     let path = match target {
         "path" if leads_to_us(environment, ourselves) => return Ok(None),
@@ -171,7 +206,7 @@ fn plan(target: &str, ourselves: &Path, home: &Path, environment: &Environment) 
         return Err(installed_over(&path, aside));
     }
     let change = Change::Link { to: ourselves.to_owned(), set_aside };
-    Ok(Some(Wrapped { target: target.to_owned(), path, change }))
+    Ok(Some(Wrapped { target: target.to_owned(), path, named: None, change }))
 }
 
 const TOOLS: [&str; 4] = ["vscode", "vscode-insiders", "cursor", "openclaw"];
@@ -202,7 +237,13 @@ fn tool(target: &str, environment: &Environment) -> Option<(PathBuf, &'static [&
     }
 }
 
-fn in_setting(target: &str, file: PathBuf, names: &[&str], ourselves: &Path) -> Result<Option<Wrapped>, String> {
+fn in_setting(
+    target: &str,
+    file: PathBuf,
+    names: &[&str],
+    ourselves: &Path,
+    home: &Path,
+) -> Result<Option<Wrapped>, String> {
     let before = match fs::read_to_string(&file) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -211,19 +252,31 @@ fn in_setting(target: &str, file: PathBuf, names: &[&str], ourselves: &Path) -> 
     if before.is_none() && file.parent().is_none_or(|folder| !folder.is_dir()) {
         return Err(format!("{target} has no settings here: {} is not there", file.display()));
     }
-    let value = ourselves.to_string_lossy();
-    let after = with_member(before.as_deref().unwrap_or_default(), names, &value).map_err(|why| match why {
-        NoPlace::Unreadable => {
-            format!("{} cannot be read as settings; set {} by hand", file.display(), names.join("."))
-        }
-        NoPlace::NoObject(name) => {
-            format!("{}: `{name}` is no object; set {} by hand", file.display(), names.join("."))
-        }
-    })?;
-    if before.as_deref() == Some(&*after) {
+    // A codex of the user's own is what this tool is to have, so it has a link of its own that says which.
+    let set = before.as_deref().and_then(|text| value_of(text, names));
+    let set: Option<PathBuf> = set.and_then(|set| serde_json::from_str::<String>(set).ok()).map(PathBuf::from);
+    let links = [home.join(LINK), home.join("bin").join(target).join("codex")];
+    if set.as_ref().is_some_and(|set| links.contains(set)) {
         return Ok(None);
     }
-    Ok(Some(Wrapped { target: target.to_owned(), path: file, change: Change::File { before, after } }))
+    let is_ours =
+        |codex: &PathBuf| codex.canonicalize().is_ok_and(|codex| Some(codex) == ourselves.canonicalize().ok());
+    let codex = set.filter(|codex| !codex.as_os_str().is_empty() && !is_ours(codex));
+    let [link, links_own] = links;
+    let named = codex.map(|codex| Named { codex, link: links_own });
+    let link = named.as_ref().map_or(&link, |named| &named.link);
+    let after =
+        with_member(before.as_deref().unwrap_or_default(), names, &link.to_string_lossy()).map_err(
+            |why| match why {
+                NoPlace::Unreadable => {
+                    format!("{} cannot be read as settings; set {} by hand", file.display(), names.join("."))
+                }
+                NoPlace::NoObject(name) => {
+                    format!("{}: `{name}` is no object; set {} by hand", file.display(), names.join("."))
+                }
+            },
+        )?;
+    Ok(Some(Wrapped { target: target.to_owned(), path: file, named, change: Change::File { before, after } }))
 }
 
 /// Whether the first codex on PATH is we ourselves.
@@ -233,18 +286,18 @@ fn leads_to_us(environment: &Environment, ourselves: &Path) -> bool {
     first.is_some_and(|program| program.canonicalize().ok() == ourselves.canonicalize().ok())
 }
 
-/// Makes the link that settings name: tools ask what they start for things that only `codex` answers.
-fn link_called_codex(home: &Path, ourselves: &Path) -> Result<(), String> {
-    let link = home.join(LINK);
-    let folder = link.parent().unwrap_or(home);
-    make_dir(folder).map_err(|error| error.to_string())?;
-    if fs::read_link(&link).ok().as_deref() == Some(ourselves) {
+/// Makes the link that a setting names: tools ask what they start for things that only `codex` answers.
+fn link_called_codex(link: &Path, ourselves: &Path) -> Result<(), String> {
+    if let Some(folder) = link.parent() {
+        make_dir(folder).map_err(|error| error.to_string())?;
+    }
+    if fs::read_link(link).ok().as_deref() == Some(ourselves) {
         return Ok(());
     }
     let beside = link.with_extension("new");
     // One that was left half done.
     let _ = fs::remove_file(&beside);
-    let made = std::os::unix::fs::symlink(ourselves, &beside).and_then(|()| fs::rename(&beside, &link));
+    let made = std::os::unix::fs::symlink(ourselves, &beside).and_then(|()| fs::rename(&beside, link));
     made.map_err(|error| format!("link {}: {error}", link.display()))
 }
 
@@ -314,115 +367,6 @@ fn apply(wrapped: &Wrapped) -> Result<(), String> {
         }
         Change::File { before: _, after } => replace(path, after).map_err(|error| failed("write", error)),
     }
-}
-
-fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, String> {
-    let all = read(home)?;
-    let is_meant = |wrapped: &&Wrapped| {
-        arguments.target.as_ref().is_none_or(|target| wrapped.target == *target || wrapped.path == Path::new(target))
-    };
-    let meant: Vec<Wrapped> = all.iter().filter(is_meant).cloned().collect();
-    if meant.is_empty() {
-        return Ok(screen::print("nothing is wrapped\n"));
-    }
-    let (mut left, mut failed) = (all, false);
-    for wrapped in &meant {
-        match (take_back(wrapped, arguments.dry_run), arguments.dry_run) {
-            (Ok(told), true) => drop(screen::print(&format!("would {told}\n"))),
-            (Ok(told), false) => {
-                left.retain(|other| other != wrapped);
-                write(home, &left)?;
-                screen::print(&format!("{told}\n"));
-            }
-            (Err(why), _) => {
-                failed = true;
-                say(&why);
-            }
-        }
-    }
-    Ok(if failed { FAILED } else { 0 })
-}
-
-/// Gives back what was there, unless somebody has changed it since.
-fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
-    let path = &wrapped.path;
-    let at = path.display();
-    let failed = |error: io::Error| format!("take back {at}: {error}");
-    match &wrapped.change {
-        Change::Link { to, set_aside } => {
-            let leads_to = fs::read_link(path).ok();
-            match (&leads_to, set_aside) {
-                (Some(there), _) if there == to => {}
-                // It was planned and not done.
-                (_, Some(aside)) if aside.symlink_metadata().is_err() => return Ok(format!("leave {at} as it is")),
-                // Our link was removed by hand.
-                (None, Some(_)) if path.symlink_metadata().is_err() => {}
-                (_, Some(aside)) => return Err(installed_over(path, aside)),
-                (None, None) if path.symlink_metadata().is_err() => return Ok(format!("leave {at}, which is gone")),
-                (_, _) => return Err(format!("{at} is not the link that was made there; it is left as it is")),
-            }
-            if !is_dry {
-                match fs::remove_file(path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-                    Err(_) | Ok(()) => {}
-                }
-                if let Some(aside) = set_aside {
-                    fs::rename(aside, path).map_err(failed)?;
-                }
-            }
-            Ok(match set_aside {
-                Some(aside) => format!("put {} back as {at}", aside.display()),
-                None => format!("remove the link {at}"),
-            })
-        }
-        Change::File { before, after } => {
-            let now = fs::read_to_string(path).ok();
-            if now == *before {
-                return Ok(format!("leave {at} as it is"));
-            }
-            if now.as_deref() != Some(after) {
-                return member_back(
-                    wrapped,
-                    &now.unwrap_or_default(),
-                    [before.as_deref().unwrap_or_default(), after],
-                    is_dry,
-                );
-            }
-            if !is_dry {
-                match before {
-                    Some(before) => replace(path, before).map_err(failed)?,
-                    None => fs::remove_file(path).map_err(failed)?,
-                }
-            }
-            Ok(format!("put {at} back as it was"))
-        }
-    }
-}
-
-/// Gives back the one member that was set in a file that was changed otherwise since, which was `before` and `after`.
-fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry: bool) -> Result<String, String> {
-    let names = names_of(&wrapped.target);
-    let (at, name) = (wrapped.path.display(), names.join("."));
-    let (is, was) = (value_of(now, names), value_of(before, names));
-    if is == was {
-        return Ok(format!("leave {at} as it is: `{name}` is as it was"));
-    }
-    let was_told = was.unwrap_or("not set");
-    let text = match was {
-        _ if is.is_none() || is != value_of(after, names) => None,
-        Some(was) => with_value(now, names, was),
-        None => without_member(now, names),
-    };
-    let Some(text) = text else {
-        let is = is.unwrap_or("not set");
-        return Err(format!(
-            "{at} was changed since, and `{name}` is {is}: it is left as it is; before, it was {was_told}"
-        ));
-    };
-    if !is_dry {
-        replace(&wrapped.path, &text).map_err(|error| format!("take back {at}: {error}"))?;
-    }
-    Ok(format!("put `{name}` in {at} back as it was: {was_told}"))
 }
 
 /// What to do where something else stands in the place of a link of ours, and the codex that was there is set aside.

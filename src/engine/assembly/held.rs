@@ -53,6 +53,8 @@ pub(in crate::engine) struct Prepared {
     pub(in crate::engine) assembled: Option<Assembled>,
     /// What fragments say now, in the order of the settings; `None` where that could not be had.
     pub(in crate::engine) states: Option<Vec<Option<String>>>,
+    /// Where they were read, where that is known to be elsewhere than the relay.
+    pub(in crate::engine) cwd: Option<String>,
 }
 
 /// Lines of one thread that wait.
@@ -163,6 +165,13 @@ impl Holds {
             && let Some(due) = hold.awaited.engine_due.take()
         {
             hold.prepared.assembled = assembled.filter(|_| elapsed <= due);
+        }
+    }
+
+    /// The fragments are read in this folder.
+    pub(in crate::engine) fn reads_in(&mut self, token: Token, cwd: Option<String>) {
+        if let Some(hold) = self.of(token) {
+            hold.prepared.cwd = cwd;
         }
     }
 

@@ -26,6 +26,9 @@ pub(super) use told::{Threads, inject_params};
 /// Calls whose answers are awaited, of each kind; of more than these the oldest is forgotten.
 const AWAITED_MAX: usize = 256;
 
+/// Longest path of a thread's folder that is taken for one, in bytes.
+const CWD_BYTES_MAX: usize = 4_096;
+
 /// How long lines wait for fragments: what a command may take, and a little for the rest.
 const FRAGMENTS_WAIT_MAX: Duration = Duration::from_millis(1_250);
 
@@ -170,6 +173,11 @@ fn push_bounded<T>(queue: &mut VecDeque<T>, one: T) {
         queue.pop_front();
     }
     queue.push_back(one);
+}
+
+/// The folder that parameters or a thread name, where it is one that can be gone to.
+pub(super) fn cwd_in(members: &Members<'_>) -> Option<String> {
+    members.text("cwd").filter(|cwd| cwd.starts_with('/') && cwd.len() <= CWD_BYTES_MAX && !cwd.contains('\0'))
 }
 
 /// The thread that a message is about.

@@ -16,6 +16,9 @@ const THREADS_MAX: usize = 1_024;
 /// Longest developer addition, in bytes; of a longer one the start is told.
 const ADDITION_BYTES_MAX: usize = 64 << 10;
 
+/// Folders of which it is known what fragments say there; with more than these all are forgotten, and read again.
+const FOLDERS_MAX: usize = 256;
+
 /// The name of what the context engine has the developer say.
 pub(in crate::engine) const ADDITION: &str = "developer_addition";
 
@@ -24,6 +27,8 @@ pub(in crate::engine) const ADDITION: &str = "developer_addition";
 pub(in crate::engine) struct Thread {
     /// The model that it was started with, or that the client has named since.
     pub(in crate::engine) model: Option<String>,
+    /// The folder that it works in, likewise.
+    pub(in crate::engine) cwd: Option<String>,
     /// The tools that the client has given it, by name.
     pub(in crate::engine) tools: Vec<String>,
     /// It has begun while we looked on.
@@ -43,19 +48,21 @@ pub(in crate::engine) struct Thread {
 #[derive(Debug)]
 pub(in crate::engine) struct Threads {
     fragments: Vec<Fragment>,
-    /// What each of them said last.
-    states: Vec<Option<String>>,
+    /// What each of them says where nothing was read yet.
+    fixed: Vec<Option<String>>,
+    /// What each of them said last, by the folder that it was read in; without one it is the relay's.
+    read: HashMap<Option<String>, Vec<Option<String>>>,
     by_id: HashMap<String, Thread>,
     uses: u64,
 }
 
 impl Threads {
     pub(in crate::engine) fn new(fragments: Vec<Fragment>) -> Threads {
-        let states = fragments.iter().map(|fragment| match &fragment.source {
+        let fixed = fragments.iter().map(|fragment| match &fragment.source {
             FragmentSource::Text(text) => Some(text.clone()),
             FragmentSource::Command(_) | FragmentSource::File(_) => None,
         });
-        Threads { states: states.collect(), fragments, by_id: HashMap::new(), uses: 0 }
+        Threads { fixed: fixed.collect(), read: HashMap::new(), fragments, by_id: HashMap::new(), uses: 0 }
     }
 
     /// Whether what they say has to be looked for.
@@ -103,19 +110,34 @@ impl Threads {
         has_room.then(|| self.by_id.entry(thread_id).or_default())
     }
 
-    /// What fragments say now; one that could not be had says what it said last.
-    pub(in crate::engine) fn read(&mut self, states: Vec<Option<String>>) {
-        for (last, now) in self.states.iter_mut().zip(states) {
+    /// What fragments say now in a folder; one that could not be had says what it said there last.
+    pub(in crate::engine) fn read(&mut self, cwd: Option<&str>, states: Vec<Option<String>>) {
+        let cwd = cwd.map(str::to_owned);
+        if self.read.len() >= FOLDERS_MAX && !self.read.contains_key(&cwd) {
+            self.read.clear();
+        }
+        let said = self.read.entry(cwd).or_insert_with(|| self.fixed.clone());
+        for (last, now) in said.iter_mut().zip(states) {
             if now.is_some() {
                 *last = now;
             }
         }
     }
 
-    /// What a thread is to be told ahead of its next turn: the fragments in the order of the settings, and then what the
+    /// What fragments said last in a folder.
+    fn said_in(&self, cwd: Option<&str>) -> &[Option<String>] {
+        self.read.get(&cwd.map(str::to_owned)).unwrap_or(&self.fixed)
+    }
+
+    /// What a thread that works in `cwd` is to be told ahead of its next turn: the fragments in the order of the settings, and then what the
     /// context engine has the developer say.
-    pub(in crate::engine) fn news(&mut self, thread_id: &str, addition: Option<&str>) -> Vec<ToldFragment> {
-        let (fragments, states) = (self.fragments.clone(), self.states.clone());
+    pub(in crate::engine) fn news(
+        &mut self,
+        thread_id: &str,
+        cwd: Option<&str>,
+        addition: Option<&str>,
+    ) -> Vec<ToldFragment> {
+        let (fragments, states) = (self.fragments.clone(), self.said_in(cwd).to_vec());
         let thread = self.of(thread_id);
         let mut news = Vec::new();
         for (fragment, state) in fragments.iter().zip(&states) {
@@ -136,9 +158,9 @@ impl Threads {
         news
     }
 
-    /// The developer's fragments as they are, for a server that takes them in no other way.
-    pub(in crate::engine) fn developers(&self) -> Vec<ToldFragment> {
-        let shown = self.fragments.iter().zip(&self.states).filter_map(|(fragment, state)| {
+    /// The developer's fragments as they are known for this folder, for a server that takes them in no other way.
+    pub(in crate::engine) fn developers(&self, cwd: Option<&str>) -> Vec<ToldFragment> {
+        let shown = self.fragments.iter().zip(self.said_in(cwd)).filter_map(|(fragment, state)| {
             let state = state.as_ref().filter(|state| !state.trim().is_empty())?;
             (fragment.role == FragmentRole::Developer)
                 .then(|| fragment.told(fragment.render(state), FragmentCarrier::DeveloperInstructions))
@@ -253,13 +275,13 @@ mod tests {
     }
 
     fn news(threads: &mut Threads, thread: &str, addition: Option<&str>) -> String {
-        let news = threads.news(thread, addition);
+        let news = threads.news(thread, None, addition);
         threads.tell(thread, &news);
         news.iter().map(|told| format!("{}:{}", told.role, told.text.replace('\n', "|"))).collect::<Vec<_>>().join(" ")
     }
 
     fn says(threads: &mut Threads, a: &str, b: &str) {
-        threads.read(vec![Some(a.to_owned()), Some(b.to_owned())]);
+        threads.read(None, vec![Some(a.to_owned()), Some(b.to_owned())]);
     }
 
     #[test]
@@ -271,7 +293,7 @@ mod tests {
         assert_eq!(news(&mut threads, "t", None), "user:<a>|1|</a> developer:<b>|x|</b>");
         assert_eq!(news(&mut threads, "t", None), "");
         // One that could not be had says what it said last.
-        threads.read(vec![None, Some("y".to_owned())]);
+        threads.read(None, vec![None, Some("y".to_owned())]);
         assert_eq!(news(&mut threads, "t", None), "developer:<b>|y|</b>");
         // A thread that was there before we were.
         assert_eq!(news(&mut threads, "old", None), "user:<a>|1|</a>");
@@ -281,11 +303,33 @@ mod tests {
     }
 
     #[test]
+    fn each_folder_has_what_was_read_there() {
+        let mut threads = threads();
+        let told = |threads: &mut Threads, thread: &str, cwd: Option<&str>| {
+            let news = threads.news(thread, cwd, None);
+            news.iter().map(|told| told.text.replace('\n', "|")).collect::<Vec<_>>().join(" ")
+        };
+        let says = |a: &str| vec![Some(a.to_owned()), None];
+        threads.read(None, says("relay"));
+        threads.read(Some("/a"), says("a"));
+        assert_eq!(told(&mut threads, "t", None), "<a>|relay|</a>");
+        assert_eq!(told(&mut threads, "t", Some("/a")), "<a>|a|</a>");
+        // One that could not be had says nothing that was read elsewhere.
+        threads.read(Some("/b"), vec![None, None]);
+        assert_eq!(told(&mut threads, "t", Some("/b")), "");
+        threads.read(Some("/a"), vec![None, None]);
+        assert_eq!(told(&mut threads, "t", Some("/a")), "<a>|a|</a>");
+        (0..FOLDERS_MAX).for_each(|number| threads.read(Some(&number.to_string()), says("x")));
+        assert!(threads.read.len() <= FOLDERS_MAX);
+        assert_eq!(told(&mut threads, "t", Some("/a")), "");
+    }
+
+    #[test]
     fn what_was_refused_is_told_again_and_what_is_forgotten_too() {
         let mut threads = threads();
         threads.of("t").is_new = true;
         says(&mut threads, "1", "x");
-        let first = threads.news("t", None);
+        let first = threads.news("t", None, None);
         let before = threads.tell("t", &first);
         says(&mut threads, "2", "x");
         assert_eq!(news(&mut threads, "t", None), "user:<a>|2|</a>");
@@ -310,7 +354,7 @@ mod tests {
         assert_eq!(news(&mut threads, "t", None), "");
         assert_eq!(news(&mut threads, "t", Some("be long")), "developer:be long");
         assert_eq!(threads.addition("t"), Some("be long"));
-        assert_eq!(threads.developers().len(), 1);
+        assert_eq!(threads.developers(None).len(), 1);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::provenance::Provenance;
+use super::provenance::{Origin, Provenance};
 use crate::engine::redaction::{may_hold_secret, redacted};
 
 /// Bounds on what a model is shown with one message. Source: the contract of the envelope.
@@ -68,6 +68,17 @@ pub struct Command {
     /// Where it came from.
     #[serde(flatten)]
     pub provenance: Provenance,
+}
+
+impl Command {
+    /// Puts commands that were kept, oldest first, in the order in which they were run as far as that is known: each command of
+    /// a shell that a hook tells of is kept by a process of its own, and of two that were typed quickly the later one may be kept
+    /// first. Those of others stay where they are, and what is before or behind one of those does so too.
+    pub fn put_in_order<T>(kept: &mut [T], command: impl Fn(&T) -> &Command) {
+        let is_of_shell = |one: &T| matches!(command(one).provenance.source, Origin::Hook | Origin::Shell);
+        kept.chunk_by_mut(|one, next| is_of_shell(one) && is_of_shell(next))
+            .for_each(|together| together.sort_by_key(|one| command(one).ts));
+    }
 }
 
 /// A name that a pusher gives to something of its own.

@@ -40,6 +40,9 @@ const TURNS_AWAITED_MAX: usize = 64;
 const METHOD_NOT_FOUND: i64 = -32_601;
 const INVALID_REQUEST: i64 = -32_600;
 
+/// The first version 0.x of codex that was seen to know `thread/inject_items`; 0.98 does not.
+const INJECTS_FROM_MINOR: u32 = 125;
+
 /// How context is carried, and how much of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContextSettings {
@@ -149,9 +152,11 @@ impl Context {
         self.settings.bounds.envelope_bytes_max
     }
 
-    /// The server is of this version.
+    /// The server is of this version. One that is known to refuse `thread/inject_items` is not asked where there is another way.
     pub(super) fn server_is(&mut self, codex_version: &str) {
         self.previews.server_is(codex_version);
+        let refuses = threads::minor_of(codex_version).is_some_and(|minor| minor < INJECTS_FROM_MINOR);
+        self.inject_refused |= refuses && self.settings.carrier == Carrier::Auto;
     }
 
     /// Whether a thread was seen in this run.
@@ -296,7 +301,7 @@ impl Context {
 
     /// What waits for a thread, as it is shown to the model.
     fn envelope_for(&self, thread_id: &str) -> Fitted {
-        let free: Vec<&WaitingCommand> = self
+        let mut free: Vec<&WaitingCommand> = self
             .waiting
             .iter()
             .filter(|waiting| waiting.is_free_for(thread_id))
@@ -305,6 +310,7 @@ impl Context {
         if free.is_empty() {
             return Fitted::Nothing;
         }
+        Command::put_in_order(&mut free, |waiting| &waiting.command);
         let shown = free.len().saturating_sub(self.settings.bounds.commands_max);
         let envelope = Envelope {
             conversation_id: thread_id.to_owned(),
@@ -560,6 +566,17 @@ mod tests {
     }
 
     #[test]
+    fn what_shells_tell_of_is_in_the_order_in_which_it_began() {
+        let mut play = Play::start(Carrier::Envelope);
+        play.push(&[1, 2, 3, 4, 5, 6], None);
+        let of = [Origin::Push, Origin::Hook, Origin::Hook, Origin::Shell, Origin::Exec, Origin::Hook];
+        for ((waiting, source), ts) in play.context.waiting.iter_mut().zip(of).zip([9, 8, 7, 6, 5, 4]) {
+            (waiting.command.command.provenance.source, waiting.command.command.ts) = (source, ts);
+        }
+        assert_eq!(play.turn(1, "t"), "replaced c1,c4,c3,c2,c5,c6");
+    }
+
+    #[test]
     fn a_second_turn_takes_what_came_after() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1], None);
@@ -670,6 +687,28 @@ mod tests {
             assert_eq!(play.answer("\"codex-shim:x:9\"", BUSY), Answer::Ours);
             assert_eq!(play.kept(), [""; 0]);
         }
+    }
+
+    #[test]
+    fn auto_knows_from_the_version_what_would_be_refused() {
+        let first = |carrier, version| {
+            let mut play = Play::start(carrier);
+            play.context.server_is(version);
+            play.push(&[1], None);
+            (play.turn(1, "t"), play.kept())
+        };
+        for (version, how) in [
+            ("0.77.0", "replaced c1"),
+            ("0.98.0", "replaced c1"),
+            ("0.125.0", "preceded c1"),
+            ("0.169.0-alpha.2", "preceded c1"),
+            ("1.0.0", "preceded c1"),
+            ("nonsense", "preceded c1"),
+        ] {
+            assert_eq!(first(Carrier::Auto, version), (how.to_owned(), Vec::new()), "{version}");
+        }
+        // Where there is no other way it is tried.
+        assert_eq!(first(Carrier::InjectItems, "0.98.0").0, "preceded c1");
     }
 
     #[test]

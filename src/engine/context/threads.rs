@@ -27,6 +27,11 @@ pub(super) struct Previews {
     of_images: ImagePreviews,
 }
 
+/// The middle number of a version that begins with 0, as all did until now.
+pub(super) fn minor_of(codex_version: &str) -> Option<u32> {
+    codex_version.strip_prefix("0.")?.split('.').next()?.parse().ok()
+}
+
 /// Where this server's previews tell of an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ImagePreviews {
@@ -48,8 +53,7 @@ pub(super) enum PreviewPlace {
 impl ImagePreviews {
     /// As seen with 0.77 and 0.98, with 0.125, and from 0.135 on.
     fn of(codex_version: &str) -> ImagePreviews {
-        let minor = codex_version.strip_prefix("0.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
-        match minor {
+        match minor_of(codex_version) {
             Some(..125) => ImagePreviews::Nowhere,
             Some(125..135) => ImagePreviews::InLists,
             Some(135..) | None => ImagePreviews::Everywhere,

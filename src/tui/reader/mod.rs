@@ -11,7 +11,7 @@ mod pages;
 mod shelf;
 mod source;
 
-use std::io;
+use std::io::{self, BufRead as _, Read as _, Seek as _};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -32,6 +32,12 @@ const SILENCE: Duration = Duration::from_millis(250);
 
 /// What of the journal is read at first, in bytes, if its segments are small.
 const AT_FIRST_BYTES: u64 = 4 << 20;
+
+/// With more than so much to be read, the end of it is shown first, in bytes.
+const LONG_BYTES: u64 = 2 * AT_FIRST_BYTES;
+
+/// What of it is shown first, in bytes.
+const GLANCE_BYTES: u64 = 512 << 10;
 
 /// Events that are told at once.
 const BATCH_MAX: usize = 256;
@@ -76,6 +82,9 @@ fn follow_until(session_dir: &Path, epoch: u64, teller: &Teller, ended: &Receive
     let start = start_of_end(dir);
     let is_first = start.as_ref().is_none_or(|start| segments(dir).first() == Some(&start.segment));
     let has_older = !is_first || Kept::of(session_dir).has_any();
+    if let Some(timeline) = glance(dir, start.as_ref()) {
+        teller.tell(News::Glanced(epoch, Box::new(timeline)))?;
+    }
     let mut source = Source::new(Follower::new(dir, start));
     let mut restored = Some(Timeline::default());
     let mut batch = Vec::new();
@@ -119,6 +128,44 @@ fn follow_until(session_dir: &Path, epoch: u64, teller: &Teller, ended: &Receive
                 }
             }
         }
+    }
+}
+
+/// The very end of a journal of which much is to be read from `start` on, as far as it can be understood without what is before
+/// it; `None` where there is little to be read, or nothing to be seen.
+fn glance(dir: &Path, start: Option<&Position>) -> Option<Timeline> {
+    let from_start = segments(dir).into_iter().filter(|segment| start.is_none_or(|start| *segment >= start.segment));
+    let bytes_of =
+        |segment: &SegmentName| std::fs::metadata(dir.join(segment.to_string())).map_or(0, |file| file.len());
+    let sized: Vec<(SegmentName, u64)> = from_start.map(|segment| (segment.clone(), bytes_of(&segment))).collect();
+    if sized.iter().map(|(_, bytes)| bytes).sum::<u64>() <= LONG_BYTES {
+        return None;
+    }
+    let (segment, end) = sized.into_iter().next_back()?;
+    let offset = record_behind(&dir.join(segment.to_string()), end.saturating_sub(GLANCE_BYTES)).ok()?;
+    let mut source = Source::new(Follower::new(dir, Some(Position { segment: segment.clone(), offset })));
+    let (mut timeline, mut batch) = (Timeline::default(), Vec::new());
+    // What comes meanwhile is for those who follow.
+    while let Ok(Came::Record(at)) = source.next(Patience::Some, &mut batch) {
+        batch.drain(..).for_each(|heard| timeline.take(&heard));
+        if at.segment != segment || at.offset >= end {
+            break;
+        }
+    }
+    timeline.has_older = true;
+    (!timeline.entries().is_empty()).then_some(timeline)
+}
+
+/// Where the first record begins that does so at `offset` of a segment's file or behind it.
+fn record_behind(path: &Path, offset: u64) -> io::Result<u64> {
+    let Some(before) = offset.checked_sub(1) else { return Ok(0) };
+    let mut file = std::fs::File::open(path)?;
+    file.seek(io::SeekFrom::Start(before))?;
+    let mut skipped = Vec::new();
+    let read = io::BufReader::new(file.take(GLANCE_BYTES)).read_until(b'\n', &mut skipped)?;
+    match skipped.last() {
+        Some(b'\n') => Ok(before + read as u64),
+        Some(_) | None => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
@@ -217,6 +264,34 @@ mod tests {
         for entry in all.iter().step_by(97) {
             assert_eq!(shelf.one(&entry.key).expect("it can be read").as_ref(), Some(entry));
         }
+    }
+
+    #[test]
+    fn the_end_of_a_long_journal_is_shown_before_the_rest_of_it() {
+        let (dir, _) = journal();
+        let path = dir.path().join("journal/000000000002-002.jsonl");
+        let mut text = std::fs::read_to_string(&path).expect("a segment");
+        let body = "x".repeat(16 << 10);
+        let count = LONG_BYTES / (16 << 10) + 1;
+        for number in 0..count {
+            let item = format!(
+                r#"{{"id":"l{number}","type":"userMessage","content":[{{"type":"text","text":"l{number} {body}"}}]}}"#
+            );
+            let params = format!(r#"{{"threadId":"t","turnId":"u","item":{item}}}"#);
+            text.push_str(&format!(
+                "{{\"at\":{},\"from\":\"server\",\"line\":{{\"method\":\"item/completed\",\"params\":{params}}}}}\n",
+                10_000 + number
+            ));
+        }
+        std::fs::write(&path, text).expect("a segment");
+        let (events, happened) = sync_channel(4);
+        let _following = follow(dir.path(), 0, Teller { events, attachment: 1 }).expect("a thread");
+        let next = || happened.recv_timeout(Duration::from_secs(60)).expect("it is told");
+        let Event::Of(1, News::Glanced(0, first)) = next() else { panic!("the end comes first") };
+        let Event::Of(1, News::Restored { epoch: 0, timeline: whole }) = next() else { panic!("and then all of it") };
+        let (first, whole) = (first.into_entries(), whole.into_entries());
+        assert!(first.len() > 10 && first.len() < whole.len(), "{} of {}", first.len(), whole.len());
+        assert_eq!(first[..], whole[whole.len() - first.len()..]);
     }
 
     #[test]

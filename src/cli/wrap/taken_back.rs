@@ -1,0 +1,130 @@
+//! Taking back what `wrap` has done: what stood there before comes back byte for byte, and what somebody has changed since is left
+//! alone.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::super::requests::print_json;
+use super::super::{FAILED, say, screen};
+use super::setting::{value_of, with_value, without_member};
+use super::{Change, UnwrapArguments, Wrapped, installed_over, names_of, read, replace, write};
+
+/// Takes back what was done, or tells what would be, and gives the status to exit with.
+pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, String> {
+    let all = read(home)?;
+    let is_meant = |wrapped: &&Wrapped| {
+        arguments.target.as_ref().is_none_or(|target| wrapped.target == *target || wrapped.path == Path::new(target))
+    };
+    let meant: Vec<Wrapped> = all.iter().filter(is_meant).cloned().collect();
+    if meant.is_empty() && !arguments.json {
+        return Ok(screen::print("nothing is wrapped\n"));
+    }
+    let (mut left, mut failed, mut taken) = (all, false, Vec::new());
+    for wrapped in &meant {
+        let took = take_back(wrapped, arguments.dry_run);
+        if took.is_ok() && !arguments.dry_run {
+            left.retain(|other| other != wrapped);
+            write(home, &left)?;
+        }
+        failed |= took.is_err();
+        match (&took, arguments.dry_run) {
+            (took, is_dry) if arguments.json => {
+                let (target, path, done) = (&wrapped.target, &wrapped.path, took.is_ok() && !is_dry);
+                let (told, error) = (took.as_ref().ok(), took.as_ref().err());
+                taken.push(json!({ "target": target, "path": path, "told": told, "error": error, "done": done }));
+            }
+            (Ok(told), true) => drop(screen::print(&format!("would {told}\n"))),
+            (Ok(told), false) => drop(screen::print(&format!("{told}\n"))),
+            (Err(why), _) => say(why),
+        }
+    }
+    if arguments.json {
+        print_json(&json!({ "unwrapped": taken }));
+    }
+    Ok(if failed { FAILED } else { 0 })
+}
+
+/// Gives back what was there, unless somebody has changed it since.
+fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
+    let path = &wrapped.path;
+    let at = path.display();
+    let failed = |error: io::Error| format!("take back {at}: {error}");
+    match &wrapped.change {
+        Change::Link { to, set_aside } => {
+            let leads_to = fs::read_link(path).ok();
+            match (&leads_to, set_aside) {
+                (Some(there), _) if there == to => {}
+                // It was planned and not done.
+                (_, Some(aside)) if aside.symlink_metadata().is_err() => return Ok(format!("leave {at} as it is")),
+                // Our link was removed by hand.
+                (None, Some(_)) if path.symlink_metadata().is_err() => {}
+                (_, Some(aside)) => return Err(installed_over(path, aside)),
+                (None, None) if path.symlink_metadata().is_err() => return Ok(format!("leave {at}, which is gone")),
+                (_, _) => return Err(format!("{at} is not the link that was made there; it is left as it is")),
+            }
+            if !is_dry {
+                match fs::remove_file(path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                    Err(_) | Ok(()) => {}
+                }
+                if let Some(aside) = set_aside {
+                    fs::rename(aside, path).map_err(failed)?;
+                }
+            }
+            Ok(match set_aside {
+                Some(aside) => format!("put {} back as {at}", aside.display()),
+                None => format!("remove the link {at}"),
+            })
+        }
+        Change::File { before, after } => {
+            let now = fs::read_to_string(path).ok();
+            if now == *before {
+                return Ok(format!("leave {at} as it is"));
+            }
+            if now.as_deref() != Some(after) {
+                return member_back(
+                    wrapped,
+                    &now.unwrap_or_default(),
+                    [before.as_deref().unwrap_or_default(), after],
+                    is_dry,
+                );
+            }
+            if !is_dry {
+                match before {
+                    Some(before) => replace(path, before).map_err(failed)?,
+                    None => fs::remove_file(path).map_err(failed)?,
+                }
+            }
+            Ok(format!("put {at} back as it was"))
+        }
+    }
+}
+
+/// Gives back the one member that was set in a file that was changed otherwise since, which was `before` and `after`.
+fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry: bool) -> Result<String, String> {
+    let names = names_of(&wrapped.target);
+    let (at, name) = (wrapped.path.display(), names.join("."));
+    let (is, was) = (value_of(now, names), value_of(before, names));
+    if is == was {
+        return Ok(format!("leave {at} as it is: `{name}` is as it was"));
+    }
+    let was_told = was.unwrap_or("not set");
+    let text = match was {
+        _ if is.is_none() || is != value_of(after, names) => None,
+        Some(was) => with_value(now, names, was),
+        None => without_member(now, names),
+    };
+    let Some(text) = text else {
+        let is = is.unwrap_or("not set");
+        return Err(format!(
+            "{at} was changed since, and `{name}` is {is}: it is left as it is; before, it was {was_told}"
+        ));
+    };
+    if !is_dry {
+        replace(&wrapped.path, &text).map_err(|error| format!("take back {at}: {error}"))?;
+    }
+    Ok(format!("put `{name}` in {at} back as it was: {was_told}"))
+}
