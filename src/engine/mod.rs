@@ -113,10 +113,14 @@ impl Engine {
     /// An engine for a child that has not been started yet.
     #[must_use]
     pub fn new(settings: EngineSettings) -> Engine {
+        let mut context = Context::new(settings.context, settings.own_ids.clone());
+        let fragments = settings.assembly.fragments.iter();
+        let of_users = fragments.filter(|fragment| fragment.role == FragmentRole::ContextualUser);
+        context.may_begin_with(of_users.map(Fragment::opening).collect());
         Engine {
             secrets: Secrets::default(),
             version: VersionWatch::default(),
-            context: Context::new(settings.context, settings.own_ids.clone()),
+            context,
             echoes: Echoes::default(),
             assembly: Assembly::new(settings.assembly, settings.tokens_before),
             own_ids: settings.own_ids.clone(),

@@ -216,6 +216,11 @@ impl Threads {
 }
 
 impl Fragment {
+    /// What it begins with, whatever it says.
+    pub(in crate::engine) fn opening(&self) -> String {
+        format!("<{}>\n", self.name)
+    }
+
     /// As the model is shown it, when it says `state`.
     fn render(&self, state: &str) -> String {
         let closing = format!("</{}>", self.name);
@@ -229,7 +234,7 @@ impl Fragment {
                 format!("{kept}\n[truncated {} bytes]", clean.len() - kept.len())
             }
         };
-        format!("<{}>\n{body}\n{closing}", self.name)
+        format!("{}{body}\n{closing}", self.opening())
     }
 
     fn told(&self, text: String, carrier: FragmentCarrier) -> ToldFragment {

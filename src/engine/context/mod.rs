@@ -159,6 +159,11 @@ impl Context {
         self.inject_refused |= refuses && self.settings.carrier == Carrier::Auto;
     }
 
+    /// Fragments that users say may begin like this.
+    pub(super) fn may_begin_with(&mut self, openings: Vec<String>) {
+        self.previews.may_begin_with(openings);
+    }
+
     /// Whether a thread was seen in this run.
     pub(super) fn knows_thread(&self, thread_id: &str) -> bool {
         self.threads.knows(thread_id)
@@ -197,7 +202,7 @@ impl Context {
             return OnTurn::default();
         }
         self.threads.asked(message);
-        let carries = !self.waiting.is_empty() || projection.is_some();
+        let carries = !self.waiting.is_empty() || projection.is_some() || self.previews.may_show_fragments();
         if message.method.as_deref() != Some("turn/start") || !carries {
             return OnTurn::default();
         }
@@ -251,7 +256,7 @@ impl Context {
         // What does not fit waits, or was for this turn alone.
         let envelope = envelope.filter(|(carrier, _)| *carrier != Carrier::Envelope || instead.is_some());
         // What goes ahead is what 0.125 takes for the thread's beginning.
-        if instead.is_some() || envelope.is_some() {
+        if instead.is_some() || envelope.is_some() || self.previews.may_show_fragments() {
             push_bounded(&mut self.fronted, (client_request.clone(), turn.thread_id.clone(), turn.preview()));
         }
         let Some((carrier, text)) = envelope else { return Some(OnTurn { ahead: None, instead }) };
@@ -429,7 +434,7 @@ impl Context {
 
     /// A line of the server without what the client is not to see; `None` where there is nothing of that in it.
     pub(super) fn stripped(&self, line: &[u8], message: &Message<'_>) -> Option<Vec<u8>> {
-        if !self.scanner.may_hold_envelope(line, message) {
+        if !self.scanner.may_hold_ours(line, message, &self.previews) {
             return None;
         }
         strip::strip(line, message, &self.previews)

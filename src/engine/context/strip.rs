@@ -18,6 +18,9 @@ use crate::wire::{Members, Message, Splice, elements, text};
 /// How the first character of an envelope begins in JSON, and the last one too; the digit after it tells which.
 const MARK_IN_JSON: &[u8] = b"\\u001";
 
+/// What stands in front of a preview.
+const PREVIEW_IN_JSON: &[u8] = b"\"preview\"";
+
 /// How the last one is.
 const END_IN_JSON: &[u8] = b"\\u001f";
 
@@ -26,22 +29,30 @@ const DEPTH_MAX: usize = 8;
 
 /// Finds out quickly that a line has nothing to be taken out, as nearly all have not.
 #[derive(Debug)]
-pub(super) struct Scanner(memmem::Finder<'static>);
+pub(super) struct Scanner {
+    mark: memmem::Finder<'static>,
+    preview: memmem::Finder<'static>,
+}
 
 impl Default for Scanner {
     fn default() -> Scanner {
-        Scanner(memmem::Finder::new(MARK_IN_JSON))
+        Scanner { mark: memmem::Finder::new(MARK_IN_JSON), preview: memmem::Finder::new(PREVIEW_IN_JSON) }
     }
 }
 
 impl Scanner {
-    /// Whether a line of the server may have something in it. A snippet, which may show only the end of an envelope,
+    /// Whether a line of the server may have something in it that is not for the client.
+    pub(super) fn may_hold_ours(&self, line: &[u8], message: &Message<'_>, previews: &Previews) -> bool {
+        self.may_hold_envelope(line, message) || (previews.may_show_fragments() && self.preview.find(line).is_some())
+    }
+
+    /// Whether it may have a marker in it. A snippet, which may show only the end of an envelope,
     /// comes in an answer, as a preview does that begins inside of one; that also comes with what is told of a thread.
-    pub(super) fn may_hold_envelope(&self, line: &[u8], message: &Message<'_>) -> bool {
+    fn may_hold_envelope(&self, line: &[u8], message: &Message<'_>) -> bool {
         // Most lines have no escape at all, and one byte is found faster than several.
         let Some(line) = memchr::memchr(b'\\', line).and_then(|first| line.get(first..)) else { return false };
         let may_show_end = message.method.as_deref().is_none_or(|method| method.starts_with("thread/"));
-        self.0.find_iter(line).any(|at| match line.get(at + MARK_IN_JSON.len()) {
+        self.mark.find_iter(line).any(|at| match line.get(at + MARK_IN_JSON.len()) {
             Some(b'e' | b'E') => true,
             Some(b'f' | b'F') => may_show_end,
             Some(_) | None => false,
@@ -89,14 +100,15 @@ impl Stripper<'_> {
                     if let Some(listed) = Members::of(item)
                         && let Some(preview) = listed.get("preview")
                     {
-                        self.preview(preview, &listed);
+                        self.preview("preview", preview, &listed);
                     }
                 }),
                 "initialMessages" => {
                     elements(value).into_iter().flatten().for_each(|event| self.old_event(event, depth + 1));
                 }
                 "input" => self.content(value),
-                "preview" => self.preview(value, &members),
+                // 0.125 names a thread by its beginning where something went ahead of that.
+                "preview" | "name" => self.preview(name, value, &members),
                 "snippet" => self.snippet(value, &members),
                 _ => {}
             }
@@ -161,25 +173,27 @@ impl Stripper<'_> {
         self.splice.replace(range, "");
     }
 
-    /// The preview of a thread: the first message, perhaps cut.
-    fn preview(&mut self, value: &RawValue, thread: &Members<'_>) {
+    /// The preview of a thread, or what is called so: the first message, perhaps cut.
+    fn preview(&mut self, called: &str, value: &RawValue, thread: &Members<'_>) {
         match Leading::in_text(value) {
             Some(envelope) if envelope.is_all => self.replace_preview(value, thread, usize::MAX),
             Some(envelope) => {
                 match envelope.rest(value).filter(|rest| is_cut_off(rest) && !rest.contains(MARKER_END)) {
                     // One of the two is whole, and the other was cut.
                     Some(cut) => self.replace_preview(value, thread, cut.chars().count()),
-                    None => self.cut(thread, "preview", &envelope),
+                    None => self.cut(thread, called, &envelope),
                 }
             }
             None => match Leading::from_inside(value) {
                 Some(ours) if ours.is_all => self.replace_preview(value, thread, usize::MAX),
-                Some(ours) => self.cut(thread, "preview", &ours),
-                None => {
-                    if let Some(cut) = text(value).filter(|text| is_cut_off(text)) {
-                        self.replace_preview(value, thread, cut.chars().count());
+                Some(ours) => self.cut(thread, called, &ours),
+                None => match text(value) {
+                    Some(cut) if is_cut_off(&cut) => self.replace_preview(value, thread, cut.chars().count()),
+                    Some(fragment) if self.previews.is_fragment(&fragment) => {
+                        self.replace_preview(value, thread, usize::MAX);
                     }
-                }
+                    Some(_) | None => {}
+                },
             },
         }
     }
@@ -364,7 +378,7 @@ mod tests {
 
     fn stripped(line: &str, previews: &Previews) -> Option<String> {
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
-        if !Scanner::default().may_hold_envelope(line.as_bytes(), &message) {
+        if !Scanner::default().may_hold_ours(line.as_bytes(), &message, previews) {
             return None;
         }
         strip(line.as_bytes(), &message, previews).map(|line| String::from_utf8(line).expect("BUG: it was UTF-8"))
@@ -605,6 +619,34 @@ mod tests {
             format!(r#"{{"id":1,"result":{{"thread":{{"id":"{id}","forkedFromId":"t","preview":"{preview}"}}}}}}"#)
         };
         assert_eq!(stripped(&fork("f", ENVELOPE), &previews), Some(fork("f", "what the user wrote")));
+    }
+
+    #[test]
+    fn names_that_are_beginnings() {
+        let thread = |name: &str, preview: &str| {
+            format!(r#"{{"id":1,"result":{{"thread":{{"id":"t","name":"{name}","preview":"{preview}"}}}}}}"#)
+        };
+        check(&thread("@hi", "@hi"), &thread("hi", "hi"));
+        check(&thread("@hi", "hi"), &thread("hi", "hi"));
+    }
+
+    #[test]
+    fn previews_of_a_fragment_that_went_ahead() {
+        let mut previews = Previews::default();
+        previews.learn("t", "what the user wrote");
+        previews.may_begin_with(vec!["<notes>\n".to_owned()]);
+        let line = |id: &str, words: &str| {
+            format!(r#"{{"id":1,"result":{{"thread":{{"id":"{id}","preview":"{words}","turns":[]}}}}}}"#)
+        };
+        let fragment = r"<notes>\none\n</notes>";
+        assert_eq!(stripped(&line("t", fragment), &previews), None);
+        previews.server_is("0.125.0");
+        assert_eq!(stripped(&line("t", fragment), &previews), Some(line("t", "what the user wrote")));
+        assert_eq!(stripped(&line("t", r"<notes> of mine"), &previews), None);
+        // Whose beginning is not known shows nothing of ours either.
+        assert_eq!(stripped(&line("other", fragment), &previews), Some(line("other", "")));
+        previews.server_is("0.135.0");
+        assert_eq!(stripped(&line("t", fragment), &previews), None);
     }
 
     #[test]

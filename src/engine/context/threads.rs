@@ -25,6 +25,10 @@ pub(super) struct Previews {
     by_thread: HashMap<String, String>,
     oldest_first: VecDeque<String>,
     of_images: ImagePreviews,
+    /// What goes ahead of a thread's first message is its beginning to this server.
+    take_what_goes_ahead: bool,
+    /// How fragments that users say begin.
+    openings: Vec<String>,
 }
 
 /// The middle number of a version that begins with 0, as all did until now.
@@ -81,6 +85,23 @@ impl Previews {
     /// The server is of this version.
     pub(super) fn server_is(&mut self, codex_version: &str) {
         self.of_images = ImagePreviews::of(codex_version);
+        // As seen with 0.125, and not with 0.135; older ones take nothing ahead.
+        self.take_what_goes_ahead = minor_of(codex_version).is_some_and(|minor| (125..135).contains(&minor));
+    }
+
+    /// What goes ahead of turns may begin like this.
+    pub(super) fn may_begin_with(&mut self, openings: Vec<String>) {
+        self.openings = openings;
+    }
+
+    /// Whether a preview may show a fragment that went ahead.
+    pub(super) fn may_show_fragments(&self) -> bool {
+        self.take_what_goes_ahead && !self.openings.is_empty()
+    }
+
+    /// Whether a thread that begins with `words` begins with a fragment.
+    pub(super) fn is_fragment(&self, words: &str) -> bool {
+        self.take_what_goes_ahead && self.openings.iter().any(|opening| words.starts_with(opening))
     }
 
     /// What the server would show of a thread's beginning.
