@@ -4,7 +4,7 @@
 use super::*;
 use crate::journal::{Position, Record, SegmentName};
 
-const TAPES: [(&str, &str); 10] = [
+const TAPES: [(&str, &str); 11] = [
     ("command_approval", include_str!("../../fixtures/tapes/command_approval.jsonl")),
     ("end_in_mid_turn", include_str!("../../fixtures/tapes/end_in_mid_turn.jsonl")),
     ("file_change_approval", include_str!("../../fixtures/tapes/file_change_approval.jsonl")),
@@ -14,6 +14,7 @@ const TAPES: [(&str, &str); 10] = [
     ("question", include_str!("../../fixtures/tapes/question.jsonl")),
     ("reasoning", include_str!("../../fixtures/tapes/reasoning.jsonl")),
     ("streamed_deltas", include_str!("../../fixtures/tapes/streamed_deltas.jsonl")),
+    ("early_2026", include_str!("../../fixtures/history/early_2026.jsonl")),
     ("busy", BUSY),
 ];
 

@@ -13,6 +13,7 @@ use super::event::{EXCERPT_CHARS_MAX, cut_plain, masked_start, preview};
 use super::failure::STREAM_CLOSED;
 use super::groups::Group;
 use super::happening::{Happening, Place, Seen, Told};
+use super::piece::Telling;
 use super::time::latency_ms;
 use super::tool_row::{Phase, ToolEvent, ToolRow};
 use super::turns::{TurnEnd, TurnEvent};
@@ -86,11 +87,8 @@ impl Tools {
 
     /// A group of pieces has come to its end: that of a tool is what it has put out.
     pub(super) fn output(&self, group: &Group, rows: &mut Vec<ToolRow>) {
-        let key = ItemKey {
-            thread_id: group.thread_id.clone(),
-            turn_id: group.turn_id.clone(),
-            item_id: group.item_id.clone(),
-        };
+        let (Telling::Now, Some(item_id)) = (group.telling, group.item_id.clone()) else { return };
+        let key = ItemKey { thread_id: group.thread_id.clone(), turn_id: group.turn_id.clone(), item_id };
         // The method of a piece names the type of its item.
         let named = group.method.strip_prefix("item/").and_then(|rest| rest.split('/').next());
         let does = match (self.open.get(&key), named) {
