@@ -1,4 +1,5 @@
-//! What turns did: one row where a turn starts, one where it ends.
+//! What turns did: one row where a turn starts, one where it ends: on its own, with the child, or where another turn of its
+//! thread starts.
 //!
 //! A turn is told apart by its thread too: servers of early 2026 count turns per thread. One runs in a thread at a time.
 
@@ -7,8 +8,8 @@ use serde_json::value::RawValue;
 
 use super::bounded::Bounded;
 use super::event::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_start, preview};
-use super::failure::STREAM_CLOSED;
-use super::happening::{Happening, Params, Seen, Told};
+use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
+use super::happening::{Happening, Params, Place, Seen, Told};
 use super::time::latency_ms;
 use crate::wire::{Members, text};
 
@@ -86,6 +87,16 @@ pub(super) struct TurnEnd {
 }
 
 impl TurnEnd {
+    /// One that the server has not told of.
+    fn untold(error_code: &str) -> TurnEnd {
+        TurnEnd {
+            event: TurnEvent::Failed,
+            status: TurnEvent::Failed.name().to_owned(),
+            error_code: Some(error_code.to_owned()),
+            error_message: None,
+        }
+    }
+
     /// As `turn/completed` says it.
     pub(super) fn of(params: Params<'_>) -> TurnEnd {
         let turn = params.written().and_then(Members::of).and_then(|params| Members::of(params.get("turn")?));
@@ -159,7 +170,12 @@ impl Turns {
     /// Takes a record, and appends what it says of turns.
     pub(super) fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<TurnRow>) {
         match &seen.happening {
-            Happening::Told(told) => rows.extend(self.told(seen.at_us, told)),
+            Happening::Told(told) => {
+                if told.method == "turn/started" {
+                    rows.extend(self.replaced(seen.at_us, &told.place));
+                }
+                rows.extend(self.told(seen.at_us, told));
+            }
             Happening::Generation(_)
             | Happening::Asked { .. }
             | Happening::Called { .. }
@@ -174,14 +190,17 @@ impl Turns {
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<TurnRow>) {
         for (thread_id, thread) in self.0.take_all() {
             let Some(turn) = thread.turn else { continue };
-            let end = TurnEnd {
-                event: TurnEvent::Failed,
-                status: TurnEvent::Failed.name().to_owned(),
-                error_code: Some(STREAM_CLOSED.to_owned()),
-                error_message: None,
-            };
-            rows.push(TurnRow { thread_id, ..turn.ends(at_us, end) });
+            rows.push(TurnRow { thread_id, ..turn.ends(at_us, TurnEnd::untold(STREAM_CLOSED)) });
         }
+    }
+
+    /// A turn starts: of another one that runs in its thread the end was not told, and how it ended is not known. Where it is
+    /// told after all, that has a row too.
+    fn replaced(&mut self, at_us: u64, place: &Place<'_>) -> Option<TurnRow> {
+        let (thread_id, turn_id) = (place.thread_id.as_deref().map(str::to_owned), place.turn_id.as_deref()?);
+        let running = &mut self.0.get_mut(&thread_id)?.turn;
+        let turn = running.take_if(|turn| turn.turn_id.as_deref() != Some(turn_id))?;
+        Some(TurnRow { thread_id, ..turn.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
     }
 
     fn told(&mut self, at_us: u64, told: &Told<'_>) -> Option<TurnRow> {
@@ -249,9 +268,8 @@ impl Thread {
 
     fn starts(&mut self, turn_id: &str, at_us: u64) -> Option<TurnRow> {
         self.ended = None;
-        let before = self.turn.take().filter(|turn| turn.turn_id.as_deref() == Some(turn_id));
-        let is_told = before.as_ref().is_some_and(|turn| turn.started_us.is_some());
-        let turn = before.unwrap_or_else(|| Turn { turn_id: Some(turn_id.to_owned()), ..Turn::default() });
+        let turn = self.turn.take().unwrap_or_else(|| Turn { turn_id: Some(turn_id.to_owned()), ..Turn::default() });
+        let is_told = turn.started_us.is_some();
         let started_us = turn.started_us.or(Some(at_us));
         self.turn = Some(Turn { started_us, ..turn });
         (!is_told)
@@ -459,9 +477,25 @@ mod tests {
 
     #[test]
     fn the_next_turn_is_the_end_of_one_whose_end_is_lost() {
+        let next = "7 started t/v inProgress ~ 0 ~ ~";
+        let lost = "7 failed t/u failed 2 0 ~ ~ outcome_unknown";
         check(
             &format!("{STARTED}7 < turn/started t/v\n9 ! generation_ended"),
-            &[BEGAN, "7 started t/v inProgress ~ 0 ~ ~", "9 failed t/v failed 2 0 ~ ~ app_server_stream_closed"],
+            &[BEGAN, lost, next, "9 failed t/v failed 2 0 ~ ~ app_server_stream_closed"],
+        );
+        // Of what was said of it nothing is lost, also where it was not seen to start.
+        check(
+            "6 < item/agentMessage/delta t/u/m {\"delta\":\"Hi\"}\n7 < turn/started t/v",
+            &["7 failed t/u failed ~ 2 Hi ~ outcome_unknown", next],
+        );
+        // The same turn again, one of another thread, and one that has ended are not replaced.
+        check(&format!("{STARTED}7 < turn/started t/u\n7 < turn/started s/v"), &[BEGAN, &next.replace("t/v", "s/v")]);
+        let completed = "9 completed t/u completed 4 0 ~ ~";
+        check(&format!("{STARTED}{COMPLETED}7 < turn/started t/v"), &[BEGAN, completed, next]);
+        // The end may be told late.
+        check(
+            &format!("{STARTED}7 < turn/started t/v\n{COMPLETED}"),
+            &[BEGAN, lost, next, "9 completed t/u completed ~ 0 ~ ~"],
         );
     }
 
