@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::happening::{Place, Told};
+use super::happening::{Place, Told, name};
 use crate::wire::{Members, TokenKind, text, tokens};
 
 /// What the methods of early 2026 begin with.
@@ -87,8 +87,8 @@ impl<'a> OfItem<'a> {
         Some(OfItem {
             telling: Telling::Early,
             thread_id: told.place.thread_id.as_deref().map(Cow::Borrowed),
-            turn_id: msg.text("turn_id").or_else(|| text(id?)).map(Cow::Owned),
-            item_id: msg.text("item_id").or_else(|| msg.text("call_id")).or_else(held).map(Cow::Owned),
+            turn_id: msg.text("turn_id").or_else(|| text(id?)).map(Cow::Owned).map(name),
+            item_id: msg.text("item_id").or_else(|| msg.text("call_id")).or_else(held).map(Cow::Owned).map(name),
             piece: told.method.ends_with("_delta").then(|| Piece::early(&msg)).flatten(),
         })
     }

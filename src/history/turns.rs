@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::bounded::Bounded;
+use super::bounded::{Bounded, Weigh};
 use super::event::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_start, preview};
 use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
 use super::happening::{Happening, Params, Place, Seen, Told};
@@ -18,6 +18,17 @@ const OUTPUT_CHARS_MAX: usize = 400;
 
 /// How much of an answer is remembered for that, in bytes.
 const OUTPUT_BYTES_MAX: usize = 4 * OUTPUT_CHARS_MAX + BEYOND_CUT_BYTES;
+
+/// What tells something of a turn.
+const TELLING: [&str; 7] = [
+    "turn/started",
+    "turn/completed",
+    "item/started",
+    "item/completed",
+    "item/agentMessage/delta",
+    "thread/tokenUsage/updated",
+    "error",
+];
 
 /// What happened to a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,7 +185,7 @@ impl Turns {
                 if told.method == "turn/started" {
                     rows.extend(self.replaced(seen.at_us, &told.place));
                 }
-                rows.extend(self.told(seen.at_us, told));
+                self.told(seen.at_us, told, rows);
             }
             Happening::Generation(_)
             | Happening::Asked { .. }
@@ -198,61 +209,69 @@ impl Turns {
     /// told after all, that has a row too.
     fn replaced(&mut self, at_us: u64, place: &Place<'_>) -> Option<TurnRow> {
         let (thread_id, turn_id) = (place.thread_id.as_deref().map(str::to_owned), place.turn_id.as_deref()?);
-        let running = &mut self.0.get_mut(&thread_id)?.turn;
-        let turn = running.take_if(|turn| turn.turn_id.as_deref() != Some(turn_id))?;
-        Some(TurnRow { thread_id, ..turn.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
+        let is_other = |turn: &mut Turn| turn.turn_id.as_deref() != Some(turn_id);
+        let (turn, _) = self.0.change(&thread_id, |thread| thread.turn.take_if(is_other))?;
+        Some(TurnRow { thread_id, ..turn?.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
     }
 
-    fn told(&mut self, at_us: u64, told: &Told<'_>) -> Option<TurnRow> {
+    fn told(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<TurnRow>) {
+        if !TELLING.contains(&&*told.method) {
+            return;
+        }
         let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
-        let turn_id = told.place.turn_id.as_deref();
-        match &*told.method {
-            "turn/started" => {
-                let row = self.thread(thread_id.clone()).starts(turn_id?, at_us)?;
-                Some(TurnRow { thread_id, raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row })
-            }
-            "turn/completed" => {
-                let row = self.thread(thread_id.clone()).ends(turn_id?, at_us, TurnEnd::of(told.params))?;
-                Some(TurnRow { thread_id, raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row })
-            }
-            "item/started" => {
-                self.thread(thread_id).goes_on(turn_id?);
-                None
-            }
-            "item/agentMessage/delta" => {
-                let turn = self.thread(thread_id).goes_on(turn_id?)?;
-                turn.streams(told.place.item_id.as_deref(), told.place.delta.as_deref().unwrap_or_default());
-                None
-            }
-            "item/completed" => {
-                // It may come long after its turn.
-                self.thread(thread_id).running(turn_id?)?.says(told);
-                None
-            }
-            "thread/tokenUsage/updated" => {
-                self.thread(thread_id).spends(turn_id, told.params);
-                None
-            }
-            "error" => {
-                let params = told.params.written().and_then(Members::of)?;
-                let is_final = params.get("willRetry").is_none_or(|retries| retries.get() != "true");
-                let turn = self.thread(thread_id).running(turn_id?).filter(|_| is_final)?;
-                turn.error = params.get("error").map(TurnError::of).unwrap_or_default();
-                None
-            }
-            _ => None,
+        let mut gone = match self.0.get(&thread_id) {
+            Some(_) => Vec::new(),
+            None => self.0.insert(thread_id.clone(), Thread::default()),
+        };
+        if let Some((row, more)) = self.0.change(&thread_id, |thread| thread.told(at_us, told)) {
+            rows.extend(row.map(|row| TurnRow { thread_id, ..row }));
+            gone.extend(more);
         }
+        // More threads are remembered than there is room for: the turn that runs in one that goes for it has a row.
+        rows.extend(gone.into_iter().filter_map(|(thread_id, thread)| {
+            Some(TurnRow { thread_id, ..thread.turn?.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
+        }));
     }
+}
 
-    fn thread(&mut self, thread_id: Option<String>) -> &mut Thread {
-        if self.0.get(&thread_id).is_none() {
-            self.0.insert(thread_id.clone(), Thread::default());
-        }
-        self.0.get_mut(&thread_id).expect("BUG: it was put in, and the newest is not what goes")
+impl Weigh for Thread {
+    fn weight(&self) -> usize {
+        let turn = self.turn.as_ref().map_or(0, |turn| {
+            let Turn { turn_id, started_us: _, delta_chars: _, output, output_item, spent: _, error } = turn;
+            output.weight()
+                + [turn_id, output_item, &error.code, &error.message].map(Weigh::weight).iter().sum::<usize>()
+        });
+        size_of::<Thread>() + turn + self.ended.weight()
     }
 }
 
 impl Thread {
+    fn told(&mut self, at_us: u64, told: &Told<'_>) -> Option<TurnRow> {
+        let turn_id = told.place.turn_id.as_deref();
+        let with_payload =
+            |row: TurnRow| TurnRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row };
+        match &*told.method {
+            "turn/started" => return self.starts(turn_id?, at_us).map(with_payload),
+            "turn/completed" => return self.ends(turn_id?, at_us, TurnEnd::of(told.params)).map(with_payload),
+            "item/started" => drop(self.goes_on(turn_id?)),
+            "item/agentMessage/delta" => {
+                let turn = self.goes_on(turn_id?)?;
+                turn.streams(told.place.item_id.as_deref(), told.place.delta.as_deref().unwrap_or_default());
+            }
+            // It may come long after its turn.
+            "item/completed" => self.running(turn_id?)?.says(told),
+            "thread/tokenUsage/updated" => self.spends(turn_id, told.params),
+            "error" => {
+                let params = told.params.written().and_then(Members::of)?;
+                let is_final = params.get("willRetry").is_none_or(|retries| retries.get() != "true");
+                let turn = self.running(turn_id?).filter(|_| is_final)?;
+                turn.error = params.get("error").map(TurnError::of).unwrap_or_default();
+            }
+            _ => {}
+        }
+        None
+    }
+
     /// The turn of this id, where it runs.
     fn running(&mut self, turn_id: &str) -> Option<&mut Turn> {
         self.turn.as_mut().filter(|turn| turn.turn_id.as_deref() == Some(turn_id))
