@@ -134,16 +134,24 @@ struct Open {
 #[derive(Deserialize)]
 struct Status<'a> {
     #[serde(borrow)]
-    status: StatusKind<'a>,
+    status: Option<StatusKind<'a>>,
 }
 
+/// What the server says a thread does.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct StatusKind<'a> {
+pub(super) struct StatusKind<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Cow<'a, str>,
+    pub(super) kind: Cow<'a, str>,
     #[serde(borrow, default)]
     active_flags: Vec<Cow<'a, str>>,
+}
+
+impl<'a> StatusKind<'a> {
+    /// As `thread/status/changed` says it.
+    pub(super) fn of(params: Params<'a>) -> Option<StatusKind<'a>> {
+        params.read::<Status<'a>>()?.status
+    }
 }
 
 impl ActivityFold {
@@ -326,7 +334,7 @@ impl Thread {
             "turn/started" => self.begins(turn_id, at_us),
             "turn/completed" => self.ends(turn_id, at_us),
             "thread/status/changed" => {
-                if let Some(Status { status }) = told.params.read() {
+                if let Some(status) = StatusKind::of(told.params) {
                     self.says(&status, at_us);
                 }
             }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
-use crate::journal::{Content, Origin, Record};
+use crate::journal::{Content, Origin, PlainRecord, Record};
 use crate::wire::{Body, Message, RpcId, Side};
 
 /// Longest name of a method, a thread, a turn or an item that is taken as it is, in bytes. No server gives longer ones; of one
@@ -214,6 +214,16 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Seen<'a> {
+    /// Reads the record of a message of a side, which is what nearly every record is; `None` where it is something else.
+    #[must_use]
+    pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
+        let PlainRecord { at_us, from, line } = PlainRecord::of(record)?;
+        match Body::parse(line) {
+            Body::Message(message) => Some(Seen { at_us, happening: said(from, message) }),
+            Body::OtherJson | Body::Text | Body::Bytes => None,
+        }
+    }
+
     /// Reads a record. `replaced_by` is the line that the client got in the place of this one, where it got another; a line
     /// that replaces one is nothing by itself.
     #[must_use]

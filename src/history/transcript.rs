@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::activity::StatusKind;
 use super::approval::{Ask, Asked, End};
 use super::bounded::{Bounded, Weigh};
 use super::diff::{Came, Diffs, digest};
@@ -220,8 +221,7 @@ impl Transcript {
     }
 
     fn thread_status(&mut self, thread_id: &str, told: &Told<'_>) {
-        let params: Value = told.params.read().unwrap_or_default();
-        if !matches!(params["status"]["type"].as_str(), Some("idle" | "notLoaded")) {
+        if !StatusKind::of(told.params).is_some_and(|status| matches!(&*status.kind, "idle" | "notLoaded")) {
             return;
         }
         for (key, turn) in self.turns.take_if(|(of, _), _| of == thread_id) {
