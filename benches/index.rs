@@ -1,4 +1,5 @@
-//! How fast a journal is indexed, and how fast a history answers.
+//! How fast a journal is indexed, and how fast a history answers. An argument says how many lines, so that a profiler that
+//! counts instructions need not wait for a million.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -9,14 +10,15 @@ use codex_shim::index::{History, Index, IndexSettings};
 use codex_shim::journal::{Generation, SegmentName};
 use codex_shim::store::SeqMark;
 
-/// Lines that are indexed.
+/// Lines that are indexed, unless something else is asked for.
 const LINES: u64 = 1_000_000;
 
 fn main() {
+    let lines = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(LINES);
     let dir = tempfile::tempdir().expect("a temporary folder");
     for (what, line) in [("events of 200 bytes", event as fn(u64) -> String), ("pieces of 200 bytes", piece)] {
         let session_dir = dir.path().join(what.replace(' ', "-"));
-        measure(what, &session_dir, line);
+        measure(what, &session_dir, lines, line);
     }
 }
 
@@ -33,14 +35,14 @@ fn piece(number: u64) -> String {
     )
 }
 
-fn measure(what: &str, session_dir: &std::path::Path, line: fn(u64) -> String) {
+fn measure(what: &str, session_dir: &std::path::Path, lines: u64, line: fn(u64) -> String) {
     let journal_dir = session_dir.join("journal");
     std::fs::create_dir_all(&journal_dir).expect("a folder");
     let generation = Generation::after(None, 1, 0);
     let mut text = format!(
         "{{\"journal\":1,\"session\":\"s\",\"generation\":\"{generation}\",\"segment\":1,\"at\":1,\"argv\":[],\"cwd\":\"/\",\"codex\":{{\"path\":\"c\"}},\"shim\":\"0\"}}\n"
     );
-    for number in 0..LINES {
+    for number in 0..lines {
         // 100,000 lines a second.
         let at = 1_767_225_600_000_000 + number * 10;
         text.push_str(&format!("{{\"at\":{at},\"from\":\"server\",\"line\":{}}}\n", line(number)));
@@ -69,7 +71,7 @@ fn measure(what: &str, session_dir: &std::path::Path, line: fn(u64) -> String) {
     let took = began.elapsed();
     println!(
         "index, {what:<20} {:>9.0} lines a second, {} events, {:?}",
-        LINES as f64 / took.as_secs_f64(),
+        lines as f64 / took.as_secs_f64(),
         state.last_seq,
         state.fault
     );

@@ -6,6 +6,7 @@
 //!
 //! It never touches what the protocol is made of: kinds, methods, ids, and numbers; nor, in a record, what is said of a line.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -100,31 +101,69 @@ pub struct Pieces {
 pub type InPieces = HashMap<u64, Vec<Range<usize>>>;
 
 impl Pieces {
-    /// Adds the string that is called `delta` in `json`, where there is one, behind what else belongs to `whole`.
+    /// Adds the text of a piece, as it stands in `json`, behind what else belongs to `whole`; nothing where there is none.
     pub fn add(&mut self, whole: String, number: u64, json: &str) {
-        let Some(range) = delta_of(json) else { return };
-        let text = Written::of(&json[range]).text();
+        let Some(place) = PieceAt::find(json) else { return };
         let so_far = self.whole.entry(whole.clone()).or_default();
         self.pieces.push((whole, number, so_far.len()));
-        so_far.extend_from_slice(&text);
+        so_far.extend_from_slice(&place.text(json));
     }
 }
 
-/// Where the first string stands that is called `delta`.
-fn delta_of(json: &str) -> Option<Range<usize>> {
-    let mut named = false;
-    tokens(json).find_map(|token| match token.kind {
-        TokenKind::Name => {
-            named = &json[token.range] == "\"delta\"";
-            None
-        }
-        TokenKind::Text if named => Some(token.range),
-        TokenKind::Text | TokenKind::Number => {
-            named = false;
-            None
-        }
-    })
+/// Where the text of a piece stands in JSON.
+#[derive(Debug, PartialEq, Eq)]
+struct PieceAt {
+    /// The string that holds it.
+    string: Range<usize>,
+    /// Where in what that string says it begins, still written as JSON; `None` where the string is it.
+    within_from: Option<usize>,
 }
+
+impl PieceAt {
+    /// The first string that is called `delta`; that which is all of `json`; of parameters, or of a text, that are kept as far
+    /// as their start, what of it is there.
+    fn find(json: &str) -> Option<PieceAt> {
+        let mut named = "";
+        let mut cut = None;
+        for token in tokens(json) {
+            let written = &json[token.range.clone()];
+            match token.kind {
+                TokenKind::Name => named = written,
+                TokenKind::Text if named == "\"delta\"" || token.range == (0..json.len()) => {
+                    return Some(PieceAt { string: token.range, within_from: None });
+                }
+                TokenKind::Text if named == "\"preview\"" => cut = Some(token.range),
+                TokenKind::Text | TokenKind::Number => named = "",
+            }
+        }
+        let string = cut.filter(|_| json.starts_with("{\"truncated\":true,"))?;
+        let said = Written::of(&json[string.clone()]).text();
+        let within_from = match said.first() {
+            Some(b'{') => Some(memchr::memmem::find(&said, CUT_DELTA)? + CUT_DELTA.len()),
+            Some(_) | None => None,
+        };
+        Some(PieceAt { string, within_from })
+    }
+
+    fn text<'a>(&self, json: &'a str) -> Cow<'a, [u8]> {
+        let said = Written::of(&json[self.string.clone()]).text();
+        match self.within_from {
+            None => said,
+            Some(from) => Cow::Owned(Written::of_inner(&String::from_utf8_lossy(&said[from..])).text().into_owned()),
+        }
+    }
+
+    /// Where `spans` of the text stand in what the string says.
+    fn spans_in(&self, said: &[u8], spans: &[Range<usize>]) -> Vec<Range<usize>> {
+        let Some(from) = self.within_from else { return spans.to_vec() };
+        let within = String::from_utf8_lossy(&said[from..]);
+        let spans = Written::of_inner(&within).written_spans(spans);
+        spans.into_iter().map(|span| from + span.start..from + span.end).collect()
+    }
+}
+
+/// What stands in front of the text in parameters of a piece of which only the start is kept.
+const CUT_DELTA: &[u8] = b"\"delta\":\"";
 
 impl Masker {
     /// One that knows the shapes, and these patterns too.
@@ -176,7 +215,7 @@ impl Masker {
         self.strings(json, Of::Value, &[])
     }
 
-    /// JSON with the secrets in its strings masked, and `in_delta` of the one called `delta`.
+    /// JSON with the secrets in its strings masked, and `in_delta` of the text of the piece that it holds.
     #[must_use]
     pub fn json_piece(&self, json: &str, in_delta: &[Range<usize>]) -> Option<String> {
         match in_delta {
@@ -248,7 +287,7 @@ impl Masker {
     }
 
     fn strings(&self, json: &str, of: Of, in_delta: &[Range<usize>]) -> Option<String> {
-        let delta_at = if in_delta.is_empty() { None } else { delta_of(json) };
+        let piece_at = if in_delta.is_empty() { None } else { PieceAt::find(json) };
         let mut masked: Option<String> = None;
         let mut kept_to = 0;
         let mut place = Place::default();
@@ -266,8 +305,9 @@ impl Masker {
                             std::iter::once(0..text.len()).collect()
                         }
                         Role::Name | Role::Text | Role::Secret | Role::Kept | Role::Base64 => {
-                            let more = if delta_at.as_ref() == Some(&range) { in_delta } else { &[] };
-                            merged(self.spans(&text).into_iter().chain(more.iter().cloned()).collect())
+                            let of_piece = piece_at.as_ref().filter(|piece| piece.string == range);
+                            let more = of_piece.map_or(Vec::new(), |piece| piece.spans_in(&text, in_delta));
+                            merged(self.spans(&text).into_iter().chain(more).collect())
                         }
                     };
                     parsed.masked(&text, &spans)
@@ -473,6 +513,48 @@ mod tests {
         let expect = ["a sk-abc", "def\\nx", "ghijkl ***", "", "[redacted]******."];
         let expect: Vec<String> = expect.iter().map(|text| format!(r#"{{"delta":"{text}","x":1}}"#)).collect();
         assert_eq!(masked, expect);
+    }
+
+    #[test]
+    fn pieces_are_found_however_much_of_them_is_kept() {
+        let check = |json: &str, expect: Option<&str>| {
+            let text = PieceAt::find(json).map(|piece| String::from_utf8_lossy(&piece.text(json)).into_owned());
+            assert_eq!(text.as_deref(), expect, "{json}");
+        };
+        check(r#"{"a":"x","delta":"y\n"}"#, Some("y\n"));
+        check(r#"{"id":"0","msg":{"delta":"y"}}"#, Some("y"));
+        check(r#""y\"""#, Some("y\""));
+        check(r#"{"truncated":true,"preview":"y\"","original_chars":9}"#, Some("y\""));
+        check(r#"{"truncated":true,"preview":"{\"a\":\"x\",\"delta\":\"y\\nz","original_chars":99}"#, Some("y\nz"));
+        check(r#"{"truncated":true,"preview":"{\"a\":\"x\",\"del","original_chars":99}"#, None);
+        check(r#"{"preview":"y"}"#, None);
+        check(r#"["y"]"#, None);
+        check("7", None);
+    }
+
+    /// A key that ends in a piece of which only the start is kept, and is written with escapes there.
+    #[test]
+    fn the_start_of_a_long_piece_is_masked_with_the_end_of_the_one_before_it() {
+        let masker = masker(&["ab.cd"]);
+        let check = |pieces: [&str; 2], expect: [&str; 2]| {
+            let mut whole = Pieces::default();
+            (0..).zip(pieces).for_each(|(number, json)| whole.add("i".to_owned(), number, json));
+            let found = masker.in_pieces(&whole);
+            for (number, (json, expect)) in (0..).zip(pieces.into_iter().zip(expect)) {
+                let masked = masker.json_piece(json, found.get(&number).map_or(&[][..], Vec::as_slice));
+                assert_eq!(masked.as_deref(), Some(expect));
+                assert_eq!((expect.len(), masker.json(expect)), (json.len(), None));
+            }
+        };
+        check(
+            [r#"{"delta":"x ab"}"#, r#"{"truncated":true,"preview":"{\"delta\":\"\\\"cd y","original_chars":99}"#],
+            [r#"{"delta":"x **"}"#, r#"{"truncated":true,"preview":"{\"delta\":\"\/\/** y","original_chars":99}"#],
+        );
+        check([r#""x ab""#, r#""-cd y""#], [r#""x **""#, r#""*** y""#]);
+        check(
+            [r#""x ab""#, r#"{"truncated":true,"preview":"-cd y","original_chars":99}"#],
+            [r#""x **""#, r#"{"truncated":true,"preview":"*** y","original_chars":99}"#],
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::bounded::Bounded;
+use super::bounded::{Bounded, Weigh};
 use super::happening::{Happening, Params, Seen, Told};
 use crate::engine::{RequestKind, RequestType};
 
@@ -134,16 +134,24 @@ struct Open {
 #[derive(Deserialize)]
 struct Status<'a> {
     #[serde(borrow)]
-    status: StatusKind<'a>,
+    status: Option<StatusKind<'a>>,
 }
 
+/// What the server says a thread does.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct StatusKind<'a> {
+pub(super) struct StatusKind<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Cow<'a, str>,
+    pub(super) kind: Cow<'a, str>,
     #[serde(borrow, default)]
     active_flags: Vec<Cow<'a, str>>,
+}
+
+impl<'a> StatusKind<'a> {
+    /// As `thread/status/changed` says it.
+    pub(super) fn of(params: Params<'a>) -> Option<StatusKind<'a>> {
+        params.read::<Status<'a>>()?.status
+    }
 }
 
 impl ActivityFold {
@@ -287,25 +295,7 @@ impl ActivityFold {
             }
             _ => {}
         }
-        let thread = self.thread_mut(thread_id, at_us);
-        thread.emitted_us = at_us;
-        match &*told.method {
-            "turn/started" => thread.begins(turn_id, at_us),
-            "turn/completed" => thread.ends(turn_id, at_us),
-            "thread/status/changed" => {
-                if let Some(Status { status }) = told.params.read() {
-                    thread.says(&status, at_us);
-                }
-            }
-            // Also one that began before we were told of it. What is completed may come after its turn.
-            method
-                if (method == "item/started" || told.place.delta.is_some())
-                    && (thread.turn == Turn::None && turn_id.is_some() && thread.ended.as_deref() != turn_id) =>
-            {
-                thread.begins(turn_id, at_us);
-            }
-            _ => {}
-        }
+        self.thread_mut(thread_id, at_us, |thread| thread.told(at_us, told));
     }
 
     fn asked(&mut self, at_us: u64, told: &Told<'_>, id: String) {
@@ -319,23 +309,46 @@ impl ActivityFold {
         let place = &told.place;
         let (thread_id, turn_id, item_id) = (owned(&place.thread_id), owned(&place.turn_id), owned(&place.item_id));
         if let Some(thread_id) = &thread_id {
-            self.thread_mut(thread_id, at_us).emitted_us = at_us;
+            self.thread_mut(thread_id, at_us, |thread| thread.emitted_us = at_us);
         }
         // The same one again is as old as it is.
         let at_us = self.requests.get(&id).filter(|open| open.item_id == item_id).map_or(at_us, |open| open.at_us);
         self.requests.insert(id, Open { request_id, thread_id, turn_id, item_id, wanted, at_us });
     }
 
-    fn thread_mut(&mut self, thread_id: &str, at_us: u64) -> &mut Thread {
+    /// Changes what is known of a thread. What has not been heard of for so long that it has to go is known no more.
+    fn thread_mut(&mut self, thread_id: &str, at_us: u64, change: impl FnOnce(&mut Thread)) {
         let key = thread_id.to_owned();
         if self.threads.get(&key).is_none() {
             self.threads.insert(key.clone(), Thread { turn_us: at_us, ..Thread::default() });
         }
-        self.threads.get_mut(&key).expect("BUG: it was put in, and the newest is not what goes")
+        self.threads.change(&key, change);
     }
 }
 
 impl Thread {
+    fn told(&mut self, at_us: u64, told: &Told<'_>) {
+        let turn_id = told.place.turn_id.as_deref();
+        self.emitted_us = at_us;
+        match &*told.method {
+            "turn/started" => self.begins(turn_id, at_us),
+            "turn/completed" => self.ends(turn_id, at_us),
+            "thread/status/changed" => {
+                if let Some(status) = StatusKind::of(told.params) {
+                    self.says(&status, at_us);
+                }
+            }
+            // Also one that began before we were told of it. What is completed may come after its turn.
+            method
+                if (method == "item/started" || told.place.delta.is_some())
+                    && (self.turn == Turn::None && turn_id.is_some() && self.ended.as_deref() != turn_id) =>
+            {
+                self.begins(turn_id, at_us);
+            }
+            _ => {}
+        }
+    }
+
     fn begins(&mut self, turn_id: Option<&str>, at_us: u64) {
         if self.turn == Turn::None {
             self.turn_us = at_us;
@@ -371,6 +384,29 @@ impl Thread {
         if self.waits != wanted {
             (self.waits, self.waits_us) = (wanted, at_us);
         }
+    }
+}
+
+impl Weigh for Activity {
+    fn weight(&self) -> usize {
+        size_of::<Activity>()
+    }
+}
+
+impl Weigh for Thread {
+    fn weight(&self) -> usize {
+        let turn = match &self.turn {
+            Turn::Named(turn_id) => turn_id.weight(),
+            Turn::None | Turn::Some => 0,
+        };
+        size_of::<Thread>() + turn + self.ended.weight()
+    }
+}
+
+impl Weigh for Open {
+    fn weight(&self) -> usize {
+        let Open { request_id, thread_id, turn_id, item_id, wanted: _, at_us: _ } = self;
+        size_of::<Open>() + [request_id, thread_id, turn_id, item_id].map(Weigh::weight).into_iter().sum::<usize>()
     }
 }
 

@@ -6,11 +6,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::bounded::Bounded;
+use super::bounded::{Bounded, Weigh};
+use super::failure::OUTCOME_UNKNOWN;
 use super::happening::{Place, Told};
 use super::object::Object;
 use crate::engine::{RequestKind, decisions};
 use crate::wire::RpcId;
+
+/// Longest words of a request, such as its command, that are kept whole until its end, in bytes.
+const WORDS_BYTES_MAX: usize = 64 << 10;
 
 /// What a human is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,10 +98,24 @@ impl Ask {
     }
 }
 
+impl Weigh for Ask {
+    fn weight(&self) -> usize {
+        let Ask { request_id, wanted: _, thread_id, turn_id, item_id, text, command, cwd, reason, decisions } = self;
+        let texts = [request_id, thread_id, turn_id, item_id, text, command, cwd, reason];
+        let decisions = decisions.iter().map(|decision| size_of::<Value>() + decision.to_string().len());
+        size_of::<Ask>() + texts.map(Weigh::weight).into_iter().chain(decisions).sum::<usize>()
+    }
+}
+
 impl End {
     /// That of a request of which only that is known, that it is over.
     pub(super) fn unknown() -> End {
         End { status: "resolved".to_owned(), ..End::default() }
+    }
+
+    /// That of a request that is not followed any more.
+    pub(super) fn not_followed() -> End {
+        End { status: "unknown".to_owned(), error_code: Some(OUTCOME_UNKNOWN.to_owned()), ..End::default() }
     }
 
     /// Adds how it has ended.
@@ -133,13 +151,14 @@ impl Asked {
         None
     }
 
-    /// The server asks; gives the request where it is for a human, and is not open already.
-    pub(super) fn asked(&mut self, told: &Told<'_>, id: &RpcId) -> Option<&Ask> {
+    /// The server asks; gives the request where it is for a human, and is not open already. To `gone` those are added that
+    /// are not followed any more, since more are open than are remembered.
+    pub(super) fn asked(&mut self, told: &Told<'_>, id: &RpcId, gone: &mut Vec<Ask>) -> Option<&Ask> {
         let request_id = self.next.take();
         let wanted = Wanted::of(&told.method)?;
         let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
         let params: Value = told.params.read().unwrap_or_default();
-        let text = |name: &str| params[name].as_str().map(str::to_owned);
+        let text = |name: &str| params[name].as_str().map(bounded_words);
         let ask = Ask {
             request_id,
             wanted,
@@ -147,11 +166,11 @@ impl Asked {
             turn_id: owned(&told.place.turn_id),
             item_id: owned(&told.place.item_id),
             text: match wanted {
-                Wanted::Questions => Some(questions(&params)),
+                Wanted::Questions => Some(bounded_words(&questions(&params))),
                 Wanted::Elicitation => text("message").or_else(|| text("description")),
                 Wanted::Command | Wanted::Diff | Wanted::Permissions => None,
             },
-            command: command(&params["command"]),
+            command: command(&params["command"]).as_deref().map(bounded_words),
             cwd: text("cwd"),
             reason: text("reason"),
             decisions: RequestKind::of(&told.method).map(|kind| decisions(kind, &params)).unwrap_or_default(),
@@ -162,7 +181,7 @@ impl Asked {
         if self.open.get(&id).is_some_and(is_same) {
             return None;
         }
-        self.open.insert(id.clone(), ask);
+        gone.extend(self.open.insert(id.clone(), ask).into_iter().map(|(_, ask)| ask));
         self.open.get(&id)
     }
 
@@ -187,6 +206,14 @@ impl Asked {
             return None;
         }
         self.open.remove(&id)
+    }
+}
+
+/// Words, kept whole up to a bound; over that their start, and how much is missing.
+fn bounded_words(words: &str) -> String {
+    match words.floor_char_boundary(WORDS_BYTES_MAX) {
+        end if end == words.len() => words.to_owned(),
+        end => format!("{}… [{} more bytes]", &words[..end], words.len() - end),
     }
 }
 

@@ -6,10 +6,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::bounded::Bounded;
+use super::bounded::{Bounded, Weigh};
 use super::does::Does;
 use super::event::{EXCERPT_CHARS_MAX, cut, preview};
-use super::failure::STREAM_CLOSED;
+use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
 use super::happening::{Params, Place, Told};
 use super::time::latency_ms;
 use super::tool_row::{Phase, ToolEvent, ToolRow};
@@ -70,13 +70,20 @@ impl Asked {
     }
 
     /// The server asks something. `item` is what the item does that it asks about, where that is known.
-    pub(super) fn asked(&mut self, at_us: u64, told: &Told<'_>, id: String, item: Option<&Does>) -> Option<ToolRow> {
+    pub(super) fn asked(
+        &mut self,
+        at_us: u64,
+        told: &Told<'_>,
+        id: String,
+        item: Option<&Does>,
+        rows: &mut Vec<ToolRow>,
+    ) {
         let request_id = self.next.take();
-        let kind = RequestKind::of(&told.method)?;
+        let Some(kind) = RequestKind::of(&told.method) else { return };
         let (wanted, event) = match kind.request_type() {
             RequestType::Approval | RequestType::Permissions => (Wanted::Approval, ToolEvent::RequestApproval),
             RequestType::UserInput | RequestType::Elicitation => (Wanted::Input, ToolEvent::RequestUserInput),
-            RequestType::Other => return None,
+            RequestType::Other => return,
         };
         let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
         let place = &told.place;
@@ -92,11 +99,13 @@ impl Asked {
             is_over: false,
         };
         if self.open.get(&id).is_some_and(|open| request.is_again(open)) {
-            return None;
+            return;
         }
         let row = request.row(at_us, event);
-        self.open.insert(id, request);
-        Some(ToolRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row })
+        rows.push(ToolRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row });
+        // More is open than is remembered: what goes for it says so.
+        let gone = self.open.insert(id, request).into_iter().map(|(_, request)| request);
+        rows.extend(gone.filter(|request| !request.is_over).map(|request| request.untold(at_us, OUTCOME_UNKNOWN)));
     }
 
     /// Our note of an end. `does` gives what an open item does.
@@ -163,12 +172,7 @@ impl Asked {
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<ToolRow>) {
         self.next = None;
         let open = self.open.take_all().into_iter().map(|(_, request)| request);
-        rows.extend(open.filter(|request| !request.is_over).map(|request| ToolRow {
-            latency_ms: Some(latency_ms(request.at_us, at_us)),
-            final_status: Some(ToolEvent::Failed.name().to_owned()),
-            error_code: Some(STREAM_CLOSED.to_owned()),
-            ..request.row(at_us, ToolEvent::Failed)
-        }));
+        rows.extend(open.filter(|request| !request.is_over).map(|request| request.untold(at_us, STREAM_CLOSED)));
     }
 
     fn over(&mut self, is_meant: impl Fn(&String, &Request) -> bool) {
@@ -197,6 +201,14 @@ fn final_status(event: ToolEvent) -> &'static str {
     }
 }
 
+impl Weigh for Request {
+    fn weight(&self) -> usize {
+        let Request { request_id, at_us: _, thread_id, turn_id, item_id, wanted: _, does, is_over: _ } = self;
+        let names = [request_id, thread_id, turn_id, item_id].map(Weigh::weight);
+        size_of::<Request>() + does.weight() + names.into_iter().sum::<usize>()
+    }
+}
+
 impl Request {
     /// Whether this is `open` once more, for a client that has resumed: then it has no note of its own.
     fn is_again(&self, open: &Request) -> bool {
@@ -214,6 +226,16 @@ impl Request {
             turn_id: borrowed(&self.turn_id),
             item_id: borrowed(&self.item_id),
             delta: None,
+        }
+    }
+
+    /// Its end, where nobody tells of it.
+    fn untold(&self, at_us: u64, error_code: &str) -> ToolRow {
+        ToolRow {
+            latency_ms: Some(latency_ms(self.at_us, at_us)),
+            final_status: Some(ToolEvent::Failed.name().to_owned()),
+            error_code: Some(error_code.to_owned()),
+            ..self.row(at_us, ToolEvent::Failed)
         }
     }
 
@@ -411,7 +433,9 @@ mod tests {
         let crate::history::Happening::Asked { told, id } = crate::history::Seen::of(&record, None).happening else {
             panic!("BUG: the record is of a request");
         };
-        let row = asked.asked(6, &told, id.to_string(), None).expect("it is for a human");
+        let mut rows = Vec::new();
+        asked.asked(6, &told, id.to_string(), None, &mut rows);
+        let row = rows.pop().expect("it is for a human");
         assert_eq!((row.request_id.as_deref(), row.thread_id), (Some("g-0"), None));
         assert_eq!(row.raw_payload_json.as_deref(), Some(r#"{"omitted":"secret"}"#));
     }

@@ -1,68 +1,131 @@
-//! A map that holds so much and no more.
+//! A map that holds so much and no more, in entries and in bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-/// A map of at most [`Bounded::MAX`] entries; over that the oldest goes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Vec<(K, V)>", into = "Vec<(K, V)>")]
-#[serde(
-    bound = "K: Ord + Clone + Serialize + serde::de::DeserializeOwned, V: Clone + Serialize + serde::de::DeserializeOwned"
-)]
-pub(super) struct Bounded<K: Ord + Clone, V: Clone> {
-    entries: BTreeMap<K, V>,
-    oldest_first: VecDeque<K>,
+/// What knows how much of memory it takes.
+pub(super) trait Weigh {
+    /// So many bytes, about: what of it can grow with what a peer sends is counted, and the rest as if it were a few.
+    fn weight(&self) -> usize;
 }
 
-impl<K: Ord + Clone, V: Clone> Default for Bounded<K, V> {
-    fn default() -> Bounded<K, V> {
-        Bounded { entries: BTreeMap::new(), oldest_first: VecDeque::new() }
+impl Weigh for String {
+    fn weight(&self) -> usize {
+        size_of::<String>() + self.len()
     }
 }
 
-impl<K: Ord + Clone, V: Clone> From<Vec<(K, V)>> for Bounded<K, V> {
-    fn from(entries: Vec<(K, V)>) -> Bounded<K, V> {
+impl Weigh for () {
+    fn weight(&self) -> usize {
+        0
+    }
+}
+
+impl<T: Weigh> Weigh for Option<T> {
+    fn weight(&self) -> usize {
+        self.as_ref().map_or(size_of::<usize>(), T::weight)
+    }
+}
+
+impl<T: Weigh> Weigh for Vec<T> {
+    fn weight(&self) -> usize {
+        size_of::<Vec<T>>() + self.iter().map(T::weight).sum::<usize>()
+    }
+}
+
+impl<A: Weigh, B: Weigh> Weigh for (A, B) {
+    fn weight(&self) -> usize {
+        self.0.weight() + self.1.weight()
+    }
+}
+
+/// A map of at most [`Bounded::MAX`] entries and `BYTES_MAX` bytes; over that the oldest go, and are given to whoever put the
+/// newest in. One that is too heavy by itself is given back at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<(K, V)>", into = "Vec<(K, V)>")]
+#[serde(
+    bound = "K: Ord + Clone + Weigh + Serialize + serde::de::DeserializeOwned, V: Clone + Weigh + Serialize + serde::de::DeserializeOwned"
+)]
+pub(super) struct Bounded<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize = { 2 << 20 }> {
+    entries: BTreeMap<K, V>,
+    oldest_first: VecDeque<K>,
+    bytes: usize,
+}
+
+impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Default for Bounded<K, V, BYTES_MAX> {
+    fn default() -> Self {
+        Bounded { entries: BTreeMap::new(), oldest_first: VecDeque::new(), bytes: 0 }
+    }
+}
+
+impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> From<Vec<(K, V)>> for Bounded<K, V, BYTES_MAX> {
+    fn from(entries: Vec<(K, V)>) -> Self {
         let mut bounded = Bounded::default();
         entries.into_iter().for_each(|(key, value)| drop(bounded.insert(key, value)));
         bounded
     }
 }
 
-impl<K: Ord + Clone, V: Clone> From<Bounded<K, V>> for Vec<(K, V)> {
-    fn from(mut bounded: Bounded<K, V>) -> Vec<(K, V)> {
+impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> From<Bounded<K, V, BYTES_MAX>> for Vec<(K, V)> {
+    fn from(mut bounded: Bounded<K, V, BYTES_MAX>) -> Vec<(K, V)> {
         bounded.take_all()
     }
 }
 
-impl<K: Ord + Clone, V: Clone> Bounded<K, V> {
+/// An entry takes its key twice.
+fn weight<K: Weigh, V: Weigh>(key: &K, value: &V) -> usize {
+    2 * key.weight() + value.weight()
+}
+
+impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K, V, BYTES_MAX> {
     /// Entries that it holds.
     pub(super) const MAX: usize = 4_096;
 
-    /// Puts a value in; gives the one that had this key, or the oldest where there were too many.
-    pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let before = self.entries.insert(key.clone(), value);
-        if before.is_none() {
-            self.oldest_first.push_back(key);
+    /// Puts a value in, in the place of the one that had this key; gives what had to go for it.
+    pub(super) fn insert(&mut self, key: K, value: V) -> Vec<(K, V)> {
+        let added = weight(&key, &value);
+        if added > BYTES_MAX {
+            self.remove(&key);
+            return vec![(key, value)];
         }
-        if self.oldest_first.len() > Self::MAX {
-            let oldest = self.oldest_first.pop_front()?;
-            return self.entries.remove(&oldest);
+        self.bytes += added;
+        match self.entries.insert(key.clone(), value) {
+            Some(before) => self.bytes -= weight(&key, &before),
+            None => self.oldest_first.push_back(key),
         }
-        before
+        self.over()
+    }
+
+    /// Changes the value of a key, where there is one; gives what that gives, and what had to go for it.
+    pub(super) fn change<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> Option<(R, Vec<(K, V)>)> {
+        let value = self.entries.get_mut(key)?;
+        let before = value.weight();
+        let given = change(value);
+        self.bytes = self.bytes + value.weight() - before;
+        Some((given, self.over()))
+    }
+
+    fn over(&mut self) -> Vec<(K, V)> {
+        let mut gone = Vec::new();
+        while self.oldest_first.len() > Self::MAX || self.bytes > BYTES_MAX {
+            let Some(oldest) = self.oldest_first.front().cloned() else { break };
+            gone.extend(self.remove(&oldest).map(|value| (oldest, value)));
+        }
+        gone
     }
 
     pub(super) fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key)
     }
 
-    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.entries.get_mut(key)
-    }
-
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         let value = self.entries.remove(key)?;
-        self.oldest_first.retain(|kept| kept != key);
+        self.bytes -= weight(key, &value);
+        match self.oldest_first.front() == Some(key) {
+            true => drop(self.oldest_first.pop_front()),
+            false => self.oldest_first.retain(|kept| kept != key),
+        }
         Some(value)
     }
 
@@ -79,7 +142,7 @@ impl<K: Ord + Clone, V: Clone> Bounded<K, V> {
 
     /// Takes out all, oldest first.
     pub(super) fn take_all(&mut self) -> Vec<(K, V)> {
-        let Bounded { mut entries, oldest_first } = std::mem::take(self);
+        let Bounded { mut entries, oldest_first, bytes: _ } = std::mem::take(self);
         oldest_first.into_iter().filter_map(|key| entries.remove(&key).map(|value| (key, value))).collect()
     }
 
@@ -97,16 +160,45 @@ impl<K: Ord + Clone, V: Clone> Bounded<K, V> {
 mod tests {
     use super::*;
 
+    impl Weigh for usize {
+        fn weight(&self) -> usize {
+            size_of::<usize>()
+        }
+    }
+
     #[test]
     fn the_oldest_goes_and_all_can_be_stored() {
-        let mut bounded = Bounded::default();
-        (0..Bounded::<usize, usize>::MAX).for_each(|number| assert_eq!(bounded.insert(number, number), None));
-        assert_eq!(bounded.insert(7, 70), Some(7));
-        assert_eq!(bounded.insert(9_999, 1), Some(0));
+        let mut bounded: Bounded<usize, usize> = Bounded::default();
+        (0..Bounded::<usize, usize>::MAX).for_each(|number| assert_eq!(bounded.insert(number, number), []));
+        assert_eq!(bounded.insert(7, 70), []);
+        assert_eq!(bounded.insert(9_999, 1), [(0, 0)]);
         assert_eq!(bounded.remove(&7), Some(70));
         assert_eq!(bounded.take_if(|key, _| *key < 3), [(1, 1), (2, 2)]);
         let stored = serde_json::to_string(&bounded).expect("plain data");
         let again: Bounded<usize, usize> = serde_json::from_str(&stored).expect("as it was stored");
         assert_eq!(again, bounded);
+        bounded.take_all();
+        assert_eq!(bounded, Bounded::default());
+    }
+
+    #[test]
+    fn the_oldest_go_for_the_bytes_of_the_newest() {
+        let mut bounded: Bounded<usize, String, 1_000> = Bounded::default();
+        let text = |bytes: usize| "x".repeat(bytes);
+        let keys = |gone: Vec<(usize, String)>| gone.into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+        assert!(keys(bounded.insert(1, text(300))).is_empty());
+        assert!(keys(bounded.insert(2, text(300))).is_empty());
+        assert!(keys(bounded.insert(3, text(100))).is_empty());
+        // What takes the place of something counts instead of it.
+        assert!(keys(bounded.insert(1, text(301))).is_empty());
+        assert_eq!(keys(bounded.insert(4, text(600))), [1, 2]);
+        // What grows counts for what it has become.
+        let (given, gone) = bounded.change(&4, |value| std::mem::replace(value, text(900))).expect("it is there");
+        assert_eq!((given, keys(gone)), (text(600), vec![3]));
+        assert_eq!(bounded.change(&3, |_| ()), None);
+        // What can never stay has nothing else go.
+        assert_eq!(keys(bounded.insert(5, text(1_000))), [5]);
+        assert_eq!(keys(bounded.insert(4, text(1_000))), [4]);
+        assert_eq!(bounded, Bounded::default());
     }
 }

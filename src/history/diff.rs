@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 
-use super::bounded::Bounded;
+use super::bounded::{Bounded, Weigh};
 
 /// Hex digits of a digest that stand in the id of a diff. Source: the contract of the history.
 const DIGITS: usize = 12;
@@ -43,6 +43,12 @@ pub(super) enum Came {
     Back,
 }
 
+impl Weigh for Turn {
+    fn weight(&self) -> usize {
+        self.turn_id.weight() + self.digests.weight()
+    }
+}
+
 impl Diffs {
     /// Takes the diff of a turn; `None` where it is the one that stands.
     pub(super) fn take(&mut self, thread_id: &str, turn_id: &str, diff: &str) -> Option<Snapshot> {
@@ -50,21 +56,28 @@ impl Diffs {
         if self.threads.get(&key).is_none_or(|turn| turn.turn_id != turn_id) {
             self.threads.insert(key.clone(), Turn { turn_id: turn_id.to_owned(), digests: Vec::new() });
         }
-        let turn = self.threads.get_mut(&key)?;
+        let (snapshot, _) = self.threads.change(&key, |turn| turn.take(thread_id, diff))?;
+        snapshot
+    }
+}
+
+impl Turn {
+    fn take(&mut self, thread_id: &str, diff: &str) -> Option<Snapshot> {
+        let Turn { turn_id, digests } = self;
         let digest = digest(diff);
         // That nothing was changed is worth a word only where something was.
-        if turn.digests.last() == Some(&digest) || (turn.digests.is_empty() && diff.trim().is_empty()) {
+        if digests.last() == Some(&digest) || (digests.is_empty() && diff.trim().is_empty()) {
             return None;
         }
         let id = |digest: &String| format!("{thread_id}:{turn_id}:{digest}");
-        let supersedes = turn.digests.last().map(id);
-        let before = turn.digests.len();
-        turn.digests.retain(|known| *known != digest);
-        let came = if turn.digests.len() < before { Came::Back } else { Came::First };
+        let supersedes = digests.last().map(id);
+        let before = digests.len();
+        digests.retain(|known| *known != digest);
+        let came = if digests.len() < before { Came::Back } else { Came::First };
         let diff_id = id(&digest);
-        turn.digests.push(digest);
-        if turn.digests.len() > DIFFS_MAX {
-            turn.digests.remove(0);
+        digests.push(digest);
+        if digests.len() > DIFFS_MAX {
+            digests.remove(0);
         }
         Some(Snapshot { diff_id, supersedes, came })
     }

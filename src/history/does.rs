@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::bounded::Weigh;
 use super::event::{EXCERPT_CHARS_MAX, masked_start};
-use super::happening::Params;
+use super::happening::{Params, name};
 use crate::engine::RequestKind;
 use crate::wire::{Members, elements, text};
 
@@ -39,12 +40,19 @@ pub(super) struct Does {
     pub(super) diff_summary: Option<String>,
 }
 
+impl Weigh for Does {
+    fn weight(&self) -> usize {
+        let Does { item_type, command, cwd, file_path, diff_summary } = self;
+        [item_type, command, cwd, file_path, diff_summary].map(Weigh::weight).into_iter().sum()
+    }
+}
+
 impl Does {
     /// That of an item.
     pub(super) fn of_item(item_type: String, item: &Members<'_>) -> Does {
         let changes = item.get("changes").and_then(elements);
         Does {
-            item_type: Some(item_type),
+            item_type: Some(name(item_type.into()).into_owned()),
             command: item.get("command").and_then(command),
             cwd: item.text("cwd").as_deref().map(bounded),
             file_path: changes

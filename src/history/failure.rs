@@ -5,6 +5,9 @@ use serde_json::Value;
 /// Why what was under way has failed when the child went away. Source: the contract of the history.
 pub(super) const STREAM_CLOSED: &str = "app_server_stream_closed";
 
+/// Why what was under way has failed when something else took its place and its end was not told.
+pub(super) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
+
 /// A failure of the server's.
 #[derive(Debug, Default)]
 pub(super) struct Failure {

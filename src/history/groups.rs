@@ -2,18 +2,17 @@
 //!
 //! Which pieces belong together depends on the records alone: a group takes the pieces of one item and method that come
 //! within [`GROUP_US_MAX`] of its first, up to [`GROUP_BYTES_MAX`] of text, and no other record of that item in between.
-//! Source: the contract of the history.
+//! Source: the contract of the history. What early 2026 says twice is two tellings: [`super::piece`].
 //!
 //! Everything that tells of pieces is made of these groups, so that there is one rule: the events, and what tools put out.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::event::{EventRow, Key, cut};
-use super::happening::{Place, Told};
+use super::happening::Told;
+use super::piece::{OfItem, Piece, Spelling, Telling};
 use crate::engine::redacted;
 use crate::journal::Position;
-use crate::wire::{TokenKind, tokens};
 
 /// How long after its first piece a group ends, in microseconds.
 const GROUP_US_MAX: u64 = 100_000;
@@ -23,9 +22,6 @@ const SILENCE_US: u64 = 250_000;
 
 /// How much text ends a group, in bytes.
 const GROUP_BYTES_MAX: usize = 4 << 10;
-
-/// Longest parameters beside the text that are kept of a group's first piece, in bytes.
-const BESIDE_BYTES_MAX: usize = 2 << 10;
 
 /// Groups that are open at once; over that the oldest is closed.
 const OPEN_MAX: usize = 256;
@@ -42,7 +38,12 @@ pub(super) struct Group {
     pub(super) method: String,
     pub(super) thread_id: Option<String>,
     pub(super) turn_id: Option<String>,
-    pub(super) item_id: String,
+    /// Only that of early 2026 may lack it.
+    pub(super) item_id: Option<String>,
+    #[serde(default)]
+    pub(super) telling: Telling,
+    #[serde(default)]
+    spelling: Spelling,
     /// The parameters of the first piece, up to its text and behind it.
     beside: Option<(String, String)>,
     /// All of its text; once it is closed, without secrets.
@@ -77,34 +78,30 @@ impl Groups {
 
     /// Takes a message. Gives whether it was a piece; of anything else that tells of an item the groups of that are closed.
     pub(super) fn take(&mut self, at: &Position, at_us: u64, told: &Told<'_>, over: &mut Vec<Group>) -> bool {
-        let Place { thread_id, turn_id, item_id: Some(item_id), delta } = &told.place else { return false };
-        let is_of_item = |group: &Group| {
-            group.item_id == **item_id
-                && group.turn_id.as_deref() == turn_id.as_deref()
-                && group.thread_id.as_deref() == thread_id.as_deref()
+        let Some(of) = OfItem::read(told) else { return false };
+        let Some(piece) = &of.piece else {
+            // What names no item is of whatever its turn tells, until that tells something else.
+            self.close_if(|group| group.is_of_turn(&of) && (group.is_of_item(&of) || group.item_id.is_none()), over);
+            return false;
         };
-        let piece = delta.as_deref().filter(|_| is_piece(&told.method));
-        match piece {
-            Some(text) => {
-                self.close_if(|group| is_of_item(group) && group.method != told.method, over);
-                match self.0.iter_mut().find(|group| is_of_item(group)) {
-                    Some(group) => {
-                        group.text.push_str(text);
-                        group.count += 1;
-                    }
-                    None => self.0.push(Group::of(at, at_us, told, item_id, text)),
-                }
-                self.close_if(|group| group.text.len() >= GROUP_BYTES_MAX, over);
-                if self.0.len() > OPEN_MAX {
-                    over.push(self.0.remove(0).closed());
-                }
-                true
+        let beside = || piece.spelling.beside(told.params.written()?.get());
+        // A command has two streams, and each is told in its own.
+        let is_other = |group: &Group| {
+            group.method != told.method || (piece.spelling == Spelling::Base64 && group.beside != beside())
+        };
+        self.close_if(|group| group.is_of_turn(&of) && group.is_of_item(&of) && is_other(group), over);
+        match self.0.iter_mut().find(|group| group.is_of_turn(&of) && group.is_of_item(&of)) {
+            Some(group) => {
+                group.text.push_str(&piece.text);
+                group.count += 1;
             }
-            None => {
-                self.close_if(is_of_item, over);
-                false
-            }
+            None => self.0.push(Group::of(at, at_us, told, &of, piece, beside())),
         }
+        self.close_if(|group| group.text.len() >= GROUP_BYTES_MAX, over);
+        if self.0.len() > OPEN_MAX {
+            over.push(self.0.remove(0).closed());
+        }
+        true
     }
 
     fn close_if(&mut self, is_over: impl Fn(&Group) -> bool, over: &mut Vec<Group>) {
@@ -117,26 +114,39 @@ impl Groups {
     }
 }
 
-/// Whether a method tells of a piece of an item.
-fn is_piece(method: &str) -> bool {
-    let last = method.rsplit('/').next().unwrap_or_default();
-    last.ends_with("Delta") || last == "delta"
-}
-
 impl Group {
-    fn of(at: &Position, first_us: u64, told: &Told<'_>, item_id: &str, text: &str) -> Group {
+    fn of(
+        at: &Position,
+        first_us: u64,
+        told: &Told<'_>,
+        of: &OfItem<'_>,
+        piece: &Piece<'_>,
+        beside: Option<(String, String)>,
+    ) -> Group {
         let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
         Group {
             at: at.clone(),
             first_us,
             method: told.method.clone().into_owned(),
-            thread_id: owned(&told.place.thread_id),
-            turn_id: owned(&told.place.turn_id),
-            item_id: item_id.to_owned(),
-            beside: told.params.written().and_then(|params| beside(params.get())),
-            text: text.to_owned(),
+            thread_id: owned(&of.thread_id),
+            turn_id: owned(&of.turn_id),
+            item_id: owned(&of.item_id),
+            telling: of.telling,
+            spelling: piece.spelling,
+            beside,
+            text: piece.text.clone().into_owned(),
             count: 1,
         }
+    }
+
+    fn is_of_turn(&self, of: &OfItem<'_>) -> bool {
+        self.telling == of.telling
+            && self.turn_id.as_deref() == of.turn_id.as_deref()
+            && self.thread_id.as_deref() == of.thread_id.as_deref()
+    }
+
+    fn is_of_item(&self, of: &OfItem<'_>) -> bool {
+        self.item_id.as_deref() == of.item_id.as_deref()
     }
 
     /// It takes no more. Pieces may each be harmless and together a secret.
@@ -148,11 +158,7 @@ impl Group {
     }
 
     pub(super) fn into_event(self) -> EventRow {
-        let text = Value::from(self.text).to_string();
-        let payload = match self.beside {
-            Some((before, after)) => format!("{before}{text}{after}"),
-            None => format!("{{\"delta\":{text}}}"),
-        };
+        let payload = self.spelling.params(self.beside, self.text);
         EventRow {
             payload_preview: cut(&payload, super::event::PREVIEW_CHARS_MAX),
             key: Key(self.at),
@@ -160,26 +166,16 @@ impl Group {
             event_type: self.method,
             thread_id: self.thread_id,
             turn_id: self.turn_id,
-            item_id: Some(self.item_id),
+            item_id: self.item_id,
             delta_count: Some(self.count),
         }
     }
 }
 
-/// What stands before and after the text of a piece.
-fn beside(params: &str) -> Option<(String, String)> {
-    let mut is_next = false;
-    let text = tokens(params).find(|token| {
-        let found = is_next && token.kind == TokenKind::Text;
-        is_next = token.kind == TokenKind::Name && &params[token.range.clone()] == "\"delta\"";
-        found
-    })?;
-    let (before, after) = (&params[..text.range.start], &params[text.range.end..]);
-    (before.len() + after.len() <= BESIDE_BYTES_MAX).then(|| (before.to_owned(), after.to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::history::playbook::{play, take};
     use crate::history::{Fold, Rows};
@@ -188,7 +184,8 @@ mod tests {
         let joined = rows.events.iter().filter(|event| event.delta_count.is_some());
         let text = |event: &EventRow| {
             let payload: Value = serde_json::from_str(&event.payload_preview).expect("it is JSON");
-            payload["delta"].as_str().unwrap_or(&event.payload_preview).to_owned()
+            let early = || payload["msg"]["delta"].as_str().or_else(|| payload["msg"]["chunk"].as_str());
+            payload["delta"].as_str().or_else(early).unwrap_or(&event.payload_preview).to_owned()
         };
         let say = |event: &EventRow| {
             let item_id = event.item_id.as_deref().unwrap_or("~");
@@ -250,6 +247,96 @@ mod tests {
     fn two_items_at_once() {
         check("10 i a\n11 j x\n12 i b\n13 j y\n900 < x t", &["10 i 2 ab", "11 j 2 xy"]);
         check("10 i a\n50 j x\n111 i b\n120 j y\n900 < x t", &["10 i 1 a", "50 j 2 xy", "111 i 1 b"]);
+    }
+
+    /// A piece as early 2026 tells it.
+    fn early(at: &str, kind: &str, members: &str) -> String {
+        let params = format!(r#"{{"id":"u","msg":{{"type":"{kind}",{members}}},"conversationId":"t"}}"#);
+        format!("{at} < codex/event/{kind} ~ {params}")
+    }
+
+    #[test]
+    fn what_is_told_in_two_ways_is_joined_in_both() {
+        let told = |at: u32, text: &str| {
+            let named = early(
+                &at.to_string(),
+                "agent_message_content_delta",
+                &format!(r#""thread_id":"t","turn_id":"u","item_id":"i","delta":"{text}""#),
+            );
+            let bare = early(&(at + 2).to_string(), "agent_message_delta", &format!(r#""delta":"{text}""#));
+            format!("{named}\n{}\n{bare}\n", piece(&(at + 1).to_string(), "i", text))
+        };
+        let all = ["10 i 2 ab", "11 i 2 ab", "12 ~ 2 ab"];
+        check(&format!("{}{}900 < x t", told(10, "a"), told(20, "b")), &all);
+        // Another record of the item ends what is told in its own way, and with it what names no item.
+        let complete = |kind: &str| early("21", kind, r#""turn_id":"u","item":{"id":"i"}"#);
+        check(&format!("{}{}", told(10, "a"), complete("item_completed")), &["10 i 1 a", "12 ~ 1 a"]);
+        check(&format!("{}21 < item/x t/u/i", told(10, "a")), &["11 i 1 a"]);
+        let other = early("21", "token_count", r#""info":null"#);
+        check(&format!("{}{other}", told(10, "a")), &["12 ~ 1 a"]);
+        let other = early("21", "agent_reasoning_delta", r#""delta":"x""#);
+        check(&format!("{}{other}", told(10, "a")), &["12 ~ 1 a"]);
+        // Of another turn it does not.
+        let other = early("21", "token_count", r#""info":null"#).replace(r#""id":"u""#, r#""id":"v""#);
+        check(&format!("{}{other}", told(10, "a")), &[]);
+    }
+
+    #[test]
+    fn what_a_command_puts_out_is_joined_by_its_stream() {
+        let chunk = |at: u32, stream: &str, chunk: &str| {
+            let members = format!(r#""call_id":"c","stream":"{stream}","chunk":"{chunk}""#);
+            early(&at.to_string(), "exec_command_output_delta", &members) + "\n"
+        };
+        let lines = [chunk(10, "stdout", "b3V0MQo="), chunk(11, "stdout", "b3V0Mgo="), chunk(12, "stderr", "ZQ==")];
+        let (_, rows) = play(&(lines.concat() + "900 < x t"));
+        assert_eq!(say(&rows), ["10 c 2 b3V0MQpvdXQyCg==", "12 c 1 ZQ=="]);
+        assert_eq!(rows.tools, []);
+        // Half a character is an event of its own, and ends what was before it.
+        let half = [chunk(10, "stdout", "b3V0MQo="), chunk(11, "stdout", "w6TD"), chunk(12, "stdout", "pA==")];
+        let (_, rows) = play(&(half.concat() + "900 < x t"));
+        let told: Vec<_> = rows.events.iter().map(|event| (event.at_us / 1_000, event.delta_count)).collect();
+        assert_eq!(told, [(10, Some(1)), (11, None), (12, None), (900, None)]);
+        // Bearer abcdefgh
+        let secret = [chunk(10, "stdout", "QmVhcmVyIGFi"), chunk(11, "stdout", "Y2RlZmdo")];
+        check(&(secret.concat() + "900 < x t"), &["10 c 2 QmVhcmVyIFtyZWRhY3RlZF0="]);
+    }
+
+    /// A turn of codex 0.77.0.
+    #[test]
+    fn a_turn_of_early_2026() {
+        let lines = include_str!("../../fixtures/history/early_2026.jsonl").lines();
+        let (mut fold, mut rows) = (Fold::default(), Rows::default());
+        let segment = crate::journal::SegmentName::parse("000000000001-001.jsonl").expect("BUG: the name is one");
+        for (offset, line) in (0..).zip(lines) {
+            let record = crate::journal::Record::parse(line.as_bytes()).expect("it holds records");
+            let at = Position { segment: segment.clone(), offset };
+            fold.take(&at, &crate::history::Seen::of(&record, None), &mut rows);
+        }
+        let joined = rows.events.iter().filter(|event| event.delta_count.is_some());
+        let joined: Vec<_> = joined
+            .map(|event| {
+                let EventRow { event_type, item_id, delta_count, .. } = event;
+                let item_id = item_id.as_deref().unwrap_or("~");
+                assert_eq!((event.thread_id.as_deref(), event.turn_id.as_deref()), (Some("t1"), Some("0")));
+                format!("{event_type} {item_id} {}", delta_count.unwrap_or_default())
+            })
+            .collect();
+        assert_eq!(
+            joined,
+            [
+                "codex/event/reasoning_content_delta rs_0_0 4",
+                "item/reasoning/summaryTextDelta rs_0_0 4",
+                "codex/event/agent_reasoning_delta ~ 4",
+                "codex/event/reasoning_raw_content_delta rs_0_0 4",
+                "codex/event/agent_reasoning_raw_content_delta ~ 4",
+                "item/reasoning/textDelta rs_0_0 4",
+                "codex/event/exec_command_output_delta call_1 4",
+                "item/commandExecution/outputDelta call_1 4",
+                "codex/event/agent_message_content_delta msg_1_0 7",
+                "codex/event/agent_message_delta ~ 7",
+                "item/agentMessage/delta msg_1_0 7",
+            ]
+        );
     }
 
     #[test]

@@ -4,9 +4,17 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use sha1::{Digest as _, Sha1};
 
-use crate::journal::{Content, Origin, Record};
+use crate::journal::{Content, Origin, PlainRecord, Record};
 use crate::wire::{Body, Message, RpcId, Side};
+
+/// Longest name of a method, a thread, a turn or an item that is taken as it is, in bytes. No server gives longer ones; of one
+/// that is, its start and a digest stand for it, so that two that differ still do.
+const NAME_BYTES_MAX: usize = 512;
+
+/// How much of a name that is too long is kept, in bytes.
+const NAME_START_BYTES: usize = 64;
 
 /// A record, with what it tells of.
 #[derive(Debug)]
@@ -179,6 +187,15 @@ fn text(raw: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
 }
 
+/// A name, bounded.
+pub(super) fn name(name: Cow<'_, str>) -> Cow<'_, str> {
+    if name.len() <= NAME_BYTES_MAX {
+        return name;
+    }
+    let digest: String = Sha1::digest(name.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    Cow::Owned(format!("{}…{digest}", &name[..name.floor_char_boundary(NAME_START_BYTES)]))
+}
+
 impl<'a> Place<'a> {
     /// As parameters name it.
     #[must_use]
@@ -188,15 +205,25 @@ impl<'a> Place<'a> {
         }
         let Ok(named) = serde_json::from_str::<Named<'a>>(params.get()) else { return Place::default() };
         Place {
-            thread_id: named.thread_id.0.or(named.conversation_id.0).or(named.thread.0),
-            turn_id: named.turn_id.0.or(named.turn.0),
-            item_id: named.item_id.0.or(named.call_id.0).or(named.item.0),
+            thread_id: named.thread_id.0.or(named.conversation_id.0).or(named.thread.0).map(name),
+            turn_id: named.turn_id.0.or(named.turn.0).map(name),
+            item_id: named.item_id.0.or(named.call_id.0).or(named.item.0).map(name),
             delta: named.delta.0,
         }
     }
 }
 
 impl<'a> Seen<'a> {
+    /// Reads the record of a message of a side, which is what nearly every record is; `None` where it is something else.
+    #[must_use]
+    pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
+        let PlainRecord { at_us, from, line } = PlainRecord::of(record)?;
+        match Body::parse(line) {
+            Body::Message(message) => Some(Seen { at_us, happening: said(from, message) }),
+            Body::OtherJson | Body::Text | Body::Bytes => None,
+        }
+    }
+
     /// Reads a record. `replaced_by` is the line that the client got in the place of this one, where it got another; a line
     /// that replaces one is nothing by itself.
     #[must_use]
@@ -260,6 +287,7 @@ fn said(from: Side, message: Message<'_>) -> Happening<'_> {
 }
 
 fn by<'a>(from: Side, told: Told<'a>, id: Option<RpcId>) -> Happening<'a> {
+    let told = Told { method: name(told.method), ..told };
     match (from, id) {
         (Side::Server, None) => Happening::Told(told),
         (Side::Server, Some(id)) => Happening::Asked { told, id },
@@ -293,6 +321,21 @@ mod tests {
             Happening::Other => "other".to_owned(),
         };
         assert_eq!(told, expect);
+    }
+
+    #[test]
+    fn names_are_bounded_and_still_told_apart() {
+        let long = |last: &str| format!("{}{last}", "ä".repeat(NAME_BYTES_MAX));
+        let [a, b] = ["a", "b"].map(|last| name(Cow::Owned(long(last))).into_owned());
+        assert!(a != b && a.len() < NAME_BYTES_MAX && a.starts_with("ää"), "{a}");
+        assert_eq!(name(Cow::Owned(long("a"))), a);
+        let longest = "x".repeat(NAME_BYTES_MAX);
+        assert_eq!(name(Cow::Borrowed(&longest)), longest);
+        let record = format!(
+            r#"{{"at":1,"from":"server","line":{{"method":"{0}","params":{{"threadId":"{0}","turnId":"{0}","itemId":"{0}"}}}}}}"#,
+            long("a")
+        );
+        check(&record, None, &format!("told {a} {a}/{a}/{a}/-"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod groups;
 mod happening;
 mod item;
 mod object;
+mod piece;
 mod reading;
 mod recent;
 mod time;

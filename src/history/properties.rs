@@ -4,7 +4,7 @@
 use super::*;
 use crate::journal::{Position, Record, SegmentName};
 
-const TAPES: [(&str, &str); 10] = [
+const TAPES: [(&str, &str); 11] = [
     ("command_approval", include_str!("../../fixtures/tapes/command_approval.jsonl")),
     ("end_in_mid_turn", include_str!("../../fixtures/tapes/end_in_mid_turn.jsonl")),
     ("file_change_approval", include_str!("../../fixtures/tapes/file_change_approval.jsonl")),
@@ -14,6 +14,7 @@ const TAPES: [(&str, &str); 10] = [
     ("question", include_str!("../../fixtures/tapes/question.jsonl")),
     ("reasoning", include_str!("../../fixtures/tapes/reasoning.jsonl")),
     ("streamed_deltas", include_str!("../../fixtures/tapes/streamed_deltas.jsonl")),
+    ("early_2026", include_str!("../../fixtures/history/early_2026.jsonl")),
     ("busy", BUSY),
 ];
 
@@ -160,4 +161,43 @@ fn what_tapes_lead_to() {
             "turn failed ~ 0 ~ app_server_stream_closed",
         ],
     );
+}
+
+/// However much is under way at once, and however long its names are: a fold stays small, and whatever it lets go has an end.
+#[test]
+fn what_is_under_way_is_bounded_in_bytes_and_what_goes_says_so() {
+    const BYTES_MAX: usize = 6 << 20;
+    let text = "x".repeat(4_000);
+    // What says that something has come to its end: some before the run does, the others with it, none twice.
+    let check = |what: &str, count: usize, lines: &dyn Fn(usize) -> String, ends: &dyn Fn(&Rows) -> usize| {
+        let (mut fold, mut rows) = (Fold::default(), Rows::default());
+        for number in 0..count {
+            lines(number).lines().for_each(|line| playbook::take(&mut fold, number as u64, line, &mut rows));
+        }
+        let bytes = serde_json::to_string(&fold).expect("plain data").len();
+        assert!(bytes <= BYTES_MAX, "{what}: {bytes} bytes");
+        let told = ends(&rows);
+        playbook::take(&mut fold, count as u64, "9 ! generation_ended", &mut rows);
+        assert_eq!(ends(&rows), count, "{what}: {told} went before the end");
+        told
+    };
+    let failed_tools = |rows: &Rows| rows.tools.iter().filter(|row| row.event_type == ToolEvent::Failed).count();
+    let failed_turns = |rows: &Rows| rows.turns.iter().filter(|row| row.event_type == TurnEvent::Failed).count();
+    let plans = |rows: &Rows| rows.entries.iter().filter(|entry| entry.identity.ends_with("//plan")).count();
+    let tool = |id: usize| format!(r#"5 < item/started t/u/{id} {{"type":"commandExecution","command":"{text}"}}"#);
+    assert!(check("tools", 700, &tool, &failed_tools) > 0);
+    let ask = |id: usize| format!(r#"5 ?{id} item/commandExecution/requestApproval t/u/{id} {{"command":"{text}"}}"#);
+    assert!(check("requests", 700, &ask, &failed_tools) > 0);
+    let turn = |thread: usize| {
+        format!("5 < turn/started {thread}/u\n5 < item/agentMessage/delta {thread}/u/m {{\"delta\":\"{text}\"}}")
+    };
+    assert!(check("turns", 900, &turn, &failed_turns) > 0);
+    let plan = serde_json::json!([{ "step": "x".repeat(60_000), "status": "pending" }]);
+    let plan =
+        |thread: usize| format!("5 < turn/started {thread}/u\n5 < turn/plan/updated {thread}/u {{\"plan\":{plan}}}");
+    assert!(check("plans", 60, &plan, &plans) > 0);
+    // Long names are bounded each, so nothing has to go.
+    let name = "n".repeat(100_000);
+    let named = |thread: usize| format!("5 < turn/started {name}{thread}/{name}");
+    assert_eq!(check("names", 40, &named, &failed_turns), 0);
 }

@@ -7,12 +7,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::asked::Asked;
-use super::bounded::Bounded;
+use super::bounded::{Bounded, Weigh};
 use super::does::{Does, is_tool};
 use super::event::{EXCERPT_CHARS_MAX, cut_plain, masked_start, preview};
-use super::failure::STREAM_CLOSED;
+use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
 use super::groups::Group;
 use super::happening::{Happening, Place, Seen, Told};
+use super::piece::Telling;
 use super::time::latency_ms;
 use super::tool_row::{Phase, ToolEvent, ToolRow};
 use super::turns::{TurnEnd, TurnEvent};
@@ -68,7 +69,7 @@ impl Tools {
             Happening::Told(told) => self.told(seen.at_us, told, rows),
             Happening::Asked { told, id } => {
                 let item = does(&self.open, &told.place);
-                rows.extend(self.asked.asked(seen.at_us, told, id.to_string(), item.as_ref()));
+                self.asked.asked(seen.at_us, told, id.to_string(), item.as_ref(), rows);
             }
             Happening::Ours { event: "request_opened", data: Some(data) } => self.asked.opened(data),
             Happening::Ours { event: "request_resolved", data: Some(data) } => {
@@ -86,11 +87,8 @@ impl Tools {
 
     /// A group of pieces has come to its end: that of a tool is what it has put out.
     pub(super) fn output(&self, group: &Group, rows: &mut Vec<ToolRow>) {
-        let key = ItemKey {
-            thread_id: group.thread_id.clone(),
-            turn_id: group.turn_id.clone(),
-            item_id: group.item_id.clone(),
-        };
+        let (Telling::Now, Some(item_id)) = (group.telling, group.item_id.clone()) else { return };
+        let key = ItemKey { thread_id: group.thread_id.clone(), turn_id: group.turn_id.clone(), item_id };
         // The method of a piece names the type of its item.
         let named = group.method.strip_prefix("item/").and_then(|rest| rest.split('/').next());
         let does = match (self.open.get(&key), named) {
@@ -105,8 +103,7 @@ impl Tools {
     /// The child is gone.
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<ToolRow>) {
         for (key, item) in self.open.take_all() {
-            let row = item.ends(at_us, ToolEvent::Failed);
-            rows.push(key.row(ToolRow { error_code: Some(STREAM_CLOSED.to_owned()), ..row }));
+            rows.push(item.untold(key, at_us, STREAM_CLOSED));
         }
         self.ended = Bounded::default();
         self.asked.run_ended(at_us, rows);
@@ -114,7 +111,7 @@ impl Tools {
 
     fn told(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<ToolRow>) {
         match &*told.method {
-            "item/started" => rows.extend(self.started(at_us, told)),
+            "item/started" => self.started(at_us, told, rows),
             "item/completed" => {
                 rows.extend(self.completed(at_us, told));
                 self.asked.item_over(&told.place);
@@ -132,17 +129,20 @@ impl Tools {
         }
     }
 
-    fn started(&mut self, at_us: u64, told: &Told<'_>) -> Option<ToolRow> {
-        let key = ItemKey::of(&told.place)?;
-        let (does, _) = read(told)?;
-        if let Some(item) = self.open.get_mut(&key) {
-            // It runs already, and more of it is known.
-            item.does = does.or(&item.does);
-            return None;
-        }
-        self.open.insert(key.clone(), Item { started_us: at_us, does: does.clone() });
-        let row = ToolRow::new(at_us, ToolEvent::Started, Phase::Running, does);
-        Some(key.row(ToolRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row }))
+    fn started(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<ToolRow>) {
+        let (Some(key), Some((does, _))) = (ItemKey::of(&told.place), read(told)) else { return };
+        // It may run already, and more of it is known now.
+        let gone = match self.open.change(&key, |item| item.does = does.clone().or(&item.does)) {
+            Some(((), gone)) => gone,
+            None => {
+                let row = ToolRow::new(at_us, ToolEvent::Started, Phase::Running, does.clone());
+                let row = ToolRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row };
+                rows.push(key.clone().row(row));
+                self.open.insert(key, Item { started_us: at_us, does })
+            }
+        };
+        // More is under way than is remembered: what goes for it says so.
+        rows.extend(gone.into_iter().map(|(key, item)| item.untold(key, at_us, OUTCOME_UNKNOWN)));
     }
 
     fn completed(&mut self, at_us: u64, told: &Told<'_>) -> Option<ToolRow> {
@@ -214,7 +214,25 @@ fn read(told: &Told<'_>) -> Option<(Does, ItemEnd)> {
     Some((Does::of_item(item_type, &item), end))
 }
 
+impl Weigh for ItemKey {
+    fn weight(&self) -> usize {
+        self.thread_id.weight() + self.turn_id.weight() + self.item_id.weight()
+    }
+}
+
+impl Weigh for Item {
+    fn weight(&self) -> usize {
+        size_of::<u64>() + self.does.weight()
+    }
+}
+
 impl Item {
+    /// Its end, where nobody tells of it.
+    fn untold(self, key: ItemKey, at_us: u64, error_code: &str) -> ToolRow {
+        let row = self.ends(at_us, ToolEvent::Failed);
+        key.row(ToolRow { error_code: Some(error_code.to_owned()), ..row })
+    }
+
     fn ends(self, at_us: u64, event: ToolEvent) -> ToolRow {
         ToolRow {
             latency_ms: Some(latency_ms(self.started_us, at_us)),

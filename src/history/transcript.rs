@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::activity::StatusKind;
 use super::approval::{Ask, Asked, End};
-use super::bounded::Bounded;
+use super::bounded::{Bounded, Weigh};
 use super::diff::{Came, Diffs, digest};
 use super::failure::{Failure, STREAM_CLOSED};
 use super::happening::{Happening, Seen, Told};
@@ -96,12 +97,22 @@ impl Spot<'_> {
     }
 }
 
+impl Weigh for Turn {
+    fn weight(&self) -> usize {
+        size_of::<Turn>() + self.plan.weight()
+    }
+}
+
 impl Transcript {
     /// Takes a record, and appends what it adds to a transcript.
     pub(super) fn take(&mut self, seen: &Seen<'_>, entries: &mut Vec<Entry>) {
         match &seen.happening {
             Happening::Told(told) => self.told(seen.at_us, told, entries),
-            Happening::Asked { told, id } => drop(self.asked.asked(told, id)),
+            Happening::Asked { told, id } => {
+                let mut gone = Vec::new();
+                self.asked.asked(told, id, &mut gone);
+                gone.iter().for_each(|ask| self.resolved(seen.at_us, ask, &End::not_followed(), entries));
+            }
             Happening::Called { told, id } => {
                 if matches!(&*told.method, "thread/resume" | "thread/read" | "thread/fork") {
                     self.reads.insert(id.to_string(), told.method.clone().into_owned());
@@ -150,19 +161,17 @@ impl Transcript {
         let key = turn_id.map(|turn_id| (thread_id.to_owned(), turn_id.to_owned()));
         match (&*told.method, key) {
             ("turn/started", Some(key)) => self.turn_started(at_us, key, entries),
-            ("item/started", Some(key)) => self.item_started(at_us, key, told),
+            ("item/started", Some(key)) => self.item_started(at_us, key, told, entries),
             ("turn/plan/updated", Some(key)) => {
-                if let Some(turn) = self.turns.get_mut(&key) {
-                    turn.plan = told
-                        .params
-                        .written()
-                        .map(|params| params.get().to_owned())
-                        .filter(|plan| plan.len() <= PLAN_BYTES_MAX);
-                }
+                let plan = told.params.written().map(|params| params.get().to_owned());
+                let plan = plan.filter(|plan| plan.len() <= PLAN_BYTES_MAX);
+                let changed = self.turns.change(&key, |turn| turn.plan = plan);
+                let gone = changed.map(|((), gone)| gone).unwrap_or_default();
+                self.untold(at_us, &told.method, gone, entries);
             }
             ("thread/tokenUsage/updated", Some(key)) => {
-                if let (Some(turn), Some(usage)) = (self.turns.get_mut(&key), Usage::of(told.params)) {
-                    turn.usage = Some(usage);
+                if let Some(usage) = Usage::of(told.params) {
+                    self.turns.change(&key, |turn| turn.usage = Some(usage));
                 }
             }
             ("thread/status/changed", _) => self.thread_status(thread_id, told),
@@ -185,31 +194,34 @@ impl Transcript {
     fn turn_started(&mut self, at_us: u64, key: (String, String), entries: &mut Vec<Entry>) {
         // One turn of a thread runs at a time: of any other the end was not told.
         let others = self.turns.take_if(|(thread_id, turn_id), _| *thread_id == key.0 && *turn_id != key.1);
-        for ((thread_id, turn_id), turn) in others {
-            let name = turn_name(&turn_id, Some(&turn));
-            let spot =
-                Spot { at_us, event: "turn/started", thread_id: &thread_id, turn_id: Some(&turn_id), turn: &name };
-            self.rest(spot, &turn, entries);
-        }
+        self.untold(at_us, "turn/started", others, entries);
         if self.turns.get(&key).is_none() {
-            self.turns.insert(key, Turn { began_us: at_us, known: Known::Whole, ..Turn::default() });
+            let gone = self.turns.insert(key, Turn { began_us: at_us, known: Known::Whole, ..Turn::default() });
+            self.untold(at_us, "turn/started", gone, entries);
+        }
+    }
+
+    /// Turns whose end is not told, or not waited for, since more run than are remembered.
+    fn untold(&mut self, at_us: u64, event: &str, turns: Vec<((String, String), Turn)>, entries: &mut Vec<Entry>) {
+        for ((thread_id, turn_id), turn) in turns {
+            let name = turn_name(&turn_id, Some(&turn));
+            let spot = Spot { at_us, event, thread_id: &thread_id, turn_id: Some(&turn_id), turn: &name };
+            self.rest(spot, &turn, entries);
         }
     }
 
     /// An item may be the first that is seen of a turn; one that comes behind the end of its turn does not begin it anew.
-    fn item_started(&mut self, at_us: u64, key: (String, String), told: &Told<'_>) {
+    fn item_started(&mut self, at_us: u64, key: (String, String), told: &Told<'_>, entries: &mut Vec<Entry>) {
         if self.turns.get(&key).is_none() && !self.ended.knows(&[&key.0, &key.1]) {
-            self.turns.insert(key.clone(), Turn { began_us: at_us, ..Turn::default() });
+            let gone = self.turns.insert(key.clone(), Turn { began_us: at_us, ..Turn::default() });
+            self.untold(at_us, "item/started", gone, entries);
         }
         let is_compaction = || item(told).is_some_and(|item| item.kind == ItemKind::Compaction);
-        if let Some(turn) = self.turns.get_mut(&key) {
-            turn.compacts |= is_compaction();
-        }
+        self.turns.change(&key, |turn| turn.compacts |= is_compaction());
     }
 
     fn thread_status(&mut self, thread_id: &str, told: &Told<'_>) {
-        let params: Value = told.params.read().unwrap_or_default();
-        if !matches!(params["status"]["type"].as_str(), Some("idle" | "notLoaded")) {
+        if !StatusKind::of(told.params).is_some_and(|status| matches!(&*status.kind, "idle" | "notLoaded")) {
             return;
         }
         for (key, turn) in self.turns.take_if(|(of, _), _| of == thread_id) {
@@ -219,11 +231,11 @@ impl Transcript {
 
     fn item_completed(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
         let Some(item) = item(told) else { return };
-        if let Some(turn_id) = spot.turn_id
-            && let Some(turn) = self.turns.get_mut(&(spot.thread_id.to_owned(), turn_id.to_owned()))
-        {
-            turn.items += 1;
-            turn.compacts |= item.kind == ItemKind::Compaction;
+        if let Some(turn_id) = spot.turn_id {
+            self.turns.change(&(spot.thread_id.to_owned(), turn_id.to_owned()), |turn| {
+                turn.items += 1;
+                turn.compacts |= item.kind == ItemKind::Compaction;
+            });
         }
         if let (Some(role), Some(text)) = (item.kind.role(), item.text()) {
             self.told.meet(&[spot.thread_id, role, &text]);

@@ -1,14 +1,15 @@
-//! What turns did: one row where a turn starts, one where it ends.
+//! What turns did: one row where a turn starts, one where it ends: on its own, with the child, or where another turn of its
+//! thread starts.
 //!
 //! A turn is told apart by its thread too: servers of early 2026 count turns per thread. One runs in a thread at a time.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::bounded::Bounded;
+use super::bounded::{Bounded, Weigh};
 use super::event::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_start, preview};
-use super::failure::STREAM_CLOSED;
-use super::happening::{Happening, Params, Seen, Told};
+use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
+use super::happening::{Happening, Params, Place, Seen, Told};
 use super::time::latency_ms;
 use crate::wire::{Members, text};
 
@@ -17,6 +18,17 @@ const OUTPUT_CHARS_MAX: usize = 400;
 
 /// How much of an answer is remembered for that, in bytes.
 const OUTPUT_BYTES_MAX: usize = 4 * OUTPUT_CHARS_MAX + BEYOND_CUT_BYTES;
+
+/// What tells something of a turn.
+const TELLING: [&str; 7] = [
+    "turn/started",
+    "turn/completed",
+    "item/started",
+    "item/completed",
+    "item/agentMessage/delta",
+    "thread/tokenUsage/updated",
+    "error",
+];
 
 /// What happened to a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +98,16 @@ pub(super) struct TurnEnd {
 }
 
 impl TurnEnd {
+    /// One that the server has not told of.
+    fn untold(error_code: &str) -> TurnEnd {
+        TurnEnd {
+            event: TurnEvent::Failed,
+            status: TurnEvent::Failed.name().to_owned(),
+            error_code: Some(error_code.to_owned()),
+            error_message: None,
+        }
+    }
+
     /// As `turn/completed` says it.
     pub(super) fn of(params: Params<'_>) -> TurnEnd {
         let turn = params.written().and_then(Members::of).and_then(|params| Members::of(params.get("turn")?));
@@ -159,7 +181,12 @@ impl Turns {
     /// Takes a record, and appends what it says of turns.
     pub(super) fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<TurnRow>) {
         match &seen.happening {
-            Happening::Told(told) => rows.extend(self.told(seen.at_us, told)),
+            Happening::Told(told) => {
+                if told.method == "turn/started" {
+                    rows.extend(self.replaced(seen.at_us, &told.place));
+                }
+                self.told(seen.at_us, told, rows);
+            }
             Happening::Generation(_)
             | Happening::Asked { .. }
             | Happening::Called { .. }
@@ -174,66 +201,77 @@ impl Turns {
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<TurnRow>) {
         for (thread_id, thread) in self.0.take_all() {
             let Some(turn) = thread.turn else { continue };
-            let end = TurnEnd {
-                event: TurnEvent::Failed,
-                status: TurnEvent::Failed.name().to_owned(),
-                error_code: Some(STREAM_CLOSED.to_owned()),
-                error_message: None,
-            };
-            rows.push(TurnRow { thread_id, ..turn.ends(at_us, end) });
+            rows.push(TurnRow { thread_id, ..turn.ends(at_us, TurnEnd::untold(STREAM_CLOSED)) });
         }
     }
 
-    fn told(&mut self, at_us: u64, told: &Told<'_>) -> Option<TurnRow> {
+    /// A turn starts: of another one that runs in its thread the end was not told, and how it ended is not known. Where it is
+    /// told after all, that has a row too.
+    fn replaced(&mut self, at_us: u64, place: &Place<'_>) -> Option<TurnRow> {
+        let (thread_id, turn_id) = (place.thread_id.as_deref().map(str::to_owned), place.turn_id.as_deref()?);
+        let is_other = |turn: &mut Turn| turn.turn_id.as_deref() != Some(turn_id);
+        let (turn, _) = self.0.change(&thread_id, |thread| thread.turn.take_if(is_other))?;
+        Some(TurnRow { thread_id, ..turn?.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
+    }
+
+    fn told(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<TurnRow>) {
+        if !TELLING.contains(&&*told.method) {
+            return;
+        }
         let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
-        let turn_id = told.place.turn_id.as_deref();
-        match &*told.method {
-            "turn/started" => {
-                let row = self.thread(thread_id.clone()).starts(turn_id?, at_us)?;
-                Some(TurnRow { thread_id, raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row })
-            }
-            "turn/completed" => {
-                let row = self.thread(thread_id.clone()).ends(turn_id?, at_us, TurnEnd::of(told.params))?;
-                Some(TurnRow { thread_id, raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row })
-            }
-            "item/started" => {
-                self.thread(thread_id).goes_on(turn_id?);
-                None
-            }
-            "item/agentMessage/delta" => {
-                let turn = self.thread(thread_id).goes_on(turn_id?)?;
-                turn.streams(told.place.item_id.as_deref(), told.place.delta.as_deref().unwrap_or_default());
-                None
-            }
-            "item/completed" => {
-                // It may come long after its turn.
-                self.thread(thread_id).running(turn_id?)?.says(told);
-                None
-            }
-            "thread/tokenUsage/updated" => {
-                self.thread(thread_id).spends(turn_id, told.params);
-                None
-            }
-            "error" => {
-                let params = told.params.written().and_then(Members::of)?;
-                let is_final = params.get("willRetry").is_none_or(|retries| retries.get() != "true");
-                let turn = self.thread(thread_id).running(turn_id?).filter(|_| is_final)?;
-                turn.error = params.get("error").map(TurnError::of).unwrap_or_default();
-                None
-            }
-            _ => None,
+        let mut gone = match self.0.get(&thread_id) {
+            Some(_) => Vec::new(),
+            None => self.0.insert(thread_id.clone(), Thread::default()),
+        };
+        if let Some((row, more)) = self.0.change(&thread_id, |thread| thread.told(at_us, told)) {
+            rows.extend(row.map(|row| TurnRow { thread_id, ..row }));
+            gone.extend(more);
         }
+        // More threads are remembered than there is room for: the turn that runs in one that goes for it has a row.
+        rows.extend(gone.into_iter().filter_map(|(thread_id, thread)| {
+            Some(TurnRow { thread_id, ..thread.turn?.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
+        }));
     }
+}
 
-    fn thread(&mut self, thread_id: Option<String>) -> &mut Thread {
-        if self.0.get(&thread_id).is_none() {
-            self.0.insert(thread_id.clone(), Thread::default());
-        }
-        self.0.get_mut(&thread_id).expect("BUG: it was put in, and the newest is not what goes")
+impl Weigh for Thread {
+    fn weight(&self) -> usize {
+        let turn = self.turn.as_ref().map_or(0, |turn| {
+            let Turn { turn_id, started_us: _, delta_chars: _, output, output_item, spent: _, error } = turn;
+            output.weight()
+                + [turn_id, output_item, &error.code, &error.message].map(Weigh::weight).iter().sum::<usize>()
+        });
+        size_of::<Thread>() + turn + self.ended.weight()
     }
 }
 
 impl Thread {
+    fn told(&mut self, at_us: u64, told: &Told<'_>) -> Option<TurnRow> {
+        let turn_id = told.place.turn_id.as_deref();
+        let with_payload =
+            |row: TurnRow| TurnRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row };
+        match &*told.method {
+            "turn/started" => return self.starts(turn_id?, at_us).map(with_payload),
+            "turn/completed" => return self.ends(turn_id?, at_us, TurnEnd::of(told.params)).map(with_payload),
+            "item/started" => drop(self.goes_on(turn_id?)),
+            "item/agentMessage/delta" => {
+                let turn = self.goes_on(turn_id?)?;
+                turn.streams(told.place.item_id.as_deref(), told.place.delta.as_deref().unwrap_or_default());
+            }
+            // It may come long after its turn.
+            "item/completed" => self.running(turn_id?)?.says(told),
+            "thread/tokenUsage/updated" => self.spends(turn_id, told.params),
+            "error" => {
+                let params = told.params.written().and_then(Members::of)?;
+                let is_final = params.get("willRetry").is_none_or(|retries| retries.get() != "true");
+                let turn = self.running(turn_id?).filter(|_| is_final)?;
+                turn.error = params.get("error").map(TurnError::of).unwrap_or_default();
+            }
+            _ => {}
+        }
+        None
+    }
+
     /// The turn of this id, where it runs.
     fn running(&mut self, turn_id: &str) -> Option<&mut Turn> {
         self.turn.as_mut().filter(|turn| turn.turn_id.as_deref() == Some(turn_id))
@@ -249,9 +287,8 @@ impl Thread {
 
     fn starts(&mut self, turn_id: &str, at_us: u64) -> Option<TurnRow> {
         self.ended = None;
-        let before = self.turn.take().filter(|turn| turn.turn_id.as_deref() == Some(turn_id));
-        let is_told = before.as_ref().is_some_and(|turn| turn.started_us.is_some());
-        let turn = before.unwrap_or_else(|| Turn { turn_id: Some(turn_id.to_owned()), ..Turn::default() });
+        let turn = self.turn.take().unwrap_or_else(|| Turn { turn_id: Some(turn_id.to_owned()), ..Turn::default() });
+        let is_told = turn.started_us.is_some();
         let started_us = turn.started_us.or(Some(at_us));
         self.turn = Some(Turn { started_us, ..turn });
         (!is_told)
@@ -459,9 +496,25 @@ mod tests {
 
     #[test]
     fn the_next_turn_is_the_end_of_one_whose_end_is_lost() {
+        let next = "7 started t/v inProgress ~ 0 ~ ~";
+        let lost = "7 failed t/u failed 2 0 ~ ~ outcome_unknown";
         check(
             &format!("{STARTED}7 < turn/started t/v\n9 ! generation_ended"),
-            &[BEGAN, "7 started t/v inProgress ~ 0 ~ ~", "9 failed t/v failed 2 0 ~ ~ app_server_stream_closed"],
+            &[BEGAN, lost, next, "9 failed t/v failed 2 0 ~ ~ app_server_stream_closed"],
+        );
+        // Of what was said of it nothing is lost, also where it was not seen to start.
+        check(
+            "6 < item/agentMessage/delta t/u/m {\"delta\":\"Hi\"}\n7 < turn/started t/v",
+            &["7 failed t/u failed ~ 2 Hi ~ outcome_unknown", next],
+        );
+        // The same turn again, one of another thread, and one that has ended are not replaced.
+        check(&format!("{STARTED}7 < turn/started t/u\n7 < turn/started s/v"), &[BEGAN, &next.replace("t/v", "s/v")]);
+        let completed = "9 completed t/u completed 4 0 ~ ~";
+        check(&format!("{STARTED}{COMPLETED}7 < turn/started t/v"), &[BEGAN, completed, next]);
+        // The end may be told late.
+        check(
+            &format!("{STARTED}7 < turn/started t/v\n{COMPLETED}"),
+            &[BEGAN, lost, next, "9 completed t/u completed ~ 0 ~ ~"],
         );
     }
 

@@ -165,11 +165,13 @@ impl UiFold {
             }
             Happening::Told(told) => self.told(Spot::of(seen.at_us, &told.place), told, out),
             Happening::Asked { told, id } => {
-                if let Some(ask) = self.asked.asked(told, id) {
+                let mut gone = Vec::new();
+                if let Some(ask) = self.asked.asked(told, id, &mut gone) {
                     let (does, params) = (self.items.of(&told.place), told.params.read().unwrap_or_default());
                     let spot = Spot::of(seen.at_us, &told.place);
                     spot.emit(kind(ask), |object| opened(object, ask, &params, does), out);
                 }
+                gone.iter().for_each(|ask| closed(seen.at_us, ask, &End::not_followed(), out));
             }
             Happening::Called { told, id } => {
                 let thread_id = told.place.thread_id.as_deref().map(str::to_owned);

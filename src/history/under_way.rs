@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::bounded::Bounded;
+use super::bounded::{Bounded, Weigh};
 use super::happening::Place;
 use super::item::Item;
 
@@ -12,10 +12,7 @@ const BYTES_MAX: usize = 8 << 20;
 
 /// Items that are under way, by thread and item.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct UnderWay {
-    items: Bounded<(String, String), (Does, usize)>,
-    bytes: usize,
-}
+pub(super) struct UnderWay(Bounded<(String, String), Does, BYTES_MAX>);
 
 /// What an item does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,45 +21,38 @@ pub(super) enum Does {
     Changes(Value),
 }
 
+impl Weigh for Does {
+    fn weight(&self) -> usize {
+        match self {
+            Does::Runs { command, cwd } => command.weight() + cwd.weight(),
+            Does::Changes(changes) => changes.to_string().len(),
+        }
+    }
+}
+
 impl UnderWay {
     /// An item has begun.
     pub(super) fn started(&mut self, place: &Place<'_>, item: &Item) {
         let Some(key) = key(place) else { return };
-        let (does, bytes) = match (item.changes(), item.command()) {
-            (Some(changes), _) => (Does::Changes(changes.clone()), changes.to_string().len()),
-            (None, Some(command)) => {
-                let bytes = command.len();
-                (Does::Runs { command: Some(command), cwd: item.cwd().map(str::to_owned) }, bytes)
-            }
+        let does = match (item.changes(), item.command()) {
+            (Some(changes), _) => Does::Changes(changes.clone()),
+            (None, Some(command)) => Does::Runs { command: Some(command), cwd: item.cwd().map(str::to_owned) },
             (None, None) => return,
         };
-        self.forget(&key);
-        self.bytes += bytes;
-        if let Some((_, oldest)) = self.items.insert(key, (does, bytes)) {
-            self.bytes -= oldest;
-        }
-        while self.bytes > BYTES_MAX {
-            let Some(oldest) = self.items.iter().next().map(|(key, _)| key.clone()) else { break };
-            self.forget(&oldest);
-        }
+        // What goes for it is asked about without what it does.
+        self.0.insert(key, does);
     }
 
     /// An item is done with.
     pub(super) fn completed(&mut self, place: &Place<'_>) {
         if let Some(key) = key(place) {
-            self.forget(&key);
+            self.0.remove(&key);
         }
     }
 
     /// What the item does that is meant.
     pub(super) fn of(&self, place: &Place<'_>) -> Option<&Does> {
-        self.items.get(&key(place)?).map(|(does, _)| does)
-    }
-
-    fn forget(&mut self, key: &(String, String)) {
-        if let Some((_, bytes)) = self.items.remove(key) {
-            self.bytes -= bytes;
-        }
+        self.0.get(&key(place)?)
     }
 }
 
@@ -87,9 +77,10 @@ mod tests {
             |id: &'static str| Place { thread_id: Some("t".into()), item_id: Some(id.into()), ..Place::default() };
         let ids = ["0", "1", "2", "3", "4", "5", "6", "7", "8"];
         ids.into_iter().for_each(|id| items.started(&place(id), &item(id)));
-        assert!(items.of(&place("0")).is_none() && items.of(&place("1")).is_some() && items.bytes == 8 << 20);
+        assert!(items.of(&place("0")).is_none() && items.of(&place("8")).is_some());
+        assert!(items.of(&place("2")).is_some());
         items.started(&place("8"), &item("8"));
-        assert_eq!(items.bytes, 8 << 20);
+        assert!(items.of(&place("2")).is_some());
         ids.into_iter().for_each(|id| items.completed(&place(id)));
         assert_eq!(items, UnderWay::default());
     }

@@ -113,6 +113,12 @@ pub(super) fn read(
 
 fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>) {
     let Batch { fold, rows, .. } = batch;
+    if successor.is_none()
+        && let Some(seen) = Seen::of_message(bytes)
+    {
+        fold.take(at, &seen, rows);
+        return;
+    }
     // What is no record is none of ours: a hand has been at the file.
     let Ok(record) = Record::parse(bytes) else {
         fold.unreadable(at, rows);

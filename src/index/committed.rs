@@ -162,26 +162,8 @@ pub(super) fn masked_state(state: &str, masker: &Masker) -> Option<String> {
 }
 
 fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: u64) -> rusqlite::Result<()> {
-    let mut insert_event = transaction.prepare_cached(INSERT_EVENT)?;
+    insert_events(transaction, session_id, &rows.events, before)?;
     let mut stamp = Timestamps::default();
-    for (event, seq) in rows.events.iter().zip(before + 1..) {
-        let EventRow { key, at_us, event_type, thread_id, turn_id, item_id, payload_preview, delta_count } = event;
-        let Position { segment, offset } = &key.0;
-        insert_event.execute(params![
-            seq as i64,
-            session_id,
-            stamp.of(*at_us),
-            event_type,
-            thread_id,
-            turn_id,
-            item_id,
-            payload_preview,
-            segment.generation.as_str(),
-            segment.number,
-            *offset as i64,
-            delta_count.map(|count| count as i64),
-        ])?;
-    }
     for row in &rows.tools {
         transaction.prepare_cached(INSERT_TOOL)?.execute(params![
             session_id,
@@ -235,6 +217,49 @@ fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: 
             *lines as i64,
             reason
         ])?;
+    }
+    Ok(())
+}
+
+/// There may be many: what is the same as in the row before stays bound.
+fn insert_events(
+    transaction: &Transaction<'_>,
+    session_id: &str,
+    events: &[EventRow],
+    before: u64,
+) -> rusqlite::Result<()> {
+    let mut insert = transaction.prepare_cached(INSERT_EVENT)?;
+    let mut stamp = Timestamps::default();
+    insert.raw_bind_parameter(2, session_id)?;
+    let mut last: Option<&EventRow> = None;
+    for (event, seq) in events.iter().zip(before + 1..) {
+        let EventRow { key, at_us, event_type, thread_id, turn_id, item_id, payload_preview, delta_count } = event;
+        let Position { segment, offset } = &key.0;
+        insert.raw_bind_parameter(1, seq as i64)?;
+        if last.is_none_or(|last| last.at_us / 1_000 != at_us / 1_000) {
+            insert.raw_bind_parameter(3, stamp.of(*at_us))?;
+        }
+        if last.is_none_or(|last| last.event_type != *event_type) {
+            insert.raw_bind_parameter(4, event_type)?;
+        }
+        if last.is_none_or(|last| last.thread_id != *thread_id) {
+            insert.raw_bind_parameter(5, thread_id)?;
+        }
+        if last.is_none_or(|last| last.turn_id != *turn_id) {
+            insert.raw_bind_parameter(6, turn_id)?;
+        }
+        if last.is_none_or(|last| last.item_id != *item_id) {
+            insert.raw_bind_parameter(7, item_id)?;
+        }
+        insert.raw_bind_parameter(8, payload_preview)?;
+        if last.is_none_or(|last| last.key.0.segment != *segment) {
+            insert.raw_bind_parameter(9, segment.generation.as_str())?;
+            insert.raw_bind_parameter(10, segment.number)?;
+        }
+        insert.raw_bind_parameter(11, *offset as i64)?;
+        insert.raw_bind_parameter(12, delta_count.map(|count| count as i64))?;
+        insert.raw_execute()?;
+        last = Some(event);
     }
     Ok(())
 }

@@ -149,3 +149,50 @@ pub fn prune_history(
     }
     Ok(over)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::open_database;
+
+    /// A key that begins in one row and ends in the next: in what a tool puts out, and in an event of which only the start is
+    /// kept.
+    #[test]
+    fn a_key_that_two_groups_of_pieces_share_is_masked_in_both() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join("history.db");
+        let connection = open_database(&path, schema::form()).expect("a new history").connection;
+        let cut = |text: &str| {
+            let preview = serde_json::Value::from(text);
+            format!("{{\"truncated\":true,\"preview\":{preview},\"original_chars\":9000}}")
+        };
+        let outputs = ["\"a sk-abcdef\"".to_owned(), cut("ghijklmnopqrst b")];
+        let events =
+            [r#"{"itemId":"i","delta":"a sk-abcdef"}"#.to_owned(), cut(r#"{"itemId":"i","delta":"ghijklmnopqrst b"#)];
+        for (number, (output, event)) in (1..).zip(outputs.iter().zip(&events)) {
+            let tool = "INSERT INTO codex_tool_events (session_id, item_id, event_type, raw_payload_json, created_at)
+                VALUES ('s', 'i', 'output_delta', ?1, 't')";
+            connection.execute(tool, [output]).expect("a row");
+            let told = "INSERT INTO codex_events (seq, session_id, timestamp, event_type, item_id, payload_preview,
+                generation, segment, byte_offset, delta_count) VALUES (?1, 's', 't', 'x/delta', 'i', ?2, 'g', 1, ?1, 2)";
+            connection.execute(told, rusqlite::params![number, event]).expect("a row");
+        }
+        drop(connection);
+        let masker = Masker::new(&[]).expect("BUG: no pattern is wrong");
+        let redact = || redact_history(&path, &masker, Life::Stopped, Deed::Done).expect("it can be redacted");
+        assert_eq!((redact(), redact()), (4, 0));
+        let connection = Connection::open(&path).expect("it is there");
+        let all = "SELECT raw_payload_json FROM codex_tool_events UNION ALL SELECT payload_preview FROM codex_events";
+        let mut select = connection.prepare(all).expect("our own SQL");
+        let rows = select.query_map([], |row| row.get::<_, String>(0)).expect("rows");
+        let rows: Vec<String> = rows.collect::<Result<_, _>>().expect("rows");
+        let before: usize = outputs.iter().chain(&events).map(String::len).sum();
+        assert_eq!(rows.iter().map(String::len).sum::<usize>(), before);
+        for row in rows {
+            assert!(
+                !row.contains("abcdef") && !row.contains("ghijkl") && (row.contains("a ") || row.contains(" b")),
+                "{row}"
+            );
+        }
+    }
+}

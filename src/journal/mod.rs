@@ -14,6 +14,6 @@ mod segment;
 mod writer;
 
 pub use keeper::{Bounds, IndexedTo, Size, over_bounds};
-pub use record::{Content, FORMAT, Header, Origin, Record, RecordError, ServerOrigin};
+pub use record::{Content, FORMAT, Header, Origin, PlainRecord, Record, RecordError, ServerOrigin};
 pub use segment::{Generation, NoGeneration, Position, SegmentName, end_of, size_bytes};
 pub use writer::{Batch, JournalError, SEGMENT_BYTES_MAX, Tally, Writer};

@@ -205,6 +205,39 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
+/// What stands in front of the line in the record of one that a side has sent, as [`append_head`] writes it.
+const HEADS: [(&[u8], Side); 2] =
+    [(b",\"from\":\"server\",\"line\":", Side::Server), (b",\"from\":\"client\",\"line\":", Side::Client)];
+
+/// The record of a line that a side has sent and that is JSON, as all but a few are: known by what we write around the line,
+/// without a look into it. It is one where `line` is one JSON value; who finds that it is not has to ask [`Record::parse`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlainRecord<'a> {
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// Whose the line is.
+    pub from: Side,
+    /// The line.
+    pub line: &'a [u8],
+}
+
+impl<'a> PlainRecord<'a> {
+    /// Looks at a record, given without the `\n`.
+    #[must_use]
+    pub fn of(record: &'a [u8]) -> Option<PlainRecord<'a>> {
+        let rest = record.strip_prefix(b"{\"at\":")?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        // JSON has no numbers that begin with 0; of the others 19 digits are no more than a u64 holds.
+        if rest.first() == Some(&b'0') || !(1..20).contains(&digits) {
+            return None;
+        }
+        let at_us = rest[..digits].iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
+        let rest = &rest[digits..];
+        let (line, from) = HEADS.iter().find_map(|(head, from)| Some((rest.strip_prefix(*head)?, *from)))?;
+        Some(PlainRecord { at_us, from, line: line.strip_suffix(b"}")? })
+    }
+}
+
 impl<'a> Record<'a> {
     /// The line that it is the record of, where that is there.
     #[must_use]
@@ -456,7 +489,56 @@ mod tests {
         assert!(matches!(Record::parse(br#"{"at":1,"from":"moon","line":1}"#), Err(RecordError::UnknownKind)));
     }
 
+    #[test]
+    fn what_is_plain_is_known_without_a_look() {
+        let check = |record: &str, expect: Option<(u64, Side, &str)>| {
+            let plain = PlainRecord::of(record.as_bytes());
+            let plain = plain.map(|plain| (plain.at_us, plain.from, String::from_utf8_lossy(plain.line).into_owned()));
+            assert_eq!(plain, expect.map(|(at_us, from, line)| (at_us, from, line.to_owned())), "{record}");
+        };
+        check(r#"{"at":17,"from":"server","line":{"a":1}}"#, Some((17, Side::Server, r#"{"a":1}"#)));
+        check(r#"{"at":1767225600000000,"from":"client","line":7}"#, Some((1_767_225_600_000_000, Side::Client, "7")));
+        // No value: whoever reads it finds out.
+        let more = r#"{"a":1},"eol":false"#;
+        check(&format!(r#"{{"at":17,"from":"server","line":{more}}}"#), Some((17, Side::Server, more)));
+        for other in [
+            r#"{"at":017,"from":"server","line":7}"#,
+            r#"{"at":,"from":"server","line":7}"#,
+            r#"{"at":99999999999999999999,"from":"server","line":7}"#,
+            r#"{"at":17, "from":"server","line":7}"#,
+            r#"{"at":17,"from":"shim","to":"server","line":7}"#,
+            r#"{"at":17,"from":"server","text":"x"}"#,
+            r#"{"at":17,"from":"server","line":7"#,
+            "",
+        ] {
+            check(other, None);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_is_plain_is_what_it_is_by_a_closer_look(
+            line in prop_oneof![
+                "[\\[\\]{}\",:\\\\u0-9 eol]{0,20}",
+                "\\{\"[a-z]{0,5}\":\"[^\"\\\\\n]{0,10}\"\\}(,\"(eol|line|replaces|to)\":(false|true|7|\"client\"))?",
+            ],
+        ) {
+            let record = format!("{{\"at\":17,\"from\":\"server\",\"line\":{line}}}");
+            let plain = PlainRecord::of(record.as_bytes()).expect("it has the form");
+            let is_value = matches!(Body::parse(plain.line), Body::Message(_) | Body::OtherJson);
+            match Record::parse(record.as_bytes()) {
+                Ok(Record::Line {
+                    at_us: 17,
+                    from: Origin::Side(Side::Server),
+                    to: None,
+                    replaces: false,
+                    content: Content::Json(value),
+                    end: LineEnd::Newline,
+                }) if is_value => prop_assert_eq!(value.get().trim(), line.trim()),
+                other => prop_assert!(!is_value, "{:?}", other),
+            }
+        }
+
         #[test]
         fn whatever_was_written_can_be_read(
             line in prop_oneof![

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// One run of the child within a session: 12 hex digits. Later runs of a session sort after earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Generation(String);
+#[serde(try_from = "String", into = "String")]
+pub struct Generation([u8; GENERATION_DIGITS]);
 
 /// A text is no generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +23,12 @@ impl fmt::Display for NoGeneration {
 
 impl std::error::Error for NoGeneration {}
 
+impl From<Generation> for String {
+    fn from(generation: Generation) -> String {
+        generation.as_str().to_owned()
+    }
+}
+
 impl TryFrom<String> for Generation {
     type Error = NoGeneration;
 
@@ -34,6 +40,8 @@ impl TryFrom<String> for Generation {
 /// Hex digits of a generation.
 const GENERATION_DIGITS: usize = 12;
 
+const HEX_DIGITS: [u8; 16] = *b"0123456789abcdef";
+
 impl Generation {
     /// The generation of a child started at `unix_s`, told apart from others of that second by `salt`, and always after
     /// `last`, the newest that the session had, also where the clock was set back.
@@ -41,30 +49,32 @@ impl Generation {
     pub fn after(last: Option<&Generation>, unix_s: u32, salt: u16) -> Generation {
         let fresh = u64::from(unix_s) << 16 | u64::from(salt);
         let floor = last.map_or(0, |last| last.number() + 1);
-        Generation(format!("{:012x}", fresh.max(floor)))
+        let number = fresh.max(floor);
+        let digit = |place: usize| HEX_DIGITS[(number >> (4 * (GENERATION_DIGITS - 1 - place))) as usize & 15];
+        Generation(std::array::from_fn(digit))
     }
 
     /// Reads a generation; `None` unless it is 12 lower-case hex digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Generation> {
-        let digits = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        (text.len() == GENERATION_DIGITS && digits).then(|| Generation(text.to_owned()))
+        let digits: [u8; GENERATION_DIGITS] = text.as_bytes().try_into().ok()?;
+        digits.iter().all(|digit| HEX_DIGITS.contains(digit)).then_some(Generation(digits))
     }
 
     /// Its digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        std::str::from_utf8(&self.0).expect("BUG: a generation is 12 hex digits")
     }
 
     fn number(&self) -> u64 {
-        u64::from_str_radix(&self.0, 16).expect("BUG: a generation is 12 hex digits")
+        u64::from_str_radix(self.as_str(), 16).expect("BUG: a generation is 12 hex digits")
     }
 }
 
 impl fmt::Display for Generation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 

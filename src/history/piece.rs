@@ -1,0 +1,147 @@
+//! What a message is to the groups of pieces: a piece of an item, or another record of it.
+//!
+//! Servers of early 2026 tell a piece up to three times, line by line: by the name of now, and by two names under
+//! `codex/event/`, one of which names its item and one does not. The words of now and those of then are two tellings that
+//! know nothing of each other: a line of the one is no other record of an item in the other, else nothing would be joined.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::happening::{Place, Told, name};
+use crate::wire::{Members, TokenKind, text, tokens};
+
+/// What the methods of early 2026 begin with.
+const EARLY: &str = "codex/event/";
+
+/// Longest parameters beside the text that are kept of a group's first piece, in bytes.
+const BESIDE_BYTES_MAX: usize = 2 << 10;
+
+/// In whose words something is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Telling {
+    #[default]
+    Now,
+    /// `codex/event/*`
+    Early,
+}
+
+/// How the text of a piece is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Spelling {
+    /// As `delta`.
+    #[default]
+    Plain,
+    /// In Base64, as `chunk`.
+    Base64,
+}
+
+/// A message that tells of an item.
+pub(super) struct OfItem<'a> {
+    pub(super) telling: Telling,
+    pub(super) thread_id: Option<Cow<'a, str>>,
+    pub(super) turn_id: Option<Cow<'a, str>>,
+    /// Only pieces of early 2026 may lack it: then they are of what their turn tells just then.
+    pub(super) item_id: Option<Cow<'a, str>>,
+    pub(super) piece: Option<Piece<'a>>,
+}
+
+/// A piece of an item.
+pub(super) struct Piece<'a> {
+    pub(super) spelling: Spelling,
+    pub(super) text: Cow<'a, str>,
+}
+
+impl<'a> OfItem<'a> {
+    /// What a message tells of; `None` where that is no item.
+    pub(super) fn read(told: &'a Told<'_>) -> Option<OfItem<'a>> {
+        if told.method.starts_with(EARLY) {
+            return OfItem::early(told);
+        }
+        let Place { thread_id, turn_id, item_id: Some(item_id), delta } = &told.place else { return None };
+        let piece = delta.as_deref().filter(|_| is_piece(&told.method));
+        Some(OfItem {
+            telling: Telling::Now,
+            thread_id: thread_id.as_deref().map(Cow::Borrowed),
+            turn_id: turn_id.as_deref().map(Cow::Borrowed),
+            item_id: Some(Cow::Borrowed(item_id)),
+            piece: piece.map(|text| Piece { spelling: Spelling::Plain, text: Cow::Borrowed(text) }),
+        })
+    }
+
+    /// `{id,msg:{…},conversationId}`, where `id` is that of the turn.
+    fn early(told: &'a Told<'_>) -> Option<OfItem<'a>> {
+        #[derive(Deserialize)]
+        struct Named<'a> {
+            #[serde(borrow)]
+            id: Option<&'a RawValue>,
+            #[serde(borrow)]
+            msg: &'a RawValue,
+        }
+        let Named { id, msg } = told.params.read()?;
+        let msg = Members::of(msg)?;
+        let held = || Members::of(msg.get("item")?)?.text("id");
+        Some(OfItem {
+            telling: Telling::Early,
+            thread_id: told.place.thread_id.as_deref().map(Cow::Borrowed),
+            turn_id: msg.text("turn_id").or_else(|| text(id?)).map(Cow::Owned).map(name),
+            item_id: msg.text("item_id").or_else(|| msg.text("call_id")).or_else(held).map(Cow::Owned).map(name),
+            piece: told.method.ends_with("_delta").then(|| Piece::early(&msg)).flatten(),
+        })
+    }
+}
+
+impl Piece<'_> {
+    /// One of early 2026. Bytes that are no text, such as half a character, are none: they stay an event of their own.
+    fn early(msg: &Members<'_>) -> Option<Piece<'static>> {
+        let (spelling, text) = match (msg.text("delta"), msg.text("chunk")) {
+            (Some(delta), _) => (Spelling::Plain, delta),
+            (None, Some(chunk)) => (Spelling::Base64, String::from_utf8(BASE64_STANDARD.decode(chunk).ok()?).ok()?),
+            (None, None) => return None,
+        };
+        Some(Piece { spelling, text: Cow::Owned(text) })
+    }
+}
+
+/// Whether a method of now tells of a piece of an item.
+fn is_piece(method: &str) -> bool {
+    let last = method.rsplit('/').next().unwrap_or_default();
+    last.ends_with("Delta") || last == "delta"
+}
+
+impl Spelling {
+    /// The member that holds the text.
+    fn name(self) -> &'static str {
+        match self {
+            Spelling::Plain => "\"delta\"",
+            Spelling::Base64 => "\"chunk\"",
+        }
+    }
+
+    /// Parameters like those of the first piece, with all of the text.
+    pub(super) fn params(self, beside: Option<(String, String)>, text: String) -> String {
+        let text = match self {
+            Spelling::Plain => serde_json::Value::from(text).to_string(),
+            Spelling::Base64 => format!("\"{}\"", BASE64_STANDARD.encode(text)),
+        };
+        match beside {
+            Some((before, after)) => format!("{before}{text}{after}"),
+            None => format!("{{{}:{text}}}", self.name()),
+        }
+    }
+
+    /// What stands in the parameters of a piece before and after its text; `None` where that is too much.
+    pub(super) fn beside(self, params: &str) -> Option<(String, String)> {
+        let mut is_next = false;
+        let text = tokens(params).find(|token| {
+            let found = is_next && token.kind == TokenKind::Text;
+            is_next = token.kind == TokenKind::Name && &params[token.range.clone()] == self.name();
+            found
+        })?;
+        let (before, after) = (&params[..text.range.start], &params[text.range.end..]);
+        (before.len() + after.len() <= BESIDE_BYTES_MAX).then(|| (before.to_owned(), after.to_owned()))
+    }
+}
