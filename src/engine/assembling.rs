@@ -75,7 +75,9 @@ impl Engine {
         let mut instructed = Vec::new();
         if self.assembly.inject_refused && method != "thread/fork" {
             let cwd = message.params.and_then(Members::of).and_then(|params| cwd_in(&params));
-            instructed = self.assembly.threads.developers(cwd.as_deref());
+            let threads = &self.assembly.threads;
+            let of_thread = thread_of(message).and_then(|thread_id| threads.cwd(&thread_id).map(str::to_owned));
+            instructed = threads.developers(cwd.or(of_thread).as_deref());
         }
         let mut says: Vec<String> = instructed.iter().map(|told| told.text.clone()).collect();
         if method == "thread/resume" {

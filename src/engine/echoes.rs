@@ -2,7 +2,7 @@
 //!
 //! A client that asks for raw events is told of every message that codex puts into a history, also of ours. Only one whose whole
 //! content is what was put in is taken for its echo. What stands between markers is known for good; what is in plain words, such
-//! as a reason, only until the next turn of its thread is over: a user may say the same later. Kept are digests, and of those a
+//! as a reason, only once, and until the next turn of its thread is over: a user may say the same. Kept are digests, and of those a
 //! bounded number; no text.
 
 use std::collections::VecDeque;
@@ -26,8 +26,19 @@ type ItemDigest = [u8; 20];
 pub(super) struct Echoes {
     /// Oldest first.
     digests: VecDeque<ItemDigest>,
-    /// Those in plain words, with their threads, oldest first.
-    plain: VecDeque<(String, ItemDigest)>,
+    /// Those in plain words, oldest first.
+    plain: VecDeque<Plain>,
+}
+
+/// Words of ours that a user may say, too.
+#[derive(Debug)]
+struct Plain {
+    thread_id: String,
+    digest: ItemDigest,
+    /// Who tells of it as now, and as until early 2026, has done so; what is told again is somebody else's.
+    told: [bool; 2],
+    /// A turn was over since: perhaps the one before.
+    one_is_over: bool,
 }
 
 impl Echoes {
@@ -50,32 +61,52 @@ impl Echoes {
             if self.plain.len() >= PLAIN_MAX {
                 self.plain.pop_front();
             }
-            self.plain.push_back((thread_id.to_owned(), digest));
+            self.plain.push_back(Plain {
+                thread_id: thread_id.to_owned(),
+                digest,
+                told: [false; 2],
+                one_is_over: false,
+            });
         }
     }
 
     /// A turn of this thread is over: who says now what was said ahead of it is somebody else.
     pub(super) fn turn_is_over(&mut self, thread_id: &str) {
-        self.plain.retain(|(of, _)| of != thread_id);
+        self.plain.retain_mut(|plain| {
+            let is_of_turn = plain.thread_id == thread_id;
+            // What is not told yet may be ahead of the turn that follows the one that is over.
+            let goes = is_of_turn && (plain.told != [false; 2] || plain.one_is_over);
+            plain.one_is_over |= is_of_turn;
+            !goes
+        });
     }
 
     /// Whether a message of the server tells only of what was put in by us.
-    pub(super) fn is_echo(&self, message: &Message<'_>) -> bool {
+    pub(super) fn is_echo(&mut self, message: &Message<'_>) -> bool {
         if (self.digests.is_empty() && self.plain.is_empty()) || message.id.is_some() {
             return false;
         }
         let params = message.params.and_then(Members::of).unwrap_or_default();
-        let item = match message.method.as_deref() {
-            Some("rawResponseItem/completed") => params.get("item"),
+        let (item, thread, spelling) = match message.method.as_deref() {
+            Some("rawResponseItem/completed") => (params.get("item"), "threadId", 0),
             // As it was called until early 2026.
             Some("codex/event/raw_response_item") => {
-                params.get("msg").and_then(Members::of).and_then(|told| told.get("item"))
+                let told = params.get("msg").and_then(Members::of);
+                (told.and_then(|told| told.get("item")), "conversationId", 1)
             }
-            Some(_) | None => None,
+            Some(_) | None => return false,
         };
-        let is_known =
-            |digest: ItemDigest| self.digests.contains(&digest) || self.plain.iter().any(|(_, plain)| *plain == digest);
-        item.and_then(digest_of).is_some_and(is_known)
+        let Some(digest) = item.and_then(digest_of) else { return false };
+        if self.digests.contains(&digest) {
+            return true;
+        }
+        let Some(thread_id) = params.text(thread) else { return false };
+        let awaited = |plain: &&mut Plain| {
+            plain.digest == digest && plain.thread_id == thread_id && plain.told.get(spelling) == Some(&false)
+        };
+        let Some(plain) = self.plain.iter_mut().find(awaited) else { return false };
+        plain.told.iter_mut().skip(spelling).take(1).for_each(|told| *told = true);
+        true
     }
 }
 
@@ -123,7 +154,7 @@ mod tests {
         serde_json::json!({ "type": "message", "role": role, "content": content }).to_string()
     }
 
-    fn is_echo(echoes: &Echoes, line: &str) -> bool {
+    fn is_echo(echoes: &mut Echoes, line: &str) -> bool {
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
         echoes.is_echo(&message)
     }
@@ -137,15 +168,15 @@ mod tests {
             )
         };
         let mine = item("developer", &["a", "b"]);
-        assert!(!is_echo(&echoes, &raw(&mine)));
+        assert!(!is_echo(&mut echoes, &raw(&mine)));
         echoes.expect(call(&format!("{mine},{}", item("user", &["\u{1e}é"]))).as_bytes());
-        assert!(is_echo(&echoes, &raw(&mine)));
-        assert!(is_echo(&echoes, &raw(&item("user", &["\u{1e}é"]))));
+        assert!(is_echo(&mut echoes, &raw(&mine)));
+        assert!(is_echo(&mut echoes, &raw(&item("user", &["\u{1e}é"]))));
         // With an id of the server's, and in other words of JSON.
         let told = r#"{"id":"msg_1","content":[{"text":"\u0061","type":"input_text"},{"type":"input_text","text":"b"}],"role":"developer","type":"message"}"#;
-        assert!(is_echo(&echoes, &raw(told)));
+        assert!(is_echo(&mut echoes, &raw(told)));
         let old = format!(r#"{{"method":"codex/event/raw_response_item","params":{{"msg":{{"item":{mine}}}}}}}"#);
-        assert!(is_echo(&echoes, &old));
+        assert!(is_echo(&mut echoes, &old));
         for other in [
             item("user", &["a", "b"]),
             item("developer", &["a"]),
@@ -155,23 +186,38 @@ mod tests {
             mine.replace("message", "reasoning"),
             item("developer", &[]),
         ] {
-            assert!(!is_echo(&echoes, &raw(&other)), "{other}");
+            assert!(!is_echo(&mut echoes, &raw(&other)), "{other}");
         }
-        assert!(!is_echo(&echoes, &format!(r#"{{"method":"item/completed","params":{{"item":{mine}}}}}"#)));
-        assert!(!is_echo(&echoes, &raw(&mine).replacen('{', r#"{"id":1,"#, 1)));
+        assert!(!is_echo(&mut echoes, &format!(r#"{{"method":"item/completed","params":{{"item":{mine}}}}}"#)));
+        assert!(!is_echo(&mut echoes, &raw(&mine).replacen('{', r#"{"id":1,"#, 1)));
     }
 
     #[test]
-    fn plain_words_are_an_echo_until_the_turn_behind_them_is_over() {
+    fn plain_words_are_an_echo_once_in_their_thread_and_until_the_turn_behind_them_is_over() {
         let mut echoes = Echoes::default();
-        let said = item("user", &["not on a friday"]);
-        let raw = format!(r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"t","item":{said}}}}}"#);
-        assert!(!is_echo(&echoes, &raw));
+        let said = item("user", &["no"]);
+        let raw = |thread: &str| {
+            format!(r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"{thread}","item":{said}}}}}"#)
+        };
+        let old = format!(
+            r#"{{"method":"codex/event/raw_response_item","params":{{"conversationId":"t","msg":{{"item":{said}}}}}}}"#
+        );
+        assert!(!is_echo(&mut echoes, &raw("t")));
+        echoes.expect_plain("t", call(&said).as_bytes());
+        assert!(!is_echo(&mut echoes, &raw("u")), "who says the same elsewhere is somebody else");
+        assert!(is_echo(&mut echoes, &raw("t")) && is_echo(&mut echoes, &old));
+        assert!(!is_echo(&mut echoes, &raw("t")) && !is_echo(&mut echoes, &old), "who says it again, too");
+        // The turn before may be over only now.
         echoes.expect_plain("t", call(&said).as_bytes());
         echoes.turn_is_over("u");
-        assert!(is_echo(&echoes, &raw) && is_echo(&echoes, &raw));
         echoes.turn_is_over("t");
-        assert!(!is_echo(&echoes, &raw));
+        assert!(is_echo(&mut echoes, &raw("t")));
+        echoes.turn_is_over("t");
+        assert!(!is_echo(&mut echoes, &old));
+        // What was never told is not waited for.
+        echoes.expect_plain("t", call(&said).as_bytes());
+        (0..2).for_each(|_| echoes.turn_is_over("t"));
+        assert!(!is_echo(&mut echoes, &raw("t")));
     }
 
     #[test]

@@ -215,6 +215,9 @@ fn a_server_that_refuses_them_gets_the_developers_with_the_next_thread() {
     say(&home, "one\n", "clean\n");
     let config = config(&home);
     let mut live = live(home, &config);
+    // It names its folder, also where the client has named none.
+    live.send(r#"{"id":9,"method":"thread/start","params":{}}"#);
+    live.say_plainly(r#"{"id":9,"result":{"thread":{"id":"t"},"cwd":"/"}}"#);
     let sent = turn(1, "t", "hi");
     live.write(&format!("{sent}\n"));
     let (id, _) = own_call(&live.at_server());

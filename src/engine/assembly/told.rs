@@ -52,6 +52,8 @@ pub(in crate::engine) struct Threads {
     fixed: Vec<Option<String>>,
     /// What each of them said last, by the folder that it was read in; without one it is the relay's.
     read: HashMap<Option<String>, Vec<Option<String>>>,
+    /// The folder that was read last.
+    read_last: Option<String>,
     by_id: HashMap<String, Thread>,
     uses: u64,
 }
@@ -62,7 +64,8 @@ impl Threads {
             FragmentSource::Text(text) => Some(text.clone()),
             FragmentSource::Command(_) | FragmentSource::File(_) => None,
         });
-        Threads { fixed: fixed.collect(), read: HashMap::new(), fragments, by_id: HashMap::new(), uses: 0 }
+        let (read, by_id) = (HashMap::new(), HashMap::new());
+        Threads { fixed: fixed.collect(), read, read_last: None, fragments, by_id, uses: 0 }
     }
 
     /// Whether what they say has to be looked for.
@@ -116,12 +119,19 @@ impl Threads {
         if self.read.len() >= FOLDERS_MAX && !self.read.contains_key(&cwd) {
             self.read.clear();
         }
+        let folder = cwd.clone();
         let said = self.read.entry(cwd).or_insert_with(|| self.fixed.clone());
+        self.read_last.clone_from(&folder);
         for (last, now) in said.iter_mut().zip(states) {
             if now.is_some() {
                 *last = now;
             }
         }
+    }
+
+    /// The folder that a thread works in, where that is known.
+    pub(in crate::engine) fn cwd(&self, thread_id: &str) -> Option<&str> {
+        self.by_id.get(thread_id)?.cwd.as_deref()
     }
 
     /// What fragments said last in a folder.
@@ -158,8 +168,10 @@ impl Threads {
         news
     }
 
-    /// The developer's fragments as they are known for this folder, for a server that takes them in no other way.
+    /// The developer's fragments as they are known for this folder, for a server that takes them in no other way. Without a folder
+    /// the server takes its own, under whatever name: they are as they were read last.
     pub(in crate::engine) fn developers(&self, cwd: Option<&str>) -> Vec<ToldFragment> {
+        let cwd = cwd.or(self.read_last.as_deref());
         let shown = self.fragments.iter().zip(self.said_in(cwd)).filter_map(|(fragment, state)| {
             let state = state.as_ref().filter(|state| !state.trim().is_empty())?;
             (fragment.role == FragmentRole::Developer)

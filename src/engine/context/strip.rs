@@ -642,7 +642,9 @@ mod tests {
         assert_eq!(stripped(&line("t", fragment), &previews), None);
         previews.server_is("0.125.0");
         assert_eq!(stripped(&line("t", fragment), &previews), Some(line("t", "what the user wrote")));
-        assert_eq!(stripped(&line("t", r"<notes> of mine"), &previews), None);
+        for words in [r"<notes> of mine", r"<notes>\nwhat do you think of this tag?"] {
+            assert_eq!(stripped(&line("t", words), &previews), None);
+        }
         // Whose beginning is not known shows nothing of ours either.
         assert_eq!(stripped(&line("other", fragment), &previews), Some(line("other", "")));
         previews.server_is("0.135.0");

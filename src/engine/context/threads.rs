@@ -99,9 +99,13 @@ impl Previews {
         self.take_what_goes_ahead && !self.openings.is_empty()
     }
 
-    /// Whether a thread that begins with `words` begins with a fragment.
+    /// Whether a thread that begins with `words` begins with a fragment, whole or cut.
     pub(super) fn is_fragment(&self, words: &str) -> bool {
-        self.take_what_goes_ahead && self.openings.iter().any(|opening| words.starts_with(opening))
+        let is_one = |opening: &String| {
+            let closing = format!("</{}>", opening.trim_matches(['<', '>', '\n']));
+            words.starts_with(opening) && (words.ends_with(&closing) || words.ends_with(['…', '.']))
+        };
+        self.take_what_goes_ahead && self.openings.iter().any(is_one)
     }
 
     /// What the server would show of a thread's beginning.
