@@ -130,11 +130,24 @@ impl Recorded {
 
 /// What a delta is a piece of.
 fn piece(method: &str, params: &Value) -> Option<String> {
+    if method.starts_with("codex/event/") {
+        return early_piece(method, params);
+    }
     let last = method.rsplit('/').next()?;
     let is_delta = last == "delta" || last.ends_with("Delta");
     let item = params["itemId"].as_str()?;
     params["delta"].as_str().filter(|_| is_delta)?;
     Some(format!("{}/{}/{item} {method}", params["threadId"], params["turnId"]))
+}
+
+/// The same for one as servers of early 2026 tell it.
+fn early_piece(method: &str, params: &Value) -> Option<String> {
+    let msg = &params["msg"];
+    msg["delta"].as_str().or(msg["chunk"].as_str()).filter(|_| method.ends_with("_delta"))?;
+    let first = |found: [&Value; 3]| found.into_iter().find(|value| value.is_string()).cloned().unwrap_or_default();
+    let turn = first([&msg["turn_id"], &params["id"], &Value::Null]);
+    let item = first([&msg["item_id"], &msg["call_id"], &msg["item"]["id"]]);
+    Some(format!("{}/{turn}/{} {method}", params["conversationId"], item.as_str().unwrap_or_default()))
 }
 
 /// An event as the database has it.
