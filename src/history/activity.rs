@@ -6,10 +6,12 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh};
 use super::happening::{Happening, Params, Seen, Told};
 use crate::engine::{RequestKind, RequestType};
+use crate::wire::{Members, elements, text};
 
 /// How long a turn may emit nothing until it is said to be thinking, in microseconds. Source: the contract.
 const WORKING_US: u64 = 2_500_000;
@@ -131,26 +133,24 @@ struct Open {
     at_us: u64,
 }
 
-#[derive(Deserialize)]
-struct Status<'a> {
-    #[serde(borrow)]
-    status: Option<StatusKind<'a>>,
-}
-
 /// What the server says a thread does.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct StatusKind<'a> {
-    #[serde(borrow, rename = "type")]
-    pub(super) kind: Cow<'a, str>,
-    #[serde(borrow, default)]
-    active_flags: Vec<Cow<'a, str>>,
+pub(super) struct StatusKind {
+    pub(super) kind: String,
+    waits: Option<Wanted>,
 }
 
-impl<'a> StatusKind<'a> {
-    /// As `thread/status/changed` says it.
-    pub(super) fn of(params: Params<'a>) -> Option<StatusKind<'a>> {
-        params.read::<Status<'a>>()?.status
+impl StatusKind {
+    /// As `thread/status/changed` says it. Flags that are none say nothing, and take nothing from the rest.
+    pub(super) fn of(params: Params<'_>) -> Option<StatusKind> {
+        let params = Members::of(params.written()?)?;
+        let status = Members::of(params.get("status")?)?;
+        let flags = status.get("activeFlags").and_then(elements);
+        let waits = flags.unwrap_or_default().into_iter().find_map(|flag| match text(flag)?.as_str() {
+            "waitingOnApproval" => Some(Wanted::Permission),
+            "waitingOnUserInput" => Some(Wanted::Input),
+            _ => None,
+        });
+        Some(StatusKind { kind: status.text("type")?, waits })
     }
 }
 
@@ -269,7 +269,7 @@ impl ActivityFold {
             #[serde(rename_all = "camelCase")]
             struct Resolved<'a> {
                 #[serde(borrow)]
-                request_id: &'a serde_json::value::RawValue,
+                request_id: &'a RawValue,
             }
             if let Some(resolved) = told.params.read::<Resolved<'_>>() {
                 self.requests.remove(&crate::wire::RpcId::from_raw(resolved.request_id).to_string());
@@ -363,7 +363,7 @@ impl Thread {
         self.waits = None;
     }
 
-    fn says(&mut self, status: &StatusKind<'_>, at_us: u64) {
+    fn says(&mut self, status: &StatusKind, at_us: u64) {
         if status.kind != "active" {
             if self.turn != Turn::None {
                 self.ended = self.turn.id().map(str::to_owned);
@@ -376,13 +376,8 @@ impl Thread {
         if self.turn == Turn::None {
             self.begins(None, at_us);
         }
-        let wanted = status.active_flags.iter().find_map(|flag| match &**flag {
-            "waitingOnApproval" => Some(Wanted::Permission),
-            "waitingOnUserInput" => Some(Wanted::Input),
-            _ => None,
-        });
-        if self.waits != wanted {
-            (self.waits, self.waits_us) = (wanted, at_us);
+        if self.waits != status.waits {
+            (self.waits, self.waits_us) = (status.waits, at_us);
         }
     }
 }
@@ -573,6 +568,14 @@ mod tests {
             let told = format!("{STARTED}{}", status(&format!("{{\"type\":\"{kind}\"}}")));
             check(&told, 21, &["idle 20", "t idle 20 ~ 0"]);
         }
+        // What is odd beside the type takes nothing from it.
+        for odd in ["null", "7", "{}", "[null,7,{}]"] {
+            let told = |kind: &str| status(&format!("{{\"type\":\"{kind}\",\"activeFlags\":{odd},\"x\":null}}"));
+            check(&format!("{STARTED}{}", told("idle")), 21, &["idle 20", "t idle 20 ~ 0"]);
+            check(&told("active"), 21, &["working 20", "t working 20 ~ 0"]);
+        }
+        let mixed = format!("{STARTED}{}", flags("null,\"waitingOnApproval\""));
+        check(&mixed, HOUR_MS, &permission);
         check(&format!("{STARTED}{}", status("7")), 21, &["working 5", "t working 5 u 0"]);
     }
 

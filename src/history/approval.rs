@@ -16,6 +16,11 @@ use crate::wire::RpcId;
 /// Longest words of a request, such as its command, that are kept whole until its end, in bytes.
 const WORDS_BYTES_MAX: usize = 64 << 10;
 
+/// Most decisions that the server offers and that are kept, and most bytes of them, as JSON. The words that can be given to
+/// every request of a kind are kept beside them.
+const OFFERED_MAX: usize = 64;
+const OFFERED_BYTES_MAX: usize = 64 << 10;
+
 /// What a human is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Wanted {
@@ -66,6 +71,9 @@ pub(super) struct Ask {
     pub(super) reason: Option<String>,
     /// What can be decided.
     pub(super) decisions: Vec<Value>,
+    /// So many more were offered; older journals do not say.
+    #[serde(default)]
+    pub(super) decisions_left_out: usize,
 }
 
 /// How a request has ended.
@@ -100,10 +108,9 @@ impl Ask {
 
 impl Weigh for Ask {
     fn weight(&self) -> usize {
-        let Ask { request_id, wanted: _, thread_id, turn_id, item_id, text, command, cwd, reason, decisions } = self;
+        let Ask { request_id, wanted: _, thread_id, turn_id, item_id, text, command, cwd, reason, .. } = self;
         let texts = [request_id, thread_id, turn_id, item_id, text, command, cwd, reason];
-        let decisions = decisions.iter().map(|decision| size_of::<Value>() + decision.to_string().len());
-        size_of::<Ask>() + texts.map(Weigh::weight).into_iter().chain(decisions).sum::<usize>()
+        size_of::<Ask>() + texts.map(Weigh::weight).into_iter().sum::<usize>() + self.decisions.weight()
     }
 }
 
@@ -152,13 +159,15 @@ impl Asked {
     }
 
     /// The server asks; gives the request where it is for a human, and is not open already. To `gone` those are added that
-    /// are not followed any more, since more are open than are remembered.
+    /// are not followed any more, since another one has their id, or more are open than are remembered.
     pub(super) fn asked(&mut self, told: &Told<'_>, id: &RpcId, gone: &mut Vec<Ask>) -> Option<&Ask> {
         let request_id = self.next.take();
         let wanted = Wanted::of(&told.method)?;
         let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
         let params: Value = told.params.read().unwrap_or_default();
         let text = |name: &str| params[name].as_str().map(bounded_words);
+        let (decisions, decisions_left_out) =
+            RequestKind::of(&told.method).map(|kind| bounded_decisions(kind, &params)).unwrap_or_default();
         let ask = Ask {
             request_id,
             wanted,
@@ -173,7 +182,8 @@ impl Asked {
             command: command(&params["command"]).as_deref().map(bounded_words),
             cwd: text("cwd"),
             reason: text("reason"),
-            decisions: RequestKind::of(&told.method).map(|kind| decisions(kind, &params)).unwrap_or_default(),
+            decisions,
+            decisions_left_out,
         };
         let id = id.to_string();
         let is_same =
@@ -215,6 +225,28 @@ fn bounded_words(words: &str) -> String {
         end if end == words.len() => words.to_owned(),
         end => format!("{}… [{} more bytes]", &words[..end], words.len() - end),
     }
+}
+
+/// What can be decided, as far as there is room for what is offered, and how much of that is left out.
+fn bounded_decisions(kind: RequestKind, params: &Value) -> (Vec<Value>, usize) {
+    let words = decisions(kind, &Value::Null);
+    let (mut kept, mut left_out, mut offered, mut bytes) = (Vec::new(), 0, 0, 0);
+    for decision in decisions(kind, params) {
+        if words.contains(&decision) {
+            if !kept.contains(&decision) {
+                kept.push(decision);
+            }
+            continue;
+        }
+        let taken = bytes + decision.to_string().len();
+        if offered < OFFERED_MAX && taken <= OFFERED_BYTES_MAX {
+            (offered, bytes) = (offered + 1, taken);
+            kept.push(decision);
+        } else {
+            left_out += 1;
+        }
+    }
+    (kept, left_out)
 }
 
 /// A command, which was a list of words until early 2026.

@@ -103,7 +103,7 @@ impl Asked {
         }
         let row = request.row(at_us, event);
         rows.push(ToolRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row });
-        // More is open than is remembered: what goes for it says so.
+        // Its id is that of another one, or more is open than is remembered: what goes for it says so.
         let gone = self.open.insert(id, request).into_iter().map(|(_, request)| request);
         rows.extend(gone.filter(|request| !request.is_over).map(|request| request.untold(at_us, OUTCOME_UNKNOWN)));
     }
@@ -407,9 +407,11 @@ mod tests {
     #[test]
     fn the_same_again_is_the_same() {
         check(&format!("{OPENED}{COMMAND}{COMMAND}"), &[ASKED]);
-        // One that bears its id for the next question is not.
+        // One that bears its id for the next question is not, and nothing else will tell how the first one ends.
         let next = COMMAND.replace("t/u/i", "t/u/j");
-        check(&format!("{COMMAND}{next}"), &["6 request_approval ~ commandExecution ~ ~ ~ ls /w"; 2]);
+        let asked = "6 request_approval ~ commandExecution ~ ~ ~ ls /w";
+        let gone = "6 failed ~ commandExecution 0 ~ failed ls /w outcome_unknown";
+        check(&format!("{COMMAND}{next}"), &[asked, asked, gone]);
     }
 
     #[test]

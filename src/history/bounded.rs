@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// What knows how much of memory it takes.
 pub(super) trait Weigh {
@@ -13,6 +14,19 @@ pub(super) trait Weigh {
 impl Weigh for String {
     fn weight(&self) -> usize {
         size_of::<String>() + self.len()
+    }
+}
+
+/// What it takes once it is read, which is far more than it takes as text. No value is deeper than what reads it allows.
+impl Weigh for Value {
+    fn weight(&self) -> usize {
+        let held = match self {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(text) => text.len(),
+            Value::Array(values) => values.iter().map(Weigh::weight).sum(),
+            Value::Object(members) => members.iter().map(|(name, value)| name.weight() + value.weight()).sum(),
+        };
+        size_of::<Value>() + held
     }
 }
 
@@ -82,19 +96,24 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K
     /// Entries that it holds.
     pub(super) const MAX: usize = 4_096;
 
-    /// Puts a value in, in the place of the one that had this key; gives what had to go for it.
+    /// Puts a value in; gives what had to go for it: the one that had this key, and the oldest.
     pub(super) fn insert(&mut self, key: K, value: V) -> Vec<(K, V)> {
         let added = weight(&key, &value);
         if added > BYTES_MAX {
-            self.remove(&key);
-            return vec![(key, value)];
+            let before = self.remove(&key).map(|before| (key.clone(), before));
+            return before.into_iter().chain([(key, value)]).collect();
         }
         self.bytes += added;
+        let mut gone = Vec::new();
         match self.entries.insert(key.clone(), value) {
-            Some(before) => self.bytes -= weight(&key, &before),
+            Some(before) => {
+                self.bytes -= weight(&key, &before);
+                gone.push((key, before));
+            }
             None => self.oldest_first.push_back(key),
         }
-        self.over()
+        gone.extend(self.over());
+        gone
     }
 
     /// Changes the value of a key, where there is one; gives what that gives, and what had to go for it.
@@ -170,7 +189,7 @@ mod tests {
     fn the_oldest_goes_and_all_can_be_stored() {
         let mut bounded: Bounded<usize, usize> = Bounded::default();
         (0..Bounded::<usize, usize>::MAX).for_each(|number| assert_eq!(bounded.insert(number, number), []));
-        assert_eq!(bounded.insert(7, 70), []);
+        assert_eq!(bounded.insert(7, 70), [(7, 7)]);
         assert_eq!(bounded.insert(9_999, 1), [(0, 0)]);
         assert_eq!(bounded.remove(&7), Some(70));
         assert_eq!(bounded.take_if(|key, _| *key < 3), [(1, 1), (2, 2)]);
@@ -190,7 +209,7 @@ mod tests {
         assert!(keys(bounded.insert(2, text(300))).is_empty());
         assert!(keys(bounded.insert(3, text(100))).is_empty());
         // What takes the place of something counts instead of it.
-        assert!(keys(bounded.insert(1, text(301))).is_empty());
+        assert_eq!(bounded.insert(1, text(301)), [(1, text(300))]);
         assert_eq!(keys(bounded.insert(4, text(600))), [1, 2]);
         // What grows counts for what it has become.
         let (given, gone) = bounded.change(&4, |value| std::mem::replace(value, text(900))).expect("it is there");
@@ -198,7 +217,7 @@ mod tests {
         assert_eq!(bounded.change(&3, |_| ()), None);
         // What can never stay has nothing else go.
         assert_eq!(keys(bounded.insert(5, text(1_000))), [5]);
-        assert_eq!(keys(bounded.insert(4, text(1_000))), [4]);
+        assert_eq!(bounded.insert(4, text(1_000)), [(4, text(900)), (4, text(1_000))]);
         assert_eq!(bounded, Bounded::default());
     }
 }

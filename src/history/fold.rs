@@ -110,6 +110,13 @@ impl Fold {
             Happening::Answered { .. } | Happening::Other => {}
         }
         rows.events.extend(event);
+        if let Happening::Told(told) = &seen.happening
+            && told.method == "turn/started"
+            && let Some(turn_id) = self.turns.replaced_by(&told.place)
+        {
+            let thread_id = told.place.thread_id.as_deref();
+            self.tools.turn_replaced(seen.at_us, thread_id, turn_id, &mut rows.tools);
+        }
         self.tools.take(seen, &mut rows.tools);
         self.turns.take(seen, &mut rows.turns);
         self.transcript.take(seen, &mut rows.entries);

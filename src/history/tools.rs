@@ -1,7 +1,7 @@
 //! What tools did: commands, changes of files, calls of tools, and what a human was asked about them.
 //!
 //! A tool has one row where it starts, one for each group of what it puts out, and one where it ends: on its own, or with
-//! its turn where that is interrupted or fails, or with the child. It may outlive a turn that was completed, as a command in
+//! its turn where that is interrupted, fails or makes way for another one untold, or with the child. It may outlive a turn that was completed, as a command in
 //! the background does. The old `codex/event/*` give no rows: the same is told beside them in the words of now.
 
 use serde::{Deserialize, Serialize};
@@ -109,6 +109,24 @@ impl Tools {
         self.asked.run_ended(at_us, rows);
     }
 
+    /// Another turn of a thread starts, and the end of this one was not told: what is open of it has no end of its own. Where
+    /// that comes after all, it is a row too.
+    pub(super) fn turn_replaced(
+        &mut self,
+        at_us: u64,
+        thread_id: Option<&str>,
+        turn_id: &str,
+        rows: &mut Vec<ToolRow>,
+    ) {
+        let over = self.open_of(thread_id, Some(turn_id));
+        rows.extend(over.into_iter().map(|(key, item)| item.untold(key, at_us, OUTCOME_UNKNOWN)));
+    }
+
+    /// Takes out what is open of a turn.
+    fn open_of(&mut self, thread_id: Option<&str>, turn_id: Option<&str>) -> Vec<(ItemKey, Item)> {
+        self.open.take_if(|key, _| key.thread_id.as_deref() == thread_id && key.turn_id.as_deref() == turn_id)
+    }
+
     fn told(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<ToolRow>) {
         match &*told.method {
             "item/started" => self.started(at_us, told, rows),
@@ -178,9 +196,7 @@ impl Tools {
             // What is open is said to be completed afterwards, be it much later.
             TurnEvent::Completed | TurnEvent::Started => return,
         };
-        let (thread_id, turn_id) = (told.place.thread_id.as_deref(), told.place.turn_id.as_deref());
-        let over =
-            self.open.take_if(|key, _| key.thread_id.as_deref() == thread_id && key.turn_id.as_deref() == turn_id);
+        let over = self.open_of(told.place.thread_id.as_deref(), told.place.turn_id.as_deref());
         for (key, item) in over {
             self.ended.insert(key.clone(), ());
             let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
@@ -343,6 +359,25 @@ mod tests {
         // That of another thread or turn is not meant.
         check(&format!("{STARTED}7 < turn/completed x/u {{\"status\":\"interrupted\"}}"), &[BEGAN]);
         check(&format!("{STARTED}7 < turn/completed t/v {{\"status\":\"interrupted\"}}"), &[BEGAN]);
+    }
+
+    #[test]
+    fn what_is_open_when_another_turn_takes_the_place_of_its_own() {
+        let begins = format!("4 < turn/started t/u\n{STARTED}");
+        let next = "7 < turn/started t/v\n";
+        let late = "9 < item/completed t/u/i {\"type\":\"commandExecution\",\"status\":\"completed\",\"exitCode\":0}";
+        let failed = "7 failed i commandExecution 2 failed code=outcome_unknown";
+        check(&format!("{begins}{next}"), &[BEGAN, failed]);
+        // Once, whatever is told of its turn and of the child.
+        check(
+            &format!("{begins}{next}8 < turn/completed t/u {{\"status\":\"interrupted\"}}\n9 ! generation_ended"),
+            &[BEGAN, failed],
+        );
+        check(&format!("{begins}{next}{late}"), &[BEGAN, failed, "9 completed i commandExecution ~ completed exit=0"]);
+        // Of a turn that was not seen to start, too.
+        check(&format!("{STARTED}{next}"), &[BEGAN, failed]);
+        // The same turn again is no other, and that of another thread takes nobody's place.
+        check(&format!("{begins}7 < turn/started t/u\n7 < turn/started x/v"), &[BEGAN]);
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl Transcript {
     }
 
     fn thread_status(&mut self, thread_id: &str, told: &Told<'_>) {
-        if !StatusKind::of(told.params).is_some_and(|status| matches!(&*status.kind, "idle" | "notLoaded")) {
+        if !StatusKind::of(told.params).is_some_and(|status| matches!(status.kind.as_str(), "idle" | "notLoaded")) {
             return;
         }
         for (key, turn) in self.turns.take_if(|(of, _), _| of == thread_id) {
@@ -545,6 +545,8 @@ mod tests {
         check(&format!("{started}\ngeneration_ended\ngeneration_ended"), failed);
         check(&format!("{item}\ngeneration_ended"), failed);
         check(&format!("{started}\n{idle}\ngeneration_ended"), "");
+        let odd = idle.replace(r#""idle""#, r#""idle","activeFlags":null"#);
+        check(&format!("{started}\n{odd}\ngeneration_ended"), "");
         check(&format!("{started}\n{next}\n{idle}\ngeneration_ended"), "");
         // What comes behind the end of its turn does not begin it anew.
         check(&format!("{started}\n{ended}\n{item}\ngeneration_ended"), r#"u//status {"status":"completed"}"#);

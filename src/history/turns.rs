@@ -197,6 +197,13 @@ impl Turns {
         }
     }
 
+    /// The turn whose place is taken by the one that starts at `place`: that which runs in its thread.
+    pub(super) fn replaced_by(&self, place: &Place<'_>) -> Option<&str> {
+        let turn_id = place.turn_id.as_deref()?;
+        let runs = self.0.get(&place.thread_id.as_deref().map(str::to_owned))?.turn.as_ref()?;
+        runs.turn_id.as_deref().filter(|runs| *runs != turn_id)
+    }
+
     /// The child is gone.
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<TurnRow>) {
         for (thread_id, thread) in self.0.take_all() {

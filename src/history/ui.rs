@@ -166,12 +166,13 @@ impl UiFold {
             Happening::Told(told) => self.told(Spot::of(seen.at_us, &told.place), told, out),
             Happening::Asked { told, id } => {
                 let mut gone = Vec::new();
-                if let Some(ask) = self.asked.asked(told, id, &mut gone) {
+                let ask = self.asked.asked(told, id, &mut gone);
+                gone.iter().for_each(|ask| closed(seen.at_us, ask, &End::not_followed(), out));
+                if let Some(ask) = ask {
                     let (does, params) = (self.items.of(&told.place), told.params.read().unwrap_or_default());
                     let spot = Spot::of(seen.at_us, &told.place);
                     spot.emit(kind(ask), |object| opened(object, ask, &params, does), out);
                 }
-                gone.iter().for_each(|ask| closed(seen.at_us, ask, &End::not_followed(), out));
             }
             Happening::Called { told, id } => {
                 let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
@@ -438,7 +439,7 @@ fn kind(ask: &Ask) -> UiKind {
 fn opened(object: Object, ask: &Ask, params: &Value, does: Option<&Does>) -> Object {
     let (item_command, item_cwd, changes) = match does {
         Some(Does::Runs { command, cwd }) => (command.clone(), cwd.clone(), None),
-        Some(Does::Changes(changes)) => (None, None, Some(changes.clone())),
+        Some(Does::Changes(changes)) => (None, None, serde_json::from_str(changes).ok()),
         None => (None, None, None),
     };
     let ask = Ask { command: ask.command.clone().or(item_command), cwd: ask.cwd.clone().or(item_cwd), ..ask.clone() };
@@ -454,6 +455,7 @@ fn opened(object: Object, ask: &Ask, params: &Value, does: Option<&Does>) -> Obj
         .with_some("mode", params["mode"].as_str())
         .with_some("url", params["url"].as_str())
         .with_some("decisions", Some(&ask.decisions).filter(|decisions| !decisions.is_empty()))
+        .with_some("decisions_left_out", Some(ask.decisions_left_out).filter(|left_out| *left_out > 0))
 }
 
 /// Changes as they were asked for until early 2026: an object by their paths.
@@ -633,6 +635,54 @@ mod tests {
             &format!("{BEGINS}\n{done}\n{ASKS}"),
             &format!("{begins}\n{}\napproval {{{decisions}}}", begins.replace("begin", "end")),
         );
+    }
+
+    /// A request for a command that offers so many decisions, of so many bytes each.
+    fn offers(count: usize, bytes: usize) -> String {
+        let offered = |number: usize| format!(r#""{number}{}""#, "x".repeat(bytes));
+        let offered: Vec<String> = (0..count).map(offered).collect();
+        format!(
+            r#"<< {{"id":"r","method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u","itemId":"i","command":"ls","availableDecisions":[{}]}}}}"#,
+            offered.join(",")
+        )
+    }
+
+    #[test]
+    fn what_offers_too_much_is_told_cut_and_stays_open() {
+        let check = |told: &str, kept: usize, left_out: Option<u64>| {
+            let told = format!(
+                "{told}\n<< {{\"method\":\"serverRequest/resolved\",\"params\":{{\"threadId\":\"t\",\"requestId\":\"r\"}}}}"
+            );
+            let told = ui_events(&records(&told)).into_iter().filter(|event| event.kind == UiKind::Approval);
+            let told: Vec<Value> = told.map(|event| serde_json::from_str(&event.json).expect("it is JSON")).collect();
+            let status: Vec<&str> = told.iter().filter_map(|event| event["status"].as_str()).collect();
+            assert_eq!(status, ["pending", "resolved"]);
+            let decisions = told[0]["decisions"].as_array().expect("they are told");
+            assert_eq!((decisions.len(), told[0]["decisions_left_out"].as_u64()), (kept, left_out));
+            assert_eq!(decisions[kept - 4..], ["accept", "acceptForSession", "decline", "cancel"]);
+        };
+        check(&offers(64, 1), 68, None);
+        check(&offers(65, 1), 68, Some(1));
+        check(&offers(1, 3 << 20), 4, Some(1));
+        check(&offers(3_000, 1_000), 68, Some(2_936));
+        // A word that is offered over and over is one.
+        let same = offers(1, 1).replace(r#""0x""#, &vec![r#""accept""#; 100_000].join(","));
+        check(&same, 4, None);
+    }
+
+    #[test]
+    fn one_whose_id_another_has_got_is_not_followed_any_more() {
+        let asks = |name: &str| {
+            let id = ASKS.lines().last().unwrap_or_default();
+            format!("request_opened {{\"request_id\":\"{name}\",\"request_type\":\"x\"}}\n{id}")
+        };
+        let pending = |name: &str| {
+            format!(
+                r#"approval {{"decisions":["accept","acceptForSession","decline","cancel"],"kind":"diff","request_id":"{name}","status":"pending"}}"#
+            )
+        };
+        let gone = r#"approval {"error_code":"outcome_unknown","kind":"diff","request_id":"g-0","status":"unknown"}"#;
+        check(&format!("{}\n{}", asks("g-0"), asks("g-1")), &format!("{}\n{gone}\n{}", pending("g-0"), pending("g-1")));
     }
 
     #[test]

@@ -231,6 +231,47 @@ fn programs_are_told_what_was_done() {
 }
 
 #[test]
+fn what_was_taken_back_is_told_where_that_cannot_be_noted() {
+    let lab = Lab::new();
+    let record = lab.home.path().join("wrapped.json");
+    for args in [&["unwrap"][..], &["unwrap", "--json"]] {
+        fs::write(lab.settings(), "{}").expect("write");
+        lab.well(&["wrap", "vscode", "--yes"]);
+        // The second one puts a folder where the record is written next.
+        let beside = record.with_extension("codex-shim-new");
+        let (aside, last) = (lab.user.join("aside"), lab.user.join("last"));
+        fs::create_dir(&aside).expect("a folder");
+        let mut all: Value = serde_json::from_slice(&fs::read(&record).expect("it is there")).expect("it is JSON");
+        let records = all.as_array_mut().expect("a list");
+        records.push(json!({"target": "x", "path": beside, "change": "link", "to": "/x", "set_aside": aside}));
+        records.push(json!({"target": "y", "path": last, "change": "file", "before": null, "after": ""}));
+        fs::write(&record, all.to_string()).expect("write");
+        fs::write(&last, "").expect("write");
+        let output = lab.shim(args);
+        let (told, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        if args.contains(&"--json") {
+            let told: Value = serde_json::from_str(&told).expect("one document");
+            let told = told["unwrapped"].as_array().expect("a list");
+            let [first, second] = &told[..] else { panic!("{told:?}") };
+            assert!(first["error"].is_null() && first["done"] == true, "{first}");
+            let error = second["error"].as_str().expect("it says why");
+            assert!(error.starts_with("write ") && second["told"].is_string() && second["done"] == true, "{second}");
+        } else {
+            let told: Vec<&str> = told.lines().collect();
+            assert!(told.len() == 2 && told.iter().all(|told| told.starts_with("put ")), "{told:?}");
+            assert!(errors.contains("write "), "{errors}");
+        }
+        // What is not done with stays on record.
+        assert!(last.exists() && beside.is_dir());
+        fs::remove_dir(&beside).expect("it goes");
+        lab.well(&["unwrap"]);
+        assert!(!last.exists() && !aside.exists());
+        assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
+    }
+}
+
+#[test]
 fn completions_are_for_each_shell_and_pages_for_each_command() {
     let lab = Lab::new();
     for shell in ["bash", "zsh", "fish"] {

@@ -25,20 +25,28 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, St
     let (mut left, mut failed, mut taken) = (all, false, Vec::new());
     for wrapped in &meant {
         let took = take_back(wrapped, arguments.dry_run);
+        let mut unwritten = None;
         if took.is_ok() && !arguments.dry_run {
             left.retain(|other| other != wrapped);
-            write(home, &left)?;
+            unwritten = write(home, &left).err();
         }
-        failed |= took.is_err();
-        match (&took, arguments.dry_run) {
-            (took, is_dry) if arguments.json => {
-                let (target, path, done) = (&wrapped.target, &wrapped.path, took.is_ok() && !is_dry);
-                let (told, error) = (took.as_ref().ok(), took.as_ref().err());
-                taken.push(json!({ "target": target, "path": path, "told": told, "error": error, "done": done }));
+        let (told, error) = (took.as_ref().ok(), took.as_ref().err().or(unwritten.as_ref()));
+        failed |= error.is_some();
+        if arguments.json {
+            let (target, path, done) = (&wrapped.target, &wrapped.path, told.is_some() && !arguments.dry_run);
+            taken.push(json!({ "target": target, "path": path, "told": told, "error": error, "done": done }));
+        } else {
+            let would = if arguments.dry_run { "would " } else { "" };
+            if let Some(told) = told {
+                screen::print(&format!("{would}{told}\n"));
             }
-            (Ok(told), true) => drop(screen::print(&format!("would {told}\n"))),
-            (Ok(told), false) => drop(screen::print(&format!("{told}\n"))),
-            (Err(why), _) => say(why),
+            if let Some(why) = error {
+                say(why);
+            }
+        }
+        // Nothing more is taken back while that cannot be noted.
+        if unwritten.is_some() {
+            break;
         }
     }
     if arguments.json {
