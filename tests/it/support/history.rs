@@ -62,11 +62,8 @@ pub fn key_of(place: &Place) -> String {
 
 impl Recorded {
     pub fn read(session: &Path) -> Recorded {
-        let mut files: Vec<PathBuf> =
-            fs::read_dir(session.join("journal")).expect("a folder").map(|file| file.expect("a file").path()).collect();
-        files.sort();
         let mut recorded = Recorded::default();
-        for path in files {
+        for path in segments(session) {
             let name = path.file_stem().expect("a name").to_str().expect("UTF-8").to_owned();
             let (generation, segment) = name.split_once('-').expect("GENERATION-SEGMENT");
             let text = fs::read(&path).expect("it can be read");
@@ -114,9 +111,11 @@ impl Recorded {
 
     /// The runs that there are, in their order.
     pub fn generations(session: &Path) -> Vec<String> {
-        let names =
-            fs::read_dir(session.join("journal")).expect("a folder").map(|file| file.expect("a file").file_name());
-        let names = names.map(|name| name.to_str().expect("UTF-8").split('-').next().unwrap_or_default().to_owned());
+        let of = |path: PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).expect("UTF-8").to_owned();
+            name.split('-').next().unwrap_or_default().to_owned()
+        };
+        let names = segments(session).into_iter().map(of);
         let mut generations: Vec<String> = names.collect();
         generations.sort();
         generations.dedup();
@@ -240,8 +239,16 @@ pub fn all_indexed_once(session: &Path) -> Vec<Row> {
 }
 
 fn journal_bytes(session: &Path) -> u64 {
-    let files = fs::read_dir(session.join("journal")).expect("a folder");
-    files.map(|file| file.expect("a file").metadata().expect("it is there").len()).sum()
+    segments(session).iter().map(|path| path.metadata().expect("it is there").len()).sum()
+}
+
+/// The files of the journal, in their order; one that is just being begun has no name yet.
+fn segments(session: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(session.join("journal")).expect("a folder").map(|file| file.expect("a file").path());
+    let has_name = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "jsonl");
+    let mut files: Vec<PathBuf> = files.filter(has_name).collect();
+    files.sort();
+    files
 }
 
 fn check_indexed(recorded: &Recorded, rows: &[Row]) {
