@@ -2,8 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Mode, OFlags};
@@ -25,20 +24,6 @@ pub struct Pane {
     looked_to: usize,
 }
 
-/// Keys that interrupt do so also where the tests themselves are run in the background of a shell, which has what it starts there
-/// ignore them.
-#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
-fn interruptible(command: &mut Command) {
-    // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
-            Ok(())
-        });
-    }
-}
-
 impl Pane {
     /// Runs a program there, under `home`, in the folder beside it.
     pub fn start(home: &Home, words: &[&str]) -> Pane {
@@ -58,7 +43,6 @@ impl Pane {
         command.env("TERM", "xterm-256color").env("HOME", home.beside()).env("LC_ALL", "C.UTF-8");
         let again = || theirs.try_clone().expect("it is open");
         command.stdin(again()).stdout(again()).stderr(again());
-        interruptible(&mut command);
         let ours = File::from(ours);
         let mut from = ours.try_clone().expect("it is open");
         let shown = Arc::new(Mutex::new(Vec::new()));

@@ -1,6 +1,7 @@
 //! The binary under test, in a home of its own.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -40,6 +41,7 @@ impl Home {
     pub fn shim(&self, args: &[&str]) -> Command {
         let mut command = Command::new(SHIM);
         self.adopt(&mut command);
+        interruptible(&mut command);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -62,5 +64,19 @@ impl Home {
         let sessions = self.sessions();
         assert_eq!(sessions.len(), 1, "{sessions:?}");
         Journal::read(&sessions[0])
+    }
+}
+
+/// Keys and signals that interrupt do so also where the tests themselves are run in the background of a shell, which has what it
+/// starts there ignore them.
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
+fn interruptible(command: &mut Command) {
+    // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+            Ok(())
+        });
     }
 }
