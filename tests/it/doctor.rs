@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::support::codex::installed_or_skip;
 use crate::support::eventually;
+use crate::support::release::Release;
 use crate::support::shim::SHIM;
 use crate::wrap::Lab;
 
@@ -86,26 +87,34 @@ fn doctor_with_a_codex_that_has_drifted() {
             r#"#!/bin/sh
 [ "$1" = --version ] && echo codex-cli 9.9.9 && exit
 for out; do :; done
-method() {{ printf '{{"properties":{{"method":{{"enum":["%s"]}}}}}},' "$1"; }}
-file() {{ name=$1; shift; {{ printf '{{"oneOf":['; for m; do [ "$m" = {lacks} ] || method "$m"; done; printf '{{}}]}}'; }} > "$out/$name.json"; }}
-file ClientRequest initialize thread/start thread/resume thread/read thread/list thread/fork thread/inject_items \
+kind() {{ printf '{{"properties":{{"method":{{"enum":["%s"]}},"params":%s}}}},' "$1" "$2"; }}
+file() {{ name=$1; shift; {{ printf '{{"oneOf":['; for m; do {lacks} || kind "$m" true; done; printf '{{}}]}}'; }} > "$out/$name.json"; }}
+file ClientRequest initialize thread/start thread/resume thread/fork thread/read thread/list thread/inject_items \
   thread/compact/start turn/start turn/steer turn/interrupt
 file ServerRequest item/commandExecution/requestApproval item/fileChange/requestApproval item/permissions/requestApproval \
-  item/tool/requestUserInput mcpServer/elicitation/request
-file ServerNotification error item/started item/completed item/agentMessage/delta serverRequest/resolved \
-  thread/status/changed thread/tokenUsage/updated turn/completed turn/diff/updated turn/plan/updated turn/started
+  item/tool/requestUserInput item/tool/call mcpServer/elicitation/request currentTime/read
+file ServerNotification error thread/started thread/status/changed thread/compacted thread/tokenUsage/updated turn/started \
+  turn/completed turn/plan/updated turn/diff/updated item/started item/completed item/agentMessage/delta item/plan/delta \
+  item/reasoning/textDelta item/reasoning/summaryTextDelta item/commandExecution/outputDelta \
+  item/commandExecution/terminalInteraction serverRequest/resolved
 "#
         );
         fs::write(lab.user.join("real/codex"), script).expect("a file");
         check(&told(&lab), "protocol")
     };
-    assert_eq!(schema("none").0, "ok");
-    assert_eq!(schema("turn/steer"), ("note".to_owned(), "this codex does not know turn/steer".to_owned()));
+    assert_eq!(schema("false").0, "ok");
+    assert_eq!(
+        schema(r#"[ "$m" = turn/steer ]"#),
+        ("note".to_owned(), "this codex does not know turn/steer".to_owned())
+    );
+    let renamed =
+        r#"[ "$m" = turn/diff/updated ] && kind "$m" '{"properties":{"threadId":{},"turnId":{},"patch":{}}}'"#;
+    assert_eq!(schema(renamed), ("note".to_owned(), "this codex does not know turn/diff/updated: diff".to_owned()));
 }
 
 #[test]
-fn doctor_knows_the_protocol_of_the_real_codex() {
-    let Some(codex) = installed_or_skip("doctor_knows_the_protocol_of_the_real_codex") else { return };
+fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
+    let Some(codex) = installed_or_skip("e2e_doctor_tells_what_a_release_of_codex_lacks") else { return };
     let lab = Lab::new();
     fs::create_dir_all(lab.home.path()).expect("a folder");
     fs::write(lab.home.path().join("config.toml"), format!("codex = {codex:?}\n")).expect("a file");
@@ -113,8 +122,29 @@ fn doctor_knows_the_protocol_of_the_real_codex() {
     let mut doctor = lab.home.shim(&["doctor", "--json"]);
     let output = doctor.env("HOME", &lab.user).output().expect("it runs");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    assert_eq!(check(&told, "protocol").0, "ok", "{told}");
-    assert!(check(&told, "codex").1.contains("codex-cli 0."), "{told}");
+    let release = Release::under_test().to_string();
+    let lacks = match &*release {
+        "0.77.0" => Some(
+            "this codex does not know initialize: capabilities.optOutNotificationMethods, thread/start: dynamicTools.name, \
+             thread/fork, thread/read, thread/inject_items, thread/compact/start, turn/start: input.text_elements, turn/steer, \
+             item/commandExecution/requestApproval: command, item/commandExecution/requestApproval: availableDecisions, \
+             item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval and 7 more",
+        ),
+        "0.98.0" => Some(
+            "this codex does not know initialize: capabilities.optOutNotificationMethods, thread/inject_items, turn/steer, \
+             item/commandExecution/requestApproval: availableDecisions, \
+             item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval, \
+             mcpServer/elicitation/request, currentTime/read, thread/status/changed, serverRequest/resolved",
+        ),
+        "0.125.0" | "0.135.0" => Some("this codex does not know currentTime/read"),
+        _ => None,
+    };
+    let (status, found) = check(&told, "protocol");
+    match lacks {
+        Some(lacks) => assert_eq!((&*status, &*found), ("note", lacks)),
+        None => assert_eq!(status, "ok", "{found}"),
+    }
+    assert!(check(&told, "codex").1.contains(&format!("codex-cli {release}")), "{told}");
 }
 
 #[test]

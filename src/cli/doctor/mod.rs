@@ -3,6 +3,7 @@
 //! It changes nothing.
 
 mod codex;
+mod drift;
 mod hooks;
 mod probe;
 #[cfg(target_os = "linux")]
