@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 
-.PHONY: build dist demo test e2e e2e-versions e2e-clients record picture bench sim soak fuzz lint check codex clients shells help
+.PHONY: build dist demo test e2e e2e-versions e2e-clients record picture bench sim soak fuzz lint deny check codex clients shells help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -84,6 +84,23 @@ lint: ## formatting and lints, all as errors
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	# Looked at and not linked, so that the fuzzer itself need not be built.
 	CUSTOM_LIBFUZZER_PATH=$(CURDIR)/target/none cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target -- -D warnings
+
+	@$(MAKE) --no-print-directory deny
+
+DENY_VERSION := 0.20.2
+DENY := target/tools/bin/cargo-deny
+
+deny: ## licences, sources and bans of all dependencies, and advisories where their list can be reached
+	@if [ ! -x $(DENY) ]; then \
+	  timeout 900 cargo install --quiet --locked --debug --root target/tools cargo-deny --version $(DENY_VERSION) \
+	  || echo "SKIPPED: cargo-deny $(DENY_VERSION) could not be installed (a network is needed): dependencies are not looked at" >&2; \
+	fi
+	@[ ! -x $(DENY) ] || $(DENY) --locked --all-features check licenses bans sources
+	@[ ! -x $(DENY) ] || if timeout 60 $(DENY) fetch db >/dev/null 2>&1; then \
+	  $(DENY) --locked --all-features check --disable-fetch advisories; \
+	else \
+	  echo "SKIPPED: the list of advisories could not be reached" >&2; \
+	fi
 
 check: lint test ## what has to pass before a commit
 
