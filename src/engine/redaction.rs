@@ -7,6 +7,7 @@ use aho_corasick::AhoCorasick;
 use regex::{Captures, Regex};
 
 use super::secrets::names_secret;
+use super::written::Written;
 use crate::wire::{TokenKind, tokens};
 
 /// What stands where a secret stood. It is the same for every secret, so equal texts stay equal.
@@ -36,31 +37,61 @@ pub(super) const SHAPES: [&str; 17] = [
     r#"(?<keep>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:)[^\s/@"'<>]+(?:@[^\s/@"'<>,;?]+)*(?<then>@)"#,
 ];
 
-/// How secrets are typed. What the group `keep` holds stays.
-const TYPED_SHAPES: [&str; 13] = [
+/// Words of one command, in which a shell's separators stand only in quotation marks; or, where those do not match, any.
+macro_rules! words {
+    () => {
+        r#"(?:(?:\\\n|"[^"]*"|'[^']*'|[^\n|;&"'])*?|[^\n|;&]*?)"#
+    };
+}
+
+/// How secrets are typed. What the groups `keep` and `then` hold stays.
+const TYPED_SHAPES: [&str; 14] = [
     // `export GITHUB_TOKEN=…`, `DB_PASSWORD='…' make`, `set -gx API_KEY …`: short ones and quoted ones, too.
     r#"(?<keep>(?:^|[\s;&|(])(?:export\s+|declare\s+-\w+\s+|set\s+-\w+\s+)?\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*=)(?:"[^"]*"|'[^']*')"#,
     r#"(?<keep>\bexport\s+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*=)[^\s"'][^\s;&|]*"#,
-    r#"(?<keep>\bset\s+-\w+\s+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*[ \t]+)(?:"[^"]*"|'[^']*'|[^\s;&|"']+)(?:[ \t]+(?:"[^"]*"|'[^']*'|[^\s;&|"']+))*"#,
+    r#"(?<keep>\bset[ \t]+-\w+[ \t]+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*[ \t]+)(?:"[^"]*"|'[^']*'|[^\s;&|"']+)(?:[ \t]+(?:"[^"]*"|'[^']*'|[^\s;&|"']+))*"#,
     // `DB_PASS=x ./run`
     r#"(?<keep>\b[A-Z0-9_]*_(?:PASS|PWD)=)(?:"[^"]*"|'[^']*'|[^\s"';&|]+)"#,
     // `curl -u name:x`, `curl --user name:x`
-    r#"(?<keep>\bcurl\b[^\n|;&]*?\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))(?:[^\s"']+)"#,
+    concat!(
+        r"(?<keep>\bcurl\b",
+        words!(),
+        r#"\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#,
+    ),
     // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
-    r#"(?<keep>\B(?:-H|--header)[ \t=]*["']?(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
-    // `docker login -p x`
-    r#"(?<keep>\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|oc|az|cf)\b[^\n|;&]*?\slogin\b[^\n|;&]*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
+    r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
+    // `-H X-Key:x`
+    r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):)[^\s"']+"#,
+    // `docker login -p x`, `helm registry login -p x`
+    concat!(
+        r"(?<keep>\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|oc|az|cf)(?:[ \t]+--?[\w-]+(?:[= \t]\S+)?)*",
+        r"(?:[ \t]+(?:registry|acr))?[ \t]+login\b",
+        words!(),
+        r#"\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
+    ),
     // `redis-cli -a x`
-    r#"(?<keep>\bredis-cli\b[^\n|;&]*?\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#,
-    // `vault login x`; `vault login -method=m name=value` has none there.
-    r#"(?<keep>\bvault\s+login(?:[ \t]+-[^\s]+)*[ \t]+)[^\s"'=-][^\s"'=]*(?<then>[\s"';]|$)"#,
+    concat!(r"(?<keep>\bredis-cli\b", words!(), r#"\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#),
+    // `vault login x`, as a command of its own and not in prose; `vault login -method=m name=value` has none there.
+    r#"(?<keep>(?:^|[\n;&|("'`])[ \t]*(?:sudo[ \t]+|\w+=\S+[ \t]+)*vault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)[^\s"'`=;&|-][^\s"'`=;&|]*(?<then>[ \t]*(?:[\n;&|)"'`]|$))"#,
     // `openssl … -passin pass:x`
     r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#,
     // `--password X`, `--api-key=X`
     r#"(?<keep>\B--(?i:[a-z0-9-]*(?:password|passwd|passphrase|token|secret|api-?key|access-?key))(?:=|[ \t]+))(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
     // `-p'secret'`, `mysql -psecret`, `sshpass -p secret`
-    r#"(?<keep>(?:\s-p|\b(?:mysql\w*|mariadb\w*)\b[^\n|;&]*?\s-p|\bsshpass\b[^\n|;&]*?\s-p[ \t]?))(?:"[^"]+"|'[^']+')"#,
-    r#"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\b[^\n|;&]*?\s-p|\bsshpass\b[^\n|;&]*?\s-p[ \t]?))[^\s"']+"#,
+    concat!(
+        r"(?<keep>(?:\s-p|\b(?:mysql\w*|mariadb\w*)\b",
+        words!(),
+        r"\s-p|\bsshpass\b",
+        words!(),
+        r#"\s-p[ \t]?))(?:"[^"]+"|'[^']+')"#,
+    ),
+    concat!(
+        r"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\b",
+        words!(),
+        r"\s-p|\bsshpass\b",
+        words!(),
+        r#"\s-p[ \t]?))[^\s"']+"#,
+    ),
 ];
 
 static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
@@ -127,7 +158,8 @@ pub fn may_hold_secret(text: &str) -> bool {
 }
 
 /// JSON in which every text that looks like a secret is masked, and every text under a name that says so; everything else
-/// stands as it was written. `None` where nothing was masked.
+/// stands as it was written. `None` where nothing was masked. `json` may end anywhere, as what was cut off does; a string that
+/// was cut off and has a secret ends in quotation marks afterwards.
 #[must_use]
 pub fn redacted_json(json: &str) -> Option<String> {
     if !may_hold_secret(json) {
@@ -158,13 +190,12 @@ pub fn redacted_json(json: &str) -> Option<String> {
     Some(masked)
 }
 
-/// The text of a JSON string.
+/// The text of a JSON string, of one that was cut off too.
 fn unquoted(written: &str) -> Cow<'_, str> {
-    let inner = written.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')).unwrap_or(written);
-    if !inner.contains('\\') {
-        return Cow::Borrowed(inner);
+    match Written::of(written).text() {
+        Cow::Borrowed(text) => String::from_utf8_lossy(text),
+        Cow::Owned(text) => Cow::Owned(String::from_utf8(text).unwrap_or_default()),
     }
-    serde_json::from_str::<String>(written).map_or(Cow::Borrowed(inner), Cow::Owned)
 }
 
 /// The text with everything that looks like a secret masked; `None` where nothing does.
@@ -203,9 +234,24 @@ mod tests {
             Some(r#"{"env": {"API_KEY":"[redacted]", "n":1},"key":""}"#),
         );
         check(
+            r#"{"cmd":"DB_PASS=\"hunter2abc\" ./run; mysql -p\"x y\""}"#,
+            Some(r#"{"cmd":"DB_PASS=[redacted] ./run; mysql -p[redacted]"}"#),
+        );
+        check(
             r#"{"cmd":"TOKEN=abcdefg\"; x","b":"Bearer abcdefghij\n"}"#,
             Some(r#"{"cmd":"TOKEN=[redacted]\"; x","b":"Bearer [redacted]\n"}"#),
         );
+    }
+
+    #[test]
+    fn what_was_cut_off_is_masked_as_what_was_not() {
+        let check = |json: &str, expect: Option<&str>| assert_eq!(redacted_json(json).as_deref(), expect, "{json}");
+        check(
+            r#"{"a":"DB_PASS=\"hunter2abc\" ./run","n":[1,"curl -u \"bob:hunter2\" \u00"#,
+            Some("{\"a\":\"DB_PASS=[redacted] ./run\",\"n\":[1,\"curl -u \\\"bob:[redacted]\\\" u00\""),
+        );
+        check(r#"{"cookie":"abc"#, Some(r#"{"cookie":"[redacted]""#));
+        check(r#"{"a":"key","b":"x\"#, None);
     }
 
     #[test]
@@ -271,9 +317,16 @@ mod tests {
         check("curl -H \"X-Api-Key: abcdef\" h", "curl -H \"X-Api-Key: [redacted]\" h");
         check("curl -H 'X-Key: ab' h", "curl -H 'X-Key: [redacted]' h");
         check("curl -H 'Authorization: Basic Ym9i' h", "curl -H 'Authorization: Basic [redacted]' h");
+        check("curl 'https://h/x?a=1&b=2' -u bob:hunter2", "curl 'https://h/x?a=1&b=2' -u bob:[redacted]");
+        check("curl -X POST \\\n  -u bob:hunter2 \\\n h", "curl -X POST \\\n  -u bob:[redacted] \\\n h");
+        check("curl -d it's -u bob:hunter2", "curl -d it's -u bob:[redacted]");
+        check("curl -H X-Api-Key:abc https://h/x | jq .", "curl -H X-Api-Key:[redacted] https://h/x | jq .");
+        check("docker --context c login -p 'a b' r", "docker --context c login -p [redacted] r");
+        check("helm registry login r -u me -p x", "helm registry login r -u me -p [redacted]");
         check("docker login -u me -p hunter2 reg.io", "docker login -u me -p [redacted] reg.io");
         check("redis-cli -h h -a hunter2 ping", "redis-cli -h h -a [redacted] ping");
         check("vault login s.AbCdEf && ls", "vault login [redacted] && ls");
+        check("bash -lc 'A=b vault login root'", "bash -lc 'A=b vault login [redacted]'");
         check("vault login -no-print hvs.AbCdEf", "vault login -no-print [redacted]");
         check("openssl rsa -passin pass:hunter2 -in k", "openssl rsa -passin pass:[redacted] -in k");
         check(
@@ -302,6 +355,9 @@ mod tests {
             "ssh login -p 2222",
             "docker login -u me --password-stdin",
             "vault login -method=userpass username=bob",
+            "the vault login page is down, run vault login first",
+            "set -e\ncheck_token foo bar",
+            "docker run x login -p 8080:80",
             "redis-cli -h h ping",
             "see https://u@h/x, https://a:80 and b@c",
             "-passes pass: 3",

@@ -102,7 +102,7 @@ pub(super) fn cut(json: &str, chars_max: usize) -> String {
     }
     // A cut on the safe side of every character that counts.
     let seen = &json[..json.floor_char_boundary(4 * chars_max + BEYOND_CUT_BYTES)];
-    match redacted(seen) {
+    match redacted_json(seen) {
         Some(masked) => cut_text(&masked, chars_max, json),
         None => cut_text(seen, chars_max, json),
     }
