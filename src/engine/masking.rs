@@ -117,11 +117,13 @@ struct PieceAt {
     string: Range<usize>,
     /// Where in what that string says it begins, still written as JSON; `None` where the string is it.
     within_from: Option<usize>,
+    /// It is written in Base64.
+    is_base64: bool,
 }
 
 impl PieceAt {
-    /// The first string that is called `delta`; that which is all of `json`; of parameters, or of a text, that are kept as far
-    /// as their start, what of it is there.
+    /// The first string that is called `delta`, or is called `chunk` and is Base64; that which is all of `json`; of parameters,
+    /// or of a text, that are kept as far as their start, what of it is there.
     fn find(json: &str) -> Option<PieceAt> {
         let mut named = "";
         let mut cut = None;
@@ -130,7 +132,12 @@ impl PieceAt {
             match token.kind {
                 TokenKind::Name => named = written,
                 TokenKind::Text if named == "\"delta\"" || token.range == (0..json.len()) => {
-                    return Some(PieceAt { string: token.range, within_from: None });
+                    return Some(PieceAt { string: token.range, within_from: None, is_base64: false });
+                }
+                TokenKind::Text
+                    if named == "\"chunk\"" && BASE64_STANDARD.decode(written.trim_matches('"')).is_ok() =>
+                {
+                    return Some(PieceAt { string: token.range, within_from: None, is_base64: true });
                 }
                 TokenKind::Text if named == "\"preview\"" => cut = Some(token.range),
                 TokenKind::Text | TokenKind::Number => named = "",
@@ -138,19 +145,52 @@ impl PieceAt {
         }
         let string = cut.filter(|_| json.starts_with("{\"truncated\":true,"))?;
         let said = Written::of(&json[string.clone()]).text();
-        let within_from = match said.first() {
-            Some(b'{') => Some(memchr::memmem::find(&said, CUT_DELTA)? + CUT_DELTA.len()),
-            Some(_) | None => None,
+        let behind = |name: &[u8]| Some(memchr::memmem::find(&said, name)? + name.len());
+        let (within_from, is_base64) = match said.first() {
+            Some(b'{') => match behind(CUT_DELTA) {
+                Some(from) => (Some(from), false),
+                None => (Some(behind(CUT_CHUNK)?), true),
+            },
+            Some(_) | None => (None, false),
         };
-        Some(PieceAt { string, within_from })
+        Some(PieceAt { string, within_from, is_base64 })
     }
 
     fn text<'a>(&self, json: &'a str) -> Cow<'a, [u8]> {
         let said = Written::of(&json[self.string.clone()]).text();
+        if self.is_base64 {
+            return Cow::Owned(self.decoded(&said).map_or(Vec::new(), |(_, bytes)| bytes));
+        }
         match self.within_from {
             None => said,
             Some(from) => Cow::Owned(Written::of_inner(&String::from_utf8_lossy(&said[from..])).text().into_owned()),
         }
+    }
+
+    /// Where in what the string says its Base64 stands, as far as it is there, and what that is.
+    fn decoded(&self, said: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
+        let from = self.within_from.unwrap_or(0);
+        let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
+        let length = said.get(from..)?.iter().take_while(|byte| is_sign(byte)).count();
+        let range = from..from + length / 4 * 4;
+        let bytes = BASE64_STANDARD.decode(said.get(range.clone())?).ok()?;
+        Some((range, bytes))
+    }
+
+    /// The string with what `masker` finds in its Base64 masked, and `in_delta` of it.
+    fn masked_base64(&self, masker: &Masker, written: &str, in_delta: &[Range<usize>]) -> Option<String> {
+        let string = Written::of(written);
+        let (range, mut bytes) = self.decoded(&string.text())?;
+        let spans = merged(masker.spans(&bytes).into_iter().chain(in_delta.iter().cloned()).collect());
+        if spans.is_empty() {
+            return None;
+        }
+        mask(&mut bytes, &spans);
+        // Signs that were written with escapes have other places.
+        let [at] = &string.written_spans(&[range])[..] else { return None };
+        let inner = written.strip_prefix('"')?;
+        let encoded = BASE64_STANDARD.encode(bytes);
+        (at.len() == encoded.len()).then(|| format!("\"{}{encoded}{}", &inner[..at.start], &inner[at.end..]))
     }
 
     /// Where `spans` of the text stand in what the string says.
@@ -164,6 +204,7 @@ impl PieceAt {
 
 /// What stands in front of the text in parameters of a piece of which only the start is kept.
 const CUT_DELTA: &[u8] = b"\"delta\":\"";
+const CUT_CHUNK: &[u8] = b"\"chunk\":\"";
 
 impl Masker {
     /// One that knows the shapes, and these patterns too.
@@ -193,17 +234,11 @@ impl Masker {
     #[must_use]
     pub fn bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let spans = self.spans(bytes);
-        let mut masked: Option<Vec<u8>> = None;
-        for span in spans {
-            let out = masked.get_or_insert_with(|| bytes.to_vec());
-            let mut mask = MaskSigns::of(&span);
-            for byte in &mut out[span] {
-                if !stays(*byte) {
-                    *byte = mask.next();
-                }
-            }
-        }
-        masked
+        (!spans.is_empty()).then(|| {
+            let mut masked = bytes.to_vec();
+            mask(&mut masked, &spans);
+            masked
+        })
     }
 
     /// JSON with the secrets in its strings masked; `None` where it has none. What is no JSON is masked as text.
@@ -287,15 +322,20 @@ impl Masker {
     }
 
     fn strings(&self, json: &str, of: Of, in_delta: &[Range<usize>]) -> Option<String> {
-        let piece_at = if in_delta.is_empty() { None } else { PieceAt::find(json) };
+        let may_have_piece = !in_delta.is_empty() || memchr::memmem::find(json.as_bytes(), b"chunk").is_some();
+        let piece_at = if may_have_piece { PieceAt::find(json) } else { None };
         let mut masked: Option<String> = None;
         let mut kept_to = 0;
         let mut place = Place::default();
         for Token { kind, range } in tokens(json) {
             let written = &json[range.clone()];
             let role = place.role(json, of, kind, &range);
+            let of_piece = piece_at.as_ref().filter(|piece| piece.string == range);
             let instead = match role {
                 Role::Kept => None,
+                Role::Text if let Some(piece) = of_piece.filter(|piece| piece.is_base64) => {
+                    piece.masked_base64(self, written, in_delta)
+                }
                 Role::Base64 => self.base64(written),
                 Role::Name | Role::Text | Role::Secret => {
                     let parsed = Written::of(written);
@@ -305,7 +345,6 @@ impl Masker {
                             std::iter::once(0..text.len()).collect()
                         }
                         Role::Name | Role::Text | Role::Secret | Role::Kept | Role::Base64 => {
-                            let of_piece = piece_at.as_ref().filter(|piece| piece.string == range);
                             let more = of_piece.map_or(Vec::new(), |piece| piece.spans_in(&text, in_delta));
                             merged(self.spans(&text).into_iter().chain(more).collect())
                         }
@@ -328,6 +367,17 @@ impl Masker {
     fn base64(&self, written: &str) -> Option<String> {
         let bytes = BASE64_STANDARD.decode(written.trim_matches('"')).ok()?;
         Some(format!("\"{}\"", BASE64_STANDARD.encode(self.bytes(&bytes)?)))
+    }
+}
+
+fn mask(bytes: &mut [u8], spans: &[Range<usize>]) {
+    for span in spans {
+        let mut signs = MaskSigns::of(span);
+        for byte in bytes.get_mut(span.clone()).unwrap_or_default() {
+            if !stays(*byte) {
+                *byte = signs.next();
+            }
+        }
     }
 }
 
@@ -527,6 +577,11 @@ mod tests {
         check(r#"{"truncated":true,"preview":"y\"","original_chars":9}"#, Some("y\""));
         check(r#"{"truncated":true,"preview":"{\"a\":\"x\",\"delta\":\"y\\nz","original_chars":99}"#, Some("y\nz"));
         check(r#"{"truncated":true,"preview":"{\"a\":\"x\",\"del","original_chars":99}"#, None);
+        let chunk = |bytes: &[u8]| BASE64_STANDARD.encode(bytes);
+        check(&format!(r#"{{"msg":{{"chunk":"{}"}}}}"#, chunk(b"y\n")), Some("y\n"));
+        let start = r#"{"truncated":true,"preview":"{\"msg\":{\"chunk\":\""#;
+        check(&format!(r#"{start}{}eW","original_chars":99}}"#, chunk(b"one")), Some("one"));
+        check(r#"{"chunk":"no base64"}"#, None);
         check(r#"{"preview":"y"}"#, None);
         check(r#"["y"]"#, None);
         check("7", None);
@@ -555,6 +610,32 @@ mod tests {
             [r#""x ab""#, r#"{"truncated":true,"preview":"-cd y","original_chars":99}"#],
             [r#""x **""#, r#"{"truncated":true,"preview":"*** y","original_chars":99}"#],
         );
+    }
+
+    /// Output as early 2026 tells it; of one too long for its row only the start is there.
+    #[test]
+    fn what_is_told_in_base64_is_masked_there() {
+        let masker = masker(&["kay[0-9]{6}"]);
+        let encode = |text: &str| BASE64_STANDARD.encode(text);
+        let record = |text: &str| {
+            let chunk = encode(text);
+            format!(r#"{{"at":1,"from":"server","line":{{"params":{{"msg":{{"call_id":"c","chunk":"{chunk}"}}}}}}}}"#)
+        };
+        let own = masker.record(&record("a kay123456 ä"), &[]);
+        assert_eq!(own.as_deref(), Some(&*record("a ********* ä")));
+        assert_eq!(masker.record(own.as_deref().expect("it is masked"), &[]), None);
+        let mut pieces = Pieces::default();
+        let told = [record("a kay12"), record("3456 b")];
+        (0..).zip(&told).for_each(|(number, told)| pieces.add("c".to_owned(), number, told));
+        let found = masker.in_pieces(&pieces);
+        let masked: Vec<_> = (0..).zip(&told).map(|(number, told)| masker.record(told, &found[&number])).collect();
+        assert_eq!(masked, [Some(record("a *****")), Some(record("**** b"))]);
+        let cut = |text: &str| {
+            let start = serde_json::json!(format!(r#"{{"msg":{{"chunk":"{}a"#, encode(text)));
+            format!(r#"{{"truncated":true,"preview":{start},"original_chars":9999}}"#)
+        };
+        assert_eq!(masker.json(&cut("x kay123456 yz")), Some(cut("x ********* yz")));
+        assert_eq!(masker.json(&cut("x kay12345 y")), None);
     }
 
     #[test]

@@ -199,12 +199,23 @@ fn pieces(segment: &[u8], masker: &Masker) -> InPieces {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Piece<'a> {
+        #[serde(alias = "conversationId")]
         thread_id: Option<&'a str>,
         item_id: Option<&'a str>,
+        #[serde(borrow)]
+        msg: Option<Early<'a>>,
+    }
+    /// As early 2026 tells it.
+    #[derive(Deserialize)]
+    struct Early<'a> {
+        item_id: Option<&'a str>,
+        call_id: Option<&'a str>,
+        stream: Option<&'a str>,
     }
     let mut pieces = Pieces::default();
     for (number, record) in (0..).zip(segment.split(|byte| *byte == b'\n')) {
-        if memchr::memmem::find(record, b"\"delta\"").is_none() {
+        let has = |name: &[u8]| memchr::memmem::find(record, name).is_some();
+        if !has(b"\"delta\"") && !has(b"\"chunk\"") {
             continue;
         }
         let (Ok(Record::Line { from, content, .. }), Ok(text)) = (Record::parse(record), std::str::from_utf8(record))
@@ -217,8 +228,9 @@ fn pieces(segment: &[u8], masker: &Masker) -> InPieces {
             Origin::Shim => "shim",
         };
         if let Ok(Told { method, params }) = serde_json::from_slice(content.bytes().unwrap_or_default()) {
-            let Piece { thread_id, item_id } = params;
-            pieces.add(format!("{writer} {method} {thread_id:?} {item_id:?}"), number, text);
+            let Piece { thread_id, item_id, msg } = params;
+            let early = msg.map(|Early { item_id, call_id, stream }| (item_id, call_id, stream));
+            pieces.add(format!("{writer} {method} {thread_id:?} {item_id:?} {early:?}"), number, text);
         }
     }
     masker.in_pieces(&pieces)

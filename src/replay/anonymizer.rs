@@ -179,6 +179,8 @@ impl Anonymizer {
             (RecordKind::Header, "\"session\"") => Some("\"tape\"".to_owned()),
             (RecordKind::Header, "\"generation\"") => Some("\"000000000001\"".to_owned()),
             (RecordKind::OfBytes, "\"base64\"") => self.bytes(quoted),
+            // Output of a command; what is called so and is no Base64 is a text.
+            (_, "\"chunk\"" | "\"deltaBase64\"") if let Some(mapped) = self.bytes(quoted) => Some(mapped),
             _ if self.redacts == Redaction::Masked && names_secret(name) => Some("\"[redacted]\"".to_owned()),
             _ => self.quoted(quoted),
         }
@@ -346,6 +348,13 @@ mod tests {
             r#"{"p":"/tmp/tape-1/y","u":"http://127.0.0.1:8080/v1"}"#,
         );
         check(r#"{ "keep" : "\/as\/it\/is" , "n":1.50}"#, r#"{ "keep" : "\/as\/it\/is" , "n":1.50}"#);
+    }
+
+    #[test]
+    fn what_is_told_in_base64_is_mapped_there() {
+        let line = |text: &str| format!(r#"{{"msg":{{"chunk":"{}"}}}}"#, BASE64_STANDARD.encode(text));
+        check(&line("/srv/secret/site ä export A_TOKEN=abc"), &line("/home/user/project ä export A_TOKEN=[redacted]"));
+        check(r#"{"chunk":"/var/ann is no Base64"}"#, r#"{"chunk":"/home/user is no Base64"}"#);
     }
 
     #[test]

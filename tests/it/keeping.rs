@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -62,6 +64,14 @@ fn lines(turns: usize) -> Vec<String> {
         let pem = format!("-----BEGIN PRIVATE KEY-----\n{PEM}\n-----END PRIVATE KEY-----\n");
         lines.push(in_turn("turn/started", json!({"turn": {"id": turn_id}})));
         lines.extend(SPLIT.map(|piece| in_turn("item/agentMessage/delta", json!({"itemId": item, "delta": piece}))));
+        // As early 2026 tells it: in Base64, the second so long that its row shows the start only.
+        let (first, second) = OWN.split_at(OWN.len() / 2);
+        lines.extend([format!("a {first}"), format!("{second} {}", "x".repeat(6_000))].map(|text| {
+            let msg = json!({"type": "exec_command_output_delta", "call_id": format!("c{turn}"), "stream": "stdout",
+                "chunk": BASE64_STANDARD.encode(text)});
+            json!({"method": "codex/event/exec_command_output_delta",
+                "params": {"id": turn_id, "msg": msg, "conversationId": "t"}})
+        }));
         let message = json!({"type": "agentMessage", "id": item, "text": format!("{} {KEY} {OWN}", SPLIT.concat())});
         lines.push(in_turn("item/completed", json!({"item": message})));
         let command = json!({"type": "commandExecution", "id": format!("c{turn}"), "command": format!("login {OWN}"),
@@ -132,8 +142,22 @@ fn leaks(home: &Home) -> Vec<String> {
                 found.push(format!("{secret} in {}", path.display()));
             }
         }
+        found.extend(in_base64(&bytes).map(|text| format!("{text} in Base64 in {}", path.display())));
     }
     found
+}
+
+/// The chunks of output in which a part of a secret stands.
+fn in_base64(bytes: &[u8]) -> impl Iterator<Item = String> {
+    memchr::memmem::find_iter(bytes, b"chunk").filter_map(|at| {
+        let is_sign = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
+        let rest = &bytes[at + "chunk".len()..];
+        let from = rest.iter().position(|byte| is_sign(&byte))?;
+        let length = rest[from..].iter().take_while(is_sign).count();
+        let text = String::from_utf8(BASE64_STANDARD.decode(&rest[from..from + length / 4 * 4]).ok()?).ok()?;
+        let (first, second) = OWN.split_at(OWN.len() / 2);
+        (text.contains(first) || text.contains(second)).then_some(text)
+    })
 }
 
 fn segments(home: &Home) -> Vec<PathBuf> {
