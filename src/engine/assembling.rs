@@ -138,7 +138,7 @@ impl Engine {
         if let Some(delivered) = self.assembly.delivered(id) {
             return self.was_told(now, delivered, message, effects);
         }
-        let Some(asked) = self.assembly.answered(id) else { return };
+        let Some((earlier, asked)) = self.assembly.answered(id) else { return };
         let is_refused = message.refusal().is_some();
         match asked {
             Asked::Compact { thread_id } => {
@@ -147,9 +147,8 @@ impl Engine {
                 }
             }
             Asked::Turn { thread_id, epoch, before, .. } if is_refused => {
-                let thread = self.assembly.threads.of(&thread_id);
-                if epoch.is_some() && thread.epoch == epoch {
-                    thread.epoch = before;
+                if let Some(epoch) = epoch {
+                    self.assembly.epoch_refused(earlier, &thread_id, &epoch, before);
                 }
             }
             _ if is_refused => {}
@@ -197,7 +196,13 @@ impl Engine {
         }
     }
 
-    fn was_told(&mut self, now: Now, delivered: Delivered, message: &Message<'_>, effects: &mut Vec<Effect>) {
+    fn was_told(
+        &mut self,
+        now: Now,
+        (earlier, delivered): (usize, Delivered),
+        message: &Message<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
         let Delivered { thread_id, told, before } = delivered;
         let names = told.iter().map(|told| told.name.clone()).collect();
         let bytes = told.iter().map(|told| told.text.len() as u64).sum();
@@ -209,7 +214,7 @@ impl Engine {
             effects.push(Effect::Keep(LedgerEntry::FragmentsTold { thread_id, at_us: now.unix_us, told }));
             return;
         };
-        self.assembly.threads.put_back(&thread_id, before);
+        self.assembly.telling_refused(earlier, &thread_id, &told, before);
         if is_unknown_method(error) && !std::mem::replace(&mut self.assembly.inject_refused, true) {
             effects.push(Effect::Warn(Warning::FragmentsRefused));
         }
@@ -543,6 +548,40 @@ mod tests {
         // What was shown before counts again.
         assert!(!shown(&mut play, 5, "e"));
         assert!(shown(&mut play, 6, "f"));
+    }
+
+    #[test]
+    fn epochs_that_are_refused_one_after_the_other_were_none_of_them_shown() {
+        for refused_first in [1, 2] {
+            let mut play = Play::start();
+            let shown = |play: &mut Play, id: usize, epoch: &str| {
+                play.line(&turn(id, "t"));
+                play.answer_with(Assembled {
+                    projection: Some("\u{1e}CODEX_CONTEXT\n\u{1f}".to_owned()),
+                    epoch: Some(epoch.to_owned()),
+                    addition: None,
+                });
+                play.sent.last().is_some_and(|sent| sent.contains("CODEX_CONTEXT"))
+            };
+            assert!(shown(&mut play, 1, "e") && shown(&mut play, 2, "f"));
+            for id in [refused_first, 3 - refused_first] {
+                play.server(&format!(r#"{{"id":{id},"error":{{"code":-32001,"message":"overloaded"}}}}"#));
+            }
+            assert!(shown(&mut play, 3, "e"), "{refused_first}");
+            assert!(shown(&mut play, 4, "f"), "{refused_first}");
+        }
+    }
+
+    #[test]
+    fn lines_of_many_threads_do_not_wait_once_they_are_too_many_together() {
+        let mut play = Play::start();
+        let long = |id: usize| turn(id, &format!("t{id}")).replace("\"x\"", &format!("\"{}\"", "x".repeat(3 << 20)));
+        for id in 1..6 {
+            let line = long(id);
+            assert!(line.len() > 3 << 20, "{}", turn(id, "t"));
+            play.line(&line);
+        }
+        assert_eq!(play.passed, [long(3), long(4), long(5)]);
     }
 
     #[test]

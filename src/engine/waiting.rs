@@ -33,7 +33,7 @@ impl Engine {
         };
         let queued = Queued::Clients(line.bytes.to_vec(), line.end);
         let held = Held { queued, read_at: now.elapsed };
-        self.hold(&thread_id, awaited, wanted, held, VecDeque::new(), effects);
+        self.hold(now, &thread_id, awaited, wanted, VecDeque::from([held]), effects);
         true
     }
 
@@ -66,17 +66,17 @@ impl Engine {
         }
     }
 
-    /// Has lines wait behind `first`, those in `rest` first, and asks for what they wait for.
+    /// Has lines wait, and asks for what the first of them waits for.
     fn hold(
         &mut self,
+        now: Now,
         thread_id: &str,
         awaited: Awaited,
         wanted: Wanted,
-        first: Held,
-        rest: VecDeque<Held>,
+        queue: VecDeque<Held>,
         effects: &mut Vec<Effect>,
     ) {
-        let token = self.assembly.holds.begin(thread_id, awaited, first, rest);
+        let token = self.assembly.holds.begin(thread_id, awaited, queue);
         if awaited.engine_due.is_some() {
             self.open_thread(thread_id, effects);
         }
@@ -106,6 +106,7 @@ impl Engine {
                 }
             }
         }
+        self.let_ready_go(now, effects);
     }
 
     /// What somebody at the side says to the model waits as a client's line does, and what else they want of a thread behind
@@ -127,7 +128,7 @@ impl Engine {
         };
         let wanted = Wanted::Context { prompt: says.clone(), model: None, cwd: None };
         let held = Held { queued, read_at: now.elapsed };
-        self.hold(thread_id, awaited, wanted, held, VecDeque::new(), effects);
+        self.hold(now, thread_id, awaited, wanted, VecDeque::from([held]), effects);
         None
     }
 
@@ -151,12 +152,21 @@ impl Engine {
         while let Some(held) = queue.pop_front() {
             let at_hand = match prepared.take() {
                 Some(prepared) => prepared,
-                None if is_given_up => Prepared::default(),
+                None if is_given_up => {
+                    if let Some((awaited, wanted)) = self.wants_again(now, &thread_id, &held, effects)
+                        && awaited.engine_due.is_some()
+                    {
+                        let waited = now.elapsed.saturating_sub(held.read_at);
+                        effects.push(not_asked(wanted.method(), &thread_id, waited, "given_up"));
+                    }
+                    Prepared::default()
+                }
                 None => match self.wants_again(now, &thread_id, &held, effects) {
                     None => Prepared::default(),
                     Some((awaited, wanted)) => {
                         pass_late(&mut late, effects);
-                        return self.hold(&thread_id, awaited, wanted, held, queue, effects);
+                        queue.push_front(held);
+                        return self.hold(now, &thread_id, awaited, wanted, queue, effects);
                     }
                 },
             };
@@ -206,11 +216,7 @@ impl Engine {
         };
         let in_time = awaited.not_overdue(now.elapsed);
         if awaited.engine_due.is_some() && in_time.engine_due.is_none() {
-            let method = match wanted {
-                Wanted::Context { .. } => "assemble",
-                Wanted::Compaction => "compact",
-            };
-            effects.push(not_asked(method, thread_id, now.elapsed.saturating_sub(held.read_at), "timeout"));
+            effects.push(not_asked(wanted.method(), thread_id, now.elapsed.saturating_sub(held.read_at), "timeout"));
         }
         (!in_time.is_nothing()).then_some((in_time, wanted))
     }
@@ -232,6 +238,16 @@ impl Engine {
 enum Wanted {
     Context { prompt: String, model: Option<String>, cwd: Option<String> },
     Compaction,
+}
+
+impl Wanted {
+    /// The call of the context engine's protocol that it is for.
+    fn method(&self) -> &'static str {
+        match self {
+            Wanted::Context { .. } => "assemble",
+            Wanted::Compaction => "compact",
+        }
+    }
 }
 
 /// Says of a call that it was not made, after its line has waited for `waited`.

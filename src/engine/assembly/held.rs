@@ -118,25 +118,18 @@ impl Holds {
         self.holds.is_empty()
     }
 
-    /// Lines of a thread wait from now on: this one first, and then the `rest`.
-    pub(in crate::engine) fn begin(
-        &mut self,
-        thread_id: &str,
-        awaited: Awaited,
-        first: Held,
-        rest: VecDeque<Held>,
-    ) -> Token {
+    /// Lines of a thread wait from now on, behind the first of them. Where that is too much they are ready at once.
+    pub(in crate::engine) fn begin(&mut self, thread_id: &str, awaited: Awaited, queue: VecDeque<Held>) -> Token {
         self.last_token += 1;
-        let mut queue = rest;
-        queue.push_front(first);
         self.bytes += queue.iter().map(Held::bytes).sum::<usize>();
+        let is_given_up = self.bytes > HELD_BYTES_MAX;
         self.holds.push(Hold {
             token: self.last_token,
             thread_id: thread_id.to_owned(),
             queue,
             prepared: Prepared::default(),
             awaited,
-            is_given_up: false,
+            is_given_up,
             is_let_go: false,
         });
         self.last_token

@@ -81,8 +81,11 @@ pub(super) struct Delivered {
     pub(super) thread_id: String,
     pub(super) told: Vec<ToldFragment>,
     /// What it was told before.
-    pub(super) before: Vec<(String, Option<String>)>,
+    pub(super) before: Before,
 }
+
+/// What a thread was told before, by the names of what it is told, in their order.
+pub(super) type Before = Vec<(String, Option<String>)>;
 
 impl Assembly {
     pub(super) fn new(settings: AssemblySettings, tokens_before: Token) -> Assembly {
@@ -135,10 +138,23 @@ impl Assembly {
         push_bounded(&mut self.asked, (id, asked));
     }
 
-    /// What an answer tells.
-    pub(super) fn answered(&mut self, id: &RpcId) -> Option<Asked> {
+    /// What an answer tells, and how many calls that wait for theirs were asked before it.
+    pub(super) fn answered(&mut self, id: &RpcId) -> Option<(usize, Asked)> {
         let index = self.asked.iter().position(|(asked, _)| asked == id)?;
-        self.asked.remove(index).map(|(_, asked)| asked)
+        self.asked.remove(index).map(|(_, asked)| (index, asked))
+    }
+
+    /// A turn that was to show an epoch was refused: what was shown before is what was, also for the next one that waits for its
+    /// answer. `earlier` wait for theirs since before it.
+    pub(super) fn epoch_refused(&mut self, earlier: usize, thread_id: &str, epoch: &str, before: Option<String>) {
+        let later = self.asked.iter_mut().skip(earlier).find_map(|(_, asked)| match asked {
+            Asked::Turn { thread_id: of, epoch: Some(_), before, .. } if of == thread_id => Some(before),
+            Asked::Turn { .. } | Asked::Start { .. } | Asked::Thread { .. } | Asked::Compact { .. } => None,
+        });
+        let shown = later.unwrap_or_else(|| &mut self.threads.of(thread_id).epoch);
+        if shown.as_deref() == Some(epoch) {
+            *shown = before;
+        }
     }
 
     /// The id of a call of ours that tells a thread something.
@@ -150,10 +166,24 @@ impl Assembly {
         id
     }
 
-    /// What was told with the call that is answered.
-    pub(super) fn delivered(&mut self, id: &RpcId) -> Option<Delivered> {
+    /// What was told with the call that is answered, and how many calls that wait for their answers were made before it.
+    pub(super) fn delivered(&mut self, id: &RpcId) -> Option<(usize, Delivered)> {
         let index = self.deliveries.iter().position(|(delivered, _)| delivered == id)?;
-        self.deliveries.remove(index).map(|(_, delivered)| delivered)
+        self.deliveries.remove(index).map(|(_, delivered)| (index, delivered))
+    }
+
+    /// What was to be told was refused: the thread was told what it was before, also for the next call that waits for its answer.
+    /// `earlier` wait for theirs since before it.
+    pub(super) fn telling_refused(&mut self, earlier: usize, thread_id: &str, told: &[ToldFragment], before: Before) {
+        for ((name, before), told) in before.into_iter().zip(told) {
+            let mut later = self.deliveries.iter_mut().skip(earlier).filter(|(_, later)| later.thread_id == thread_id);
+            let later = later.find_map(|(_, later)| later.before.iter_mut().find(|(later, _)| *later == name));
+            match later {
+                Some((_, text)) if text.as_deref() == Some(&*told.text) => *text = before,
+                Some(_) => {}
+                None => self.threads.put_back(thread_id, name, &told.text, before),
+            }
+        }
     }
 
     /// The client has a thread compacted.
@@ -183,4 +213,33 @@ pub(super) fn cwd_in(members: &Members<'_>) -> Option<String> {
 /// The thread that a message is about.
 pub(super) fn thread_of(message: &Message<'_>) -> Option<String> {
     Members::of(message.params?)?.text("threadId").filter(|id| !id.is_empty() && id.len() <= THREAD_ID_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two calls that tell a thread something different, refused in either order.
+    #[test]
+    fn what_is_refused_twice_was_never_told() {
+        for refused_first in [0, 1] {
+            let mut assembly = Assembly::new(AssemblySettings::default(), Token::default());
+            let ids = ["x", "y"].map(|text| {
+                let told = vec![ToldFragment {
+                    name: told::ADDITION.to_owned(),
+                    role: settings::FragmentRole::Developer.of_message(),
+                    carrier: FragmentCarrier::InjectItems,
+                    text: text.to_owned(),
+                }];
+                let before = assembly.threads.tell("t", &told);
+                assembly.deliver("own:", Delivered { thread_id: "t".to_owned(), told, before })
+            });
+            for at in [refused_first, 1 - refused_first] {
+                let (earlier, delivered) = assembly.delivered(&RpcId::Text(ids[at].clone())).expect("it waits");
+                let Delivered { thread_id, told, before } = delivered;
+                assembly.telling_refused(earlier, &thread_id, &told, before);
+            }
+            assert!(!assembly.threads.has_addition("t"), "{refused_first}");
+        }
+    }
 }

@@ -192,9 +192,9 @@ impl Threads {
         (!said.is_empty()).then_some(said)
     }
 
-    /// Whether a thread was told one of these by a call of ours: it is in its history.
+    /// Whether a thread was told one of these by a call of ours, and its history was not made shorter since: it is in it.
     pub(in crate::engine) fn has_addition(&self, thread_id: &str) -> bool {
-        self.by_id.get(thread_id).is_some_and(|thread| thread.told.contains_key(ADDITION))
+        self.by_id.get(thread_id).and_then(|thread| thread.told.get(ADDITION)).is_some_and(|text| !text.is_empty())
     }
 
     /// A thread is told this. Gives what it was told before, to be put back where that was refused.
@@ -207,14 +207,15 @@ impl Threads {
         told.iter().map(one).collect()
     }
 
-    /// A thread was not told what it was to be told.
-    pub(in crate::engine) fn put_back(&mut self, thread_id: &str, before: Vec<(String, Option<String>)>) {
+    /// A thread was not told this text: what it was told before is what it was told, unless that is something else by now.
+    pub(in crate::engine) fn put_back(&mut self, thread_id: &str, name: String, refused: &str, before: Option<String>) {
         let thread = self.of(thread_id);
-        for (name, text) in before {
-            match text {
-                Some(text) => drop(thread.told.insert(name, text)),
-                None => drop(thread.told.remove(&name)),
-            }
+        if thread.told.get(&name).map(String::as_str) != Some(refused) {
+            return;
+        }
+        match before {
+            Some(text) => drop(thread.told.insert(name, text)),
+            None => drop(thread.told.remove(&name)),
         }
     }
 
@@ -350,8 +351,12 @@ mod tests {
         let before = threads.tell("t", &first);
         says(&mut threads, "2", "x");
         assert_eq!(news(&mut threads, "t", None), "user:<a>|2|</a>");
-        threads.put_back("t", before);
-        assert_eq!(news(&mut threads, "t", None), "user:<a>|2|</a> developer:<b>|x|</b>");
+        for ((name, before), refused) in before.into_iter().zip(&first) {
+            threads.put_back("t", name.clone(), "something else", None);
+            threads.put_back("t", name, &refused.text, before);
+        }
+        // What it was told since it was told.
+        assert_eq!(news(&mut threads, "t", None), "developer:<b>|x|</b>");
         threads.of("t").is_new = false;
         threads.of("t").epoch = Some("e".to_owned());
         threads.forget("t");

@@ -707,6 +707,7 @@ mod tests {
             ("0.98.0", "replaced c1"),
             ("0.125.0", "preceded c1"),
             ("0.169.0-alpha.2", "preceded c1"),
+            ("0.0.0", "preceded c1"),
             ("1.0.0", "preceded c1"),
             ("nonsense", "preceded c1"),
         ] {

@@ -33,7 +33,9 @@ pub(super) struct Previews {
 
 /// The middle number of a version that begins with 0, as all did until now.
 pub(super) fn minor_of(codex_version: &str) -> Option<u32> {
-    codex_version.strip_prefix("0.")?.split('.').next()?.parse().ok()
+    let minor = codex_version.strip_prefix("0.")?.split('.').next()?.parse().ok();
+    // One that was built from its sources says 0.0.0, and may be of any day.
+    minor.filter(|minor| *minor > 0)
 }
 
 /// Where this server's previews tell of an image.
