@@ -357,6 +357,10 @@ impl Thread {
     }
 
     fn ends(&mut self, turn_id: Option<&str>, at_us: u64) {
+        // The end of one that another has replaced since may be told late.
+        if turn_id.is_some_and(|turn_id| self.turn.id().is_some_and(|runs| runs != turn_id)) {
+            return;
+        }
         self.ended = turn_id.map(str::to_owned);
         self.turn = Turn::None;
         self.turn_us = at_us;
@@ -478,6 +482,13 @@ mod tests {
         check(&format!("{STARTED}{piece}"), 3_001, &["working 5", "t working 5 u 0"]);
         check(&format!("{STARTED}{piece}"), 5_500, &["thinking 5500", "t thinking 5500 u 0"]);
         check(&format!("{STARTED}20 < turn/completed t/u"), HOUR_MS, &["idle 20", "t idle 20 ~ 0"]);
+    }
+
+    #[test]
+    fn the_end_of_a_turn_that_was_replaced_ends_no_other() {
+        let replaced = format!("{STARTED}8 < turn/started t/v\n20 < turn/completed t/u\n");
+        check(&replaced, 21, &["working 5", "t working 5 v 0"]);
+        check(&format!("{replaced}30 < turn/completed t/v"), 31, &["idle 30", "t idle 30 ~ 0"]);
     }
 
     #[test]
