@@ -1,5 +1,7 @@
 //! Ten sessions for as long as one likes: storms, kills, readers that come and go; and what each relay holds on to, which must
-//! not grow. Ends with 0 where all was flat and no line was lost. `make soak`, or `make soak SOAK_SECONDS=60`.
+//! not grow. Three of the sessions have one relay all the time: of those the last tenth of the time is held against the second.
+//! Whatever a client was given before a kill has to be in the journal, in order, and the numbers that a reader is told have no
+//! hole. Ends with 0 where all that is so. `make soak`, or `make soak SOAK_SECONDS=60`.
 
 #![allow(
     clippy::print_stdout,
@@ -19,6 +21,12 @@ use std::time::{Duration, Instant};
 const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
 
 const SESSIONS: usize = 10;
+
+/// As many of them have one relay from the beginning to the end.
+const LASTING: usize = 3;
+
+/// What a relay may hold on to more in the last tenth of the time than in the second.
+const GROWTH_MAX: Held = Held { resident_kib: 3 << 10, descriptors: 8, threads: 3 };
 
 /// Lines of a storm.
 const STORM_LINES: u64 = 20_000;
@@ -45,8 +53,10 @@ struct Seen {
     readers: AtomicU64,
     events: AtomicU64,
     is_over: AtomicBool,
-    /// The most that was seen in each tenth of the time.
-    held: Mutex<BTreeMap<u64, Held>>,
+    /// The most that was seen in each tenth of the time, of relays that come and go and of those that stay.
+    held: Mutex<BTreeMap<(bool, u64), Held>>,
+    /// Lines that were given to clients before a kill, all found in the journal.
+    found: AtomicU64,
     wrong: Mutex<Vec<String>>,
 }
 
@@ -66,7 +76,12 @@ fn main() -> ExitCode {
         for number in 0..SESSIONS {
             let (seen, home) = (&seen, home.path());
             scope.spawn(move || {
-                if let Err(what) = session(number, home, seen, time) {
+                let done = if number < LASTING {
+                    lasting(number, home, seen, time)
+                } else {
+                    session(number, home, seen, time)
+                };
+                if let Err(what) = done {
                     seen.wrong.lock().unwrap().push(format!("s{number}: {what}"));
                 }
             });
@@ -81,59 +96,135 @@ fn main() -> ExitCode {
     println!(
         "{SESSIONS} sessions, {seconds} s: {lines} lines in {runs} runs, {kills} kills, {readers} readers, {events} events"
     );
-    for (tenth, Held { resident_kib, descriptors, threads }) in seen.held.lock().unwrap().iter() {
+    println!("{} lines that clients had before a kill were all in the journal", seen.found.load(Ordering::SeqCst));
+    let held = seen.held.lock().unwrap();
+    for ((lasts, tenth), Held { resident_kib, descriptors, threads }) in held.iter() {
         let mib = *resident_kib as f64 / 1024.0;
+        let which = if *lasts { "one relay all the time" } else { "relays that come and go" };
         println!(
-            "  from {:>2} % on at the most {mib:.1} MiB, {descriptors} descriptors, {threads} threads",
+            "  {which}, from {:>2} % on: at the most {mib:.1} MiB, {descriptors} descriptors, {threads} threads",
             tenth * 10
         );
     }
-    let wrong = seen.wrong.lock().unwrap();
+    let mut wrong = seen.wrong.lock().unwrap();
+    match (held.get(&(true, 1)), held.get(&(true, 9))) {
+        (Some(second), Some(last)) if last.exceeds(&second.and(&GROWTH_MAX)) => {
+            wrong.push(format!("it grows, from {second:?} to {last:?}"));
+        }
+        (Some(_), Some(_)) => {}
+        (None, _) | (_, None) => wrong.push("it was too short to see whether anything grows".to_owned()),
+    }
     wrong.iter().take(20).for_each(|wrong| println!("wrong: {wrong}"));
     println!("{}", if wrong.is_empty() { "flat, and nothing was lost" } else { "not as it has to be" });
     ExitCode::from(u8::from(!wrong.is_empty()))
 }
 
-/// One session, run after run, every third of which is killed in the middle of a storm.
-fn session(number: usize, home: &Path, seen: &Seen, time: Time) -> Result<(), String> {
+impl Held {
+    fn exceeds(&self, most: &Held) -> bool {
+        self.resident_kib > most.resident_kib || self.descriptors > most.descriptors || self.threads > most.threads
+    }
+
+    fn and(&self, more: &Held) -> Held {
+        Held {
+            resident_kib: self.resident_kib + more.resident_kib,
+            descriptors: self.descriptors + more.descriptors,
+            threads: self.threads + more.threads,
+        }
+    }
+}
+
+/// A relay of a session, whose server begins a storm with each line that it reads.
+fn relay(number: usize, home: &Path) -> Result<(Child, ChildStdin, BufReader<ChildStdout>), String> {
     let line = r#"{"method":"thread/status/changed","params":{"threadId":"t","number":&}}"#;
     let script = format!("while read -r x; do seq {STORM_LINES} | sed 's|.*|{line}|'; done");
+    let mut command = Command::new(SHIM);
+    let session = format!("s{number}");
+    command.env("CODEX_SHIM_HOME", home).args(["run", "--session", &session, "--", "sh", "-c", &script]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut relay = command.spawn().map_err(|error| error.to_string())?;
+    let stdout = BufReader::with_capacity(64 << 10, relay.stdout.take().unwrap());
+    let stdin = relay.stdin.take().unwrap();
+    Ok((relay, stdin, stdout))
+}
+
+/// One session with one relay, storm after storm.
+fn lasting(number: usize, home: &Path, seen: &Seen, time: Time) -> Result<(), String> {
+    let (mut relay, mut stdin, mut stdout) = relay(number, home)?;
+    while !seen.is_over.load(Ordering::SeqCst) {
+        pass(&mut stdin, &mut stdout, STORM_LINES, &relay, seen, Looks { time, lasts: true })?;
+    }
+    drop(stdin);
+    let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+    let status = relay.wait().unwrap();
+    seen.runs.fetch_add(1, Ordering::Relaxed);
+    if status.code() == Some(0) { Ok(()) } else { Err(format!("it ended with {status}")) }
+}
+
+/// One session, run after run, every third of which is killed in the middle of a storm.
+fn session(number: usize, home: &Path, seen: &Seen, time: Time) -> Result<(), String> {
     for run in 1_u64.. {
         if seen.is_over.load(Ordering::SeqCst) {
             break;
         }
-        let mut command = Command::new(SHIM);
-        command.env("CODEX_SHIM_HOME", home).args([
-            "run",
-            "--session",
-            &format!("s{number}"),
-            "--",
-            "sh",
-            "-c",
-            &script,
-        ]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut relay = command.spawn().map_err(|error| error.to_string())?;
-        let mut stdout = BufReader::with_capacity(64 << 10, relay.stdout.take().unwrap());
-        let mut stdin = relay.stdin.take().unwrap();
+        let (mut relay, mut stdin, mut stdout) = relay(number, home)?;
+        let mut given = 0;
         let is_killed = run % 3 == 0;
         for storm in (0..3 + run % 4).rev() {
             let lines = if is_killed && storm == 0 { STORM_LINES / 2 } else { STORM_LINES };
-            pass(&mut stdin, &mut stdout, lines, &relay, seen, time)?;
+            pass(&mut stdin, &mut stdout, lines, &relay, seen, Looks { time, lasts: false })?;
+            given += lines;
         }
         match is_killed {
             true => relay.kill().map_err(|error| error.to_string())?,
             false => drop(stdin),
         }
-        let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+        let mut rest = String::new();
+        let _ = stdout.read_to_string(&mut rest);
+        given += rest.matches('\n').count() as u64;
         let status = relay.wait().unwrap();
         if !is_killed && status.code() != Some(0) {
             return Err(format!("it ended with {status}"));
+        }
+        if is_killed {
+            recorded(&home.join(format!("sessions/s{number}")), given)?;
+            seen.found.fetch_add(given, Ordering::Relaxed);
         }
         seen.runs.fetch_add(1, Ordering::Relaxed);
         seen.kills.fetch_add(u64::from(is_killed), Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// Looks whether the journal of the last run has as many lines of storms as its client was given, in order.
+fn recorded(session: &Path, given: u64) -> Result<(), String> {
+    let journal = session.join("journal");
+    let entries = std::fs::read_dir(&journal).map_err(|error| error.to_string())?;
+    let mut segments: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    segments.sort();
+    let generation = |path: &Path| path.file_name().unwrap().to_string_lossy().split('-').next().unwrap().to_owned();
+    let last = generation(segments.last().ok_or("there is no journal")?);
+    let (mut number, mut found) = (0, 0);
+    for segment in segments.iter().filter(|path| generation(path) == last) {
+        let file = std::fs::File::open(segment).map_err(|error| error.to_string())?;
+        for line in BufReader::with_capacity(1 << 20, file).lines().map_while(Result::ok) {
+            let Some((_, after)) = line.split_once("\"number\":") else { continue };
+            let digits = after.trim_end_matches('}');
+            number = if number == STORM_LINES { 1 } else { number + 1 };
+            if digits.parse() != Ok(number) {
+                return Err(format!("line {number} is recorded as {line}"));
+            }
+            found += 1;
+        }
+    }
+    if found >= given { Ok(()) } else { Err(format!("{given} lines were given, {found} are on record")) }
+}
+
+/// For when and of what it is looked what a relay holds on to.
+#[derive(Debug, Clone, Copy)]
+struct Looks {
+    time: Time,
+    /// It is a relay that stays.
+    lasts: bool,
 }
 
 /// Has the server begin a storm, and reads so many lines of it.
@@ -143,10 +234,12 @@ fn pass(
     lines: u64,
     relay: &Child,
     seen: &Seen,
-    time: Time,
+    looks: Looks,
 ) -> Result<(), String> {
     stdin.write_all(b"{\"id\":1,\"method\":\"go\"}\n").map_err(|error| error.to_string())?;
-    let (mut line, mut looked) = (String::new(), Instant::now());
+    let mut line = String::new();
+    look(relay, seen, looks)?;
+    let mut looked = Instant::now();
     for expect in 1..=lines {
         line.clear();
         let read = stdout.read_line(&mut line).map_err(|error| error.to_string())?;
@@ -155,14 +248,14 @@ fn pass(
         }
         if looked.elapsed() > LOOK_EVERY {
             looked = Instant::now();
-            look(relay, seen, time)?;
+            look(relay, seen, looks)?;
         }
     }
     seen.lines.fetch_add(lines, Ordering::Relaxed);
     Ok(())
 }
 
-fn look(relay: &Child, seen: &Seen, time: Time) -> Result<(), String> {
+fn look(relay: &Child, seen: &Seen, Looks { time, lasts }: Looks) -> Result<(), String> {
     let proc = PathBuf::from(format!("/proc/{}", relay.id()));
     let status = std::fs::read_to_string(proc.join("status")).unwrap_or_default();
     let field = |name: &str| -> u64 {
@@ -173,14 +266,39 @@ fn look(relay: &Child, seen: &Seen, time: Time) -> Result<(), String> {
     let held = Held { resident_kib: field("VmRSS:"), descriptors, threads: field("Threads:") };
     let tenth = (10 * time.began.elapsed().as_millis() / time.lasts.as_millis().max(1)).min(9) as u64;
     let mut all = seen.held.lock().unwrap();
-    let most = all.entry(tenth).or_default();
+    let most = all.entry((lasts, tenth)).or_default();
     most.resident_kib = most.resident_kib.max(held.resident_kib);
     most.descriptors = most.descriptors.max(held.descriptors);
     most.threads = most.threads.max(held.threads);
-    let is_over = held.resident_kib > HELD_MAX.resident_kib
-        || held.descriptors > HELD_MAX.descriptors
-        || held.threads > HELD_MAX.threads;
-    if is_over { Err(format!("it holds on to {held:?}")) } else { Ok(()) }
+    if held.exceeds(&HELD_MAX) { Err(format!("it holds on to {held:?}")) } else { Ok(()) }
+}
+
+/// The numbers that a reader of all events is told. One is missing only where that is said.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// A line whose end has not come yet.
+    begun: Vec<u8>,
+    last: Option<u64>,
+    is_gap: bool,
+}
+
+impl Numbers {
+    fn take(&mut self, chunk: &[u8]) -> Result<(), String> {
+        self.begun.extend_from_slice(chunk);
+        while let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.begun.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            self.is_gap |= line.contains("event_gap");
+            let Some(number) = line.strip_prefix("id: ").and_then(|id| id.trim_end().parse::<u64>().ok()) else {
+                continue;
+            };
+            if !self.is_gap && self.last.is_some_and(|last| last + 1 != number) {
+                return Err(format!("a reader was told {:?} and then {number}", self.last));
+            }
+            (self.last, self.is_gap) = (Some(number), false);
+        }
+        Ok(())
+    }
 }
 
 /// Readers of a session's stream that come, read for a while, and go in the middle; every fifth is slow.
@@ -202,6 +320,7 @@ fn readers(session: &Path, seen: &Seen) {
         }
         seen.readers.fetch_add(1, Ordering::Relaxed);
         let mut chunk = vec![0; 64 << 10];
+        let mut numbers = Numbers::default();
         for _ in 0..200 {
             if seen.is_over.load(Ordering::SeqCst) {
                 return;
@@ -211,6 +330,12 @@ fn readers(session: &Path, seen: &Seen) {
                 Ok(read) => {
                     let events = chunk[..read].windows(6).filter(|window| window == b"data: ").count() as u64;
                     seen.events.fetch_add(events, Ordering::Relaxed);
+                    if mode == "events"
+                        && let Err(what) = numbers.take(&chunk[..read])
+                    {
+                        seen.wrong.lock().unwrap().push(what);
+                        return;
+                    }
                 }
                 Err(_) => {}
             }
