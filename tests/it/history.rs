@@ -156,6 +156,46 @@ fn told(session: &Path, route: &str, event_type: &str) -> Vec<Value> {
     })
 }
 
+/// What is told of a session that runs comes from what the index has read as it came; afterwards from one reading of all of it.
+#[test]
+fn what_is_told_live_is_told_again_once_the_history_is_built_again() {
+    let mut live = Live::initialized("");
+    let item = |method: &str, thread: &str, status: &str| {
+        format!(
+            r#"{{"method":"{method}","params":{{"threadId":"{thread}","turnId":"u","item":{{"type":"commandExecution","id":"i","command":"make","cwd":"/w","status":"{status}"}}}}}}"#
+        )
+    };
+    for thread in ["t", "w"] {
+        live.say_plainly(&turn_started(thread, "u"));
+        live.say_plainly(&item("item/started", thread, "inProgress"));
+    }
+    live.say_plainly(&item("item/completed", "w", "completed"));
+    live.say_plainly(
+        r#"{"method":"turn/completed","params":{"threadId":"w","turn":{"id":"u","status":"completed","items":[]}}}"#,
+    );
+    live.asked(&command_asked("7", "t"), "7");
+    let told = || {
+        ["activity", "activity-actions", "tool-events?since_id=0", "turn-events?since_id=0", "codex-events?since_seq=0"]
+            .map(|route| live.get(&format!("/sessions/self/{route}")))
+    };
+    eventually("all of it to be told", || {
+        let [activity, actions, _, turns, _] = told();
+        let is_over = turns.to_string().contains("completed");
+        (activity["activity_state"] == "waiting_permission" && actions.to_string().contains("approval") && is_over)
+            .then_some(())
+    });
+    let before = told();
+    assert_eq!(before[0]["threads"].as_array().map(Vec::len), Some(2), "{:#}", before[0]);
+    forget(&live.session);
+    eventually("another history", || live.session.join("history.db").exists().then_some(()));
+    let events = |told: &[Value; 5]| told[4]["events"].as_array().map(Vec::len);
+    let after = eventually("all of it again", || Some(told()).filter(|after| events(after) >= events(&before)));
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before, after);
+    }
+    live.end();
+}
+
 #[test]
 fn what_a_dead_child_leaves_open_has_failed() {
     let mut live = Live::initialized("");
