@@ -189,12 +189,7 @@ fn e2e_history_of_a_sub_agent() {
     if Release::under_test().lacks("e2e_history_of_a_sub_agent", Ability::SubAgents) {
         return;
     }
-    let spawn = Item::CallOf {
-        namespace: "multi_agent_v1",
-        name: "spawn_agent",
-        arguments: json!({"message": "help me", "task_name": "t1"}),
-    };
-    let script = vec![vec![spawn], says(), says(), says()];
+    let script = vec![vec![Release::under_test().sub_agent()], says(), says(), says()];
     let Some(mut real) = Real::start_as("e2e_history_of_a_sub_agent", "some-model", script) else { return };
     start_turn(&mut real.peer, &real.thread, "go on");
     let thread = real.thread.clone();

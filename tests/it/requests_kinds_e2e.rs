@@ -1,5 +1,6 @@
 //! The rarer requests of the real codex: an elicitation of an MCP server, wider permissions, a question for a secret.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::{Value, json};
@@ -67,7 +68,7 @@ fn check_elicitation(test: &str, by_client: bool) {
     let (script, told) = (folder.path().join("server.sh"), folder.path().join("told"));
     fs::write(&script, SERVER).expect("a file");
     let of_codex = format!("[mcp_servers.lab]\ncommand = \"sh\"\nargs = [{script:?}, {told:?}]\n");
-    let call = Item::CallOf { namespace: "mcp__lab", name: "confirm", arguments: json!({}) };
+    let call = Release::under_test().mcp_tool();
     let Some(mut real) = Real::start_with(test, "", &of_codex, vec![vec![call], says()]) else { return };
     // Whether the tool may be called at all is asked in the same way.
     let first = real.asked_by_turn(ELICITATION);
@@ -159,7 +160,7 @@ const SECRET: &str = "hunter2-is-nowhere";
 ///
 /// The client asks for the model's own items: codex tells it the answer among them.
 fn check_secret(test: &str, by_client: bool) {
-    if Release::under_test().lacks(test, Ability::SecretQuestions) {
+    if Release::under_test().lacks(test, Ability::Questions) {
         return;
     }
     let questions = json!([{"id": "key", "header": "Key", "question": "Which key?", "isSecret": true,
@@ -175,13 +176,24 @@ fn check_secret(test: &str, by_client: bool) {
     let of_client = json!({"answers": {"key": {"answers": [SECRET]}}});
     answer(&mut real, by_client, &asked, &of_client, &json!({"answers": {"key": SECRET}}));
     real.completed("completed");
-    assert_eq!(resolved(&real, &asked.1, by_client), json!({"omitted": "secret"}));
+    let release = real.lab.release;
+    let kept = match release.has(Ability::Confirmation) {
+        true => resolved(&real, &asked.1, by_client),
+        false => eventually("its end", || Some(real.row(&asked.1)).filter(|row| row["status"] != "pending"))
+            ["resolved_payload"]
+            .clone(),
+    };
+    assert_eq!(kept, json!({"omitted": "secret"}));
     assert!(output(&real).contains(SECRET));
     let told = real.peer.seen.iter().filter(|message| message.to_string().contains(SECRET));
-    let told: Vec<&str> = told.filter_map(|message| message["method"].as_str()).collect();
-    assert_eq!(told, ["rawResponseItem/completed"]);
+    let told: BTreeSet<&str> = told.filter_map(|message| message["method"].as_str()).collect();
+    let early = (!release.has(Ability::Confirmation)).then_some("codex/event/raw_response_item");
+    assert_eq!(told, early.into_iter().chain(["rawResponseItem/completed"]).collect());
     // Other ways in which it might come back.
     for method in ["thread/read", "thread/resume", "thread/turns/list"] {
+        if method == "thread/turns/list" && !release.has(Ability::Confirmation) {
+            continue;
+        }
         real.peer.call(method, json!({"threadId": thread, "includeTurns": true}));
     }
     // One who comes too late.

@@ -28,8 +28,6 @@ pub enum Ability {
     Questions,
     /// The same in a turn that is not one in plan mode.
     QuestionsInDefaultMode,
-    /// Questions for a secret, with items of the model as they are.
-    SecretQuestions,
     /// `turn/steer`.
     Steering,
     /// `thread/inject_items`.
@@ -40,9 +38,9 @@ pub enum Ability {
     Confirmation,
     /// The tool `request_permissions`.
     Permissions,
-    /// MCP servers that ask the user, and tools in namespaces.
+    /// MCP servers that ask the user.
     Elicitation,
-    /// Sub-agents that are started by a tool in a namespace.
+    /// The tool `spawn_agent`.
     SubAgents,
     /// `thread/resume` of a thread that is loaded asks again what is open.
     AskingAgain,
@@ -58,7 +56,6 @@ impl Ability {
             Ability::Compaction => "thread/compact/start",
             Ability::Questions => "request_user_input",
             Ability::QuestionsInDefaultMode => "request_user_input outside of plan mode",
-            Ability::SecretQuestions => "questions for a secret",
             Ability::Steering => "turn/steer",
             Ability::InjectItems => "thread/inject_items",
             Ability::NamesWithoutInjections => "names of threads that leave out what was injected",
@@ -121,6 +118,27 @@ impl Release {
         }
     }
 
+    /// A call of the tool `confirm` of the MCP server `lab`.
+    pub fn mcp_tool(self) -> Item {
+        let arguments = json!({});
+        match self.minor {
+            ..135 => Item::CallOf { namespace: "mcp__lab__", name: "confirm", arguments },
+            135.. => Item::CallOf { namespace: "mcp__lab", name: "confirm", arguments },
+        }
+    }
+
+    /// A call that starts a sub-agent.
+    pub fn sub_agent(self) -> Item {
+        let mut arguments = json!({"message": "help me"});
+        match self.minor {
+            ..135 => Item::Call { name: "spawn_agent", arguments },
+            135.. => {
+                arguments["task_name"] = "t1".into();
+                Item::CallOf { namespace: "multi_agent_v1", name: "spawn_agent", arguments }
+            }
+        }
+    }
+
     /// One for which codex has to ask.
     pub fn command_to_be_approved(self, cmd: &str) -> Item {
         let Item::Call { name, mut arguments } = self.command(cmd) else { unreachable!("it is a call") };
@@ -134,13 +152,14 @@ impl Release {
         match ability {
             Ability::ThreadRead | Ability::Compaction | Ability::Questions => self.minor >= 98,
             Ability::QuestionsInDefaultMode
-            | Ability::SecretQuestions
             | Ability::Steering
             | Ability::InjectItems
             | Ability::Confirmation
             | Ability::Permissions
+            | Ability::Elicitation
+            | Ability::SubAgents
             | Ability::AskingAgain => self.minor >= 125,
-            Ability::Elicitation | Ability::SubAgents | Ability::NamesWithoutInjections => self.minor >= 135,
+            Ability::NamesWithoutInjections => self.minor >= 135,
             Ability::EndingInMidTurn => self.minor != 98,
         }
     }
