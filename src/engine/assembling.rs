@@ -362,6 +362,10 @@ mod tests {
         }
 
         fn start_with(fragments: Vec<Fragment>) -> Play {
+            Play::start_as(fragments, Attendance::Client)
+        }
+
+        fn start_as(fragments: Vec<Fragment>, attendance: Attendance) -> Play {
             let context_engine = ContextEngineSettings {
                 command: vec!["x".to_owned()],
                 deadline: DEADLINE,
@@ -374,7 +378,7 @@ mod tests {
                 context: ContextSettings::default(),
                 assembly,
                 requests: RequestSettings::default(),
-                attendance: Attendance::Client,
+                attendance,
                 own_ids: "codex-shim:".to_owned(),
                 tokens_before: 0,
             });
@@ -485,6 +489,37 @@ mod tests {
         format!(
             r#"{{"id":{id},"method":"turn/start","params":{{"threadId":"{thread}","input":[{{"type":"text","text":"x"}}]}}}}"#
         )
+    }
+
+    #[test]
+    fn the_answer_to_a_turn_that_waited_as_its_client_went_is_for_nobody() {
+        let mut play = Play::start_as(Vec::new(), Attendance::Nobody);
+        play.at(Input::SessionOpened { generation: "g".to_owned() }, None);
+        play.at(Input::ServerStarted { pid: 1 }, None);
+        play.server(r#"{"id":"codex-shim:c1","result":{"userAgent":"x/1.2.3"}}"#);
+        let come = |play: &mut Play| {
+            play.at(Input::Asked { asker: 9, question: Question::Attach, server_listens: true }, None);
+            play.line(r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide"}}}"#);
+        };
+        let answer = r#"{"id":5,"result":{"turn":{"id":"u"}}}"#;
+        let mut answered = |goes: bool| {
+            come(&mut play);
+            play.line(&turn(5, "t"));
+            assert_eq!(play.passed, [""; 0]);
+            if goes {
+                play.at(Input::Detached, None);
+                come(&mut play);
+            } else {
+                play.answer(play.asked.len() - 1);
+            }
+            assert_eq!(std::mem::take(&mut play.passed), [turn(5, "t")]);
+            let input = Line { bytes: answer.as_bytes(), end: LineEnd::Newline };
+            play.at(Input::Line { from: Side::Server, line: input }, Some(answer));
+            play.at(Input::Detached, None);
+            std::mem::take(&mut play.passed)
+        };
+        assert_eq!(answered(true), [""; 0]);
+        assert_eq!(answered(false), [answer]);
     }
 
     #[test]

@@ -166,7 +166,8 @@ impl Engine {
                 self.ending.server_closed(effects);
             }
             Input::Detached => {
-                self.let_all_go(now, effects);
+                // What it wrote is looked at while it still is the client.
+                self.decide_on_all(now, effects);
                 let asked = self.detach(now, effects);
                 effects.extend(asked.iter().map(|id| answer_for_nobody(id)));
             }

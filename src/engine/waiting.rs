@@ -143,6 +143,14 @@ impl Engine {
         self.let_ready_go(now, effects);
     }
 
+    /// Decides now on all that waits: none of it does any longer.
+    pub(super) fn decide_on_all(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.assembly.holds.give_up_all();
+        for token in self.assembly.holds.tokens() {
+            self.let_go(now, token, effects);
+        }
+    }
+
     /// Lets lines go on that have waited, up to the next one that has to.
     pub(super) fn let_go(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
         let Some(hold) = self.assembly.holds.take(token) else { return };

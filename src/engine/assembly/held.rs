@@ -193,6 +193,11 @@ impl Holds {
             .collect()
     }
 
+    /// All that waits, in the order in which it began to.
+    pub(in crate::engine) fn tokens(&self) -> Vec<Token> {
+        self.holds.iter().map(|hold| hold.token).collect()
+    }
+
     /// When the next one goes on at the latest.
     pub(in crate::engine) fn due(&self) -> Option<Duration> {
         self.holds.iter().filter(|hold| !hold.is_let_go).map(Hold::due_at).min()
