@@ -398,7 +398,7 @@ pub(super) struct ShowArguments {
     #[arg(long, value_name = "SIDE", value_parser = ["client", "server", "shim"])]
     pub(super) from: Option<String>,
     /// Only this kind
-    #[arg(long, value_name = "KIND", value_parser = ["request", "notification", "response", "text", "omitted", "event", "gap"])]
+    #[arg(long, value_name = "KIND", value_parser = ["header", "request", "notification", "response", "text", "omitted", "event", "gap"])]
     pub(super) kind: Option<String>,
     /// Only where the method has this in it
     #[arg(long, value_name = "WORD")]
