@@ -18,6 +18,7 @@ mod fragments_args;
 mod fragments_tool;
 mod history;
 mod hook_tool;
+mod kept_back;
 mod past;
 mod prune_tool;
 mod redact_tool;
@@ -121,10 +122,7 @@ pub fn main() -> i32 {
 
 fn print_help() -> i32 {
     let help = Arguments::command().render_long_help();
-    match write!(std::io::stdout(), "{help}") {
-        Ok(()) => 0,
-        Err(_) => FAILED,
-    }
+    screen::print(&help.to_string())
 }
 
 /// How a server is run: in front of it, or in its stead a client.
