@@ -108,7 +108,7 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Completions(completions) }) => {
                 completions::run(&completions, Arguments::command())
             }
-            Ok(Arguments { tool: Tool::Demo }) => demo::run(&environment),
+            Ok(Arguments { tool: Tool::Demo(demo) }) => demo::run(&demo, &environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
             Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay),
             Err(error) => {
