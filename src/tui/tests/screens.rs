@@ -122,6 +122,20 @@ fn screens_of_sessions_and_keys() {
 }
 
 #[test]
+fn the_cursor_stands_behind_what_is_seen_of_what_was_pasted() {
+    let play = check("paste rm \u{202e}x");
+    let (width, height) = (60, 16);
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("BUG: a backend in memory");
+    let mut cursor = None;
+    terminal.draw(|frame| cursor = view(&play.model, frame.area(), frame.buffer_mut())).expect("BUG: it can be drawn");
+    let cursor = cursor.expect("something is typed");
+    let shown = drawn(&play.model, width, height);
+    let line = shown.lines().nth(usize::from(cursor.y)).expect("it is on the screen");
+    assert!(line.ends_with(r"rm \u{202e}x"), "{line}");
+    assert_eq!(columns_of(line), usize::from(cursor.x));
+}
+
+#[test]
 fn nothing_raw_is_drawn_and_no_size_panics() {
     let hostile = "\u{1b}]0;x\u{7}\u{9b}31m\u{202e}a\u{0}\u{300}\u{200d}漢\u{7f}\r\n\u{feff}";
     let mut told = told();
