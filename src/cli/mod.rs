@@ -209,7 +209,25 @@ fn cannot_start(error: &RelayError) -> i32 {
     }
 }
 
-/// One line for the user.
+/// One line for the user, or what follows it; whoever wrote what stands in it, nothing steers the terminal.
 fn say(what: &str) {
-    let _ = writeln!(std::io::stderr(), "codex-shim: {what}");
+    let _ = writeln!(std::io::stderr(), "codex-shim: {}", lines(what));
+}
+
+/// A text of several lines, each as [`screen::plain`] has it.
+fn lines(text: &str) -> String {
+    text.split('\n').map(screen::plain).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_said_steers_the_terminal() {
+        assert_eq!(
+            lines("turn/start\n  - \u{1b}[2J\n  + \u{202e}a\r"),
+            "turn/start\n  - \u{fffd}[2J\n  + \\u{202e}a\u{fffd}"
+        );
+    }
 }
