@@ -221,11 +221,13 @@ Examples:
     Config(ConfigArguments),
     /// Show what it does, in a few seconds, with nothing installed
     #[command(after_long_help = "\
-A bundled recording of the real codex is played behind a relay to a small client. Nothing is left behind.
+A bundled recording of the real codex is played behind a relay to a small client. Nothing is left behind. What does not
+come out as promised makes it fail.
 
-Example:
-  codex-shim demo")]
-    Demo,
+Examples:
+  codex-shim demo
+  codex-shim demo --json | jq .held")]
+    Demo(DemoArguments),
     /// Export, show and check recordings
     #[command(
         subcommand,
@@ -398,7 +400,7 @@ pub(super) struct ShowArguments {
     #[arg(long, value_name = "SIDE", value_parser = ["client", "server", "shim"])]
     pub(super) from: Option<String>,
     /// Only this kind
-    #[arg(long, value_name = "KIND", value_parser = ["request", "notification", "response", "text", "omitted", "event", "gap"])]
+    #[arg(long, value_name = "KIND", value_parser = ["header", "request", "notification", "response", "text", "omitted", "event", "gap"])]
     pub(super) kind: Option<String>,
     /// Only where the method has this in it
     #[arg(long, value_name = "WORD")]
@@ -493,6 +495,13 @@ pub(super) struct StatusArguments {
     #[arg(long, value_name = "SESSION")]
     pub(super) session: Option<String>,
     /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DemoArguments {
+    /// Print what was shown as one JSON document at the end
     #[arg(long)]
     pub(super) json: bool,
 }

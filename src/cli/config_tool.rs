@@ -1,10 +1,9 @@
 //! `codex-shim config`: every setting with its source.
 
-use std::io::Write as _;
-
 use serde_json::json;
 
 use super::args::ConfigArguments;
+use super::screen::print;
 use super::{FAILED, say};
 use crate::config::{Environment, Flags, Settings};
 
@@ -12,11 +11,11 @@ use crate::config::{Environment, Flags, Settings};
 pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32 {
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     let text = if arguments.json { as_json(&settings) } else { as_table(&settings) };
-    let printed = std::io::stdout().write_all(text.as_bytes());
+    let printed = print(&text);
     for complaint in &complaints {
         say(&complaint.to_string());
     }
-    if printed.is_ok() && complaints.is_empty() { 0 } else { FAILED }
+    if complaints.is_empty() { printed } else { FAILED }
 }
 
 fn as_json(settings: &Settings) -> String {

@@ -18,6 +18,7 @@ mod fragments_args;
 mod fragments_tool;
 mod history;
 mod hook_tool;
+mod kept_back;
 mod past;
 mod prune_tool;
 mod redact_tool;
@@ -107,7 +108,7 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Completions(completions) }) => {
                 completions::run(&completions, Arguments::command())
             }
-            Ok(Arguments { tool: Tool::Demo }) => demo::run(&environment),
+            Ok(Arguments { tool: Tool::Demo(demo) }) => demo::run(&demo, &environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
             Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay),
             Err(error) => {
@@ -121,10 +122,7 @@ pub fn main() -> i32 {
 
 fn print_help() -> i32 {
     let help = Arguments::command().render_long_help();
-    match write!(std::io::stdout(), "{help}") {
-        Ok(()) => 0,
-        Err(_) => FAILED,
-    }
+    screen::print(&help.to_string())
 }
 
 /// How a server is run: in front of it, or in its stead a client.
@@ -211,7 +209,25 @@ fn cannot_start(error: &RelayError) -> i32 {
     }
 }
 
-/// One line for the user.
+/// One line for the user, or what follows it; whoever wrote what stands in it, nothing steers the terminal.
 fn say(what: &str) {
-    let _ = writeln!(std::io::stderr(), "codex-shim: {what}");
+    let _ = writeln!(std::io::stderr(), "codex-shim: {}", lines(what));
+}
+
+/// A text of several lines, each as [`screen::plain`] has it.
+fn lines(text: &str) -> String {
+    text.split('\n').map(screen::plain).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_said_steers_the_terminal() {
+        assert_eq!(
+            lines("turn/start\n  - \u{1b}[2J\n  + \u{202e}a\r"),
+            "turn/start\n  - \u{fffd}[2J\n  + \\u{202e}a\u{fffd}"
+        );
+    }
 }

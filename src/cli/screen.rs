@@ -1,9 +1,10 @@
 //! What tools print for a person: colours on a terminal only, and nothing that could steer it.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime};
 
 use crate::config::Environment;
+use crate::engine::visible;
 
 use super::FAILED;
 
@@ -58,13 +59,16 @@ impl Screen {
 pub(super) fn print(text: &str) -> i32 {
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => 0,
+        // The reader of our output has had enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => 0,
         Err(_) => FAILED,
     }
 }
 
-/// Text that others wrote, without what could steer a terminal or break a line.
+/// Text that others wrote, without what could steer a terminal or break a line, and with what would have it read otherwise than it
+/// stands there made visible.
 pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+    visible(&text.replace(|char: char| char.is_control(), "\u{fffd}")).into_owned()
 }
 
 /// A point in time, RFC 3339 to the second; of years that cannot be written so, the last one that can be.
@@ -96,10 +100,16 @@ pub(super) fn lasted(took: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::deceives;
 
     #[test]
     fn nothing_steers_the_terminal() {
         assert_eq!(plain("a\x1b[31m\nb\u{9b}"), "a\u{fffd}[31m\u{fffd}b\u{fffd}");
+        assert_eq!(plain("rm \u{202e}gpj.a\u{2069}"), r"rm \u{202e}gpj.a\u{2069}");
+        for char in (0..=0x10_ffff).filter_map(char::from_u32) {
+            let shown = plain(&char.to_string());
+            assert!(!shown.chars().any(|char| char.is_control() || deceives(char)), "{char:?}: {shown:?}");
+        }
     }
 
     #[test]

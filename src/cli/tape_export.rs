@@ -1,7 +1,8 @@
 //! `codex-shim tape export`: a session's recording as a tape with nothing of this machine in it.
 
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use super::args::ExportArguments;
@@ -85,14 +86,15 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
     Ok(written)
 }
 
-/// Has a file written. It is written beside its place and then put there, so that a tape is whole or not there; what is
-/// no file, such as a pipe, is written to as it is.
+/// Has a file written that its owner alone can read. It is written beside its place and then put there, so that a tape is whole
+/// or not there; what is no file, such as a pipe or a link to one, is written to as it is.
 fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<(), String>) -> Result<(), String> {
     let is_file = path.symlink_metadata().map_or(true, |metadata| metadata.is_file());
-    let target = if is_file { path.with_added_extension("partial") } else { path.to_owned() };
+    let target =
+        if is_file { path.with_added_extension(format!("{}.partial", std::process::id())) } else { path.to_owned() };
     let failed = |error: String| format!("write {}: {error}", target.display());
-    let file = File::create(&target).map_err(|error| failed(error.to_string()))?;
-    let mut output = BufWriter::new(file);
+    let file = if is_file { create_beside(&target) } else { open_as_it_is(&target) };
+    let mut output = BufWriter::new(file.map_err(|error| failed(error.to_string()))?);
     let filled = fill(&mut output).and_then(|()| output.flush().map_err(|error| error.to_string()));
     let done = match (filled, is_file) {
         (Ok(()), true) => std::fs::rename(&target, path).map_err(|error| error.to_string()),
@@ -104,6 +106,29 @@ fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<(), Stri
         }
         failed(error)
     })
+}
+
+/// A new file, and nothing that stands there or that a link there leads to.
+fn create_beside(target: &Path) -> io::Result<File> {
+    let create = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(target);
+    match create() {
+        // It has the number of our process: whoever has left it is over. A link goes, and what it leads to stays.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            std::fs::remove_file(target)?;
+            create()
+        }
+        created => created,
+    }
+}
+
+/// A pipe, a terminal, or what a link leads to. Where that is a file, nobody else reads it before anything is in it.
+fn open_as_it_is(target: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() && metadata.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
 }
 
 /// Hands every record of one generation to `take`.

@@ -4,10 +4,12 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::args::{CheckArguments, ShowArguments, TapeTool};
-use super::screen::plain;
+use super::screen::{plain, print};
 use super::{FAILED, chosen, say, tape_export};
 use crate::config::Environment;
 use crate::journal::Record;
@@ -59,7 +61,7 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
         },
     };
     match list(&mut records, arguments) {
-        Ok(()) => 0,
+        Ok(status) => status,
         // The reader of our output has had enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => {
@@ -93,14 +95,20 @@ impl Records {
     }
 }
 
-fn list(records: &mut Records, arguments: &ShowArguments) -> io::Result<()> {
+/// Lists them; gives the status to exit with.
+fn list(records: &mut Records, arguments: &ShowArguments) -> io::Result<i32> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let (mut number, mut began_us) = (0, None);
     loop {
         let Some(record) = records.next()? else {
             output.flush()?;
-            if !arguments.follow {
-                return Ok(());
+            match arguments.record {
+                _ if arguments.follow => {}
+                Some(wanted) => {
+                    say(&format!("there is no record {wanted}: there are {number}, counted from 1"));
+                    return Ok(FAILED);
+                }
+                None => return Ok(0),
             }
             std::thread::park_timeout(FOLLOW_EVERY);
             continue;
@@ -108,8 +116,7 @@ fn list(records: &mut Records, arguments: &ShowArguments) -> io::Result<()> {
         number += 1;
         if let Some(wanted) = arguments.record {
             if number == wanted {
-                output.write_all(&full_text(&record))?;
-                return output.flush();
+                return one(&mut output, &record, number, arguments.json);
             }
             continue;
         }
@@ -129,6 +136,23 @@ fn list(records: &mut Records, arguments: &ShowArguments) -> io::Result<()> {
     }
 }
 
+/// Writes the one record that is wanted, in full; gives the status to exit with.
+fn one(output: &mut impl io::Write, record: &[u8], number: u64, as_json: bool) -> io::Result<i32> {
+    if as_json {
+        match in_full(record, number) {
+            Ok(document) => writeln!(output, "{document}")?,
+            Err(why) => {
+                say(&format!("record {number}: {why}"));
+                return Ok(FAILED);
+            }
+        }
+    } else {
+        output.write_all(&full_text(record))?;
+    }
+    output.flush()?;
+    Ok(0)
+}
+
 fn wanted(summary: &Summary, arguments: &ShowArguments) -> bool {
     let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
     let has_word = |word: &str| summary.method.as_deref().is_some_and(|method| method.contains(word));
@@ -142,6 +166,21 @@ fn as_json(number: u64, summary: &Summary) -> String {
     let mut document = json!(summary);
     document["record"] = json!(number);
     document.to_string()
+}
+
+/// The same, with the record as it stands.
+fn in_full(record: &[u8], number: u64) -> Result<String, String> {
+    #[derive(Serialize)]
+    struct InFull<'a> {
+        #[serde(flatten)]
+        summary: Summary,
+        record: u64,
+        content: &'a RawValue,
+    }
+    let summary = summary_of(record).map_err(|error| error.to_string())?;
+    let content = serde_json::from_slice(record).map_err(|error| error.to_string())?;
+    let document = InFull { summary, record: number, content };
+    Ok(serde_json::to_string(&document).expect("BUG: plain data is JSON"))
 }
 
 /// `12   0.123  → request       turn/start   id 2   214 B`
@@ -191,8 +230,8 @@ fn check(arguments: &CheckArguments) -> i32 {
     } else {
         told(&survey)
     };
-    let printed = io::stdout().write_all(text.as_bytes());
-    if printed.is_ok() && whole { 0 } else { FAILED }
+    let printed = print(&text);
+    if whole { printed } else { FAILED }
 }
 
 fn told(survey: &Survey) -> String {

@@ -91,7 +91,7 @@ impl fmt::Display for ClientError {
             Cause::Connect(error) => write!(f, "connect to {socket}: {error}"),
             Cause::Stranger(uid) => write!(f, "connect to {socket}: it is served by another user (uid {uid})"),
             Cause::Talk(error) => write!(f, "ask at {socket}: {error}"),
-            Cause::TooSlow(wait_max) => write!(f, "ask at {socket}: no answer in {} s", wait_max.as_secs()),
+            Cause::TooSlow(wait_max) => write!(f, "ask at {socket}: no answer in {} s", wait_max.as_secs_f32().ceil()),
         }
     }
 }
@@ -113,6 +113,15 @@ impl std::error::Error for ClientError {
 /// [`ClientError`] where there is no whole answer; an answer that refuses is one.
 pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
     ask_at(dir, Method::GET, path, Bytes::new(), Caller::Tool, ANSWER_WAIT_MAX)
+}
+
+/// The same, for whom it has to be there sooner.
+///
+/// # Errors
+///
+/// [`ClientError`], as of [`get`].
+pub fn get_within(dir: &Path, path: &str, wait_max: Duration) -> Result<Answer, ClientError> {
+    ask_at(dir, Method::GET, path, Bytes::new(), Caller::Tool, wait_max)
 }
 
 /// `POST`s a JSON text likewise.

@@ -26,6 +26,7 @@ mod requests;
 mod secrets;
 mod token;
 mod version;
+mod visible;
 mod waiting;
 mod written;
 
@@ -53,11 +54,12 @@ pub use masking::{BadPattern, InPieces, Masker, Pieces};
 pub use redaction::{may_hold_secret, redacted, redacted_json};
 pub use requests::{
     CheckedAnswer, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType, decisions,
-    one_line, valid, without_shell,
+    valid, without_shell,
 };
 pub use secrets::{masked_args, names_secret};
 pub use token::{AskerId, Token};
 pub use version::ClientName;
+pub use visible::{deceives, one_line, visible};
 
 use assembly::{Assembly, thread_of};
 use attaching::answer_for_nobody;

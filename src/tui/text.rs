@@ -5,31 +5,28 @@
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::engine::{deceives, visible};
+
 /// What a tab is shown as.
 const TAB: &str = "    ";
 
-/// One line without escape sequences and without what could steer a terminal or turn the order of its letters.
+/// One line without escape sequences and without what could steer a terminal; what turns the order of its letters is seen as its
+/// number.
 ///
 /// Of what was printed over itself by `\r` the last is left, as a terminal would show it.
 #[must_use]
 pub fn plain(line: &str) -> String {
     let line = line.trim_end_matches(['\r', '\n']);
     let line = line.rsplit('\r').next().unwrap_or(line);
-    if !line.chars().any(|char| char.is_control() || steers(char)) {
+    if !line.chars().any(|char| char.is_control() || deceives(char)) {
         return line.to_owned();
     }
     let shown = |char: char| match char {
         '\t' => TAB.to_owned(),
         _ if char.is_control() => "\u{fffd}".to_owned(),
-        _ if steers(char) => String::new(),
         _ => char.to_string(),
     };
-    anstream::adapter::strip_str(line).to_string().chars().map(shown).collect()
-}
-
-/// Whether a character is no control character and yet does something to those beside it.
-fn steers(char: char) -> bool {
-    matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+    visible(&anstream::adapter::strip_str(line).to_string().chars().map(shown).collect::<String>()).into_owned()
 }
 
 /// Columns that a text takes.
@@ -220,10 +217,10 @@ mod tests {
         check("a\tb", "a    b");
         check("10%\r50%\r100%\r\n", "100%");
         check("a\u{9b}31mb", "a\u{fffd}31mb");
-        check("abc\u{202e}fed", "abcfed");
+        check("abc\u{202e}fed", r"abc\u{202e}fed");
         for char in (0..=0x2fff).filter_map(char::from_u32) {
             let shown = plain(&format!("<{char}>"));
-            assert!(!shown.chars().any(|char| char.is_control() || steers(char)), "{char:?}: {shown:?}");
+            assert!(!shown.chars().any(|char| char.is_control() || deceives(char)), "{char:?}: {shown:?}");
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::process::Stdio;
 
+use serde_json::{Value, json};
+
 use crate::support::eventually;
 use crate::support::shim::Home;
 
@@ -33,6 +35,21 @@ fn the_demo_shows_what_it_promises_and_leaves_nothing_behind() {
     }
     assert_eq!(std::fs::read_dir(&temporary).expect("it can be read").count(), 0);
     assert!(home.sessions().is_empty());
+}
+
+#[test]
+fn a_program_is_told_what_the_demo_has_shown() {
+    let home = Home::new();
+    let output = home.shim(&["demo", "--json"]).stdin(Stdio::null()).output().expect("the shim runs");
+    assert!(output.status.success(), "{output:?}");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!((&document["held"], &document["error"]), (&json!(true), &Value::Null), "{document}");
+    let parts = document["parts"].as_array().expect("parts");
+    let said = parts[0]["said"].as_array().expect("what was said");
+    assert!(said.iter().any(|said| said["who"] == "codex" && said["what"] == "turn completed"), "{document}");
+    let missing = parts.iter().flat_map(|part| part["rows"].as_array().expect("rows"));
+    let missing: Vec<&Value> = missing.filter(|row| row["name"] == "missing on record").collect();
+    assert_eq!(missing, [&json!({ "name": "missing on record", "value": "0" })]);
 }
 
 #[test]

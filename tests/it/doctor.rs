@@ -1,6 +1,7 @@
 //! The doctor, asked in set-ups that are broken in one way each: it names what is broken, and says what to do.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -169,6 +170,25 @@ fn doctor_with_a_codex_that_is_ourselves_in_disguise_or_hangs() {
     assert!(check(&told, "codex").1.contains("has not ended"), "{told}");
     // It is asked for nothing more: the doctor itself would hang.
     assert!(!told.to_string().contains("protocol"), "{told}");
+}
+
+#[test]
+fn doctor_that_is_interrupted_leaves_no_codex_behind() {
+    let lab = well();
+    let codex = lab.codex("slow");
+    let pid_file = lab.user.join("pid");
+    let script = format!("#!/bin/sh\nsleep 600 &\necho $! > {0}.new; mv {0}.new {0}; wait\n", pid_file.display());
+    fs::write(&codex, script).expect("a file");
+    let mut doctor = lab.home.shim(&["doctor"]).env("CODEX_SHIM_CODEX", &codex).spawn().expect("it starts");
+    let launched = eventually("codex is asked", || fs::read_to_string(&pid_file).ok());
+    kill_process(Pid::from_child(&doctor), Signal::INT).expect("it runs");
+    let status = doctor.wait().expect("it ends");
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()), "{status}");
+    let stat = format!("/proc/{}/stat", launched.trim());
+    eventually("it ends", || {
+        let has_ended = fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        has_ended.then_some(())
+    });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::{Child, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, text, told, tool};
@@ -281,6 +282,18 @@ fn a_secret_is_typed_unseen_and_the_terminal_is_given_back() {
     terminal.write_all(b"hunter2\n").expect("it is typed");
     assert!(finish(tool).status.success());
     assert_eq!(sent(&live)["result"]["answers"]["color"]["answers"][0], "hunter2");
+}
+
+#[test]
+fn a_relay_that_hangs_is_waited_for_no_longer_than_there_is_time() {
+    let live = in_turn();
+    let relay = Pid::from_child(&live.relay);
+    kill_process(relay, Signal::STOP).expect("it runs");
+    let output = live.tool(&["wait", "--for", "pending", "--timeout", "10ms"]);
+    kill_process(relay, Signal::CONT).expect("it runs");
+    // Of the five seconds that there are otherwise it has taken one.
+    failed(&output, 1, "no answer in 1 s");
+    live.end();
 }
 
 #[test]

@@ -509,6 +509,34 @@ fn config_lists_every_setting_with_its_source() {
 }
 
 #[test]
+fn a_reader_that_has_had_enough_is_no_failure_of_any_tool() {
+    let scene = Scene::new();
+    assert_eq!(run(&mut scene.home.shell("echo x")).code, Some(0));
+    for args in [
+        &["--help"][..],
+        &["config"],
+        &["config", "--json"],
+        &["sessions"],
+        &["status"],
+        &["requests"],
+        &["context", "show"],
+        &["events"],
+        &["tail"],
+        &["tape", "show"],
+        &["tape", "show", "--record", "1"],
+        &["hook", "bash"],
+        &["completions", "bash"],
+        &["prune", "--dry-run"],
+        &["unwrap"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = scene.home.shim(args).stdin(Stdio::null()).stdout(writer).output().expect("it runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");
+    }
+}
+
+#[test]
 fn an_unknown_setting_is_told_and_stops_no_relay() {
     let scene = Scene::new();
     scene.config("holds = 1\nexit_grace = \"3s\"\n");

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -211,9 +212,49 @@ fn an_export_has_nothing_of_this_machine_in_it() {
     }
     assert!(text.contains(r#""cwd":"/home/user/project""#), "{text}");
     assert!(tool(&home, &["tape", "check", file.to_str().expect("UTF-8")]).status.success());
-    assert!(!file.with_added_extension("partial").exists());
     let missing = tool(&home, &["tape", "export", "nobody", "-o", "x"]);
     assert_eq!(missing.status.code(), Some(3));
+}
+
+#[test]
+fn a_tape_is_for_its_owner_alone_and_never_written_through_what_stands_in_the_way() {
+    let home = Home::new();
+    let relayed = home.shim(&["run", "--session", "s", "--", "echo", "x"]).output().expect("the shim runs");
+    assert!(relayed.status.success(), "{relayed:?}");
+    let folder = home.beside().join("tapes");
+    fs::create_dir(&folder).expect("a folder");
+    let export = |name: &str| {
+        let mut command = Command::new("sh");
+        // What an export that was killed has left behind, and what another has put there, has the number of this one.
+        let script = r#"umask 0 && ln -s "$1" "$2.$$.partial" && shift 2 && exec "$@""#;
+        let (file, victim) = (folder.join(name), home.beside().join("victim"));
+        fs::write(&victim, "mine").expect("a file");
+        home.adopt(&mut command).args(["-c", script, "sh"]).args([&victim, &file]);
+        command.args([SHIM, "tape", "export", "s", "-o"]).arg(&file);
+        let output = command.output().expect("sh runs");
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(fs::read_to_string(&victim).expect("it is there"), "mine");
+        file
+    };
+    let mode = |file: &Path| file.metadata().expect("it is there").permissions().mode() & 0o777;
+    let new = export("new.jsonl");
+    assert_eq!(mode(&new), 0o600);
+    // One that others could read is one no more; so is what a link leads to.
+    for name in ["new.jsonl", "link.jsonl"] {
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o644)).expect("a mode");
+        if name == "link.jsonl" {
+            symlink(&new, folder.join(name)).expect("a link");
+        }
+        let file = export(name);
+        assert_eq!(mode(&file), 0o600, "{name}");
+        assert!(tool(&home, &["tape", "check", file.to_str().expect("UTF-8")]).status.success(), "{name}");
+    }
+    let left: Vec<_> =
+        fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("a name").file_name()).collect();
+    assert_eq!(left.iter().filter(|name| *name != "new.jsonl" && *name != "link.jsonl").count(), 1, "{left:?}");
+    // To what is no file it is written as it is.
+    let piped = tool(&home, &["tape", "export", "s", "-o", "/dev/stdout"]);
+    assert!(piped.status.success() && piped.stdout.starts_with(b"{\"journal\":"), "{piped:?}");
 }
 
 #[test]
@@ -249,6 +290,18 @@ fn a_list_can_be_filtered_and_one_record_shown_in_full() {
     assert_eq!(answers.lines().count(), 1, "{answers}");
     let number = answers.split_whitespace().next().expect("it begins with the record's number");
     assert_eq!(show(&["--record", number]), "{\"id\":0,\"result\":{\"decision\":\"accept\"}}\n");
+    let document: Value = serde_json::from_str(&show(&["--json", "--record", number])).expect("one document");
+    assert_eq!((document["record"].to_string().as_str(), &document["kind"]), (number, &json!("response")));
+    assert_eq!(document["content"]["line"], json!({"id": 0, "result": {"decision": "accept"}}));
+    let first: Value = serde_json::from_str(&show(&["--json", "--record", "1"])).expect("one document");
+    assert_eq!((&first["kind"], &first["content"]["journal"]), (&json!("header"), &json!(1)), "{first}");
+    for missing in [&["--record", "0"][..], &["--record", "10000"], &["--record", "10000", "--json"]] {
+        let args = [&["tape", "show", path.to_str().expect("UTF-8")], missing].concat();
+        let output = tool(&home, &args);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{missing:?}");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains(&format!("there are {}", all.lines().count())), "{told}");
+    }
     let listed: Value = serde_json::from_str(&show(&["--json", "--method", "requestApproval"])).expect("one document");
     assert_eq!((&listed["kind"], &listed["id"]), (&json!("request"), &json!("0")));
 }

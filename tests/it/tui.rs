@@ -194,7 +194,7 @@ fn without_colours_there_are_none_and_what_steers_is_not_shown() {
     let request = live.asked(&command_asked("7", "t"), "7");
     for tmux in [&plain, &coloured] {
         let screen = tmux.shows_all(&["end", "a request waits"]);
-        assert!(screen.contains("codex  red txet 漢字|"), "{screen}");
+        assert!(screen.contains("codex  red \\u{202e}txet 漢字|"), "{screen}");
     }
     // Forty behind `38;` or thirty to forty-eight alone are colours.
     let has_colours = |tmux: &Tmux| {

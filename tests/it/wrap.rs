@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
@@ -145,6 +145,139 @@ fn what_was_set_aside_comes_back_whatever_became_of_the_link() {
     lab.well(&["wrap", &target, "--yes"]);
     lab.well(&["unwrap"]);
     assert_eq!(fs::read(&codex).expect("it is back"), before);
+}
+
+/// A copy of us in a folder of its own.
+fn copy(lab: &Lab, folder: &str) -> PathBuf {
+    let program = lab.user.join(folder).join("codex-shim");
+    fs::create_dir_all(program.parent().expect("a folder")).expect("a folder");
+    fs::copy(SHIM, &program).expect("a copy");
+    program
+}
+
+#[test]
+fn a_link_of_a_codex_shim_that_was_moved_is_mended_and_its_codex_comes_back() {
+    let lab = Lab::new();
+    let codex = lab.codex("elsewhere");
+    let aside = codex.with_file_name("codex-before-codex-shim");
+    let before = fs::read(&codex).expect("it is there");
+    let target = codex.to_str().expect("UTF-8").to_owned();
+    let old = copy(&lab, "v1");
+    fs::write(lab.settings(), "{}").expect("write");
+    for args in [&["wrap", &target, "--yes"][..], &["wrap", "vscode", "--yes"]] {
+        assert!(lab.run(&old, args).status.success(), "{args:?}");
+    }
+    let new = lab.user.join("v2/codex-shim");
+    fs::create_dir(lab.user.join("v2")).expect("a folder");
+    fs::rename(&old, &new).expect("it is moved");
+    let told = |args: &[&str]| {
+        let output = lab.run(&new, args);
+        (
+            output.status.code(),
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)),
+        )
+    };
+    let (_, found) = told(&["doctor"]);
+    assert!(found.contains("which is gone: `codex-shim wrap") && found.contains("which leads nowhere"), "{found}");
+    let (code, shown) = told(&["wrap", &target, "--dry-run"]);
+    assert!(code == Some(0) && shown.contains("no longer to") && !codex.exists(), "{shown}");
+    for args in [&["wrap", &target, "--yes"][..], &["wrap", "vscode", "--yes"]] {
+        assert_eq!(told(args).0, Some(0), "{args:?}");
+        assert!(told(args).1.contains("done already"), "{args:?}");
+    }
+    let says = |program: &Path| String::from_utf8_lossy(&lab.run(program, &["--version"]).stdout).into_owned();
+    assert_eq!(says(&codex), "codex-cli 1.2.3 --version\n");
+    assert_eq!(says(&lab.home.path().join("bin/codex")), "codex-cli 1.2.3 --version\n");
+    assert_eq!(fs::read(&aside).expect("it is kept"), before);
+    let (_, found) = told(&["doctor"]);
+    assert!(!found.contains("which is gone") && !found.contains("leads nowhere"), "{found}");
+    assert_eq!(told(&["unwrap"]).0, Some(0));
+    assert_eq!(fs::read(&codex).expect("it is back"), before);
+    assert!(!aside.exists() && fs::read_to_string(lab.settings()).ok().as_deref() == Some("{}"));
+}
+
+#[test]
+fn a_link_of_another_codex_shim_is_never_set_aside_as_a_codex() {
+    let lab = Lab::new();
+    lab.codex("real");
+    let folder = lab.user.join("bin");
+    let target = folder.to_str().expect("UTF-8");
+    let link = folder.join("codex");
+    let (one, other) = (copy(&lab, "one"), copy(&lab, "other"));
+    let says = |program: &Path| String::from_utf8_lossy(&lab.run(program, &["--version"]).stdout).into_owned();
+    assert!(lab.run(&one, &["wrap", target, "--yes"]).status.success());
+    // By the folder and by PATH it is the same link.
+    for (program, target) in [(&other, target), (&one, "path")] {
+        let output = lab.run(program, &["wrap", target, "--yes"]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(fs::read_link(&link).expect("a link"), *program);
+        assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
+        assert_eq!(says(&link), "codex-cli 1.2.3 --version\n");
+    }
+    assert!(lab.run(&other, &["unwrap", target]).status.success());
+    assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0);
+    // One that is on no record here is left alone, and said to be what it is.
+    symlink(&one, &link).expect("a link");
+    let output = lab.run(&other, &["wrap", target, "--yes"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && told.contains("is a link to another codex-shim"), "{output:?}");
+    assert_eq!(fs::read_link(&link).expect("a link"), one);
+    // Where one has come to stand in the place of ours, nobody is told to remove the codex.
+    fs::remove_file(&link).expect("it goes");
+    let codex = lab.codex("bin");
+    let before = fs::read(&codex).expect("it is there");
+    lab.well(&["wrap", target, "--yes"]);
+    fs::remove_file(&link).expect("it goes");
+    symlink(&one, &link).expect("a link");
+    for args in [&["wrap", target, "--yes"][..], &["unwrap"], &["doctor"]] {
+        let output = lab.shim(args);
+        let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.code() == Some(1) && told.contains("another codex-shim"), "{args:?}: {told}");
+        assert!(!told.contains("installed over"), "{args:?}: {told}");
+    }
+    fs::remove_file(&link).expect("it goes");
+    lab.well(&["unwrap"]);
+    assert_eq!(fs::read(&codex).expect("it is back"), before);
+}
+
+#[test]
+fn what_is_not_wrapped_is_not_taken_back_in_silence() {
+    let lab = Lab::new();
+    fs::write(lab.settings(), "{}").expect("write");
+    lab.well(&["wrap", "vscode", "--yes"]);
+    let link = lab.user.join("bin");
+    lab.well(&["wrap", link.to_str().expect("UTF-8"), "--yes"]);
+    for args in [&["unwrap", "vscod"][..], &["unwrap", "vscod", "--json"]] {
+        let output = lab.shim(args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{output:?}");
+        assert!(
+            told.contains("`vscod` is not wrapped") && told.contains("vscode (") && told.contains("bin/codex"),
+            "{told}"
+        );
+    }
+    lab.well(&["unwrap", &format!("{}/", link.display())]);
+    assert!(!link.join("codex").exists());
+    lab.well(&["unwrap", "vscode"]);
+    assert!(lab.well(&["unwrap", "vscode"]).contains("nothing is wrapped"));
+}
+
+#[test]
+fn settings_that_are_gone_are_done_with_and_those_that_cannot_be_read_are_told() {
+    let lab = Lab::new();
+    fs::write(lab.settings(), "{}").expect("write");
+    lab.well(&["wrap", "vscode", "--yes"]);
+    fs::remove_file(lab.settings()).expect("it goes");
+    fs::create_dir(lab.settings()).expect("a folder");
+    let output = lab.shim(&["unwrap"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && told.contains("directory") && !told.contains("was changed"),
+        "{output:?}"
+    );
+    fs::remove_dir(lab.settings()).expect("it goes");
+    assert!(lab.well(&["unwrap"]).contains("which is gone"));
+    assert!(lab.well(&["unwrap"]).contains("nothing is wrapped"));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::args::DemoArguments;
 use super::{FAILED, say};
 use crate::config::{Environment, SETTING_VARIABLES};
 use crate::control::client as side;
@@ -39,17 +40,18 @@ const LINES_BEFORE_KILL: usize = 20_000;
 type Outcome<T> = Result<T, String>;
 
 /// Shows the demo.
-pub(super) fn run(environment: &Environment) -> i32 {
-    let mut stage = Stage::of_stdout(environment);
+pub(super) fn run(arguments: &DemoArguments, environment: &Environment) -> i32 {
+    let mut stage = if arguments.json { Stage::kept() } else { Stage::of_stdout(environment) };
     if let Err(error) = client::listen_for_the_end() {
         say(&format!("demo: listen for signals: {error}"));
         return FAILED;
     }
     let shown = Folder::new().and_then(|folder| show(&folder, &mut stage));
     match shown {
-        Ok(()) => 0,
+        Ok(()) => stage.end(None),
         Err(why) => {
             say(&format!("demo: {why}"));
+            stage.end(Some(&why));
             FAILED
         }
     }
@@ -65,7 +67,6 @@ fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     stage.heading("Now yours");
     stage.text("name codex-shim where your tool names codex, or put a link to it, called");
     stage.text("codex, ahead on PATH. `codex-shim --help` tells every way to start it.");
-    stage.end();
     Ok(())
 }
 

@@ -1,8 +1,12 @@
-//! The demo's screen: 80 columns, colour where it is wanted.
+//! The demo's screen: 80 columns, colour where it is wanted; or the same as a document.
 
 use std::io::Write as _;
 use std::time::Duration;
 
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::requests::print_json;
 use crate::cli::screen::{Screen, Tone, plain};
 use crate::config::Environment;
 
@@ -11,20 +15,53 @@ const COLUMNS: usize = 78;
 
 /// Where the demo is shown.
 pub(super) struct Stage {
-    /// `None` shows nothing.
-    screen: Option<Screen>,
+    shown: Shown,
     headings: u32,
+}
+
+enum Shown {
+    /// As it happens.
+    OnScreen(Screen),
+    /// As one document at the end.
+    Kept(Vec<Part>),
+    Nowhere,
+}
+
+/// What stands under a heading.
+#[derive(Serialize)]
+struct Part {
+    heading: String,
+    said: Vec<Said>,
+    rows: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Said {
+    after_ms: u64,
+    who: String,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    value: String,
 }
 
 impl Stage {
     /// On our stdout.
     pub(super) fn of_stdout(environment: &Environment) -> Stage {
-        Stage { screen: Some(Screen::of_stdout(environment)), headings: 0 }
+        Stage { shown: Shown::OnScreen(Screen::of_stdout(environment)), headings: 0 }
+    }
+
+    /// A document.
+    pub(super) fn kept() -> Stage {
+        Stage { shown: Shown::Kept(Vec::new()), headings: 0 }
     }
 
     /// Nowhere.
     pub(super) fn dark() -> Stage {
-        Stage { screen: None, headings: 0 }
+        Stage { shown: Shown::Nowhere, headings: 0 }
     }
 
     pub(super) fn title(&mut self, text: &str) {
@@ -35,34 +72,66 @@ impl Stage {
         self.headings += 1;
         self.line(Tone::Faint, "");
         self.line(Tone::Strong, &format!("{:>2}  {text}", self.headings));
+        if let Shown::Kept(parts) = &mut self.shown {
+            parts.push(Part { heading: text.to_owned(), said: Vec::new(), rows: Vec::new() });
+        }
     }
 
     /// What one of the two said, and when.
     pub(super) fn said(&mut self, after: Duration, who: &str, what: &str) {
         let tone = if who == "codex" { Tone::Good } else { Tone::Warning };
         self.line(tone, &cut(&format!("    {:>5} ms  {who:>8}  {what}", after.as_millis())));
+        if let Some(part) = self.last() {
+            part.said.push(Said { after_ms: after.as_millis() as u64, who: who.to_owned(), what: what.to_owned() });
+        }
     }
 
     pub(super) fn row(&mut self, name: &str, value: &str) {
         self.write(&cut(&format!("    {name:<24}  {value}")));
+        if let Some(part) = self.last() {
+            part.rows.push(Row { name: name.to_owned(), value: value.to_owned() });
+        }
     }
 
+    /// Advice to whoever looks on.
     pub(super) fn text(&mut self, text: &str) {
         self.write(&format!("    {text}"));
     }
 
-    pub(super) fn end(&mut self) {
-        self.write("");
+    /// The end, and why it came before everything was shown; gives the status to exit with where it was shown.
+    pub(super) fn end(self, why: Option<&str>) -> i32 {
+        match &self.shown {
+            Shown::Kept(parts) => {
+                let shim = env!("CARGO_PKG_VERSION");
+                // Advice is for who looks on.
+                let parts: Vec<&Part> =
+                    parts.iter().filter(|part| !part.rows.is_empty() || !part.said.is_empty()).collect();
+                print_json(&json!({ "shim": shim, "held": why.is_none(), "error": why, "parts": parts }))
+            }
+            Shown::OnScreen(_) | Shown::Nowhere => {
+                if why.is_none() {
+                    self.write("");
+                }
+                0
+            }
+        }
+    }
+
+    fn last(&mut self) -> Option<&mut Part> {
+        match &mut self.shown {
+            Shown::Kept(parts) => parts.last_mut(),
+            Shown::OnScreen(_) | Shown::Nowhere => None,
+        }
     }
 
     fn line(&self, tone: Tone, text: &str) {
-        if let Some(screen) = self.screen {
+        if let Shown::OnScreen(screen) = self.shown {
             self.write(&if text.is_empty() { String::new() } else { screen.paint(tone, text) });
         }
     }
 
     fn write(&self, text: &str) {
-        if self.screen.is_some() {
+        if matches!(self.shown, Shown::OnScreen(_)) {
             let mut stdout = std::io::stdout().lock();
             // Nobody who looks away is waited for.
             let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());

@@ -43,7 +43,7 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
     checks.extend(open_to_others(home));
     match wrap::complaints(home) {
         Ok(complaints) => {
-            let remedy = "until then tools go past us";
+            let remedy = "until then tools go past us, or find no codex";
             checks.extend(complaints.into_iter().map(|why| Check::broken("wrap", why, remedy)));
         }
         Err(why) => checks.push(Check::broken("wrap", why, "move that file away: it only says what to take back")),

@@ -182,7 +182,7 @@ pub(in crate::cli) struct WaitArguments {
     /// For what
     #[arg(long = "for", value_name = "WHAT", value_enum)]
     pub(in crate::cli) goal: Goal,
-    /// How long at most; without it, for ever
+    /// How long at most, and up to a second more where the relay does not answer; without it, for ever
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(in crate::cli) timeout: Option<Duration>,
     #[command(flatten)]

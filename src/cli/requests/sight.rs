@@ -140,7 +140,9 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     sight.row("respond", &format!("codex-shim respond {id} {how}"));
     let words = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
     for decision in words {
-        sight.row("", &format!("codex-shim respond {id} --json '{}'", serde_json::json!({ "decision": decision })));
+        // A quotation mark in it would end the shell's.
+        let body = serde_json::json!({ "decision": decision }).to_string().replace('\'', r"'\''");
+        sight.row("", &format!("codex-shim respond {id} --json '{body}'"));
     }
     sight.text
 }
@@ -151,6 +153,20 @@ mod tests {
 
     use super::*;
     use crate::control::shown::ending;
+
+    #[test]
+    fn what_is_to_be_copied_is_one_word_to_a_shell() {
+        let offer = json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["echo", "it's; rm x"] } });
+        let row = json!({
+            "request_id": "g-0", "request_method": "item/commandExecution/requestApproval", "status": "pending",
+            "available_decisions": [offer],
+        });
+        let shown = next(&row, Screen::None);
+        let line = shown.lines().find_map(|line| line.split_once(" --json ")).expect("it is offered").1;
+        let output = std::process::Command::new("sh").args(["-c", &format!("printf %s {line}")]).output();
+        let read: Value = serde_json::from_slice(&output.expect("sh runs").stdout).expect("one word");
+        assert_eq!(read, json!({ "decision": offer }));
+    }
 
     fn shown(method: &str, payload: &Value, changes: &Value) -> String {
         let row = json!({

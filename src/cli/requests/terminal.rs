@@ -1,19 +1,17 @@
 //! Asks a person at the terminal for the answer to a request.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 
+use super::super::kept_back::KeptBack;
 use super::super::screen;
 use super::{body, kind_of, text};
 use crate::control::answer::Word;
+use crate::control::shown::offered;
 use crate::engine::RequestKind;
 
 /// How often something is asked again that was not understood.
@@ -74,8 +72,8 @@ const fn word(word: Word) -> Choice {
 
 fn approval(row: &Value) -> Vec<(&'static str, Choice)> {
     let mut choices = vec![("accept", word(Word::Accept)), ("accept for the session", word(Word::AcceptForSession))];
-    let offered = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
-    choices.extend(offered.map(|decision| ("", Choice::Offered(decision.clone()))));
+    let more = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
+    choices.extend(more.map(|decision| ("", Choice::Offered(decision.clone()))));
     choices.extend([NO, ("decline, and say why", Choice::Reason), ("cancel: end the turn", word(Word::Cancel))]);
     choices
 }
@@ -84,11 +82,7 @@ fn approval(row: &Value) -> Vec<(&'static str, Choice)> {
 fn choose(row: &Value, choices: &[(&str, Choice)]) -> Result<Value, String> {
     let mut listed = String::from("\n");
     for (number, (name, choice)) in choices.iter().enumerate() {
-        let name = match choice {
-            Choice::Offered(decision) => screen::plain(&decision.to_string()),
-            Choice::Word(_) | Choice::Reason | Choice::Fill => (*name).to_owned(),
-        };
-        listed.push_str(&format!("  {}. {name}\n", number + 1));
+        listed.push_str(&format!("  {}. {}\n", number + 1, in_words(name, choice)));
     }
     screen::print(&listed);
     for _ in 0..TRIES_MAX {
@@ -105,6 +99,14 @@ fn choose(row: &Value, choices: &[(&str, Choice)]) -> Result<Value, String> {
         };
     }
     Err(NO_ANSWER.to_owned())
+}
+
+/// A choice as it is listed.
+fn in_words(name: &str, choice: &Choice) -> String {
+    match choice {
+        Choice::Offered(decision) => screen::plain(&offered(decision)),
+        Choice::Word(_) | Choice::Reason | Choice::Fill => name.to_owned(),
+    }
 }
 
 /// What has the number that was typed, counted from 1.
@@ -172,63 +174,33 @@ fn read_secret(prompt: &str) -> Result<String, String> {
     let before: Termios = tcgetattr(&stdin).map_err(failed)?;
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
-    let end = End::kept_back().map_err(|error| format!("listen for signals: {error}"))?;
+    let kept_back = KeptBack::begin().map_err(|error| format!("listen for signals: {error}"))?;
     tcsetattr(&stdin, OptionalActions::Now, &silent).map_err(failed)?;
-    let typed = show(prompt).and_then(|()| match end.or_typed() {
+    let typed = show(prompt).and_then(|()| match has_been_typed(kept_back) {
         Ok(true) => read_line(""),
         Ok(false) => Err(NO_ANSWER.to_owned()),
         Err(error) => Err(failed(error)),
     });
     let again = tcsetattr(&stdin, OptionalActions::Now, &before).map_err(failed);
-    end.let_go();
+    kept_back.let_go();
     again?;
     screen::print("\n");
     typed
 }
 
-/// Signals that would end us, kept back while the terminal shows nothing: it would stay so.
-#[derive(Default)]
-struct End {
-    told: Arc<AtomicBool>,
-    /// Nothing is kept back.
-    ends: Arc<AtomicBool>,
-}
-
-impl End {
-    /// Keeps them back until they are let go.
-    fn kept_back() -> std::io::Result<&'static End> {
-        static END: OnceLock<End> = OnceLock::new();
-        if END.get().is_none() {
-            let end = END.get_or_init(End::default);
-            for signal in [SIGINT, SIGTERM, SIGHUP] {
-                flag::register_conditional_default(signal, Arc::clone(&end.ends))?;
-                flag::register(signal, Arc::clone(&end.told))?;
-            }
+/// Waits until a line has been typed, or there will be none; false when we are to end instead.
+fn has_been_typed(kept_back: &KeptBack) -> rustix::io::Result<bool> {
+    let stdin = std::io::stdin();
+    let look_again = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    while !kept_back.has_come() {
+        let mut typed = [PollFd::new(&stdin, PollFlags::IN)];
+        match poll(&mut typed, Some(&look_again)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error),
         }
-        let end = END.get_or_init(End::default);
-        end.ends.store(false, Ordering::Relaxed);
-        Ok(end)
     }
-
-    /// Lets them end us again.
-    fn let_go(&self) {
-        self.ends.store(true, Ordering::Relaxed);
-    }
-
-    /// Waits until a line has been typed, or there will be none; false when we are to end instead.
-    fn or_typed(&self) -> rustix::io::Result<bool> {
-        let stdin = std::io::stdin();
-        let look_again = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-        while !self.told.load(Ordering::Relaxed) {
-            let mut typed = [PollFd::new(&stdin, PollFlags::IN)];
-            match poll(&mut typed, Some(&look_again)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => return Ok(true),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(false)
-    }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -250,5 +222,22 @@ mod tests {
         let row = json!({ "available_decisions": ["accept", { "x": 1 }] });
         assert!(approval(&row).contains(&("", Choice::Offered(json!({ "x": 1 })))));
         assert_eq!(approval(&json!({})).len(), 5);
+    }
+
+    #[test]
+    fn what_the_server_offers_is_told_in_words() {
+        let always =
+            json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["touch", "\u{202e}x\u{1b}"] } });
+        let row = json!({ "available_decisions": ["accept", always] });
+        let listed: Vec<String> = approval(&row).iter().map(|(name, choice)| in_words(name, choice)).collect();
+        let expect = [
+            "accept",
+            "accept for the session",
+            "accept, and do not ask again for `touch \\u{202e}x\u{fffd}`",
+            "decline",
+            "decline, and say why",
+            "cancel: end the turn",
+        ];
+        assert_eq!(listed, expect);
     }
 }

@@ -20,20 +20,24 @@ const LOOK_WAIT: Duration = Duration::from_millis(200);
 /// How long a relay may leave us without an answer, as one does that has only just started.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
+/// How long the last look may take, however little time is left: what has come is told where the relay says so at once.
+const LAST_LOOK_WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// Waits.
 pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environment) -> i32 {
     status(wait(arguments, environment))
 }
 
 fn wait(arguments: &WaitArguments, environment: &Environment) -> Result<i32, Stop> {
-    let session = readable(arguments.common.session.as_deref(), environment)?;
     let began = Instant::now();
+    let session = readable(arguments.common.session.as_deref(), environment)?;
+    let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
     let (document, has_come) = loop {
-        let document = look(&session)?;
+        let document = look(&session, left())?;
         if holds(arguments.goal, &document) {
             break (document, true);
         }
-        let left = arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        let left = left();
         if left.is_some_and(|left| left.is_zero()) {
             break (document, false);
         }
@@ -55,16 +59,18 @@ fn wait(arguments: &WaitArguments, environment: &Environment) -> Result<i32, Sto
     Ok(FAILED)
 }
 
-/// The document of the session, as soon as its relay gives it.
-fn look(session: &Found) -> Result<Value, Stop> {
+/// The document of the session, as soon as its relay gives it. One that gives none is waited for no longer than there is time.
+fn look(session: &Found, left: Option<Duration>) -> Result<Value, Stop> {
     let asked = Instant::now();
+    let silence_max = left.map_or(SILENCE_MAX, |left| left.clamp(LAST_LOOK_WAIT_MAX, SILENCE_MAX));
     loop {
-        let why = match client::get(&session.dir, "/sessions/self") {
+        let wait_max = silence_max.saturating_sub(asked.elapsed());
+        let why = match client::get_within(&session.dir, "/sessions/self", wait_max) {
             Ok(answer) => return answer.document().map_err(Stop::Failed),
             Err(_) if !session.is_still_live() => return Err(Stop::NotRunning(session.id.clone())),
             Err(why) => why,
         };
-        if asked.elapsed() >= SILENCE_MAX {
+        if asked.elapsed() + LOOK_WAIT >= silence_max {
             let id = &session.id;
             return Err(Stop::Failed(format!(
                 "session {id} runs, but does not answer: {why}; see `codex-shim status`"

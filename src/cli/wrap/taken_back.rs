@@ -9,16 +9,21 @@ use serde_json::json;
 
 use super::super::requests::print_json;
 use super::super::{FAILED, say, screen};
+use super::complaints::installed_over;
+use super::plan::names_of;
 use super::setting::{value_of, with_value, without_member};
-use super::{Change, UnwrapArguments, Wrapped, installed_over, names_of, read, replace, write};
+use super::{Change, UnwrapArguments, Wrapped, read, replace, write};
 
 /// Takes back what was done, or tells what would be, and gives the status to exit with.
 pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, String> {
     let all = read(home)?;
-    let is_meant = |wrapped: &&Wrapped| {
-        arguments.target.as_ref().is_none_or(|target| wrapped.target == *target || wrapped.path == Path::new(target))
-    };
+    let is_meant = |wrapped: &&Wrapped| arguments.target.as_ref().is_none_or(|target| is_named(wrapped, target));
     let meant: Vec<Wrapped> = all.iter().filter(is_meant).cloned().collect();
+    if let (Some(target), true, false) = (&arguments.target, meant.is_empty(), all.is_empty()) {
+        let there_are: Vec<String> =
+            all.iter().map(|wrapped| format!("{} ({})", wrapped.target, wrapped.path.display())).collect();
+        return Err(format!("`{target}` is not wrapped; what is: {}", there_are.join(", ")));
+    }
     if meant.is_empty() && !arguments.json {
         return Ok(screen::print("nothing is wrapped\n"));
     }
@@ -55,6 +60,13 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, St
     Ok(if failed { FAILED } else { 0 })
 }
 
+/// Whether it is meant: as it was given to `wrap`, or by its path, or, a link, by its folder.
+fn is_named(wrapped: &Wrapped, target: &str) -> bool {
+    let at = std::path::absolute(target).unwrap_or_else(|_| target.into());
+    let is_folder = matches!(wrapped.change, Change::Link { .. }) && wrapped.path.parent() == Some(&at);
+    wrapped.target == target || wrapped.path == at || is_folder
+}
+
 /// Gives back what was there, unless somebody has changed it since.
 fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
     let path = &wrapped.path;
@@ -88,17 +100,17 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
             })
         }
         Change::File { before, after } => {
-            let now = fs::read_to_string(path).ok();
+            let now = match fs::read_to_string(path) {
+                Ok(now) => Some(now),
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+                Err(error) => return Err(format!("read {at}: {error}; it is left as it is")),
+            };
             if now == *before {
                 return Ok(format!("leave {at} as it is"));
             }
-            if now.as_deref() != Some(after) {
-                return member_back(
-                    wrapped,
-                    &now.unwrap_or_default(),
-                    [before.as_deref().unwrap_or_default(), after],
-                    is_dry,
-                );
+            let Some(now) = now else { return Ok(format!("leave {at}, which is gone")) };
+            if now != *after {
+                return member_back(wrapped, &now, [before.as_deref().unwrap_or_default(), after], is_dry);
             }
             if !is_dry {
                 match before {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::super::visible::one_line;
 use super::kind::RequestKind;
 
 /// Longest summary, in characters.
@@ -44,7 +45,7 @@ pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: 
             let says = ["message", "title"].iter().find_map(|name| text(name));
             format!("{server}{}", says.unwrap_or_else(|| "a question".to_owned()))
         }
-        RequestKind::Other => method.to_owned(),
+        RequestKind::Other => one_line(method),
     };
     bounded(&told)
 }
@@ -73,12 +74,6 @@ pub fn without_shell(command: &str) -> String {
     quoted.filter(|inner| !inner.contains('\'')).unwrap_or(inner).to_owned()
 }
 
-/// A text without its ends of lines and other control characters.
-#[must_use]
-pub fn one_line(text: &str) -> String {
-    text.split(|char: char| char.is_control()).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
-}
-
 fn bounded(text: &str) -> String {
     if text.chars().count() <= SUMMARY_CHARS_MAX {
         return text.to_owned();
@@ -105,6 +100,7 @@ mod tests {
             "run touch x ls (why [1m)",
         );
         check(RequestKind::Command, r#"{"command":null}"#, None, "run a command");
+        check(RequestKind::Command, r#"{"command":"rm \u202egpj.a"}"#, None, r"run rm \u{202e}gpj.a");
         check(RequestKind::FileChange, "{}", Some(r#"[{"path":"/a"},{"path":"/b"}]"#), "change /a and 1 more");
         check(RequestKind::FileChange, "{}", None, "change files");
         check(RequestKind::OldPatch, r#"{"fileChanges":{"/a":{}}}"#, None, "change /a");

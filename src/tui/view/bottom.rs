@@ -8,6 +8,7 @@ use super::super::keys::Place;
 use super::super::model::{Answering, Focus, Mode, Model, Session};
 use super::super::text::{Field, cut, lasted, plain, width, wrap};
 use super::paint::{Brush, Role};
+use crate::engine::visible;
 
 /// Requests that are listed.
 const LISTED_MAX: usize = 3;
@@ -84,10 +85,10 @@ fn typed(bottom: &mut Bottom<'_>, mark: &str, field: &Field, brush: Brush, rows:
     bottom.cursor = Some((width(mark) + before.last().map_or(0, |line| width(line)), first + at - from));
 }
 
-/// Breaks by letters, so that a cursor stands where the next letter goes.
+/// Breaks by letters, as they are shown, so that a cursor stands where the next letter goes.
 fn wrap_typed(text: &str, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
-    for line in text.split('\n') {
+    for line in visible(text).split('\n') {
         let (mut taken, mut rest) = (0, String::new());
         for char in line.chars() {
             let char_columns = char.width().unwrap_or(0);

@@ -1,0 +1,177 @@
+//! What is typed is said to the model, or answers a request, and never the one for the other.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use serde_json::json;
+
+use super::super::model::{Event, Link};
+use super::screens::drawn;
+use super::{Play, check, noted, timeline};
+
+#[test]
+fn chat_says_and_never_answers() {
+    check("type hello\nkey Enter\n<< say \"hello\"\nsaid\nkey Enter\n== chat");
+    check("paste a\\nb\nkey Enter\n<< say \"a\\nb\"\ntype x\nkey Enter\n== chat");
+    // A request comes under the user's fingers: what is typed stays text, and nothing is sent.
+    let play = check("type ad\nasks command=g-0\ntype asdcy1\nkey Enter\n== chat");
+    assert_eq!(play.model.session.as_ref().expect("attached").composer.text(), "adasdcy1");
+    assert!(noted(&play).contains("^R"), "{}", noted(&play));
+    // What we do not know waits for nobody.
+    check("asks new/method=g-9\ntype x\nkey Enter\n<< say \"x\"\n== chat");
+}
+
+#[test]
+fn one_key_answers_a_request_that_was_seen() {
+    check(
+        r#"
+        asks command=g-0
+        key ^R
+        == approval g-0
+        key a
+        == approval g-0
+        wait 600
+        key a
+        << respond g-0 {"decision":"accept"}
+        key a d
+        ok g-0
+        == chat
+        "#,
+    );
+    let all = [("s", "acceptForSession"), ("d", "decline"), ("c", "cancel")];
+    for (key, decision) in all {
+        check(&format!(
+            "asks command=g-0\nkey ^R\nwait 600\nkey {key}\n<< respond g-0 {{\"decision\":\"{decision}\"}}\nok g-0\n== chat"
+        ));
+    }
+    check(
+        "asks command=g-0\nkey ^R\nwait 600\nkey r\ntype not so\nkey Enter\n<< respond g-0 {\"decision\":\"decline\",\"reason\":\"not so\"}",
+    );
+    check("asks command=g-0\nkey ^R\nwait 600\nkey r\ntype acd\nkey Esc\n== approval g-0\nkey Esc\n== chat");
+    check("asks command=g-0\nkey ^R\nwait 600\nkey x Enter 1\n== approval g-0");
+}
+
+#[test]
+fn the_next_one_has_to_be_seen_too() {
+    check(
+        r#"
+        asks command=g-0 patch=g-1
+        key ^R
+        wait 600
+        key a
+        << respond g-0 {"decision":"accept"}
+        ok g-0
+        == approval g-1
+        key a
+        == approval g-1
+        wait 600
+        key d
+        << respond g-1 {"decision":"decline"}
+        fails g-1
+        == approval g-1
+        key Esc
+        == chat
+        "#,
+    );
+    check("asks command=g-0 questions=g-1\nkey ^R\n== approval g-0\nkey ^R\n== input g-1\nkey ^R\n== approval g-0");
+}
+
+#[test]
+fn what_is_dangerous_is_asked_again() {
+    let shown = "asks risky=g-0\nkey ^R\nwait 600\nkey a\n== approval g-0\n";
+    check(&format!("{shown}key a Enter\n== approval g-0\nkey n\n== approval g-0"));
+    check(&format!("{shown}key y\n<< respond g-0 {{\"decision\":\"accept\"}}"));
+    check("asks risky=g-0\nkey ^R\nwait 600\nkey d\n<< respond g-0 {\"decision\":\"decline\"}");
+}
+
+#[test]
+fn another_terminal_is_first() {
+    let play = check("asks command=g-0\nkey ^R\nended g-0\n== chat");
+    assert_eq!(noted(&play), "request g-0 was answered by client (ide): accept");
+    // The next request does not take the place of the one that is on the screen.
+    check(
+        "asks command=g-0 patch=g-1\nkey ^R\nwait 600\nended g-0\n== approval g-0 ended\nkey a d\n== approval g-0 ended\nkey Enter\n== approval g-1",
+    );
+    // What was being typed does not end in the composer.
+    let play = check(
+        "asks questions=g-0\nkey ^R\nwait 600\nkey 3\ntype sec\nended g-0\n== input g-0 ended\ntype ret\nkey Enter\n== chat",
+    );
+    assert_eq!(play.model.session.as_ref().expect("attached").composer.text(), "");
+    let play = check("asks command=g-0\nended g-0\n== chat");
+    assert_eq!(noted(&play), "request g-0 was answered by client (ide): accept");
+}
+
+#[test]
+fn questions_are_answered_in_turn() {
+    check(
+        r#"
+        asks questions=g-0
+        key ^R
+        wait 600
+        key Down Enter
+        == input g-0
+        type k3y
+        key Enter
+        << respond g-0 {"answers":{"color":["Blue"],"key":["k3y"]}}
+        ok g-0
+        == chat
+        "#,
+    );
+    check(
+        "asks questions=g-0\nkey ^R\nwait 600\nkey 2 ^B 1 Enter Enter Enter\n<< respond g-0 {\"answers\":{\"color\":[\"Red\"]}}",
+    );
+    check(
+        "asks questions=g-0\nkey ^R\nwait 600\ntype green 2\nkey Enter Enter Enter\n<< respond g-0 {\"answers\":{\"color\":[\"green 2\"]}}",
+    );
+    let fields = "{\"action\":\"accept\",\"content\":{\"name\":\"Ada\",\"sure\":false}}";
+    check(&format!(
+        "asks elicitation=g-0\nkey ^R\nwait 600\nkey Enter\ntype Ada\nkey Enter 2 Enter\n<< respond g-0 {fields}\nfails g-0\n== input g-0"
+    ));
+    check("asks elicitation=g-0\nkey ^R\nwait 600\nkey 2 Enter\n<< respond g-0 {\"action\":\"decline\"}");
+}
+
+#[test]
+fn nothing_typed_is_no_answer_by_accident() {
+    let mut play = check("asks questions=g-0\nkey ^R\nwait 600");
+    for code in [KeyCode::Right, KeyCode::Left, KeyCode::PageDown, KeyCode::Home, KeyCode::Backspace] {
+        play.event(Event::Key(KeyEvent::new(code, KeyModifiers::NONE)));
+    }
+    let chosen = |play: &Play| {
+        let session = play.model.session.as_ref().expect("attached");
+        session.answering.as_ref().map(|shown| (shown.chosen, shown.answers.len()))
+    };
+    assert_eq!(chosen(&play), Some((0, 0)));
+    play.step("key 3 Enter");
+    assert_eq!(chosen(&play), Some((2, 0)));
+    assert!(noted(&play).contains("nothing is typed"), "{}", noted(&play));
+    // Whoever looks elsewhere meanwhile is told again.
+    play.step("key Up Down Enter");
+    assert_eq!(chosen(&play), Some((2, 0)));
+    play.step("key Enter");
+    assert_eq!(chosen(&play), Some((0, 1)));
+}
+
+#[test]
+fn the_last_row_says_what_enter_does() {
+    let last_row = |play: &Play| drawn(&play.model, 80, 24).lines().last().unwrap_or_default().to_owned();
+    let mut play = Play::new();
+    assert!(last_row(&play).contains("Enter sends"), "{}", last_row(&play));
+    for link in [Link::Stopped, Link::Silent("it is busy".to_owned()), Link::New] {
+        play.model.session.as_mut().expect("attached").link = link;
+        assert!(last_row(&play).contains("Enter off"), "{}", last_row(&play));
+    }
+    let mut play = check("asks command=g-0 patch=g-1\nkey ^R\nwait 600\nkey r\ntype no");
+    assert!(last_row(&play).contains("Enter declines"), "{}", last_row(&play));
+    play.step("ended g-0");
+    assert!(last_row(&play).contains("Enter goes on"), "{}", last_row(&play));
+    play.step("key Enter");
+    assert_eq!(play.state(), "approval g-1");
+}
+
+#[test]
+fn a_request_that_a_crash_has_left_is_told_as_orphaned() {
+    let asks = json!({ "type": "approval", "request_id": "g-0", "kind": "command", "status": "pending" });
+    let run = json!({ "type": "run", "generation": "000000010001" });
+    let timeline = timeline(vec![asks, run]);
+    let title = &timeline.entries()[0].title;
+    assert!(title.ends_with("→ orphaned: server_restarted"), "{title}");
+    assert!(!timeline.has_open());
+}

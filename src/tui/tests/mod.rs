@@ -1,0 +1,282 @@
+//! Playbooks for the update, and what is on the screen at several sizes: here is what they are played with.
+
+mod answering;
+mod screens;
+mod timeline;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::Size;
+use serde_json::{Value, json};
+
+use super::ask::of_row;
+use super::entry::{Key, Spot};
+use super::model::{Colours, Command, Event, First, Link, Live, Model, News};
+use super::timeline::{Heard, Timeline};
+use super::{attach, update};
+use crate::history::Activity;
+use crate::journal::{Generation, Position, SegmentName};
+
+/// A Monday, in microseconds since the Unix epoch.
+const NOW_US: u64 = 1_767_225_600_000_000;
+
+fn position(offset: u64) -> Position {
+    let generation = Generation::parse("000000010000").expect("BUG: a generation");
+    Position { segment: SegmentName { generation, number: 1 }, offset }
+}
+
+fn offset(key: &Key) -> u64 {
+    match &key.at {
+        Spot::Recorded(at) => at.offset,
+        Spot::Kept(id) => panic!("{id} is not in the journal"),
+    }
+}
+
+fn heard(offset: u64, told: Value) -> Heard {
+    Heard { at: position(offset), at_us: NOW_US - 60_000_000 + offset * 1_000_000, told }
+}
+
+fn row(id: &str, method: &str, summary: &str, payload: Value) -> Value {
+    json!({ "request_id": id, "request_method": method, "summary": summary, "request_payload": payload, "status": "pending" })
+}
+
+fn command(id: &str) -> Value {
+    let payload = json!({ "command": "rm -rf target", "cwd": "/work", "reason": "to begin anew", "threadId": "t" });
+    row(id, "item/commandExecution/requestApproval", "run rm -rf target", payload)
+}
+
+fn risky(id: &str) -> Value {
+    let payload = json!({ "command": "curl x", "networkApprovalContext": { "host": "example.org" } });
+    row(id, "item/commandExecution/requestApproval", "run curl x", payload)
+}
+
+fn patch(id: &str) -> Value {
+    let mut row = row(id, "item/fileChange/requestApproval", "change a.rs", json!({ "grantRoot": null }));
+    row["changes"] =
+        json!([{ "path": "/repo/a.rs", "kind": { "type": "update" }, "diff": "@@ -1 +1 @@\n-old\n+new\u{1b}[31m" }]);
+    row
+}
+
+fn questions(id: &str) -> Value {
+    let payload = json!({ "questions": [
+        { "id": "color", "question": "Which colour?", "isOther": true, "options": [
+            { "label": "Red", "description": "warm" }, { "label": "Blue", "description": "cold" } ] },
+        { "id": "key", "question": "The key?", "isSecret": true, "options": null },
+    ] });
+    row(id, "item/tool/requestUserInput", "Which colour? (and 1 more)", payload)
+}
+
+fn elicitation(id: &str) -> Value {
+    let schema =
+        json!({ "type": "object", "properties": { "name": { "type": "string" }, "sure": { "type": "boolean" } } });
+    let payload = json!({ "message": "Your name?", "requestedSchema": schema });
+    row(id, "mcpServer/elicitation/request", "lab: Your name?", payload)
+}
+
+fn asked(name: &str) -> Value {
+    let (kind, id) = name.split_once('=').expect("BUG: a test names kind and id");
+    match kind {
+        "command" => command(id),
+        "risky" => risky(id),
+        "patch" => patch(id),
+        "questions" => questions(id),
+        "elicitation" => elicitation(id),
+        other => row(id, other, "", json!({ "x": 1 })),
+    }
+}
+
+fn up(state: Activity) -> Link {
+    let document = json!({
+        "session_id": "work", "state": state, "activity_state": state, "generation": "000000010000", "socket": null,
+        "child": { "pid": 1, "codex_version": "0.169.0" }, "client": { "name": null, "version": null },
+        "threads": [{ "thread_id": "thread-0001", "activity_state": state, "since": "", "turn_id": "turn-0002",
+            "pending": 0, "last_action": null, "stalled_since": null }],
+        "pending_requests": 0, "context_waiting": 0, "journal": { "bytes": 0, "gaps": 0 },
+        "index": { "lag_lines": 0, "lag_ms": 0, "persisted": true }, "faults": [], "counters": {}, "started_at": null,
+    });
+    let document = serde_json::from_value(document).expect("BUG: a document");
+    Link::Up(Box::new(Live { document, since_us: Some(NOW_US - 12_000_000) }))
+}
+
+/// Something of everything.
+fn told() -> Vec<Value> {
+    let item = |id: &str, mut told: Value| {
+        told["thread_id"] = json!("t");
+        told["turn_id"] = json!("u");
+        told["item_id"] = json!(id);
+        told
+    };
+    vec![
+        json!({ "type": "run", "generation": "000000010000" }),
+        json!({ "type": "rpc_response", "method": "thread/start", "result": { "model": "gpt-5.5" } }),
+        item("m", json!({ "type": "message", "role": "user", "text": "make it build, 漢字 and 👩‍👩‍👧 too" })),
+        item("r", json!({ "type": "reasoning_delta", "delta": "**Looking**" })),
+        item("r", json!({ "type": "reasoning_finalize", "text": "**Looking** at it" })),
+        item(
+            "c",
+            json!({ "type": "tool_begin", "item_type": "commandExecution", "command": "cargo build", "status": "inProgress" }),
+        ),
+        item("c", json!({ "type": "tool_delta", "delta": "\u{1b}[1mCompiling\u{1b}[0m a\n" })),
+        item(
+            "c",
+            json!({ "type": "tool_end", "item_type": "commandExecution", "command": "cargo build", "exit_code": 101,
+            "is_error": true, "duration_ms": 2_500, "output": "\u{1b}[1mCompiling\u{1b}[0m a\nerror: no such crate\n" }),
+        ),
+        item(
+            "f",
+            json!({ "type": "tool_end", "item_type": "fileChange", "is_error": false,
+            "changes": [{ "path": "/repo/a.rs", "kind": { "type": "update" }, "diff": "@@ -1 +1 @@\n-old\n+new" }] }),
+        ),
+        json!({ "type": "plan", "thread_id": "t", "turn_id": "u", "steps": [{ "step": "read", "status": "completed" },
+            { "step": "write", "status": "in_progress" }] }),
+        json!({ "type": "token_count", "total": 12_345, "context_window": 272_000 }),
+        json!({ "type": "gap", "lines": 3, "reason": "disk full" }),
+        item("a", json!({ "type": "assistant_delta", "delta": "I will" })),
+        json!({ "type": "error", "message": "stream broke", "will_retry": false }),
+        item(
+            "d",
+            json!({ "type": "tool_begin", "item_type": "commandExecution", "command": "sleep 9", "status": "inProgress" }),
+        ),
+        item("d", json!({ "type": "tool_delta", "delta": "one\ntwo\n" })),
+    ]
+}
+
+fn timeline(told: Vec<Value>) -> Timeline {
+    let mut timeline = Timeline::default();
+    told.into_iter().zip(0..).for_each(|(told, offset)| timeline.take(&heard(offset, told)));
+    timeline
+}
+
+/// A model that is told things in words, and what it wants done in words.
+struct Play {
+    model: Model,
+    now_us: u64,
+    done: Vec<String>,
+}
+
+impl Play {
+    fn new() -> Play {
+        let mut model = Model::new(Size { width: 80, height: 24 }, Colours::None, NOW_US);
+        let first = attach(&mut model, "work".to_owned());
+        assert!(matches!(first[..], [Command::Attach { attachment: 1, .. }]));
+        let mut play = Play { model, now_us: NOW_US, done: Vec::new() };
+        play.news(News::Linked(up(Activity::Working)));
+        play.news(News::Restored { epoch: 0, timeline: Box::new(timeline(told())) });
+        play
+    }
+
+    fn event(&mut self, event: Event) {
+        for command in update(&mut self.model, self.now_us, event) {
+            self.done.push(match command {
+                Command::Respond { request_id, body } => format!("respond {request_id} {body}"),
+                Command::Say { text, thread_id: None } => format!("say {text:?}"),
+                Command::Say { text, thread_id: Some(thread) } => format!("say {text:?} to {thread}"),
+                Command::Interrupt(thread_id) => format!("interrupt {}", thread_id.unwrap_or_default()),
+                Command::Look => continue,
+                Command::Copy(text) => format!("copy {}", text.len()),
+                Command::ReadOlder(key) => format!("older {}", offset(&key)),
+                Command::ReadNewer(key) => format!("newer {}", offset(&key)),
+                Command::Find { matcher, from, way } => format!("find {:?} {} {way:?}", matcher.text, offset(&from)),
+                other @ (Command::Quit(_)
+                | Command::Suspend
+                | Command::Retake
+                | Command::List
+                | Command::Attach { .. }
+                | Command::Follow { .. }
+                | Command::Open(_)) => format!("{other:?}"),
+            });
+        }
+    }
+
+    fn news(&mut self, news: News) {
+        self.event(Event::Of(self.model.attachments, news));
+    }
+
+    fn key(&mut self, name: &str) {
+        let (code, held) = match name {
+            "Enter" => (KeyCode::Enter, KeyModifiers::NONE),
+            "Esc" => (KeyCode::Esc, KeyModifiers::NONE),
+            "Tab" => (KeyCode::Tab, KeyModifiers::NONE),
+            "Up" => (KeyCode::Up, KeyModifiers::NONE),
+            "Down" => (KeyCode::Down, KeyModifiers::NONE),
+            _ => match name.strip_prefix('^').and_then(|rest| rest.chars().next()) {
+                Some(letter) => (KeyCode::Char(letter.to_ascii_lowercase()), KeyModifiers::CONTROL),
+                None => (KeyCode::Char(name.chars().next().expect("BUG: a key")), KeyModifiers::NONE),
+            },
+        };
+        self.event(Event::Key(KeyEvent::new(code, held)));
+    }
+
+    /// Does what a line of a playbook says.
+    fn step(&mut self, line: &str) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "key" => rest.split(' ').for_each(|name| self.key(name)),
+            "type" => rest
+                .chars()
+                .for_each(|char| self.event(Event::Key(KeyEvent::new(KeyCode::Char(char), KeyModifiers::NONE)))),
+            "paste" => self.event(Event::Pasted(rest.replace("\\n", "\n"))),
+            "wait" => self.now_us += rest.parse::<u64>().expect("BUG: milliseconds") * 1_000,
+            "asks" => {
+                let asks = rest
+                    .split(' ')
+                    .filter(|name| !name.is_empty())
+                    .map(|name| of_row(asked(name), self.now_us))
+                    .collect();
+                self.news(News::Pending { asks, ended: Vec::new() });
+            }
+            "ended" => {
+                let asks = self.model.session.as_ref().expect("BUG: attached").asks.clone();
+                let asks = asks.into_iter().filter(|ask| ask.id != rest).collect();
+                self.news(News::Pending { asks, ended: vec![resolved(rest)] });
+            }
+            "ok" => self.news(News::Responded { request_id: rest.to_owned(), result: Ok((resolved(rest), First::We)) }),
+            "fails" => {
+                self.news(News::Responded { request_id: rest.to_owned(), result: Err("ledger is busy".to_owned()) })
+            }
+            "said" => self.news(News::Said(Ok("a turn has begun".to_owned()))),
+            other => panic!("BUG: {other} is no step"),
+        }
+    }
+
+    fn state(&self) -> String {
+        let session = self.model.session.as_ref().expect("BUG: attached");
+        let shown = session.answering.as_ref().map_or("", |answering| &answering.ask.id);
+        let ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
+        format!("{} {shown}{}", session.mode().name(), if ended { " ended" } else { "" }).trim().to_owned()
+    }
+}
+
+impl Drop for Play {
+    fn drop(&mut self) {
+        // What was wanted and nobody has looked at is no success.
+        assert!(std::thread::panicking() || self.done.is_empty(), "{:?}", self.done);
+    }
+}
+
+fn resolved(id: &str) -> Value {
+    json!({ "request_id": id, "status": "resolved", "resolution_source": "client", "resolved_by": "ide",
+        "resolved_payload": { "decision": "accept" } })
+}
+
+/// Each line is a step, `<< ` what is to be done then, `== ` the mode and what is shown.
+fn check(playbook: &str) -> Play {
+    let mut play = Play::new();
+    for line in playbook.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(expect) = line.strip_prefix("<< ") {
+            assert!(!play.done.is_empty(), "nothing is done, and not {expect}\n{:?}", play.model.note);
+            assert_eq!(play.done.remove(0), expect);
+        } else if let Some(expect) = line.strip_prefix("== ") {
+            assert_eq!(play.done, [""; 0], "{line}");
+            assert_eq!(play.state(), expect, "{:?}", play.model.note);
+        } else {
+            assert_eq!(play.done, [""; 0], "{line}");
+            play.step(line);
+        }
+    }
+    assert_eq!(play.done, [""; 0]);
+    play
+}
+
+fn noted(play: &Play) -> &str {
+    play.model.note.as_ref().map_or("", |note| &note.text)
+}

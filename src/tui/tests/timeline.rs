@@ -1,0 +1,195 @@
+//! The timeline is walked and searched, back into the journal and forth again, for all threads or one.
+
+use serde_json::json;
+
+use super::super::ask::of_row;
+use super::super::attach;
+use super::super::entry::{BODY_BYTES_MAX, Entry, Key};
+use super::super::model::{Command, Event, Focus, Mode, News, Page};
+use super::super::timeline::Timeline;
+use super::screens::snapshot;
+use super::{NOW_US, Play, check, command, heard, noted, offset, position, timeline, told};
+
+fn offsets(play: &Play) -> Option<u64> {
+    play.model.session.as_ref().and_then(|session| session.cursor.as_ref()).map(offset)
+}
+
+#[test]
+fn the_timeline_is_walked_and_searched() {
+    let mut play = check("key Tab Up");
+    assert_eq!(offsets(&play), Some(14));
+    play.step("key e");
+    assert_eq!(offsets(&play), Some(13));
+    play.step("key e");
+    assert_eq!(offsets(&play), Some(11), "a gap");
+    for char in ["/", "M", "A", "K", "E", "Enter"] {
+        play.key(char);
+    }
+    assert_eq!(offsets(&play), Some(2));
+    play.step("key g");
+    assert_eq!(offsets(&play), Some(0));
+    play.step("key g");
+    assert_eq!(play.done, [""; 0], "there is nothing older");
+    play.step("key G");
+    assert_eq!(offsets(&play), None);
+    play.step("key f f");
+    play.step("key Up");
+    assert_eq!(offsets(&play), Some(12), "the model's words");
+    play.step("key y");
+    assert_eq!(play.done.remove(0), "copy 6");
+    play.step("key Enter");
+    assert!(matches!(play.model.session.as_ref().map(|session| &session.focus), Some(Focus::Reading(_))));
+    play.step("key Esc Esc");
+    assert_eq!(play.model.session.as_ref().map(|session| session.mode()), Some(Mode::Chat));
+}
+
+fn entries(offsets: std::ops::Range<u64>) -> Vec<Entry> {
+    let mut timeline = Timeline::default();
+    for offset in offsets {
+        timeline.take(&heard(offset, json!({ "type": "message", "text": format!("m{offset}") })));
+    }
+    timeline.into_entries()
+}
+
+#[test]
+fn the_window_goes_back_and_returns_without_a_hole() {
+    let mut play = Play::new();
+    let mut recent =
+        timeline((0..3_000).map(|number| json!({ "type": "message", "text": format!("m{number}") })).collect());
+    assert_eq!((recent.entries().len(), recent.has_older), (1_000, true));
+    recent.facts = Default::default();
+    play.news(News::Restored { epoch: 0, timeline: Box::new(recent) });
+    play.step("key Tab g");
+    play.step("key Up");
+    assert_eq!(play.done.remove(0), "older 2000");
+    play.step("key Up");
+    assert_eq!(play.done, [""; 0], "one at a time");
+    play.news(News::Older(Page { entries: entries(1_700..2_000), is_last: false }));
+    assert_eq!(offsets(&play), Some(1_999));
+    let window = |play: &Play| {
+        let timeline = play.model.session.as_ref().and_then(|session| session.timeline.clone()).expect("read");
+        let offsets: Vec<u64> = timeline.entries().iter().map(|entry| offset(&entry.key)).collect();
+        assert!(offsets.windows(2).all(|pair| pair[1] == pair[0] + 1), "a hole");
+        (offsets[0], *offsets.last().expect("some"), timeline.is_held)
+    };
+    assert_eq!(window(&play), (1_700, 2_699, true));
+    // What happens meanwhile makes no hole.
+    play.news(News::Heard { epoch: 0, heard: vec![heard(3_000, json!({ "type": "message", "text": "new" }))] });
+    assert_eq!(window(&play), (1_700, 2_699, true));
+    play.step("key /");
+    play.step("type m7");
+    play.step("key Enter");
+    assert_eq!(play.done.remove(0), "find Some(\"m7\") 1700 Back");
+    play.news(News::Found(Some((Key::recorded(position(799)), Page { entries: entries(500..800), is_last: false }))));
+    assert_eq!((window(&play), offsets(&play)), ((500, 799, true), Some(799)));
+    play.step("key Down");
+    assert_eq!(play.done.remove(0), "newer 799");
+    play.news(News::Newer(Page { entries: entries(800..1_100), is_last: false }));
+    assert_eq!((window(&play), offsets(&play)), ((500, 1_099, true), Some(800)));
+    play.step("key G");
+    assert_eq!(play.done.remove(0), "Follow { epoch: 1 }");
+    play.news(News::Heard { epoch: 0, heard: vec![heard(3_001, json!({ "type": "message", "text": "of before" }))] });
+    // The end of a long journal comes first; what is further back is not asked for until the rest has come.
+    play.news(News::Glanced(1, Box::new(timeline(told()[..3].to_vec()))));
+    let glanced = window_len(&play);
+    play.step("key Home");
+    play.step("key Up");
+    assert_eq!((glanced > 0 && glanced < 10, play.done.len()), (true, 0), "{:?}", play.done);
+    play.news(News::Restored { epoch: 1, timeline: Box::new(timeline(told())) });
+    assert_eq!(window_len(&play), 10);
+}
+
+fn window_len(play: &Play) -> usize {
+    play.model
+        .session
+        .as_ref()
+        .and_then(|session| session.timeline.as_ref())
+        .map_or(0, |timeline| timeline.entries().len())
+}
+
+/// Two threads, of which the relay tells one.
+fn two_threads() -> Play {
+    let mut play = Play::new();
+    let said = |thread: &str, text: &str| json!({ "type": "message", "thread_id": thread, "text": text });
+    let told = vec![
+        said("thread-0001", "one of the first"),
+        said("thread-0002", "one of the second"),
+        json!({ "type": "token_count", "thread_id": "thread-0002", "total": 77 }),
+        json!({ "type": "run", "generation": "000000010001" }),
+        json!({ "type": "token_count", "thread_id": "thread-0001", "total": 55 }),
+    ];
+    play.news(News::Restored { epoch: 0, timeline: Box::new(timeline(told)) });
+    play
+}
+
+#[test]
+fn a_thread_is_chosen_shown_and_spoken_to() {
+    let mut play = two_threads();
+    play.step("key ^T");
+    snapshot("threads", &play, 60, 8);
+    snapshot("threads", &play, 20, 5);
+    play.step("key Down Down Down Enter");
+    assert_eq!(play.model.session.as_ref().and_then(|session| session.thread.as_deref()), Some("thread-0002"));
+    snapshot("one-thread", &play, 60, 10);
+    play.step("type hello");
+    play.step("key Enter");
+    assert_eq!(play.done.remove(0), "say \"hello\" to thread-0002");
+    play.step("said");
+    play.step("key ^X");
+    assert_eq!(play.done.remove(0), "interrupt thread-0002");
+    // What is looked for is looked for in it.
+    play.step("key Tab Up");
+    assert_eq!(offsets(&play), Some(3), "a run is of every thread");
+    play.step("key Up");
+    assert_eq!(offsets(&play), Some(1));
+    play.step("key Up");
+    assert_eq!((offsets(&play), &play.done[..]), (Some(1), &[][..]), "that of the other thread is not shown");
+    play.step("key Esc");
+    // Only what waits in this thread keeps it from being spoken to.
+    let waits = |thread: &str| {
+        let mut row = command("g-0");
+        row["thread_id"] = json!(thread);
+        News::Pending { asks: vec![of_row(row, NOW_US)], ended: Vec::new() }
+    };
+    play.news(waits("thread-0001"));
+    play.step("type on");
+    play.step("key Enter");
+    assert_eq!(play.done.remove(0), "say \"on\" to thread-0002");
+    play.step("said");
+    play.news(waits("thread-0002"));
+    play.step("type no");
+    play.step("key Enter");
+    assert!(noted(&play).contains("^R"), "{}", noted(&play));
+    // All of them again; leaving the list changes nothing.
+    play.step("key ^T Up Esc");
+    assert!(play.model.session.as_ref().is_some_and(|session| session.thread.is_some()));
+    play.step("key ^T Up Up Up Enter");
+    assert!(play.model.session.as_ref().is_some_and(|session| session.thread.is_none()));
+}
+
+#[test]
+fn a_storm_of_events_is_a_window() {
+    let mut timeline = Timeline::default();
+    for number in 0..200_000_u64 {
+        let told = json!({ "type": "tool_delta", "item_id": format!("i{}", number / 1_000), "delta": "x".repeat(100) });
+        timeline.take(&heard(number, told));
+    }
+    let bytes: usize = timeline.entries().iter().map(Entry::bytes).sum();
+    assert!(timeline.entries().len() <= 1_000 && bytes < 8 << 20, "{} {bytes}", timeline.entries().len());
+    assert!(timeline.entries().iter().all(|entry| entry.body.len() <= 2 * BODY_BYTES_MAX));
+}
+
+#[test]
+fn what_belongs_to_an_earlier_time_is_dropped() {
+    let mut play = Play::new();
+    let asks = vec![of_row(command("g-0"), NOW_US)];
+    play.event(Event::Of(0, News::Pending { asks, ended: Vec::new() }));
+    assert!(!play.model.session.as_ref().expect("attached").is_gated());
+    play.step("type draft");
+    play.step("key Esc");
+    assert_eq!(play.done.remove(0), "List");
+    assert!(play.model.session.is_none());
+    let first = attach(&mut play.model, "work".to_owned());
+    assert!(matches!(first[..], [Command::Attach { attachment: 2, .. }]));
+    assert_eq!(play.model.session.as_ref().expect("attached").composer.text(), "draft");
+}
