@@ -1,0 +1,89 @@
+//! Houses that are built wrong, one way each, and the check that has to find each of them.
+
+/// How the house is built wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Canary {
+    /// It is not.
+    None,
+    /// A line of the server's comes twice.
+    SaysTwice,
+    /// Lines are parsed, and printed again.
+    PrintsAgain,
+    /// What should wait behind a request passes it.
+    Overtakes,
+    /// An answer of the client's never goes on.
+    SwallowsAnswers,
+    /// A line of the server's goes on with what was put in front of the user's words.
+    ShowsEnvelopes,
+    /// A line goes on before it is on record.
+    ForwardsFirst,
+    /// A request goes on before it is kept.
+    ShowsUnkept,
+    /// An answer does.
+    SendsUnkept,
+    /// An answer goes to the server once more.
+    AnswersTwice,
+    /// What the ledger was to keep of an answer is lost.
+    ForgetsAnswers,
+    /// What it was to keep of an end without one is.
+    LeavesOpen,
+    /// An answer that was not the first is kept as if it were.
+    LastAnswerWins,
+    /// One that was not the first is not kept.
+    ForgetsLostAnswers,
+    /// The ledger takes an end twice.
+    EndsTwice,
+    /// A request is kept once more.
+    OpensTwice,
+    /// Rows do not say that something went on before it was kept.
+    HidesLateness,
+    /// Somebody at the side is told that an answer was not taken.
+    LiesToCallers,
+    /// Nobody says that the server is gone.
+    ForgetsTheEnd,
+    /// The index goes on a record too early.
+    IndexesAgain,
+    /// It goes on a record too late.
+    IndexesTooLittle,
+    /// What a session does is not read.
+    ForgetsActivity,
+    /// It is read from only some of what is recorded.
+    LooksTooEarly,
+    /// What is held is released late.
+    ReleasesLate,
+    /// Time passes and nobody says so.
+    NeverTicks,
+    /// Nothing goes on any more.
+    Stalls,
+}
+
+impl Canary {
+    /// Each, with what the error begins with by which it has to be found.
+    pub const ALL: [(Canary, &'static str); 25] = [
+        (Canary::SaysTwice, "1: the client got"),
+        (Canary::PrintsAgain, "1: the "),
+        (Canary::Overtakes, "1: the client got"),
+        (Canary::SwallowsAnswers, "1: the server "),
+        (Canary::ShowsEnvelopes, "1: the client sees an envelope"),
+        (Canary::ForwardsFirst, "2: "),
+        (Canary::ShowsUnkept, "3: the client sees"),
+        (Canary::SendsUnkept, "3: the server gets"),
+        (Canary::AnswersTwice, "3: answered twice"),
+        (Canary::ForgetsAnswers, "3: the server gets"),
+        (Canary::LeavesOpen, "3: open for ever"),
+        (Canary::LastAnswerWins, "3: kept otherwise"),
+        (Canary::ForgetsLostAnswers, "3: lost answers"),
+        (Canary::EndsTwice, "3: ends twice"),
+        (Canary::OpensTwice, "3: opened twice"),
+        (Canary::HidesLateness, "3: not marked late"),
+        (Canary::LiesToCallers, "3: told wrongly"),
+        (Canary::ForgetsTheEnd, "3: waits for a server that is gone"),
+        (Canary::IndexesAgain, "4: event"),
+        (Canary::IndexesTooLittle, "4: event"),
+        (Canary::ForgetsActivity, "5: read live"),
+        (Canary::LooksTooEarly, "5: it is not so"),
+        (Canary::ReleasesLate, "6: held"),
+        (Canary::NeverTicks, "6: waits past its expiry"),
+        (Canary::Stalls, "it does not come to rest"),
+    ];
+}
