@@ -10,8 +10,9 @@ use codex_shim::journal::{Origin, Position, Record};
 use codex_shim::wire::Side;
 use rusqlite::Connection;
 
+use super::asked::Asked;
 use super::client::Client;
-use super::referee::{Asked, Referee};
+use super::referee::Referee;
 use super::rows::Rows;
 use super::server::Server;
 
@@ -85,7 +86,11 @@ fn on_record(life: &Life<'_>, journal: &Path) -> Result<(), String> {
                 None => unrecorded += 1,
             }
             if unrecorded > missing {
-                return Err(format!("2: the {} got what is not on record: {}", side.name(), String::from_utf8_lossy(line)));
+                return Err(format!(
+                    "2: the {} got what is not on record: {}",
+                    side.name(),
+                    String::from_utf8_lossy(line)
+                ));
             }
         }
     }
@@ -203,15 +208,15 @@ pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut:
         return Err(format!("4: the numbers are not 1, 2, 3, …: {:?}", found[at]));
     }
     let found: Vec<_> = found.into_iter().map(|(_, event)| event).collect();
+    let keys: BTreeSet<&String> = found.iter().map(|(key, ..)| key).collect();
+    if keys.len() != found.len() {
+        return Err("4: indexed twice: a record".to_owned());
+    }
     if found != expected {
         let first = found.iter().zip(&expected).position(|(found, expected)| found != expected);
         let first = first.unwrap_or(found.len().min(expected.len()));
         let [one, other] = [found.get(first), expected.get(first)];
         return Err(format!("4: event {first} is {one:?}, and one reading gives {other:?}"));
-    }
-    let keys: BTreeSet<&String> = found.iter().map(|(key, ..)| key).collect();
-    if keys.len() != found.len() {
-        return Err("4: a record is indexed twice".to_owned());
     }
     for (table, count) in [("codex_tool_events", rows.tools.len()), ("codex_turn_events", rows.turns.len())] {
         let sql = format!("SELECT COUNT(*) FROM {table}");
@@ -226,18 +231,25 @@ pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut:
     Ok(())
 }
 
-/// Has the last event of a history stand in it once more.
-pub fn index_again(session: &Path) {
-    let database = Connection::open(session.join(HISTORY_FILE)).expect("there is a history");
-    let sql = "INSERT INTO codex_events SELECT seq + 1, session_id, timestamp, event_type, thread_id, turn_id, item_id,
-        payload_preview, generation, segment, byte_offset, delta_count FROM codex_events ORDER BY seq DESC LIMIT 1";
-    database.execute(sql, []).expect("our own SQL");
-}
+/// The last event of a history stands in it once more.
+pub const INDEXED_AGAIN: &str = "INSERT INTO codex_events SELECT seq + 1, session_id, timestamp, event_type, thread_id,
+    turn_id, item_id, payload_preview, generation, segment, byte_offset, delta_count FROM codex_events
+    ORDER BY seq DESC LIMIT 1";
 
-/// Has a history lack its last event.
-pub fn index_too_little(session: &Path) {
+/// It does not stand in it.
+pub const LAST_IS_GONE: &str = "DELETE FROM codex_events WHERE seq = (SELECT MAX(seq) FROM codex_events)";
+
+/// It has the number behind its own.
+pub const LAST_IS_FURTHER: &str =
+    "UPDATE codex_events SET seq = seq + 1 WHERE seq = (SELECT MAX(seq) FROM codex_events)";
+
+/// A turn's row is not there.
+pub const A_TURN_IS_GONE: &str =
+    "DELETE FROM codex_turn_events WHERE rowid = (SELECT MAX(rowid) FROM codex_turn_events)";
+
+/// Spoils a history.
+pub fn spoil(session: &Path, sql: &str) {
     let database = Connection::open(session.join(HISTORY_FILE)).expect("there is a history");
-    let sql = "DELETE FROM codex_events WHERE seq = (SELECT MAX(seq) FROM codex_events)";
     database.execute(sql, []).expect("our own SQL");
 }
 

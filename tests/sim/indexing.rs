@@ -24,16 +24,19 @@ impl World {
     pub fn index(&mut self, until: Option<Position>) {
         let is_all = until.is_none();
         let Some(activity) = self.catch_up(until) else { return };
+        if !is_all {
+            return;
+        }
         match self.canary {
-            Canary::IndexesAgain => checks::index_again(self.dir.path()),
-            Canary::IndexesTooLittle => checks::index_too_little(self.dir.path()),
+            Canary::IndexesAgain => checks::spoil(self.dir.path(), checks::INDEXED_AGAIN),
+            Canary::IndexesTooLittle => checks::spoil(self.dir.path(), checks::LAST_IS_GONE),
+            Canary::LeavesGaps => checks::spoil(self.dir.path(), checks::LAST_IS_FURTHER),
+            Canary::ForgetsTurns => checks::spoil(self.dir.path(), checks::A_TURN_IS_GONE),
             _ => {}
         }
         let cut = self.dice.roll(200);
         let activity = if self.canary == Canary::ForgetsActivity { Arc::default() } else { activity };
-        if is_all {
-            self.holds(checks::history(self.dir.path(), &activity, &self.stops, cut));
-        }
+        self.holds(checks::history(self.dir.path(), &activity, &self.stops, cut));
     }
 
     /// Looks at what the session does while it runs, with nothing under way: it is what the server knows.

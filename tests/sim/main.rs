@@ -35,6 +35,7 @@
     reason = "a test crate is no library, is told its seed by the environment, says what it has played, and looks at some of what there is"
 )]
 
+mod asked;
 mod canary;
 mod checks;
 mod client;
@@ -42,6 +43,7 @@ mod dice;
 mod ends;
 mod happened;
 mod indexing;
+mod lines;
 mod pipe;
 mod referee;
 mod rows;

@@ -8,130 +8,20 @@ use std::time::Duration;
 
 use codex_shim::engine::{AskerId, LedgerEntry, RequestSource, RequestStatus, SideReply, Token};
 use codex_shim::wire::Side;
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
+use super::asked::{Asked, Deciding, End, Over, Sent, Shown, State};
 use super::happened::{Event, Happened};
+use super::lines::{Message, marks_envelope, or_nothing, shown, without_envelope};
 use super::rows::Rows;
 use super::side::Said;
 use super::world::HOLD_MAX;
 
-/// What our own calls' ids begin with.
-const OURS: &str = "codex-shim:";
-
 /// After how long policy answers, where it does.
-pub const EXPIRES_AFTER: Duration = Duration::from_secs(1);
+pub const EXPIRES_AFTER: Duration = Duration::from_millis(400);
 
 /// What policy answers.
 const BY_POLICY: &str = r#"{"decision":"decline"}"#;
-
-/// What stands in a message that matters here, as it was written.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Message<'a> {
-    id: Option<Value>,
-    method: Option<String>,
-    params: Value,
-    #[serde(borrow)]
-    result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-impl Message<'_> {
-    fn read(line: &[u8]) -> Option<Message<'_>> {
-        serde_json::from_slice(line).ok()
-    }
-
-    fn is_ours(&self) -> bool {
-        self.id.as_ref().and_then(Value::as_str).is_some_and(|id| id.starts_with(OURS))
-    }
-
-    /// The request that it answers, and what.
-    fn answer(&self) -> Option<(u64, String)> {
-        let id = self.id.as_ref()?.as_u64().filter(|_| self.method.is_none())?;
-        match (self.result, self.error) {
-            (Some(result), None) => Some((id, result.get().to_owned())),
-            (None, Some(error)) => Some((id, format!("{{\"error\":{}}}", error.get()))),
-            (Some(_), Some(_)) | (None, None) => None,
-        }
-    }
-}
-
-/// Whether the client is shown a request.
-#[derive(Debug, PartialEq, Eq)]
-enum Shown {
-    Yes,
-    /// Once it cannot be kept.
-    NotYet,
-    Never,
-}
-
-#[derive(Debug)]
-enum State {
-    Pending,
-    /// An answer from the side is being kept.
-    Deciding(Box<Deciding>),
-    Answered,
-    /// Policy answers.
-    Expired,
-    /// Its answer is on its way, and not written yet.
-    PolicySpoke,
-}
-
-#[derive(Debug)]
-struct Deciding {
-    asker: AskerId,
-    payload: String,
-    /// The client's, and its line.
-    runner_up: Option<(Vec<u8>, String)>,
-    over: Option<Over>,
-}
-
-/// Why a request is over without an answer.
-#[derive(Debug, Clone, Copy)]
-enum Over {
-    Withdrawn,
-    ServerGone,
-}
-
-/// An answer that goes to the server.
-#[derive(Debug)]
-struct Sent {
-    payload: String,
-    source: RequestSource,
-    /// It may go before it is kept.
-    is_excused: bool,
-}
-
-/// How a request ends.
-#[derive(Debug, PartialEq, Eq)]
-pub struct End {
-    pub status: RequestStatus,
-    pub source: RequestSource,
-    pub payload: Option<String>,
-}
-
-#[derive(Debug)]
-pub struct Asked {
-    /// Its name in the ledger.
-    pub name: String,
-    turn: Value,
-    line: Vec<u8>,
-    expires_at: Option<Duration>,
-    shown: Shown,
-    state: State,
-    /// The server still wants an answer, as far as is known.
-    is_open: bool,
-    /// It may be shown before it is kept.
-    is_excused: bool,
-    sent: Option<Sent>,
-    has_reached_server: bool,
-    /// A side has got it, or its answer, before that was kept.
-    pub was_late: bool,
-    pub end: Option<End>,
-}
 
 /// What a commit is about.
 #[derive(Debug, Clone, Copy)]
@@ -147,7 +37,7 @@ pub struct Referee {
     pub happened: Happened,
     generation: String,
     /// Requests are not shown to the client.
-    hides: bool,
+    pub hides: bool,
     expires: bool,
     /// The last commit has worked, so the next one is waited for.
     is_distrusting: bool,
@@ -402,8 +292,7 @@ impl Referee {
 
     /// Time has passed.
     pub fn ticks(&mut self, now: Duration) {
-        let past: Vec<Token> =
-            self.holds.iter().filter(|(_, until)| **until <= now).map(|(token, _)| *token).collect();
+        let past: Vec<Token> = self.holds.iter().filter(|(_, until)| **until <= now).map(|(token, _)| *token).collect();
         for token in past {
             self.happened.count(Event::HoldUntilDeadline);
             self.is_distrusting = true;
@@ -533,69 +422,4 @@ impl Referee {
     pub fn hidden(&self) -> Option<u64> {
         self.asked.iter().rev().find(|(_, asked)| asked.is_open && asked.shown == Shown::Never).map(|(id, _)| *id)
     }
-
-    /// Requests that the engine was told of, and that wait, by the turns that they were asked in.
-    pub fn waiting(&self) -> usize {
-        self.asked.values().filter(|asked| asked.is_open && !matches!(asked.state, State::Answered)).count()
-    }
-}
-
-impl Asked {
-    fn is_overdue(&self, now: Duration) -> bool {
-        self.is_open && matches!(self.state, State::Pending) && self.expires_at.is_some_and(|at| at <= now)
-    }
-
-    /// Somebody's answer is the one.
-    fn wins(&mut self, source: RequestSource, payload: String, is_excused: bool) {
-        self.state = State::Answered;
-        self.end = Some(End { status: RequestStatus::Resolved, source, payload: Some(payload.clone()) });
-        self.sent = Some(Sent { payload, source, is_excused });
-    }
-
-    /// An answer reaches the server: the one that won, once, and kept.
-    fn answer_arrives(&mut self, payload: &str, rows: &Rows) -> Result<(), String> {
-        if std::mem::replace(&mut self.has_reached_server, true) {
-            return Err(format!("3: answered twice: {}, now with {payload}", self.name));
-        }
-        let Some(sent) = self.sent.as_ref().filter(|sent| sent.payload == payload) else {
-            return Err(format!("3: not the first answer: {} with {payload}, and {:?} was", self.name, self.sent));
-        };
-        let row = rows.get(&self.name);
-        let is_kept = row.is_some_and(|row| row.payload.as_deref() == Some(payload));
-        // Policy's answer is kept once it is written; before it is sent, that it is policy's to answer. The server may not want
-        // one any more meanwhile.
-        let is_policys = sent.source == RequestSource::Policy
-            && row.is_some_and(|row| {
-                row.status == RequestStatus::Expired || row.source == Some(RequestSource::Server)
-            });
-        if !is_kept && !is_policys {
-            if !sent.is_excused {
-                return Err(format!("3: the server gets {payload} for {} before it is kept: {row:?}", self.name));
-            }
-            self.was_late |= sent.source != RequestSource::Policy;
-        }
-        Ok(())
-    }
-}
-
-/// A line that has an envelope in front of the user's words, without it.
-fn without_envelope(line: &[u8]) -> Option<Vec<u8>> {
-    let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|window| window == what);
-    let start = find(line, b"\\u001eCODEX_META ")?;
-    let end = start + find(&line[start..], b"\\u001f")? + b"\\u001f".len();
-    Some([&line[..start], &line[end..]].concat())
-}
-
-/// Whether an envelope stands in a line, however it is written.
-fn marks_envelope(line: &[u8]) -> bool {
-    let value = serde_json::from_slice::<Value>(line).unwrap_or_default();
-    value.to_string().contains("\\u001eCODEX_META")
-}
-
-fn shown(line: &[u8]) -> String {
-    String::from_utf8_lossy(line).into_owned()
-}
-
-fn or_nothing(line: Option<Vec<u8>>) -> String {
-    line.map_or_else(|| "nothing".to_owned(), |line| shown(&line))
 }

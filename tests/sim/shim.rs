@@ -14,7 +14,7 @@ use super::canary::Canary;
 use super::dice::Dice;
 use super::happened::Event;
 use super::pipe::Pipe;
-use super::world::{FROM_CLIENT, FROM_SERVER, HOLD_MAX, TO_CLIENT, TO_SERVER, World};
+use super::world::{FROM_CLIENT, FROM_SERVER, HOLD_MAX, STEPS, TO_CLIENT, TO_SERVER, World};
 
 /// What of an order is told to the relay.
 #[derive(Debug, Clone, Copy)]
@@ -116,6 +116,7 @@ impl World {
                 Effect::PassLate(line) => {
                     run.lanes[Side::Server as usize].out.push_back(Out::Bytes(LineEnd::Newline.ends(line)));
                 }
+                Effect::Reply(..) if self.canary == Canary::LeavesCallers => {}
                 Effect::Reply(asker, reply) => {
                     let lies = self.canary == Canary::LiesToCallers && reply == SideReply::Kept;
                     let reply = if lies { SideReply::NotOpen } else { reply };
@@ -167,7 +168,10 @@ impl World {
         if !run.lanes[lane].out.is_empty() {
             return;
         }
-        let bytes = self.pipes[if from == Side::Client { FROM_CLIENT } else { FROM_SERVER }].get(bytes_max);
+        let mut bytes = self.pipes[if from == Side::Client { FROM_CLIENT } else { FROM_SERVER }].get(bytes_max);
+        if self.canary == Canary::LosesBytes && self.dice.once_in(20) {
+            bytes.pop();
+        }
         let mut framer = std::mem::take(&mut run.lanes[lane].framer);
         framer.buffer_mut().extend_from_slice(&bytes);
         let frames: Vec<Frame> = std::iter::from_fn(|| framer.next_frame()).collect();
@@ -226,8 +230,9 @@ impl World {
                 other => later.push(other),
             }
         }
+        let is_last = self.happened.times(Event::Step) == STEPS;
         let Some(run) = &mut self.run else { return };
-        go_wrong(self.canary, &mut self.dice, from, &mut out);
+        go_wrong(self.canary, &mut self.dice, from, is_last, &mut out);
         let lane = &mut run.lanes[from as usize].out;
         match (self.canary, lane.front(), &out[..]) {
             (Canary::Overtakes, Some(Out::Hold(..)), [Out::Bytes(_)]) => {
@@ -270,7 +275,7 @@ impl World {
         }
         let Some(run) = &mut self.run else { return };
         let Some((told, entry)) = run.orders.pop_front() else { return };
-        let fails = !self.ledger_works || self.dice.once_in(40);
+        let fails = !self.ledger_works || self.dice.once_in(15);
         match (told, fails) {
             (Told::Whether(token), true) => self.tell(Input::Committed { token, done: false }),
             // It is tried again, and not told of again.
@@ -290,16 +295,22 @@ impl World {
     }
 
     fn keep(&mut self, entry: LedgerEntry) {
+        let is_last = self.happened.times(Event::Step) == STEPS;
+        let is_unknown = |name: &String| self.rows.get(name).is_none();
         let forgets = match (&entry, self.canary) {
             (LedgerEntry::RequestEnded(end), Canary::ForgetsAnswers) => end.payload.is_some(),
             (LedgerEntry::RequestEnded(end), Canary::LeavesOpen) => end.payload.is_none(),
             (LedgerEntry::AnswerLost(_), Canary::ForgetsLostAnswers) => true,
+            (LedgerEntry::RequestOpened(_), Canary::ForgetsHidden) => self.referee.hides,
+            (LedgerEntry::RequestOpened(_), Canary::ForgetsTheLast) => self.referee.hides && is_last,
+            (LedgerEntry::RequestEnded(end), Canary::ForgetsTheLast) => is_unknown(&end.request_id),
+            (LedgerEntry::RequestExpired { request_id, .. }, Canary::ForgetsTheLast) => is_unknown(request_id),
             _ => false,
         };
         let twice = match (&entry, self.canary) {
-            (LedgerEntry::RequestEnded(_), Canary::EndsTwice) | (LedgerEntry::RequestOpened(_), Canary::OpensTwice) => {
-                Some(entry.clone())
-            }
+            (LedgerEntry::RequestEnded(_), Canary::EndsTwice)
+            | (LedgerEntry::RequestExpired { .. }, Canary::ExpiresTwice)
+            | (LedgerEntry::RequestOpened(_), Canary::OpensTwice) => Some(entry.clone()),
             _ => None,
         };
         if let LedgerEntry::Settled { delete, .. } = &entry {
@@ -314,7 +325,7 @@ impl World {
 }
 
 /// What some canaries make of what goes out for one line.
-fn go_wrong(canary: Canary, dice: &mut Dice, from: Side, out: &mut Vec<Out>) {
+fn go_wrong(canary: Canary, dice: &mut Dice, from: Side, is_last: bool, out: &mut Vec<Out>) {
     let answers = from == Side::Client && matches!(out.last(), Some(Out::Mark(_)));
     let copy = |out: &[Out]| {
         let bytes = out.iter().find_map(|out| if let Out::Bytes(bytes) = out { Some(bytes.clone()) } else { None });
@@ -323,6 +334,15 @@ fn go_wrong(canary: Canary, dice: &mut Dice, from: Side, out: &mut Vec<Out>) {
     match canary {
         Canary::SaysTwice if from == Side::Server && dice.once_in(50) => out.extend(copy(out)),
         Canary::AnswersTwice if answers => out.extend(copy(out)),
+        Canary::LosesTheClientsLast if is_last && from == Side::Client => out.clear(),
+        Canary::LosesTheServersLast if is_last && from == Side::Server => out.clear(),
+        Canary::AltersAnswers if answers => {
+            for out in out {
+                if let Out::Bytes(bytes) = out {
+                    *bytes = String::from_utf8_lossy(bytes).replace("nth", "9th").into_bytes();
+                }
+            }
+        }
         Canary::SwallowsAnswers if answers => out.retain(|out| !matches!(out, Out::Bytes(_))),
         Canary::ShowsUnkept if from == Side::Server => out.retain(|out| !matches!(out, Out::Hold(..))),
         Canary::SendsUnkept if answers => out.retain(|out| !matches!(out, Out::Hold(..))),

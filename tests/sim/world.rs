@@ -28,7 +28,7 @@ use super::shim::{Out, Run};
 pub const HOLD_MAX: Duration = Duration::from_millis(250);
 
 /// Steps of a seed.
-const STEPS: u64 = 600;
+pub const STEPS: u64 = 600;
 
 /// A limit on files is of the whole process: one world at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
@@ -219,7 +219,7 @@ impl World {
             0..=3 => self.client.speak(&mut self.dice),
             4 => self.client_guesses(),
             5..=9 => self.server.work(&mut self.dice),
-            10..=27 => (0..3).for_each(|_| self.something_moves(bytes_max)),
+            10..=27 => (0..6).for_each(|_| self.something_moves(bytes_max)),
             28..=29 => (0..8).for_each(|_| self.something_moves(usize::MAX)),
             30..=33 => (0..1 + self.dice.roll(6)).for_each(|_| self.ledger()),
             34 => self.somebody(),
@@ -307,7 +307,8 @@ impl World {
         let now = self.now();
         let Some(run) = &mut self.run else { return };
         run.release_late(self.now.elapsed);
-        if self.canary != Canary::NeverTicks && run.engine.tick_due().is_some_and(|due| due <= now.elapsed) {
+        let sleeps = self.canary == Canary::NeverExpires && run.lanes.iter().all(|lane| lane.out.is_empty());
+        if !sleeps && run.engine.tick_due().is_some_and(|due| due <= now.elapsed) {
             self.tell(Input::Tick);
         }
     }
@@ -329,7 +330,6 @@ impl World {
             Out::Hold(token, since) if self.now.elapsed > *since + HOLD_MAX => Some(*token),
             _ => None,
         });
-        // Expiry comes first: it shows nobody says what time it is.
         self.holds(self.referee.nothing_is_overdue(self.now().elapsed));
         if let Some(token) = held {
             self.broken(format!("6: held past its deadline: token {token}"));
