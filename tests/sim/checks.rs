@@ -59,11 +59,9 @@ pub fn life(life: &Life<'_>, journal: &Path) -> Result<(), String> {
 fn on_record(life: &Life<'_>, journal: &Path) -> Result<(), String> {
     let mut on_record: [BTreeMap<Vec<u8>, i64>; 2] = Default::default();
     let mut missing = life.unmarked_lines;
-    for (at, bytes) in records(journal) {
-        let record = Record::parse(&bytes).map_err(|error| format!("2: {at:?} is no record: {error}"))?;
-        if at.segment.generation.as_str() != life.generation {
-            continue;
-        }
+    for bytes in records(journal, life.generation) {
+        let text = String::from_utf8_lossy(&bytes);
+        let record = Record::parse(&bytes).map_err(|error| format!("2: {text} is no record: {error}"))?;
         match record {
             Record::Gap { lines, .. } => missing += lines,
             Record::Line { from, to, content, .. } => {
@@ -134,22 +132,17 @@ fn lost_answers(life: &Life<'_>) -> Result<(), String> {
 /// What is compared of an event: its key, its type, and of how many pieces it was joined.
 type Indexed = (String, String, Option<u64>);
 
-/// All records, with their places.
-fn records(journal: &Path) -> Vec<(Position, Vec<u8>)> {
-    let mut follower = Follower::new(journal, None);
-    let mut records = Vec::new();
-    // One that replaces another is given with that.
-    loop {
-        match follower.next(Patience::None).expect("the journal can be read") {
-            Next::Record { at, bytes, successor } => {
-                let behind = Position { offset: at.offset + bytes.len() as u64 + 1, ..at.clone() };
-                records.push((at, bytes.to_vec()));
-                records.extend(successor.map(|bytes| (behind, bytes.to_vec())));
-            }
-            Next::Lost { .. } => {}
-            Next::End => return records,
-        }
-    }
+/// The records of a run, or of all, as they stand in the files, whatever reads them otherwise. What is not ended is none.
+fn records(journal: &Path, generation: &str) -> Vec<Vec<u8>> {
+    let files = std::fs::read_dir(journal).expect("the journal can be read").map(|file| file.expect("it is a file"));
+    let of_run = files.filter(|file| file.file_name().to_string_lossy().starts_with(generation));
+    let read = |file: std::fs::DirEntry| {
+        let bytes = std::fs::read(file.path()).expect("a segment can be read");
+        let mut lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        lines.pop();
+        lines
+    };
+    of_run.flat_map(read).collect()
 }
 
 /// Where records begin, without those that replace another.
@@ -170,7 +163,7 @@ pub fn places(journal: &Path) -> Vec<Position> {
 pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut: u64) -> Result<(), String> {
     let mut follower = Follower::new(&session.join("journal"), None);
     let (mut fold, mut rows) = (Fold::default(), HistoryRows::default());
-    let mut count = 0;
+    let (mut count, mut read) = (0, 0);
     let mut stops = stops.iter().peekable();
     loop {
         match follower.next(Patience::None).expect("the journal can be read") {
@@ -178,6 +171,7 @@ pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut:
                 while stops.next_if(|stop| **stop <= at).is_some() {
                     fold.silence(u64::MAX, &mut rows);
                 }
+                read += 1 + usize::from(successor.is_some());
                 let record = Record::parse(bytes).expect("it was looked at");
                 let successor = successor.map(|bytes| Record::parse(bytes).expect("it was looked at"));
                 fold.take(&at, &Seen::of(&record, successor.as_ref().and_then(Record::line_bytes)), &mut rows);
@@ -190,6 +184,10 @@ pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut:
             Next::Lost { at } => fold.lost(&at, &mut rows),
             Next::End => break,
         }
+    }
+    let recorded = records(&session.join("journal"), "").len();
+    if read != recorded {
+        return Err(format!("4: {read} records are read, and there are {recorded}"));
     }
     fold.silence(u64::MAX, &mut rows);
     let expected: Vec<_> =
