@@ -158,10 +158,10 @@ pub fn places(journal: &Path) -> Vec<Position> {
     }
 }
 
-/// 4 and 5: the database holds what one reading of the files gives, wherever that is interrupted; at `stops` the index was
-/// before, and waited for no more pieces.
-pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut: u64) -> Result<(), String> {
-    let mut follower = Follower::new(&session.join("journal"), None);
+/// What one reading of the files gives: what is indexed of them, and what the session does. At `stops` the index was before, and
+/// waited for no more pieces; behind `cut` records the fold is kept and read again.
+fn one_reading(journal: &Path, stops: &[Position], cut: u64) -> Result<(Fold, HistoryRows), String> {
+    let mut follower = Follower::new(journal, None);
     let (mut fold, mut rows) = (Fold::default(), HistoryRows::default());
     let (mut count, mut read) = (0, 0);
     let mut stops = stops.iter().peekable();
@@ -185,11 +185,16 @@ pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut:
             Next::End => break,
         }
     }
-    let recorded = records(&session.join("journal"), "").len();
-    if read != recorded {
-        return Err(format!("4: {read} records are read, and there are {recorded}"));
-    }
     fold.silence(u64::MAX, &mut rows);
+    match records(journal, "").len() {
+        recorded if recorded == read => Ok((fold, rows)),
+        recorded => Err(format!("4: {read} records are read, and there are {recorded}")),
+    }
+}
+
+/// 4 and 5: the database holds what one reading of the files gives, wherever that is interrupted.
+pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut: u64) -> Result<(), String> {
+    let (fold, rows) = one_reading(&session.join("journal"), stops, cut)?;
     let expected: Vec<_> =
         rows.events.iter().map(|event| (event.key.to_string(), event.event_type.clone(), event.delta_count)).collect();
     let database = Connection::open(session.join(HISTORY_FILE)).expect("there is a history");
