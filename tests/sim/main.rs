@@ -104,7 +104,7 @@ fn whatever_happens_no_promise_is_broken() {
     }
     println!("{count} seeds: {happened:?}");
     let missing = happened.missing();
-    assert!(count < 100 || missing.is_empty(), "never happened: {missing:?}");
+    assert!(count < SEEDS || missing.is_empty(), "never happened: {missing:?}");
 }
 
 /// A house that is built wrong, in one way after the other, is found out by the check that is there for that.
