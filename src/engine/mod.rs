@@ -765,6 +765,44 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_of_the_clients_that_comes_second_is_kept_where_nobody_wants_one_any_more() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.respond("g-0", r#"{"decision":"decline"}"#);
+        play.line(Side::Client, ANSWER);
+        play.line(Side::Server, RESOLVED);
+        assert_eq!(
+            play.at(1, Input::Committed { token: 2, done: false }),
+            "reply9(NotKept) keep(lost client) note keep(resolved server)"
+        );
+    }
+
+    #[test]
+    fn the_oldest_expires_first() {
+        let expiry = vec![(RequestType::Approval, Duration::from_millis(5))];
+        let mut play = Play::start(RequestSettings { expiry, ..RequestSettings::default() });
+        for id in 0..8 {
+            let asked = ASK.replace("\"id\":0", &format!("\"id\":{id}"));
+            let line = Line { bytes: asked.as_bytes(), end: LineEnd::Newline };
+            let now = Now { unix_us: 1 + id, elapsed: Duration::ZERO };
+            play.0.handle(now, Input::Line { from: Side::Server, line }, &mut Vec::new());
+        }
+        let mut effects = Vec::new();
+        play.0.handle(Now { unix_us: 10, elapsed: Duration::from_millis(5) }, Input::Tick, &mut effects);
+        let expired: Vec<&str> = effects
+            .iter()
+            .filter_map(|effect| {
+                if let Effect::KeepFirst(_, LedgerEntry::RequestExpired { request_id, .. }) = effect {
+                    Some(request_id.as_str())
+                } else {
+                    None
+                }
+            })
+            .collect();
+        assert_eq!(expired, ["g-0", "g-1", "g-2", "g-3", "g-4", "g-5", "g-6", "g-7"]);
+    }
+
+    #[test]
     fn a_reason_goes_with_the_decline_or_ahead_of_the_next_turn() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);

@@ -1,116 +1,67 @@
-//! The promises, each looked at from what is left of a run: what the sides have said and got, the files, the ledger's rows.
+//! The promises that are looked at in what is left of a run: what the sides have said and got, the files, the ledger's rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use codex_shim::engine::RequestStatus;
-use codex_shim::history::{ActivityFold, Fold, Rows, Seen};
+use codex_shim::history::{ActivityFold, Fold, Rows as HistoryRows, Seen};
 use codex_shim::index::{Follower, HISTORY_FILE, Next, Patience};
 use codex_shim::journal::{Origin, Position, Record};
 use codex_shim::wire::Side;
 use rusqlite::Connection;
-use serde_json::Value;
 
-use super::world::Life;
+use super::asked::Asked;
+use super::client::Client;
+use super::referee::Referee;
+use super::rows::Rows;
+use super::server::Server;
+
+/// How a run has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Where it was.
+    Killed,
+    /// With the child, and with all that was under way.
+    ChildGone,
+    /// By itself, and nothing was under way any more.
+    Rest,
+}
+
+/// What one run has left for those who check it.
+#[derive(Debug)]
+pub struct Life<'a> {
+    pub generation: &'a str,
+    pub client: &'a Client,
+    pub server: &'a Server,
+    pub referee: &'a Referee,
+    pub rows: &'a Rows,
+    /// Lines that are counted as missing and not marked yet.
+    pub unmarked_lines: u64,
+    pub ending: Ending,
+}
 
 /// Looks at what one run has left.
 pub fn life(life: &Life<'_>, journal: &Path) -> Result<(), String> {
-    to_server(life)?;
-    to_client(life)?;
+    if life.ending == Ending::Rest {
+        life.referee.server_has_all(&life.client.mouth.said)?;
+        life.referee.client_has_all(&life.server.mouth.said)?;
+    }
     on_record(life, journal)?;
-    requests(life)
-}
-
-fn parsed(line: &str) -> Value {
-    serde_json::from_str(line).unwrap_or_default()
-}
-
-/// Whether a line is one that the shim made.
-fn is_ours(line: &str) -> bool {
-    parsed(line)["id"].as_str().is_some_and(|id| id.starts_with("codex-shim:"))
-}
-
-/// A line without what was put in front of the user's words.
-fn plain(line: &str) -> Value {
-    let mut value = parsed(line);
-    let content = match value["method"].as_str() {
-        Some("turn/start") => &mut value["params"]["input"],
-        Some("item/started") => &mut value["params"]["item"]["content"],
-        _ => return value,
-    };
-    if let Some(text) = content[0]["text"].as_str()
-        && text.starts_with("\u{1e}CODEX_META ")
-        && let Some((_, words)) = text.split_once('\u{1f}')
-    {
-        content[0]["text"] = Value::from(words);
+    rows(life)?;
+    lost_answers(life)?;
+    match life.ending {
+        Ending::Killed => Ok(()),
+        Ending::ChildGone | Ending::Rest => life.referee.all_are_told(),
     }
-    value
-}
-
-fn is_same(said: &str, heard: &str) -> bool {
-    said == heard || (said.starts_with('{') && plain(said) == plain(heard))
-}
-
-/// 1: what the client said has reached the server. Answers are looked at with the requests: some come too late, and some are of
-/// other people.
-fn to_server(life: &Life<'_>) -> Result<(), String> {
-    let is_answer = |line: &str| {
-        let line = parsed(line);
-        line.is_object() && line.get("method").is_none()
-    };
-    let mut said = life.client.mouth.said.iter().filter(|line| !is_answer(line));
-    for heard in life.server.ear.heard.iter().filter(|line| !is_ours(line) && !is_answer(line)) {
-        match said.next() {
-            Some(said) if is_same(said, heard) => {}
-            said => return Err(format!("1: the server got\n    {heard}\n  and the client said\n    {said:?}")),
-        }
-    }
-    match said.next().filter(|_| life.is_whole) {
-        Some(line) => Err(format!("1: the server never got {line}")),
-        None => Ok(()),
-    }
-}
-
-/// 1: what the server said has reached the client, but for what the shim itself had asked for.
-fn to_client(life: &Life<'_>) -> Result<(), String> {
-    let mut said = life.server.mouth.said.iter();
-    // Requests may be held back, and be told when nobody else is there to answer them.
-    let mut held: Vec<&String> = Vec::new();
-    let may_be_held = |line: &str| line.contains("requestApproval") || line.contains("serverRequest/resolved");
-    'heard: for heard in &life.client.ear.heard {
-        let before = said.clone();
-        loop {
-            match said.next() {
-                Some(said) if is_same(said, heard) => {
-                    if heard.contains("\\u001eCODEX_META") {
-                        return Err(format!("1: the client sees an envelope: {heard}"));
-                    }
-                    continue 'heard;
-                }
-                Some(said) if is_ours(said) => {}
-                Some(said) if may_be_held(said) => held.push(said),
-                Some(_) | None => break,
-            }
-        }
-        said = before;
-        match held.iter().position(|said| is_same(said, heard)) {
-            Some(index) => drop(held.remove(index)),
-            None => return Err(format!("1: the client got {heard}, and the server did not say it then")),
-        }
-    }
-    let missing = said.find(|line| life.is_whole && !is_ours(line) && !may_be_held(line));
-    missing.map_or(Ok(()), |line| Err(format!("1: the client never got {line}")))
 }
 
 /// 2: what was received is on record, or counted as missing.
 fn on_record(life: &Life<'_>, journal: &Path) -> Result<(), String> {
     let mut on_record: [BTreeMap<Vec<u8>, i64>; 2] = Default::default();
     let mut missing = life.unmarked_lines;
-    for (at, bytes) in records(journal) {
-        let record = Record::parse(&bytes).map_err(|error| format!("2: {at:?} is no record: {error}"))?;
-        if at.segment.generation.as_str() != life.generation {
-            continue;
-        }
+    for bytes in records(journal, life.generation) {
+        let text = String::from_utf8_lossy(&bytes);
+        let record = Record::parse(&bytes).map_err(|error| format!("2: {text} is no record: {error}"))?;
         match record {
             Record::Gap { lines, .. } => missing += lines,
             Record::Line { from, to, content, .. } => {
@@ -128,60 +79,70 @@ fn on_record(life: &Life<'_>, journal: &Path) -> Result<(), String> {
     let mut unrecorded = 0;
     for (side, heard) in [(Side::Client, &life.client.ear.heard), (Side::Server, &life.server.ear.heard)] {
         for line in heard {
-            match on_record[side as usize].get_mut(line.as_bytes()).filter(|left| **left > 0) {
+            match on_record[side as usize].get_mut(line).filter(|left| **left > 0) {
                 Some(left) => *left -= 1,
                 None => unrecorded += 1,
             }
             if unrecorded > missing {
-                return Err(format!("2: the {} got what is not on record: {line}", side.name()));
+                return Err(format!(
+                    "2: the {} got what is not on record: {}",
+                    side.name(),
+                    String::from_utf8_lossy(line)
+                ));
             }
         }
     }
     Ok(())
 }
 
-/// 3: a request is answered once, and what the server got is what is kept.
-fn requests(life: &Life<'_>) -> Result<(), String> {
-    if let Some(id) = life.server.answered_twice {
-        return Err(format!("3: request {id} was answered twice"));
-    }
-    if !life.is_whole {
-        return Ok(());
-    }
-    for (id, answer) in &life.server.answers {
-        let named = life
-            .rows
-            .iter()
-            .find(|(name, row)| name.starts_with(life.generation) && row.rpc_request_id == id.to_string());
-        let Some((name, row)) = named else { return Err(format!("3: the answer to request {id} is not kept")) };
-        let kept = row.payload.as_deref().map(parsed).unwrap_or_default();
-        if row.status != RequestStatus::Resolved || kept != *answer {
-            return Err(format!("3: {name} was answered with {answer}, and {row:?} is kept"));
+/// 3: a row that has ended has the end that the referee says; in a run that came to its end, each request has a row, and each
+/// row an end.
+fn rows(life: &Life<'_>) -> Result<(), String> {
+    let by_name: BTreeMap<&String, &Asked> = life.referee.asked.values().map(|asked| (&asked.name, asked)).collect();
+    for (name, row) in life.rows.of(life.generation) {
+        let Some(asked) = by_name.get(name) else { return Err(format!("3: kept otherwise: {name} was never asked")) };
+        let is_open = matches!(row.status, RequestStatus::Pending | RequestStatus::Expired);
+        match &asked.end {
+            _ if is_open && life.ending == Ending::Killed => {}
+            _ if is_open => return Err(format!("3: open for ever: {name}: {row:?}")),
+            Some(end) if end.status == row.status && Some(end.source) == row.source && end.payload == row.payload => {}
+            end => return Err(format!("3: kept otherwise: {name} is {row:?}, and it was {end:?}")),
+        }
+        if asked.was_late && !row.late && life.ending != Ending::Killed {
+            return Err(format!("3: not marked late: {name}: {row:?}"));
         }
     }
-    let open = life.rows.iter().find(|(_, row)| matches!(row.status, RequestStatus::Pending | RequestStatus::Expired));
-    open.map_or(Ok(()), |(name, row)| Err(format!("3: {name} is open for ever: {row:?}")))
+    let unkept = life.referee.asked.values().find(|asked| life.rows.get(&asked.name).is_none());
+    match unkept.filter(|_| life.ending != Ending::Killed) {
+        Some(asked) => Err(format!("3: not kept at all: {}", asked.name)),
+        None => Ok(()),
+    }
+}
+
+/// 3: each answer of the client's that did not go on is kept as one that was lost, in the order in which they came.
+fn lost_answers(life: &Life<'_>) -> Result<(), String> {
+    let (kept, due) = (&life.rows.lost, &life.referee.lost);
+    let is_right = match life.ending {
+        Ending::Killed => due.starts_with(kept),
+        Ending::ChildGone | Ending::Rest => due == kept,
+    };
+    if is_right { Ok(()) } else { Err(format!("3: lost answers: {kept:?} are kept, and there were {due:?}")) }
 }
 
 /// What is compared of an event: its key, its type, and of how many pieces it was joined.
 type Indexed = (String, String, Option<u64>);
 
-/// All records, with their places.
-fn records(journal: &Path) -> Vec<(Position, Vec<u8>)> {
-    let mut follower = Follower::new(journal, None);
-    let mut records = Vec::new();
-    // One that replaces another is given with that.
-    loop {
-        match follower.next(Patience::None).expect("the journal can be read") {
-            Next::Record { at, bytes, successor } => {
-                let behind = Position { offset: at.offset + bytes.len() as u64 + 1, ..at.clone() };
-                records.push((at, bytes.to_vec()));
-                records.extend(successor.map(|bytes| (behind, bytes.to_vec())));
-            }
-            Next::Lost { .. } => {}
-            Next::End => return records,
-        }
-    }
+/// The records of a run, or of all, as they stand in the files, whatever reads them otherwise. What is not ended is none.
+fn records(journal: &Path, generation: &str) -> Vec<Vec<u8>> {
+    let files = std::fs::read_dir(journal).expect("the journal can be read").map(|file| file.expect("it is a file"));
+    let of_run = files.filter(|file| file.file_name().to_string_lossy().starts_with(generation));
+    let read = |file: std::fs::DirEntry| {
+        let bytes = std::fs::read(file.path()).expect("a segment can be read");
+        let mut lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        lines.pop();
+        lines
+    };
+    of_run.flat_map(read).collect()
 }
 
 /// Where records begin, without those that replace another.
@@ -197,18 +158,20 @@ pub fn places(journal: &Path) -> Vec<Position> {
     }
 }
 
-/// 4 and 5: the database holds what one reading of the files gives, wherever that is interrupted; at `stops` the index was
-/// before, and waited for no more pieces.
-pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut: u64) -> Result<(), String> {
-    let mut follower = Follower::new(&session.join("journal"), None);
-    let (mut fold, mut rows) = (Fold::default(), Rows::default());
-    let mut count = 0;
+/// What one reading of the files gives: what is indexed of them, and what the session does. At `stops` the index was before, and
+/// waited for no more pieces; behind `cut` records the fold is kept and read again.
+fn one_reading(journal: &Path, stops: &[Position], cut: u64) -> Result<(Fold, HistoryRows), String> {
+    let mut follower = Follower::new(journal, None);
+    let (mut fold, mut rows) = (Fold::default(), HistoryRows::default());
+    let (mut count, mut read) = (0, 0);
+    let mut stops = stops.iter().peekable();
     loop {
         match follower.next(Patience::None).expect("the journal can be read") {
             Next::Record { at, bytes, successor } => {
-                if stops.contains(&at) {
+                while stops.next_if(|stop| **stop <= at).is_some() {
                     fold.silence(u64::MAX, &mut rows);
                 }
+                read += 1 + usize::from(successor.is_some());
                 let record = Record::parse(bytes).expect("it was looked at");
                 let successor = successor.map(|bytes| Record::parse(bytes).expect("it was looked at"));
                 fold.take(&at, &Seen::of(&record, successor.as_ref().and_then(Record::line_bytes)), &mut rows);
@@ -223,6 +186,15 @@ pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut:
         }
     }
     fold.silence(u64::MAX, &mut rows);
+    match records(journal, "").len() {
+        recorded if recorded == read => Ok((fold, rows)),
+        recorded => Err(format!("4: {read} records are read, and there are {recorded}")),
+    }
+}
+
+/// 4 and 5: the database holds what one reading of the files gives, wherever that is interrupted.
+pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut: u64) -> Result<(), String> {
+    let (fold, rows) = one_reading(&session.join("journal"), stops, cut)?;
     let expected: Vec<_> =
         rows.events.iter().map(|event| (event.key.to_string(), event.event_type.clone(), event.delta_count)).collect();
     let database = Connection::open(session.join(HISTORY_FILE)).expect("there is a history");
@@ -239,15 +211,15 @@ pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut:
         return Err(format!("4: the numbers are not 1, 2, 3, …: {:?}", found[at]));
     }
     let found: Vec<_> = found.into_iter().map(|(_, event)| event).collect();
+    let keys: BTreeSet<&String> = found.iter().map(|(key, ..)| key).collect();
+    if keys.len() != found.len() {
+        return Err("4: indexed twice: a record".to_owned());
+    }
     if found != expected {
         let first = found.iter().zip(&expected).position(|(found, expected)| found != expected);
         let first = first.unwrap_or(found.len().min(expected.len()));
         let [one, other] = [found.get(first), expected.get(first)];
         return Err(format!("4: event {first} is {one:?}, and one reading gives {other:?}"));
-    }
-    let keys: BTreeSet<&String> = found.iter().map(|(key, ..)| key).collect();
-    if keys.len() != found.len() {
-        return Err("4: a record is indexed twice".to_owned());
     }
     for (table, count) in [("codex_tool_events", rows.tools.len()), ("codex_turn_events", rows.turns.len())] {
         let sql = format!("SELECT COUNT(*) FROM {table}");
@@ -262,10 +234,42 @@ pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut:
     Ok(())
 }
 
-/// Has the last event of a history stand in it once more.
-pub fn index_again(session: &Path) {
+/// The last event of a history stands in it once more.
+pub const INDEXED_AGAIN: &str = "INSERT INTO codex_events SELECT seq + 1, session_id, timestamp, event_type, thread_id,
+    turn_id, item_id, payload_preview, generation, segment, byte_offset, delta_count FROM codex_events
+    ORDER BY seq DESC LIMIT 1";
+
+/// It does not stand in it.
+pub const LAST_IS_GONE: &str = "DELETE FROM codex_events WHERE seq = (SELECT MAX(seq) FROM codex_events)";
+
+/// It has the number behind its own.
+pub const LAST_IS_FURTHER: &str =
+    "UPDATE codex_events SET seq = seq + 1 WHERE seq = (SELECT MAX(seq) FROM codex_events)";
+
+/// A turn's row is not there.
+pub const A_TURN_IS_GONE: &str =
+    "DELETE FROM codex_turn_events WHERE rowid = (SELECT MAX(rowid) FROM codex_turn_events)";
+
+/// Spoils a history.
+pub fn spoil(session: &Path, sql: &str) {
     let database = Connection::open(session.join(HISTORY_FILE)).expect("there is a history");
-    let sql = "INSERT INTO codex_events SELECT seq + 1, session_id, timestamp, event_type, thread_id, turn_id, item_id,
-        payload_preview, generation, segment, byte_offset, delta_count FROM codex_events ORDER BY seq DESC LIMIT 1";
     database.execute(sql, []).expect("our own SQL");
+}
+
+/// 5: what the threads of a session do, as it is read from its files, is what the server knows.
+pub fn activity(read: &ActivityFold, now_us: u64, server: &Server) -> Result<(), String> {
+    let mut threads: BTreeMap<String, (Option<String>, u64)> = BTreeMap::new();
+    for (thread, turn) in &server.running {
+        threads.entry(thread.clone()).or_default().0 = Some(turn.clone());
+    }
+    for thread in server.waiting.values() {
+        threads.entry(thread.clone()).or_default().1 += 1;
+    }
+    let does = |(turn, pending): &(Option<String>, u64)| turn.is_some() || *pending > 0;
+    let read = read.threads(now_us).into_iter().map(|thread| (thread.thread_id, (thread.turn_id, thread.pending)));
+    let read: BTreeMap<_, _> = read.filter(|(_, thread)| does(thread)).collect();
+    match read == threads {
+        true => Ok(()),
+        false => Err(format!("5: it is not so: {read:?} is read, and the server has {threads:?}")),
+    }
 }

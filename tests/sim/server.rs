@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::dice::Dice;
-use super::side::{Ear, Mouth};
+use super::side::{Ear, Mouth, Said};
+use super::spelling::{Spelling, junk};
 
 #[derive(Debug, Default)]
 pub struct Server {
@@ -13,33 +14,39 @@ pub struct Server {
     pub ear: Ear,
     turns: u64,
     /// The turn that runs in a thread.
-    running: BTreeMap<String, String>,
+    pub running: BTreeMap<String, String>,
     next_request: u64,
     /// Requests that wait, with their threads.
-    waiting: BTreeMap<u64, String>,
-    /// Answers to requests that waited, in the order in which they came.
-    pub answers: Vec<(u64, Value)>,
-    /// A request that was answered once more.
-    pub answered_twice: Option<u64>,
+    pub waiting: BTreeMap<u64, String>,
+    /// Requests that waited and were answered.
+    pub answers: u64,
+}
+
+/// The user's words without what was put in front of them.
+fn words(text: &str) -> Option<&str> {
+    text.strip_prefix("\u{1e}CODEX_META ")?.split_once('\u{1f}').map(|(_, words)| words)
 }
 
 impl Server {
-    fn tell(&mut self, method: &str, params: &Value) {
-        self.mouth.say(json!({"method": method, "params": params}).to_string());
+    fn say(&mut self, dice: &mut Dice, value: &Value) {
+        self.mouth.say(Spelling::by_chance(dice).line(value));
     }
 
-    pub fn hear(&mut self, bytes: &[u8]) {
-        for line in self.ear.take(bytes) {
-            let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
-            match (line["method"].as_str(), &line["id"]) {
-                (Some(method), id) if !id.is_null() => self.called(method, id, &line["params"]),
-                (None, Value::Number(id)) => self.answered(id.as_u64().expect("ids are small"), &line),
-                _ => {}
-            }
+    fn tell(&mut self, dice: &mut Dice, method: &str, params: &Value) {
+        self.say(dice, &json!({"method": method, "params": params}));
+    }
+
+    /// Takes a line.
+    pub fn hear(&mut self, dice: &mut Dice, line: &[u8]) {
+        let Ok(line) = serde_json::from_slice::<Value>(line) else { return };
+        match (line["method"].as_str(), &line["id"]) {
+            (Some(method), id) if !id.is_null() => self.called(dice, method, id, &line["params"]),
+            (None, Value::Number(id)) => self.answered(dice, id.as_u64().expect("ids are small")),
+            _ => {}
         }
     }
 
-    fn called(&mut self, method: &str, id: &Value, params: &Value) {
+    fn called(&mut self, dice: &mut Dice, method: &str, id: &Value, params: &Value) {
         let thread = params["threadId"].as_str().unwrap_or_default().to_owned();
         let result = match method {
             "initialize" => json!({"userAgent": "sim/0.169.0 (Linux; x86_64) sim"}),
@@ -52,52 +59,58 @@ impl Server {
             }
             _ => json!({}),
         };
-        self.mouth.say(json!({"id": id, "result": result}).to_string());
+        self.say(dice, &json!({"id": id, "result": result}));
         match method {
             "turn/start" => {
                 let turn = result["turn"]["id"].as_str().expect("it was given").to_owned();
                 if self.running.insert(thread.clone(), turn.clone()).is_none() {
-                    self.tell("turn/started", &json!({"threadId": thread, "turn": {"id": turn, "items": []}}));
+                    self.tell(dice, "turn/started", &json!({"threadId": thread, "turn": {"id": turn, "items": []}}));
                 }
-                let item = json!({"type": "userMessage", "id": format!("m{id}"), "content": params["input"]});
-                self.tell("item/started", &json!({"threadId": thread, "turnId": turn, "item": item}));
+                self.repeat(dice, &thread, &turn, id, &params["input"]);
             }
-            "turn/interrupt" => self.end(&thread, "interrupted"),
+            "turn/interrupt" => self.end(dice, &thread, "interrupted"),
             _ => {}
         }
     }
 
-    fn answered(&mut self, id: u64, line: &Value) {
-        let answer = line.get("result").unwrap_or(&line["error"]).clone();
-        if self.answers.iter().any(|(answered, _)| *answered == id) {
-            self.answered_twice = Some(id);
-        }
+    /// Repeats what the user said, with all that stands in front of it.
+    fn repeat(&mut self, dice: &mut Dice, thread: &str, turn: &str, id: &Value, input: &Value) {
+        let with = |content: &Value| {
+            let item = json!({"type": "userMessage", "id": format!("m{id}"), "content": content});
+            json!({"method": "item/started", "params": {"threadId": thread, "turnId": turn, "item": item}})
+        };
+        let spelling = Spelling::by_chance(dice);
+        let mut content = input.clone();
+        let plain = content[0]["text"].as_str().and_then(words).map(str::to_owned).map(|words| {
+            content[0]["text"] = Value::from(words);
+            spelling.line(&with(&content))
+        });
+        self.mouth.say_both(Said { bytes: spelling.line(&with(input)), plain });
+    }
+
+    fn answered(&mut self, dice: &mut Dice, id: u64) {
         if let Some(thread) = self.waiting.remove(&id) {
-            self.answers.push((id, answer));
-            self.tell("serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+            self.answers += 1;
+            self.tell(dice, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
         }
     }
 
-    fn end(&mut self, thread: &str, status: &str) {
+    fn end(&mut self, dice: &mut Dice, thread: &str, status: &str) {
         let Some(turn) = self.running.remove(thread) else { return };
         let over: Vec<u64> = self.waiting.iter().filter(|(_, of)| *of == thread).map(|(id, _)| *id).collect();
-        self.tell("turn/completed", &json!({"threadId": thread, "turn": {"id": turn, "status": status, "items": []}}));
+        let turn = json!({"id": turn, "status": status, "items": []});
+        self.tell(dice, "turn/completed", &json!({"threadId": thread, "turn": turn}));
         for id in over {
             self.waiting.remove(&id);
-            self.tell("serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+            self.tell(dice, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
         }
     }
 
     /// Does something of its own accord.
     pub fn work(&mut self, dice: &mut Dice) {
-        let Some((thread, turn)) = self.running.iter().next().map(|(thread, turn)| (thread.clone(), turn.clone()))
-        else {
-            return;
-        };
-        let (thread, turn) = match self.running.iter().nth(dice.roll(self.running.len() as u64) as usize) {
-            Some((thread, turn)) => (thread.clone(), turn.clone()),
-            None => (thread, turn),
-        };
+        let count = self.running.len().max(1) as u64;
+        let Some((thread, turn)) = self.running.iter().nth(dice.roll(count) as usize) else { return };
+        let (thread, turn) = (thread.clone(), turn.clone());
         let place = json!({"threadId": thread, "turnId": turn, "itemId": "a1"});
         let with = |more: Value| {
             let mut params = place.clone();
@@ -106,20 +119,26 @@ impl Server {
             params
         };
         match dice.roll(30) {
-            0..=15 => self.tell("item/agentMessage/delta", &with(json!({"delta": "some words "}))),
-            16..=20 => {
+            0..=9 => self.tell(dice, "item/agentMessage/delta", &with(json!({"delta": "some words "}))),
+            10..=13 => {
                 let item = json!({"type": "agentMessage", "id": "a1", "text": "some words"});
-                self.tell("item/completed", &with(json!({"item": item})));
+                self.tell(dice, "item/completed", &with(json!({"item": item})));
             }
-            21..=28 => {
+            14 => self.mouth.say(junk(dice)),
+            15 => {
+                // It does not want an answer any more.
+                let Some((id, thread)) = self.waiting.pop_first() else { return };
+                self.tell(dice, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+            }
+            16..=28 => {
                 let id = self.next_request;
                 self.next_request += 1;
                 self.waiting.insert(id, thread.clone());
                 let params = with(json!({"itemId": format!("c{id}"), "command": "touch x", "cwd": "/w"}));
                 let method = "item/commandExecution/requestApproval";
-                self.mouth.say(json!({"id": id, "method": method, "params": params}).to_string());
+                self.say(dice, &json!({"id": id, "method": method, "params": params}));
             }
-            _ => self.end(&thread, "completed"),
+            _ => self.end(dice, &thread, "completed"),
         }
     }
 }

@@ -2,18 +2,30 @@
 
 use super::pipe::Pipe;
 
+/// A line as a side has said it.
+#[derive(Debug, Clone)]
+pub struct Said {
+    pub bytes: Vec<u8>,
+    /// The same without what was put in front of the user's words, where that stands in it.
+    pub plain: Option<Vec<u8>>,
+}
+
 #[derive(Debug, Default)]
 pub struct Mouth {
     /// Lines, as they were begun to be written.
-    pub said: Vec<String>,
+    pub said: Vec<Said>,
     unwritten: Vec<u8>,
 }
 
 impl Mouth {
-    pub fn say(&mut self, line: String) {
-        self.unwritten.extend_from_slice(line.as_bytes());
+    pub fn say(&mut self, bytes: Vec<u8>) {
+        self.say_both(Said { bytes, plain: None });
+    }
+
+    pub fn say_both(&mut self, said: Said) {
+        self.unwritten.extend_from_slice(&said.bytes);
         self.unwritten.push(b'\n');
-        self.said.push(line);
+        self.said.push(said);
     }
 
     pub fn write(&mut self, pipe: &mut Pipe, bytes_max: usize) {
@@ -34,18 +46,19 @@ impl Mouth {
 #[derive(Debug, Default)]
 pub struct Ear {
     /// Whole lines.
-    pub heard: Vec<String>,
+    pub heard: Vec<Vec<u8>>,
     part: Vec<u8>,
 }
 
 impl Ear {
     /// Takes bytes; gives the lines that they complete.
-    pub fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+    pub fn take(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         self.part.extend_from_slice(bytes);
         let mut lines = Vec::new();
         while let Some(end) = self.part.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.part.drain(..=end).collect();
-            lines.push(String::from_utf8(line[..end].to_vec()).expect("both sides speak UTF-8"));
+            let mut line: Vec<u8> = self.part.drain(..=end).collect();
+            line.pop();
+            lines.push(line);
         }
         self.heard.extend(lines.iter().cloned());
         lines

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::items::is_same_item;
-use super::open::{Commit, ErrorText, State, Why};
+use super::open::{Commit, ErrorText, Request, State, Why};
 use super::{HOLD_MAX, RequestPlace, Requests, resolved_note};
 use crate::engine::attendance::Passing;
 use crate::engine::effect::Effect;
 use crate::engine::input::Now;
-use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
+use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestSource, RequestStatus};
 use crate::engine::token::Token;
 use crate::wire::{Members, RpcId};
 
@@ -27,7 +27,7 @@ impl Requests {
 
     /// An item is done with, and so is what was asked about it. Servers of early 2026 say no more than that.
     pub(in crate::engine) fn item_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
-        let of_item = |row: &RequestRow| is_same_item(&row.place, place);
+        let of_item = |request: &Request| is_same_item(&request.row.place, place);
         for id in self.ids_where(of_item) {
             self.end(now, &id, &Why::Confirmed, effects);
         }
@@ -35,7 +35,7 @@ impl Requests {
 
     /// A turn is over, and so is what was asked in it.
     pub(in crate::engine) fn turn_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
-        let of_turn = |row: &RequestRow| {
+        let of_turn = |Request { row, .. }: &Request| {
             place.thread_id.is_some()
                 && row.place.thread_id == place.thread_id
                 && (row.place.turn_id.is_none() || row.place.turn_id == place.turn_id)
@@ -81,16 +81,14 @@ impl Requests {
                 effects.push(Effect::NotifyPending(request.row.request_id.clone()));
             }
         }
-        let expired = self.open.iter_mut().filter(|(_, request)| {
+        let is_over = |request: &Request| {
             matches!(request.state, State::Pending) && request.expires_at.is_some_and(|at| at <= now.elapsed)
-        });
-        let expired: Vec<(RpcId, String)> = expired
-            .map(|(id, request)| {
-                request.state = State::Expired;
-                (id.clone(), request.row.request_id.clone())
-            })
-            .collect();
-        for (id, request_id) in expired {
+        };
+        // The oldest first, so that the same happens whenever the same is told.
+        for id in self.ids_where(is_over) {
+            let Some(request) = self.open.get_mut(&id) else { continue };
+            request.state = State::Expired;
+            let request_id = request.row.request_id.clone();
             let entry = LedgerEntry::RequestExpired { request_id, at_us: now.unix_us };
             let token = self.keep_first(entry, Commit::Expires(id), effects);
             self.holds.push((token, now.elapsed + HOLD_MAX));

@@ -400,6 +400,7 @@ impl Requests {
         if !done {
             effects.push(Effect::Reply(asker, SideReply::NotKept));
             if let Some(why) = over {
+                effects.extend(runner_up.map(|(_, given)| Effect::Keep(LedgerEntry::AnswerLost(Box::new(given)))));
                 self.end(now, id, &why, effects);
             } else if let Some((bytes, given)) = runner_up {
                 request.state = State::Answered;
@@ -515,8 +516,8 @@ impl Requests {
         }
     }
 
-    fn ids_where(&self, wanted: impl Fn(&RequestRow) -> bool) -> Vec<RpcId> {
-        let mut found: Vec<(&RpcId, &Request)> = self.open.iter().filter(|(_, request)| wanted(&request.row)).collect();
+    fn ids_where(&self, wanted: impl Fn(&Request) -> bool) -> Vec<RpcId> {
+        let mut found: Vec<(&RpcId, &Request)> = self.open.iter().filter(|(_, request)| wanted(request)).collect();
         found.sort_by_key(|(_, request)| (request.row.requested_at_us, &request.row.request_id));
         found.into_iter().map(|(id, _)| id.clone()).collect()
     }

@@ -1,0 +1,116 @@
+//! How runs end, and how all comes to rest.
+
+use std::time::Duration;
+
+use codex_shim::engine::{Exit, Input};
+use codex_shim::wire::Side;
+
+use super::canary::Canary;
+use super::checks::{self, Ending, Life};
+use super::happened::Event;
+use super::shim::{Run, is_at_rest};
+use super::world::{FROM_CLIENT, FROM_SERVER, TO_CLIENT, TO_SERVER, World};
+
+/// Rounds in which all that is under way has to come to its end.
+const ROUNDS_MAX: usize = 5_000;
+
+impl World {
+    pub fn child_dies(&mut self) {
+        self.say(|| "the child dies".to_owned());
+        self.happened.count(Event::DeathOfTheChild);
+        self.server.mouth.shut();
+        (self.child_lives, self.ledger_works, self.ledger_hangs) = (false, true, false);
+        self.tell(Input::ServerExited(Exit::Signal(9)));
+        self.drain();
+        if self.canary != Canary::ForgetsTheEnd {
+            self.tell(Input::Closed { from: Side::Server });
+        }
+        self.drain();
+        if self.run.as_ref().is_some_and(|run| run.engine.requests_pending() > 0) {
+            self.broken("3: waits for a server that is gone: a request".to_owned());
+        }
+        self.over(Ending::ChildGone);
+    }
+
+    /// Everything ends where it is; what the kernel holds is still read.
+    pub fn killed(&mut self) {
+        self.say(|| "killed".to_owned());
+        self.happened.count(Event::Kill);
+        self.over(Ending::Killed);
+    }
+
+    /// A run is over: what it has left is checked. Another begins with the next step.
+    fn over(&mut self, ending: Ending) {
+        let Some(Run { writer, .. }) = self.run.take() else { return };
+        let bytes = self.pipes[TO_CLIENT].get(usize::MAX);
+        self.client_hears(&bytes);
+        let bytes = self.pipes[TO_SERVER].get(usize::MAX);
+        self.server_hears(&bytes);
+        let tally = writer.tally();
+        self.happened.add(Event::MissedLine, tally.missed_lines);
+        self.happened.add(Event::Answer, self.server.answers);
+        self.happened.add_all(&self.referee.happened);
+        let unmarked_lines = if writer.is_whole() { 0 } else { tally.missed_lines };
+        drop(writer);
+        let generation = self.generation.as_ref().map(ToString::to_string).unwrap_or_default();
+        let life = Life {
+            generation: &generation,
+            client: &self.client,
+            server: &self.server,
+            referee: &self.referee,
+            rows: &self.rows,
+            unmarked_lines,
+            ending,
+        };
+        self.holds(checks::life(&life, &self.journal()));
+    }
+
+    /// Lets all that is under way come to its end, with everything well.
+    pub fn come_to_rest(&mut self, is_indexed: bool) {
+        (self.room_bytes, self.ledger_works, self.ledger_hangs) = (None, true, false);
+        if self.run.is_none() {
+            self.start();
+        }
+        self.drain();
+        if is_indexed {
+            self.look_at_activity();
+        }
+        self.tell(Input::Closed { from: Side::Client });
+        self.drain();
+        self.tell(Input::ServerExited(Exit::Code(0)));
+        self.tell(Input::Closed { from: Side::Server });
+        self.drain();
+        self.over(Ending::Rest);
+    }
+
+    /// Passes all that there is, until nothing moves any more.
+    fn drain(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            if self.run.is_none() || self.found.is_some() {
+                return;
+            }
+            self.client.mouth.write(&mut self.pipes[FROM_CLIENT], usize::MAX);
+            self.server.mouth.write(&mut self.pipes[FROM_SERVER], usize::MAX);
+            for from in [Side::Client, Side::Server] {
+                self.read(from, usize::MAX);
+                self.flush(from, usize::MAX);
+            }
+            let bytes = self.pipes[TO_SERVER].get(usize::MAX);
+            self.server_hears(&bytes);
+            let bytes = self.pipes[TO_CLIENT].get(usize::MAX);
+            self.client_hears(&bytes);
+            self.ledger();
+            self.now.elapsed += Duration::from_millis(1);
+            self.now.unix_us += 1_000;
+            self.tick();
+            self.nothing_is_held_too_long();
+            let Some(run) = &self.run else { return };
+            let are_silent = self.client.mouth.is_silent() && self.server.mouth.is_silent();
+            if are_silent && is_at_rest(run, &self.pipes) {
+                return;
+            }
+        }
+        let under_way = self.run.as_ref().map(|run| (&run.lanes, run.orders.front(), run.orders.len()));
+        self.broken(format!("it does not come to rest: {under_way:?}, {:?}", self.pipes));
+    }
+}

@@ -1,0 +1,86 @@
+//! The index of a world: it comes to any record and stops there, and goes on later.
+
+use std::sync::{Arc, PoisonError};
+
+use codex_shim::config::RetentionBounds;
+use codex_shim::history::ActivityFold;
+use codex_shim::index::{Index, IndexSettings, TranscriptFiles};
+use codex_shim::journal::{IndexedTo, Position};
+
+use super::canary::Canary;
+use super::checks;
+use super::happened::Event;
+use super::world::World;
+
+impl World {
+    /// Where some record begins.
+    pub fn some_place(&mut self) -> Option<Position> {
+        let mut places = checks::places(&self.journal());
+        let count = places.len() as u64;
+        (count > 0).then(|| places.swap_remove(self.dice.roll(count) as usize))
+    }
+
+    /// Indexes what is recorded, up to a record or all, and compares with what one reading gives.
+    pub fn index(&mut self, until: Option<Position>) {
+        let is_all = until.is_none();
+        let Some(activity) = self.catch_up(until) else { return };
+        if !is_all {
+            return;
+        }
+        match self.canary {
+            Canary::IndexesAgain => checks::spoil(self.dir.path(), checks::INDEXED_AGAIN),
+            Canary::IndexesTooLittle => checks::spoil(self.dir.path(), checks::LAST_IS_GONE),
+            Canary::LeavesGaps => checks::spoil(self.dir.path(), checks::LAST_IS_FURTHER),
+            Canary::ForgetsTurns => checks::spoil(self.dir.path(), checks::A_TURN_IS_GONE),
+            _ => {}
+        }
+        let cut = self.dice.roll(200);
+        let activity = if self.canary == Canary::ForgetsActivity { Arc::default() } else { activity };
+        self.holds(checks::history(self.dir.path(), &activity, &self.stops, cut));
+    }
+
+    /// Looks at what the session does while it runs, with nothing under way: it is what the server knows.
+    pub fn look_at_activity(&mut self) {
+        let Some(run) = &self.run else { return };
+        // What is not on record cannot be known.
+        if run.writer.tally().missed_lines > 0 || self.found.is_some() {
+            return;
+        }
+        let until = match self.canary {
+            Canary::LooksTooEarly => self.some_place(),
+            _ => None,
+        };
+        let Some(activity) = self.catch_up(until) else { return };
+        self.happened.count(Event::LookAtActivity);
+        self.holds(checks::activity(&activity, self.now.unix_us, &self.server));
+    }
+
+    fn catch_up(&mut self, until: Option<Position>) -> Option<Arc<ActivityFold>> {
+        let settings = IndexSettings {
+            session_id: "s".to_owned(),
+            session_dir: self.dir.path().to_owned(),
+            journal_dir: self.journal(),
+            retention: RetentionBounds::UNBOUNDED,
+            transcript_files: TranscriptFiles::None,
+            home: None,
+            indexed_to: IndexedTo::default(),
+        };
+        let mark = Arc::clone(&self.mark);
+        let marks = Box::new(move |wish: codex_shim::store::SeqWish| {
+            let mut mark = mark.lock().unwrap_or_else(PoisonError::into_inner);
+            mark.reserved = mark.reserved.max(wish.up_to);
+            mark.first_generation = mark.first_generation.take().or(wish.first_generation);
+            Ok(mark.clone())
+        });
+        self.say(|| format!("index up to {until:?}"));
+        self.happened.count(Event::IndexStop);
+        let (state, activity) = Index::catch_up(settings, until, marks, Box::new(|_| {}));
+        if let Some(fault) = state.fault {
+            self.broken(format!("4: nothing can be indexed: {fault}"));
+            return None;
+        }
+        // Where it is beyond already, it does not stop.
+        self.stops.extend(state.position.filter(|at| self.stops.last().is_none_or(|stop| stop < at)));
+        Some(activity)
+    }
+}

@@ -1,0 +1,63 @@
+//! Lines as the referee reads them: by themselves, and by no code of the house.
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// What our own calls' ids begin with.
+const OURS: &str = "codex-shim:";
+
+/// What stands in a message that matters here, as it was written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Message<'a> {
+    pub id: Option<Value>,
+    pub method: Option<String>,
+    pub params: Value,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+impl Message<'_> {
+    pub fn read(line: &[u8]) -> Option<Message<'_>> {
+        serde_json::from_slice(line).ok()
+    }
+
+    pub fn is_ours(&self) -> bool {
+        self.id.as_ref().and_then(Value::as_str).is_some_and(|id| id.starts_with(OURS))
+    }
+
+    /// The request that it answers, and what.
+    pub fn answer(&self) -> Option<(u64, String)> {
+        let id = self.id.as_ref()?.as_u64().filter(|_| self.method.is_none())?;
+        match (self.result, self.error) {
+            (Some(result), None) => Some((id, result.get().to_owned())),
+            (None, Some(error)) => Some((id, format!("{{\"error\":{}}}", error.get()))),
+            (Some(_), Some(_)) | (None, None) => None,
+        }
+    }
+}
+
+/// A line that has an envelope in front of the user's words, without it.
+pub fn without_envelope(line: &[u8]) -> Option<Vec<u8>> {
+    let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|window| window == what);
+    let start = find(line, b"\\u001eCODEX_META ")?;
+    let end = start + find(&line[start..], b"\\u001f")? + b"\\u001f".len();
+    Some([&line[..start], &line[end..]].concat())
+}
+
+/// Whether an envelope stands in a line, however it is written.
+pub fn marks_envelope(line: &[u8]) -> bool {
+    let value = serde_json::from_slice::<Value>(line).unwrap_or_default();
+    value.to_string().contains("\\u001eCODEX_META")
+}
+
+pub fn shown(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).into_owned()
+}
+
+pub fn or_nothing(line: Option<Vec<u8>>) -> String {
+    line.map_or_else(|| "nothing".to_owned(), |line| shown(&line))
+}

@@ -1,0 +1,425 @@
+//! The referee: what each side is to get, and how each request is to end, by the contract alone.
+//!
+//! It is told what goes into the engine, in the same order, and looks at nothing that the engine makes of it but which commit is
+//! about what, and which mark stands behind what. What comes out is compared with what it says.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use codex_shim::engine::{AskerId, LedgerEntry, RequestSource, RequestStatus, SideReply, Token};
+use codex_shim::wire::Side;
+use serde_json::Value;
+
+use super::asked::{Asked, Deciding, End, Over, Sent, Shown, State};
+use super::happened::{Event, Happened};
+use super::lines::{Message, marks_envelope, or_nothing, shown, without_envelope};
+use super::rows::Rows;
+use super::side::Said;
+use super::world::HOLD_MAX;
+
+/// After how long policy answers, where it does.
+pub const EXPIRES_AFTER: Duration = Duration::from_millis(400);
+
+/// What policy answers.
+const BY_POLICY: &str = r#"{"decision":"decline"}"#;
+
+/// What a commit is about.
+#[derive(Debug, Clone, Copy)]
+enum About {
+    Opening,
+    Answer,
+    Decision,
+    Expiry,
+}
+
+#[derive(Debug, Default)]
+pub struct Referee {
+    pub happened: Happened,
+    generation: String,
+    /// Requests are not shown to the client.
+    pub hides: bool,
+    expires: bool,
+    /// The last commit has worked, so the next one is waited for.
+    is_distrusting: bool,
+    pub asked: BTreeMap<u64, Asked>,
+    commits: BTreeMap<Token, (u64, About)>,
+    /// What waits for its commit, and until when.
+    holds: BTreeMap<Token, Duration>,
+    /// Marks behind policy's answers.
+    marks: BTreeMap<Token, u64>,
+    /// What the server is to get, and the client, in this order.
+    to_server: VecDeque<Vec<u8>>,
+    to_client: VecDeque<Vec<u8>>,
+    /// Answers that were not the first: of which request, and what.
+    pub lost: Vec<(String, String)>,
+    replies: BTreeMap<AskerId, Reply>,
+    /// How many lines of each side were passed on to the engine.
+    read: [usize; 2],
+}
+
+/// What somebody at the side is to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reply {
+    Kept,
+    NotKept,
+    NotOpen,
+    Invalid,
+}
+
+impl Referee {
+    pub fn new(generation: String, hides: bool, expires: bool) -> Referee {
+        Referee { generation, hides, expires, ..Referee::default() }
+    }
+
+    /// A line of a side goes into the engine, the next that it has said.
+    pub fn reads(&mut self, now: Duration, from: Side, line: &[u8], said: &[Said]) -> Result<(), String> {
+        let next = &mut self.read[from as usize];
+        let said = said.get(*next).filter(|said| said.bytes == line);
+        *next += 1;
+        let Some(said) = said else {
+            let line = shown(line);
+            return Err(format!("1: the engine got a line that the {} did not say then: {line}", from.name()));
+        };
+        let is_odd = serde_json::from_slice::<Value>(line).is_ok_and(|value| value.to_string().as_bytes() != line);
+        self.happened.add(Event::OddLine, u64::from(is_odd));
+        match (from, Message::read(line)) {
+            (Side::Client, message) => match message.as_ref().and_then(Message::answer) {
+                Some((id, payload)) if self.asked.contains_key(&id) => self.client_answers(id, line, payload),
+                Some(_) | None => self.to_server.push_back(line.to_vec()),
+            },
+            (Side::Server, None) => self.to_client.push_back(line.to_vec()),
+            (Side::Server, Some(message)) => self.server_says(now, &message, said),
+        }
+        Ok(())
+    }
+
+    fn server_says(&mut self, now: Duration, message: &Message<'_>, said: &Said) {
+        let params = &message.params;
+        match (message.method.as_deref(), message.id.as_ref().and_then(Value::as_u64)) {
+            (None, _) if message.is_ours() => return,
+            (Some("serverRequest/resolved"), _) => {
+                let id = params["requestId"].as_u64().expect("the server names it");
+                self.over(id, Over::Withdrawn);
+            }
+            (Some("turn/completed"), _) => {
+                let turn = &params["turn"]["id"];
+                let of_turn: Vec<u64> =
+                    self.asked.iter().filter(|(_, asked)| asked.turn == *turn).map(|(id, _)| *id).collect();
+                of_turn.into_iter().for_each(|id| self.over(id, Over::Withdrawn));
+            }
+            (Some(method), Some(id)) if method.ends_with("requestApproval") => {
+                self.happened.count(Event::Request);
+                let is_hidden = self.hides && !self.is_distrusting;
+                let asked = Asked {
+                    name: format!("{}-{id}", self.generation),
+                    turn: params["turnId"].clone(),
+                    line: said.bytes.clone(),
+                    expires_at: self.expires.then(|| now + EXPIRES_AFTER),
+                    shown: if is_hidden { Shown::NotYet } else { Shown::Yes },
+                    state: State::Pending,
+                    is_open: true,
+                    is_excused: self.is_distrusting,
+                    sent: None,
+                    has_reached_server: false,
+                    was_late: false,
+                    end: None,
+                };
+                self.asked.insert(id, asked);
+                if is_hidden {
+                    self.happened.count(Event::HiddenRequest);
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.to_client.push_back(said.plain.as_ref().unwrap_or(&said.bytes).clone());
+    }
+
+    /// The client answers: the first wins, and what comes later is kept and goes no further.
+    fn client_answers(&mut self, id: u64, line: &[u8], payload: String) {
+        let asked = self.asked.get_mut(&id).expect("it was looked for");
+        match &mut asked.state {
+            State::Pending if asked.is_open && asked.shown == Shown::Yes => {
+                let is_excused = self.is_distrusting;
+                asked.wins(RequestSource::Client, payload, is_excused);
+                self.to_server.push_back(line.to_vec());
+            }
+            State::Deciding(deciding) if deciding.runner_up.is_none() && asked.shown == Shown::Yes => {
+                self.happened.count(Event::RunnerUp);
+                deciding.runner_up = Some((line.to_vec(), payload));
+            }
+            _ => self.loses(id, payload),
+        }
+    }
+
+    fn loses(&mut self, id: u64, payload: String) {
+        self.happened.count(Event::LostAnswer);
+        self.lost.push((self.asked[&id].name.clone(), payload));
+    }
+
+    /// Somebody at the side answers.
+    pub fn side_answers(&mut self, asker: AskerId, request_id: &str, decision: &str) {
+        let asked = self.asked.values_mut().find(|asked| asked.name == request_id && asked.is_open);
+        let reply = match asked {
+            Some(asked) if matches!(asked.state, State::Pending) => match decision {
+                "accept" | "decline" | "cancel" => {
+                    let payload = format!("{{\"decision\":\"{decision}\"}}");
+                    let deciding = Deciding { asker, payload, runner_up: None, over: None };
+                    asked.state = State::Deciding(Box::new(deciding));
+                    return;
+                }
+                _ => Reply::Invalid,
+            },
+            Some(_) | None => Reply::NotOpen,
+        };
+        self.replies.insert(asker, reply);
+    }
+
+    /// Something is on its way to the ledger, and is told of.
+    pub fn ordered(&mut self, now: Duration, token: Token, entry: &LedgerEntry, is_waited_for: bool) {
+        let (name, about) = match entry {
+            LedgerEntry::RequestOpened(row) => (&row.request_id, About::Opening),
+            LedgerEntry::RequestEnded(end) if is_waited_for => (&end.request_id, About::Decision),
+            LedgerEntry::RequestEnded(end) => (&end.request_id, About::Answer),
+            LedgerEntry::RequestExpired { request_id, .. } => (request_id, About::Expiry),
+            _ => return,
+        };
+        let Some((id, _)) = self.asked.iter().find(|(_, asked)| asked.name == *name) else { return };
+        self.commits.insert(token, (*id, about));
+        let waits = match about {
+            About::Opening | About::Answer => !self.is_distrusting,
+            About::Decision => false,
+            About::Expiry => true,
+        };
+        if waits {
+            self.holds.insert(token, now + HOLD_MAX);
+        }
+    }
+
+    /// The ledger tells whether something is kept.
+    pub fn committed(&mut self, token: Token, done: bool) {
+        self.is_distrusting = !done;
+        let was_waited_for = self.holds.remove(&token).is_some();
+        let Some((id, about)) = self.commits.remove(&token) else { return };
+        match (about, done) {
+            (About::Opening, true) => {
+                let asked = self.asked.get_mut(&id).expect("it was asked");
+                if asked.shown == Shown::NotYet {
+                    asked.shown = Shown::Never;
+                }
+            }
+            (About::Opening | About::Answer, false) if was_waited_for => self.goes_on(id, about),
+            (About::Opening | About::Answer, _) => {}
+            (About::Decision, _) => self.decided(id, done),
+            (About::Expiry, _) => self.policy_answers(id, !done),
+        }
+    }
+
+    /// What waited for its commit goes on without it.
+    fn goes_on(&mut self, id: u64, about: About) {
+        let asked = self.asked.get_mut(&id).expect("it was asked");
+        match (about, &mut asked.sent) {
+            (About::Opening, _) => {
+                asked.is_excused = true;
+                if asked.shown == Shown::NotYet && asked.is_open {
+                    self.happened.count(Event::LateShow);
+                    asked.shown = Shown::Yes;
+                    self.to_client.push_back(asked.line.clone());
+                }
+            }
+            (About::Answer, Some(sent)) => sent.is_excused = true,
+            (About::Answer, None) | (About::Decision, _) => {}
+            (About::Expiry, _) => self.policy_answers(id, true),
+        }
+    }
+
+    fn decided(&mut self, id: u64, done: bool) {
+        let asked = self.asked.get_mut(&id).expect("it was asked");
+        let State::Deciding(deciding) = std::mem::replace(&mut asked.state, State::Pending) else { return };
+        let Deciding { asker, payload, runner_up, over } = *deciding;
+        self.replies.insert(asker, if done { Reply::Kept } else { Reply::NotKept });
+        let is_open = over.is_none();
+        match (done, over, runner_up) {
+            (true, _, runner_up) => {
+                asked.is_open = is_open;
+                asked.wins(RequestSource::Api, payload.clone(), false);
+                if is_open {
+                    self.to_server.push_back(format!("{{\"id\":{id},\"result\":{payload}}}").into_bytes());
+                }
+                runner_up.into_iter().for_each(|(_, payload)| self.loses(id, payload));
+            }
+            (false, None, Some((line, payload))) => {
+                self.happened.count(Event::SentRunnerUp);
+                asked.wins(RequestSource::Client, payload, true);
+                self.to_server.push_back(line);
+            }
+            (false, None, None) => {}
+            (false, Some(why), runner_up) => {
+                self.over(id, why);
+                runner_up.into_iter().for_each(|(_, payload)| self.loses(id, payload));
+            }
+        }
+    }
+
+    fn policy_answers(&mut self, id: u64, is_excused: bool) {
+        let asked = self.asked.get_mut(&id).expect("it was asked");
+        if asked.is_open && matches!(asked.state, State::Expired) {
+            asked.state = State::PolicySpoke;
+            asked.sent = Some(Sent { payload: BY_POLICY.to_owned(), source: RequestSource::Policy, is_excused });
+            self.to_server.push_back(format!("{{\"id\":{id},\"result\":{BY_POLICY}}}").into_bytes());
+        }
+    }
+
+    /// A line of ours goes to the server, with a mark behind it.
+    pub fn injected(&mut self, mark: Token, line: &[u8]) {
+        if let Some((id, _)) = Message::read(line).as_ref().and_then(Message::answer)
+            && self.asked.get(&id).is_some_and(|asked| matches!(asked.state, State::PolicySpoke))
+        {
+            self.marks.insert(mark, id);
+        }
+    }
+
+    /// All up to a mark is written.
+    pub fn written(&mut self, mark: Token) {
+        if let Some(id) = self.marks.remove(&mark)
+            && let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.is_open)
+        {
+            asked.state = State::Answered;
+            let (status, source) = (RequestStatus::Resolved, RequestSource::Policy);
+            asked.end = Some(End { status, source, payload: Some(BY_POLICY.to_owned()) });
+        }
+    }
+
+    /// Time has passed.
+    pub fn ticks(&mut self, now: Duration) {
+        let past: Vec<Token> = self.holds.iter().filter(|(_, until)| **until <= now).map(|(token, _)| *token).collect();
+        for token in past {
+            self.happened.count(Event::HoldUntilDeadline);
+            self.is_distrusting = true;
+            self.holds.remove(&token);
+            let (id, about) = self.commits[&token];
+            self.goes_on(id, about);
+        }
+        for asked in self.asked.values_mut().filter(|asked| asked.is_overdue(now)) {
+            self.happened.count(Event::Expiry);
+            asked.state = State::Expired;
+        }
+    }
+
+    /// Nothing waits beyond its time.
+    pub fn nothing_is_overdue(&self, now: Duration) -> Result<(), String> {
+        match self.asked.values().find(|asked| asked.is_overdue(now)) {
+            Some(asked) => Err(format!("6: waits past its expiry: {}", asked.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// A request is over, or an answered one is heard of again.
+    fn over(&mut self, id: u64, why: Over) {
+        let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.is_open) else { return };
+        match (&mut asked.state, why) {
+            (State::Deciding(deciding), why) => {
+                self.happened.count(Event::OverWhileDeciding);
+                deciding.over = Some(why);
+                return;
+            }
+            (State::Answered, _) => {}
+            (_, Over::Withdrawn) => {
+                let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
+                asked.end = Some(End { status, source, payload: None });
+            }
+            (_, Over::ServerGone) => {
+                let (status, source) = (RequestStatus::Orphaned, RequestSource::Policy);
+                asked.end = Some(End { status, source, payload: None });
+            }
+        }
+        asked.is_open = false;
+    }
+
+    /// The server has said its last.
+    pub fn server_ended(&mut self) {
+        let all: Vec<u64> = self.asked.keys().copied().collect();
+        all.into_iter().for_each(|id| self.over(id, Over::ServerGone));
+        self.holds.clear();
+    }
+
+    /// Somebody at the side is told something.
+    pub fn replied(&mut self, asker: AskerId, reply: &SideReply) -> Result<(), String> {
+        let told = match reply {
+            SideReply::Kept => Reply::Kept,
+            SideReply::NotKept => Reply::NotKept,
+            SideReply::NotOpen => Reply::NotOpen,
+            SideReply::Invalid(_) => Reply::Invalid,
+            _ => return Ok(()),
+        };
+        match self.replies.remove(&asker) {
+            Some(due) if due == told => Ok(()),
+            due => Err(format!("3: told wrongly: {told:?}, and it is {due:?}")),
+        }
+    }
+
+    /// The client has got a line.
+    pub fn client_got(&mut self, line: &[u8], rows: &Rows) -> Result<(), String> {
+        if let Some(message) = Message::read(line)
+            && let (Some(method), Some(id)) = (&message.method, message.id.as_ref().and_then(Value::as_u64))
+            && method.ends_with("requestApproval")
+            && let Some(asked) = self.asked.get_mut(&id)
+            && rows.get(&asked.name).is_none()
+        {
+            if !asked.is_excused {
+                return Err(format!("3: the client sees {} before it is kept", asked.name));
+            }
+            asked.was_late = true;
+        }
+        match self.to_client.pop_front() {
+            Some(due) if due == line => Ok(()),
+            _ if marks_envelope(line) => Err(format!("1: the client sees an envelope: {}", shown(line))),
+            due => Err(format!("1: the client got\n    {}\n  and was to get\n    {}", shown(line), or_nothing(due))),
+        }
+    }
+
+    /// The server has got a line.
+    pub fn server_got(&mut self, line: &[u8], rows: &Rows) -> Result<(), String> {
+        let message = Message::read(line);
+        if message.as_ref().is_some_and(Message::is_ours) {
+            return Ok(());
+        }
+        if let Some((id, payload)) = message.as_ref().and_then(Message::answer)
+            && let Some(asked) = self.asked.get_mut(&id)
+        {
+            asked.answer_arrives(&payload, rows)?;
+        }
+        let bare = without_envelope(line);
+        match self.to_server.pop_front() {
+            Some(due) if due == line => Ok(()),
+            Some(due) if bare.as_ref() == Some(&due) => {
+                self.happened.count(Event::Envelope);
+                Ok(())
+            }
+            due => Err(format!("1: the server got\n    {}\n  and was to get\n    {}", shown(line), or_nothing(due))),
+        }
+    }
+
+    /// Nothing is on its way to the client any more.
+    pub fn client_has_all(&self, said: &[Said]) -> Result<(), String> {
+        let missing = self.to_client.front().or_else(|| said.get(self.read[1]).map(|said| &said.bytes));
+        missing.map_or(Ok(()), |line| Err(format!("1: the client never got {}", shown(line))))
+    }
+
+    /// Nor to the server.
+    pub fn server_has_all(&self, said: &[Said]) -> Result<(), String> {
+        let missing = self.to_server.front().or_else(|| said.get(self.read[0]).map(|said| &said.bytes));
+        missing.map_or(Ok(()), |line| Err(format!("1: the server never got {}", shown(line))))
+    }
+
+    /// Everybody at the side was told.
+    pub fn all_are_told(&self) -> Result<(), String> {
+        let untold = self.replies.iter().next();
+        untold.map_or(Ok(()), |(_, reply)| Err(format!("3: told wrongly: nothing, and it is {reply:?}")))
+    }
+
+    /// A request that the client is not shown, and that waits.
+    pub fn hidden(&self) -> Option<u64> {
+        self.asked.iter().rev().find(|(_, asked)| asked.is_open && asked.shown == Shown::Never).map(|(id, _)| *id)
+    }
+}

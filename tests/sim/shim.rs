@@ -1,0 +1,396 @@
+//! The shim's own loop, played by the rule that stands at the top of `engine`: all that one read brought is put on record, and
+//! only then goes on; what else is to be done is done in its order.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use codex_shim::engine::{Effect, Engine, Input, LedgerEntry, Now, OwnLine, SideReply, Token};
+use codex_shim::journal::{Batch, Writer};
+use codex_shim::wire::{Frame, Framer, Line, LineEnd, Side};
+use rustix::process::{Resource, Rlimit};
+use serde_json::Value;
+
+use super::canary::Canary;
+use super::dice::Dice;
+use super::happened::Event;
+use super::pipe::Pipe;
+use super::world::{FROM_CLIENT, FROM_SERVER, HOLD_MAX, STEPS, TO_CLIENT, TO_SERVER, World};
+
+/// What of an order is told to the relay.
+#[derive(Debug, Clone, Copy)]
+pub enum Told {
+    Nothing,
+    First(Token),
+    Whether(Token),
+}
+
+/// What goes out, in its order.
+#[derive(Debug)]
+pub enum Out {
+    Bytes(Vec<u8>),
+    Hold(Token, Duration),
+    Mark(Token),
+}
+
+/// One direction of the shim.
+#[derive(Debug, Default)]
+pub struct Lane {
+    framer: Framer,
+    pub out: VecDeque<Out>,
+}
+
+/// One run of the shim, with what ends when it ends.
+pub struct Run {
+    pub engine: Engine,
+    pub writer: Writer,
+    pub lanes: [Lane; 2],
+    /// On its way to the ledger.
+    pub orders: VecDeque<(Told, LedgerEntry)>,
+    pub started: Duration,
+    /// What a canary releases late, and when.
+    pub released_late: VecDeque<(Token, Duration)>,
+}
+
+impl Run {
+    fn release(&mut self, token: Token) {
+        for lane in &mut self.lanes {
+            lane.out.retain(|out| !matches!(out, Out::Hold(held, _) if *held == token));
+        }
+    }
+
+    pub fn release_late(&mut self, now: Duration) {
+        while let Some((token, _)) = self.released_late.pop_front_if(|(_, due)| *due <= now) {
+            self.release(token);
+        }
+    }
+}
+
+impl World {
+    /// Carries out what the engine wants, one effect after the other; between any two of them it may end.
+    pub fn tell(&mut self, input: Input<'_>) {
+        let mut effects = Vec::new();
+        let now = self.now();
+        let Some(run) = &mut self.run else { return };
+        match &input {
+            Input::Committed { token, done } => self.referee.committed(*token, *done),
+            Input::Written(mark) => self.referee.written(*mark),
+            Input::Tick => self.referee.ticks(now.elapsed),
+            Input::Closed { from: Side::Server } => self.referee.server_ended(),
+            _ => {}
+        }
+        run.engine.handle(now, input, &mut effects);
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            if self.dice.once_in(4_000) {
+                return self.killed();
+            }
+            if matches!(effect, Effect::Keep(_) | Effect::KeepFirst(..) | Effect::Commit(..)) {
+                self.order(effect);
+                continue;
+            }
+            let Some(run) = &mut self.run else { return };
+            match effect {
+                Effect::Note(note) => {
+                    let mut batch = run.writer.batch(self.now);
+                    batch.push_note(&note);
+                    commit(&mut run.writer, batch, self.room_bytes);
+                }
+                Effect::Release(token) if self.canary == Canary::ReleasesLate => {
+                    run.released_late.push_back((token, self.now.elapsed + HOLD_MAX + Duration::from_millis(60)));
+                }
+                Effect::Release(token) => run.release(token),
+                Effect::Inject(injection) => {
+                    put_on_record(run, self.now, &injection.lines, self.room_bytes);
+                    if let (Some(mark), Some(line)) = (injection.mark, injection.lines.first()) {
+                        self.referee.injected(mark, &line.bytes);
+                    }
+                    let lines =
+                        injection.lines.into_iter().flat_map(|line| LineEnd::Newline.ends(line.bytes)).collect();
+                    let lane = &mut run.lanes[Side::Client as usize];
+                    lane.out.push_back(Out::Bytes(lines));
+                    lane.out.extend(injection.mark.map(Out::Mark));
+                }
+                Effect::PassLate(line) => {
+                    run.lanes[Side::Server as usize].out.push_back(Out::Bytes(LineEnd::Newline.ends(line)));
+                }
+                Effect::Reply(..) if self.canary == Canary::LeavesCallers => {}
+                Effect::Reply(asker, reply) => {
+                    let lies = self.canary == Canary::LiesToCallers && reply == SideReply::Kept;
+                    let reply = if lies { SideReply::NotOpen } else { reply };
+                    if let Err(what) = self.referee.replied(asker, &reply) {
+                        self.broken(what);
+                    }
+                }
+                // A server that is started with a client has one, and nothing is assembled for it; what is run for the user
+                // and what becomes of the child is not played.
+                Effect::Introduce(_)
+                | Effect::NotifyPending(_)
+                | Effect::NotifyIdle(_)
+                | Effect::Warn(_)
+                | Effect::CloseServerInput
+                | Effect::CloseClientOutput
+                | Effect::SignalServer(_)
+                | Effect::KillServer
+                | Effect::DrainServer { .. }
+                | Effect::Finish(_) => {}
+                other => self.broken(format!("what is not to be done here: {other:?}")),
+            }
+        }
+    }
+
+    /// Something goes on its way to the ledger.
+    fn order(&mut self, effect: Effect) {
+        let now = self.now().elapsed;
+        let Some(run) = &mut self.run else { return };
+        let (told, entry) = match effect {
+            Effect::Keep(entry) => (Told::Nothing, entry),
+            Effect::KeepFirst(token, entry) => {
+                self.referee.ordered(now, token, &entry, false);
+                (Told::First(token), entry)
+            }
+            Effect::Commit(token, entry) => {
+                self.referee.ordered(now, token, &entry, true);
+                (Told::Whether(token), entry)
+            }
+            _ => return,
+        };
+        run.orders.push_back((told, entry));
+    }
+
+    /// Reads some of what a side wrote: all of it on record first, and then on its way.
+    pub fn read(&mut self, from: Side, bytes_max: usize) {
+        let Some(run) = &mut self.run else { return };
+        let lane = from as usize;
+        // While something waits, nothing more is read.
+        if !run.lanes[lane].out.is_empty() {
+            return;
+        }
+        let mut bytes = self.pipes[if from == Side::Client { FROM_CLIENT } else { FROM_SERVER }].get(bytes_max);
+        if self.canary == Canary::LosesBytes && self.dice.once_in(20) {
+            bytes.pop();
+        }
+        let mut framer = std::mem::take(&mut run.lanes[lane].framer);
+        framer.buffer_mut().extend_from_slice(&bytes);
+        let frames: Vec<Frame> = std::iter::from_fn(|| framer.next_frame()).collect();
+        let mut batch = run.writer.batch(self.now);
+        let mut later = Vec::new();
+        for frame in &frames {
+            let Frame::Line { range, end } = frame else { continue };
+            let line = framer.line(range.clone(), *end);
+            self.read_line(from, line, &mut batch, &mut later);
+        }
+        if self.canary == Canary::ForwardsFirst {
+            self.flush(from, usize::MAX);
+            if self.dice.once_in(4) {
+                return self.killed();
+            }
+        }
+        let Some(run) = &mut self.run else { return };
+        commit(&mut run.writer, batch, self.room_bytes);
+        framer.release_framed();
+        run.lanes[lane].framer = framer;
+        if self.dice.once_in(300) {
+            return self.killed();
+        }
+        self.carry_out(later);
+    }
+
+    /// Has the engine decide on one line.
+    fn read_line<'a>(&mut self, from: Side, line: Line<'a>, batch: &mut Batch<'a>, later: &mut Vec<Effect>) {
+        let now = self.now();
+        let said = if from == Side::Client { &self.client.mouth.said } else { &self.server.mouth.said };
+        if let Err(what) = self.referee.reads(now.elapsed, from, line.bytes, said) {
+            return self.broken(what);
+        }
+        let mut effects = Vec::new();
+        let Some(run) = &mut self.run else { return };
+        run.engine.handle(now, Input::Line { from, line }, &mut effects);
+        let mut out = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Record(form) => batch.push_line(from, &form, line),
+                Effect::Note(note) => batch.push_note(&note),
+                Effect::Forward => out.push(Out::Bytes(line.end.ends(line.bytes.to_vec()))),
+                Effect::Replace(own) => {
+                    batch.push_replacement(&own, line.end);
+                    let shows = self.canary == Canary::ShowsEnvelopes && from == Side::Server;
+                    let bytes = if shows { line.bytes.to_vec() } else { own.bytes };
+                    out.push(Out::Bytes(line.end.ends(bytes)));
+                }
+                Effect::Send(own) => {
+                    batch.push_own_line(&own);
+                    out.push(Out::Bytes(LineEnd::Newline.ends(own.bytes)));
+                }
+                Effect::Keep(_) | Effect::KeepFirst(..) | Effect::Commit(..) => self.order(effect),
+                Effect::Hold(token) => out.push(Out::Hold(token, self.now.elapsed)),
+                Effect::Mark(token) => out.push(Out::Mark(token)),
+                other => later.push(other),
+            }
+        }
+        let is_last = self.happened.times(Event::Step) == STEPS;
+        let Some(run) = &mut self.run else { return };
+        go_wrong(self.canary, &mut self.dice, from, is_last, &mut out);
+        let lane = &mut run.lanes[from as usize].out;
+        match (self.canary, lane.front(), &out[..]) {
+            (Canary::Overtakes, Some(Out::Hold(..)), [Out::Bytes(_)]) => {
+                out.into_iter().for_each(|out| lane.push_front(out));
+            }
+            _ => lane.extend(out),
+        }
+    }
+
+    /// Writes some of what goes out.
+    pub fn flush(&mut self, from: Side, bytes_max: usize) {
+        let mut reached = Vec::new();
+        let stalls = self.canary == Canary::Stalls && self.happened.times(Event::Step) > 500;
+        let Some(run) = self.run.as_mut().filter(|_| !stalls) else { return };
+        let pipe = &mut self.pipes[if from == Side::Client { TO_SERVER } else { TO_CLIENT }];
+        let mut left = bytes_max;
+        while let Some(front) = run.lanes[from as usize].out.front_mut() {
+            match front {
+                Out::Bytes(bytes) => {
+                    let taken = pipe.put(bytes, left);
+                    left -= taken;
+                    bytes.drain(..taken);
+                    if !bytes.is_empty() {
+                        break;
+                    }
+                }
+                Out::Hold(..) => break,
+                Out::Mark(token) => reached.push(*token),
+            }
+            run.lanes[from as usize].out.pop_front();
+        }
+        // It may end by what one of them leads to.
+        reached.into_iter().for_each(|token| self.tell(Input::Written(token)));
+    }
+
+    /// The ledger works off one order.
+    pub fn ledger(&mut self) {
+        if self.ledger_hangs {
+            return;
+        }
+        let Some(run) = &mut self.run else { return };
+        let Some((told, entry)) = run.orders.pop_front() else { return };
+        let fails = !self.ledger_works || self.dice.once_in(15);
+        match (told, fails) {
+            (Told::Whether(token), true) => self.tell(Input::Committed { token, done: false }),
+            // It is tried again, and not told of again.
+            (Told::First(token), true) => {
+                run.orders.push_front((Told::Nothing, entry));
+                self.tell(Input::Committed { token, done: false });
+            }
+            (Told::Nothing, true) => run.orders.push_front((Told::Nothing, entry)),
+            (_, false) => {
+                self.keep(entry);
+                if let Told::First(token) | Told::Whether(token) = told {
+                    self.tell(Input::Committed { token, done: true });
+                }
+            }
+        }
+        self.happened.add(Event::FailedCommit, u64::from(fails));
+    }
+
+    fn keep(&mut self, entry: LedgerEntry) {
+        let is_last = self.happened.times(Event::Step) == STEPS;
+        let is_unknown = |name: &String| self.rows.get(name).is_none();
+        let forgets = match (&entry, self.canary) {
+            (LedgerEntry::RequestEnded(end), Canary::ForgetsAnswers) => end.payload.is_some(),
+            (LedgerEntry::RequestEnded(end), Canary::LeavesOpen) => end.payload.is_none(),
+            (LedgerEntry::AnswerLost(_), Canary::ForgetsLostAnswers) => true,
+            (LedgerEntry::RequestOpened(_), Canary::ForgetsHidden) => self.referee.hides,
+            (LedgerEntry::RequestOpened(_), Canary::ForgetsTheLast) => self.referee.hides && is_last,
+            (LedgerEntry::RequestEnded(end), Canary::ForgetsTheLast) => is_unknown(&end.request_id),
+            (LedgerEntry::RequestExpired { request_id, .. }, Canary::ForgetsTheLast) => is_unknown(request_id),
+            _ => false,
+        };
+        let twice = match (&entry, self.canary) {
+            (LedgerEntry::RequestEnded(_), Canary::EndsTwice)
+            | (LedgerEntry::RequestExpired { .. }, Canary::ExpiresTwice)
+            | (LedgerEntry::RequestOpened(_), Canary::OpensTwice) => Some(entry.clone()),
+            _ => None,
+        };
+        if let LedgerEntry::Settled { delete, .. } = &entry {
+            self.commands.retain(|command| !delete.contains(&command.row));
+        }
+        for entry in [Some(entry).filter(|_| !forgets), twice].into_iter().flatten() {
+            if let Err(what) = self.rows.keep(entry, self.canary) {
+                self.broken(what);
+            }
+        }
+    }
+}
+
+/// What some canaries make of what goes out for one line.
+fn go_wrong(canary: Canary, dice: &mut Dice, from: Side, is_last: bool, out: &mut Vec<Out>) {
+    let answers = from == Side::Client && matches!(out.last(), Some(Out::Mark(_)));
+    let copy = |out: &[Out]| {
+        let bytes = out.iter().find_map(|out| if let Out::Bytes(bytes) = out { Some(bytes.clone()) } else { None });
+        bytes.map(Out::Bytes)
+    };
+    match canary {
+        Canary::SaysTwice if from == Side::Server && dice.once_in(50) => out.extend(copy(out)),
+        Canary::AnswersTwice if answers => out.extend(copy(out)),
+        Canary::LosesTheClientsLast if is_last && from == Side::Client => out.clear(),
+        Canary::LosesTheServersLast if is_last && from == Side::Server => out.clear(),
+        Canary::AltersAnswers if answers => {
+            for out in out {
+                if let Out::Bytes(bytes) = out {
+                    *bytes = String::from_utf8_lossy(bytes).replace("nth", "9th").into_bytes();
+                }
+            }
+        }
+        Canary::SwallowsAnswers if answers => out.retain(|out| !matches!(out, Out::Bytes(_))),
+        Canary::ShowsUnkept if from == Side::Server => out.retain(|out| !matches!(out, Out::Hold(..))),
+        Canary::SendsUnkept if answers => out.retain(|out| !matches!(out, Out::Hold(..))),
+        Canary::PrintsAgain => {
+            for out in out {
+                if let Out::Bytes(bytes) = out
+                    && let Ok(value) = serde_json::from_slice::<Value>(bytes)
+                {
+                    *bytes = LineEnd::Newline.ends(value.to_string().into_bytes());
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Puts a batch on record, as far as there is room.
+fn commit(writer: &mut Writer, batch: Batch<'_>, room_bytes: Option<u64>) {
+    let _limit = room_bytes.map(Limit::set);
+    // What is missing is counted, and marked once there is room.
+    let _ = writer.commit(batch);
+}
+
+fn put_on_record(run: &mut Run, now: Now, lines: &[OwnLine], room_bytes: Option<u64>) {
+    let mut batch = run.writer.batch(now);
+    lines.iter().for_each(|line| batch.push_own_line(line));
+    commit(&mut run.writer, batch, room_bytes);
+}
+
+/// A limit on the size of files, for a while.
+struct Limit(Rlimit);
+
+impl Limit {
+    fn set(bytes: u64) -> Limit {
+        let before = rustix::process::getrlimit(Resource::Fsize);
+        let limit = Rlimit { current: Some(bytes), ..before };
+        rustix::process::setrlimit(Resource::Fsize, limit).expect("a limit may be lowered");
+        Limit(before)
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        rustix::process::setrlimit(Resource::Fsize, self.0).expect("it is what it was");
+    }
+}
+
+/// Whether nothing is under way in a run, or between it and its sides.
+pub fn is_at_rest(run: &Run, pipes: &[Pipe]) -> bool {
+    run.orders.is_empty() && run.lanes.iter().all(|lane| lane.out.is_empty()) && pipes.iter().all(Pipe::is_empty)
+}
