@@ -19,6 +19,7 @@ mod document;
 mod fragments;
 mod historian;
 mod history;
+mod host;
 mod known;
 mod listener;
 mod metrics;

@@ -213,6 +213,48 @@ fn what_cannot_be_asked_is_refused_with_a_reason() {
 }
 
 #[test]
+fn what_a_page_in_a_browser_could_ask_is_refused_whatever_it_asks() {
+    let live = Live::start();
+    let ask = |line: &str, headers: &str| {
+        let request = format!("{line} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+        exchange(live.connect(), request.as_bytes())
+    };
+    let asked = [
+        "GET /healthz",
+        "GET /sessions/self/codex-events/stream?mode=raw",
+        "POST /sessions/self/codex-requests/x/respond",
+        "POST /sessions/self/rpc",
+        "POST /sessions/self/attach",
+    ];
+    let pages = [
+        "evil.example",
+        "evil.example:8080",
+        "127.0.0.1.evil.example:80",
+        "192.168.0.7:80",
+        "[fe80::1]:80",
+        "e.",
+        "a@b",
+    ];
+    for line in asked {
+        refused(ask(line, "Host: shim\r\nOrigin: http://evil.example\r\n"), (403, "origin_refused"));
+        for page in pages {
+            refused(ask(line, &format!("Host: {page}\r\n")), (403, "host_refused"));
+        }
+    }
+    refused(ask("GET /healthz", "Host: shim\r\nHost: evil.example\r\n"), (403, "host_refused"));
+    refused(ask("GET http://evil.example/healthz", "Host: shim\r\n"), (403, "host_refused"));
+    let tools =
+        ["shim", "x", "localhost", "LOCALHOST:80", "codex-shim", "127.0.0.1:4500", "[::1]:80", "a.b.localhost", ""];
+    for tool in tools {
+        assert_eq!(ask("GET /healthz", &format!("Host: {tool}\r\n")).0, 200, "{tool}");
+    }
+    assert_eq!(ask("GET /healthz", "").0, 200);
+    let old = exchange(live.connect(), b"GET /healthz HTTP/1.0\r\n\r\n");
+    assert_eq!(old.0, 200);
+    live.end();
+}
+
+#[test]
 fn another_user_is_shown_the_door() {
     if !rustix::process::geteuid().is_root() {
         let _ =
