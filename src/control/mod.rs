@@ -21,6 +21,7 @@ mod historian;
 mod history;
 mod host;
 mod known;
+mod lag;
 mod listener;
 mod metrics;
 mod peer;
