@@ -51,19 +51,28 @@ pub fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
         }
     };
     command.stdout(out_writer);
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return Ok((Ran::with(not_started(&words[0], &error)), Tail::default())),
-    };
-    // Our copies of the writing ends go with it.
-    drop(command);
+    // Whatever may fail comes before the program: once it runs, nothing else runs it. What waits at a pipe whose writing ends are
+    // gone with `command` ends by itself.
     let tail = Arc::new(Mutex::new(Tail::default()));
     let ended = Arc::new(AtomicBool::new(false));
     let out = pass(out_reader.into(), Stream::Out, &tail, &ended)?;
     let err = err_reader.map(|reader| pass(reader.into(), Stream::Err, &tail, &ended)).transpose()?;
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        // There was no room for one more process: beside us, that is.
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory) => {
+            return Err(error);
+        }
+        Err(error) => return Ok((Ran::with(not_started(&words[0], &error)), Tail::default())),
+    };
+    // Our copies of the writing ends go with it.
+    drop(command);
     let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
+        match child.try_wait() {
+            Ok(Some(status)) => break status_of(status),
+            Ok(None) => {}
+            // Somebody else has waited for it: it has ended, and nobody can tell how.
+            Err(_) => break Ran::with(1),
         }
         // An error is an interruption by a signal.
         let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
@@ -78,7 +87,7 @@ pub fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
         }
     }
     let tail = std::mem::take(&mut *tail.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok((status_of(status), tail))
+    Ok((status, tail))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

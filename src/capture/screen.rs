@@ -78,9 +78,10 @@ pub fn run_in_terminal(
     }
     rustix::io::ioctl_fionbio(&ours, true)?;
     let (unread, unread_to) = io::pipe()?;
+    // Whatever may fail comes before the program: once it runs, nothing else runs it.
+    terminal.pass_through()?;
     let leader = start_leader(words, variables, &theirs, &unread_to)?;
     drop((theirs, unread_to));
-    terminal.pass_through()?;
     let leader = Pid::from_child(&leader);
     let mut show = Show { terminal, signals, ours, leader, typed: Vec::new(), hung_up: false, is_in_background: false };
     let mut ran = show.run(seen);

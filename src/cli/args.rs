@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub(super) use super::capture_args::{
-    ExecArguments, HookArguments, HookedArguments, ShellArguments, ShellName, TerminalLeaderArguments,
-    WatchPtyArguments,
+    ExecArguments, HookArguments, HookKeeperArguments, HookedArguments, ShellArguments, ShellName,
+    TerminalLeaderArguments, WatchPtyArguments,
 };
 use super::completions::CompletionsArguments;
 use super::doctor::DoctorArguments;
@@ -178,6 +178,9 @@ Examples:
     /// What stands between `exec` and its command
     #[command(hide = true)]
     TerminalLeader(TerminalLeaderArguments),
+    /// What stands between a relay and a command of `on_pending` or `on_idle`
+    #[command(hide = true)]
+    HookKeeper(HookKeeperArguments),
     // What these are for stands with their arguments.
     Requests(RequestsArguments),
     Show(ShowRequestArguments),

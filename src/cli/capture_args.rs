@@ -83,6 +83,12 @@ pub(super) struct HookedArguments {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct HookKeeperArguments {
+    #[arg(last = true, required = true)]
+    pub(super) words: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct TerminalLeaderArguments {
     #[arg(long)]
     pub(super) unread_to: Option<std::os::fd::RawFd>,

@@ -61,7 +61,7 @@ pub const SETTING_VARIABLES: [&str; 32] = [
 ];
 
 /// Longest name of a session, in bytes.
-const SESSION_NAME_BYTES_MAX: usize = 64;
+pub const SESSION_NAME_BYTES_MAX: usize = 64;
 
 const DEFAULT_EXIT_GRACE: Duration = Duration::from_secs(10);
 const DEFAULT_JOURNAL_BYTES_MAX: ByteSize = ByteSize::mib(256);

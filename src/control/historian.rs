@@ -1,16 +1,17 @@
 //! What the routes know of a session's history: its index, and the database that this fills.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::document::{IndexDocument, PrunedDocument, ThreadDocument};
+use super::lag::{Lag, LagMeter};
 use super::subject::Subject;
 use crate::history::{Action, Activity, ActivityFold, ThreadActivity, rfc3339_millis};
 use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned};
-use crate::journal::{Position, end_of, reader};
+use crate::journal::end_of;
 
 /// How long an answer waits for what is recorded already to be indexed.
 const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -21,6 +22,7 @@ pub(super) struct Historian {
     pub(super) index: Index,
     history: Arc<History>,
     journal_dir: PathBuf,
+    lag: LagMeter,
 }
 
 /// How far the index is, as an answer needs to know it.
@@ -34,7 +36,8 @@ pub(super) struct CaughtUp {
 impl Historian {
     pub(super) fn new(index: Index, subject: &Subject) -> Historian {
         let history = Arc::new(History::new(&subject.session_dir.join(HISTORY_FILE)));
-        Historian { index, history, journal_dir: subject.journal_dir.clone() }
+        let lag = LagMeter::new(&subject.journal_dir);
+        Historian { index, history, journal_dir: subject.journal_dir.clone(), lag }
     }
 
     /// Waits until all is indexed that is recorded by now, for a bounded time.
@@ -82,9 +85,9 @@ impl Historian {
     }
 
     /// How far the index is.
-    pub(super) fn document(&self) -> IndexDocument {
+    pub(super) async fn document(&self) -> IndexDocument {
         let state = self.index.state().borrow().clone();
-        let (lag_lines, oldest_us) = lag(&self.journal_dir, state.position.as_ref());
+        let Lag { records: lag_lines, oldest_us } = self.lag.lag(state.position, Instant::now()).await;
         let lag_ms = oldest_us.map_or(0, |at_us| now_us().saturating_sub(at_us) / 1_000);
         let Pruned { events, tool_events, turn_events, took_ms, .. } = state.pruned;
         IndexDocument {
@@ -119,35 +122,6 @@ pub fn threads(activity: &ActivityFold, history: &History, epoch: u64, now_us: u
     };
     threads.into_iter().zip(last).map(document).collect()
 }
-
-/// How many records stand behind a position, and when the first of them was made.
-fn lag(journal_dir: &Path, from: Option<&Position>) -> (u64, Option<u64>) {
-    #[derive(serde::Deserialize)]
-    struct At {
-        at: u64,
-    }
-    let mut reader = reader::Reader::new(journal_dir, from.cloned());
-    let (mut records, mut first_us) = (0, None);
-    while let Ok(step) = reader.step() {
-        match step {
-            reader::Step::Record { bytes, .. } => {
-                if records == 0 {
-                    first_us = serde_json::from_slice::<At>(bytes).ok().map(|record| record.at);
-                }
-                records += 1;
-            }
-            reader::Step::Lost { .. } => {}
-            reader::Step::End => break,
-        }
-        if records >= LAG_COUNTED_MAX {
-            break;
-        }
-    }
-    (records, first_us)
-}
-
-/// Records behind the index that are counted; more than these is this many.
-const LAG_COUNTED_MAX: u64 = 100_000;
 
 /// The wall clock, in microseconds since the Unix epoch.
 pub(super) fn now_us() -> u64 {

@@ -47,11 +47,14 @@ impl FromRequestParts<Arc<Known>> for ThisSession {
 }
 
 impl Known {
-    /// Asks the relay; `None` where it does not reply in time.
+    /// Asks the relay; `None` where it does not reply in time. One that does not even take the question is not ready for it.
     pub(super) async fn ask(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
         let (reply, replied) = oneshot::channel();
         self.run(Errand::Asked(question, reply));
-        timeout(wait_max, replied).await.ok()?.ok()
+        match timeout(wait_max, replied).await {
+            Ok(replied) => Some(replied.unwrap_or(SideReply::NotReady)),
+            Err(_) => None,
+        }
     }
 
     /// Hands the relay something, where there is a way to it.
@@ -72,7 +75,7 @@ impl Known {
         let (activity, threads, index) = match historian {
             Some(historian) => {
                 historian.catch_up().await;
-                (Some(historian.activity()), historian.threads(now_us()).await, historian.document())
+                (Some(historian.activity()), historian.threads(now_us()).await, historian.document().await)
             }
             None => (None, Vec::new(), IndexDocument::NONE),
         };
@@ -102,5 +105,39 @@ impl Known {
             counters: published.counters(),
             started_at: Some(humantime::format_rfc3339_millis(subject.started_at).to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::time::SystemTime;
+
+    use crate::engine::ContextBounds;
+
+    fn known(ask: impl Fn(Errand) + Send + Sync + 'static) -> Known {
+        let subject = Subject {
+            session_id: "s".to_owned(),
+            session_dir: PathBuf::new(),
+            journal_dir: PathBuf::new(),
+            generation: "g".to_owned(),
+            started_at: SystemTime::UNIX_EPOCH,
+            runtime_dir: None,
+            context_bounds: ContextBounds::default(),
+        };
+        let published = Arc::new(Published::default());
+        Known { subject, published, ledger: None, historian: None, ask: Some(Box::new(ask)), socket: PathBuf::new() }
+    }
+
+    #[test]
+    fn a_question_that_was_not_taken_is_not_one_that_may_yet_be_answered() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("BUG: a runtime");
+        let replied = runtime.block_on(known(drop).ask(Question::Start, Duration::from_secs(600)));
+        assert!(matches!(replied, Some(SideReply::NotReady)), "{replied:?}");
+        let kept = std::sync::Mutex::new(Vec::new());
+        let keeps = known(move |errand| kept.lock().expect("BUG: nobody panics").push(errand));
+        let replied = runtime.block_on(keeps.ask(Question::Start, Duration::ZERO));
+        assert!(replied.is_none(), "{replied:?}");
     }
 }

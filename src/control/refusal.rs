@@ -16,6 +16,7 @@ pub(super) enum Refusal {
     SessionNotFound,
     MethodNotAllowed,
     Origin,
+    Host,
     UpgradeRequired,
     Body(BodyError),
     /// The body is no JSON, or not what goes there.
@@ -57,7 +58,7 @@ impl Refusal {
         match self {
             Refusal::NotFound | Refusal::SessionNotFound => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Origin => StatusCode::FORBIDDEN,
+            Refusal::Origin | Refusal::Host => StatusCode::FORBIDDEN,
             Refusal::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             Refusal::Body(BodyError::TooBig) => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Body(BodyError::TooSlow) => StatusCode::REQUEST_TIMEOUT,
@@ -92,6 +93,10 @@ impl Refusal {
                 ("method_not_allowed", "this path does not take that method; `Allow` has those that it takes")
             }
             Refusal::Origin => ("origin_refused", "a request with an `Origin` comes from a browser and is not served"),
+            Refusal::Host => (
+                "host_refused",
+                "a `Host` with a dot in it is a name that a page in a browser can have; say `localhost` or any one word",
+            ),
             Refusal::UpgradeRequired => (
                 "upgrade_required",
                 "a client attaches with `Connection: Upgrade` and `Upgrade: codex-shim-attach`; `codex-shim attach` does so",

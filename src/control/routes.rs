@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
-use super::{attach, body, calls, context, fragments, history, metrics, requests, stream};
+use super::{attach, body, calls, context, fragments, history, host, metrics, requests, stream};
 
 /// The routes, and what holds for all of them.
 pub(super) fn router(known: Known) -> Router {
@@ -53,6 +53,9 @@ async fn admit(request: Request, next: Next) -> Response {
     let body = body::take(body).await;
     if head.headers.contains_key(header::ORIGIN) {
         return Refusal::Origin.into_response();
+    }
+    if !host::is_a_tools(&head.uri, &head.headers) {
+        return Refusal::Host.into_response();
     }
     match body {
         Ok(bytes) => next.run(Request::from_parts(head, Body::from(bytes))).await,

@@ -219,6 +219,8 @@ fn own_uid() -> u32 {
 mod tests {
     use super::*;
     use std::fs;
+    use std::io::Write as _;
+    use std::os::unix::fs::{chown, lchown};
 
     const NAME: &str = "test.sock";
 
@@ -273,6 +275,59 @@ mod tests {
         let bound = bind(dir.path(), None, NAME).expect("it can be bound");
         assert_eq!(fs::read_to_string(&precious).expect("it is there"), "precious");
         assert!(fs::symlink_metadata(&bound.path).expect("it is there").file_type().is_socket());
+    }
+
+    /// A user that is none of us, where we may give something away; says loudly what is left out where we may not.
+    fn stranger(test: &str) -> Option<u32> {
+        if own_uid() == 0 {
+            return Some(65_534);
+        }
+        let _ = writeln!(io::stderr(), "SKIPPED: {test}: only root can give a file to somebody else");
+        None
+    }
+
+    #[test]
+    fn folders_of_others_are_not_trusted() {
+        let Some(stranger) = stranger("folders_of_others_are_not_trusted") else { return };
+        let root = tempfile::tempdir().expect("BUG: a temporary folder");
+        let theirs = root.path().join("theirs");
+        DirBuilder::new().mode(0o700).create(&theirs).expect("a folder");
+        chown(&theirs, Some(stranger), None).expect("root may");
+        let error = make_dir(&theirs).expect_err("it is not trusted");
+        assert!(error.to_string().ends_with("belongs to another user"), "{error}");
+        // In their place of the runtime folder is no socket of ours, nor is one removed there.
+        let dir = root.path().join("x".repeat(100));
+        fs::create_dir(&dir).expect("a folder");
+        let runtime = root.path().join("run");
+        fs::create_dir(&runtime).expect("a folder");
+        fs::rename(&theirs, runtime.join("codex-shim")).expect("it can be moved");
+        let kept = listen(&runtime.join("codex-shim/kept.sock")).expect("root may");
+        symlink(runtime.join("codex-shim/kept.sock"), dir.join(SOCKET_FILE)).expect("a link");
+        let bound = bind(&dir, Some(&runtime), NAME).expect("it can be bound elsewhere");
+        assert!(bound.path.starts_with(TEMPORARY) && !bound.path.starts_with(&runtime), "{}", bound.path.display());
+        assert!(runtime.join("codex-shim/kept.sock").exists());
+        bound.files.remove();
+        drop(kept);
+    }
+
+    #[test]
+    fn what_another_user_has_put_in_the_place_of_the_socket_is_left_alone() {
+        let Some(stranger) = stranger("what_another_user_has_put_in_the_place_of_the_socket_is_left_alone") else {
+            return;
+        };
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join(SOCKET_FILE);
+        let theirs = UnixListener::bind(&path).expect("it can be bound");
+        lchown(&path, Some(stranger), None).expect("root may");
+        let error = bind(dir.path(), None, NAME).expect_err("a socket is in the way");
+        assert!(error.to_string().contains("another user's file is in the way"), "{error}");
+        drop(theirs);
+        fs::remove_file(&path).expect("it is there");
+        symlink("elsewhere", &path).expect("a link");
+        lchown(&path, Some(stranger), None).expect("root may");
+        let error = bind(dir.path(), None, NAME).expect_err("a link is in the way");
+        assert!(error.to_string().contains("another user's file is in the way"), "{error}");
+        assert_eq!(fs::read_link(&path).expect("it is there"), Path::new("elsewhere"));
     }
 
     #[test]

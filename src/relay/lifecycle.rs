@@ -10,6 +10,8 @@ pub(super) enum Lifecycle {
     /// Ours, as we are told at the side.
     Served {
         wanted: Wanted,
+        /// It has been started, and its end has not been seen to.
+        runs: bool,
         /// A signal has told us to end.
         signalled: bool,
         /// Who waits until it is as wanted.

@@ -27,4 +27,5 @@ mod start;
 mod watching;
 
 pub use command::ServerCommand;
+pub use hooks::keep_hook;
 pub use start::{RelayError, become_server, run, serve};

@@ -10,7 +10,7 @@ use crate::engine::{AskerId, Effect, Input, Now, SideReply};
 use crate::wire::Side;
 
 impl Relay {
-    /// Waits while no child runs: at most for `wait_max`, until it is to be started, or until a signal.
+    /// Waits while no child runs: at most for `wait_max`, until somebody has it started, or until a signal.
     pub(super) fn rest(&mut self, wait_max: Option<Duration>) -> Rested {
         let until = wait_max.map(|wait_max| self.clock.now().elapsed + wait_max);
         loop {
@@ -28,6 +28,10 @@ impl Relay {
                 Lifecycle::Served { wanted: Wanted::Started, .. } if until.is_none() => return Rested::Enough,
                 // It need not be waited for that it may be started.
                 Lifecycle::Served { wanted: Wanted::Stopped, .. } if until.is_some() => return Rested::Enough,
+                // Who asks for it to be started waits for that, and not for the time to be up.
+                Lifecycle::Served { wanted: Wanted::Started, waiting, .. } if !waiting.is_empty() => {
+                    return Rested::Enough;
+                }
                 Lifecycle::Served { .. } | Lifecycle::Client => {}
             }
             let left = until.map(|until| until.saturating_sub(now.elapsed));
@@ -43,11 +47,12 @@ impl Relay {
 
     /// Has the server end or start, where it is ours to.
     pub(super) fn want(&mut self, wish: Wanted, asker: AskerId, now: Now, effects: &mut Vec<Effect>) {
-        let Lifecycle::Served { wanted, waiting, .. } = &mut self.lifecycle else {
+        let Lifecycle::Served { wanted, runs, waiting, .. } = &mut self.lifecycle else {
             effects.push(Effect::Reply(asker, SideReply::NotServed));
             return;
         };
-        if *wanted == wish && waiting.is_empty() {
+        let is_so = *runs == (wish == Wanted::Started);
+        if *wanted == wish && is_so && waiting.is_empty() {
             effects.push(Effect::Reply(asker, SideReply::Done));
             return;
         }
@@ -57,6 +62,14 @@ impl Relay {
             self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
         }
         *wanted = wish;
+    }
+
+    /// The server runs again, as it was wanted.
+    pub(super) fn is_started(&mut self) {
+        if let Lifecycle::Served { runs, .. } = &mut self.lifecycle {
+            *runs = true;
+        }
+        self.is_as_wanted();
     }
 
     /// The server is as it was wanted.

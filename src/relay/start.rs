@@ -117,14 +117,16 @@ pub fn serve(
 ) -> Result<Exit, RelayError> {
     let ends = |input, output| Ok((Direction::from_nobody(input), Direction::to_nobody(output)));
     let mut relay = prepare(command, settings, environment, complaints, Attendance::Nobody, ends)?;
-    relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, signalled: false, waiting: Vec::new() };
+    relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
     let mut back_off = BACK_OFF_MIN;
     loop {
         let began = relay.clock.now().elapsed;
         let exit = relay.run();
-        let Lifecycle::Served { wanted, signalled, .. } = relay.lifecycle else {
+        let Lifecycle::Served { wanted, runs, signalled, .. } = &mut relay.lifecycle else {
             unreachable!("BUG: it was set above, and nothing changes the kind");
         };
+        *runs = false;
+        let (wanted, signalled) = (*wanted, *signalled);
         if wanted == Wanted::Stopped {
             relay.is_as_wanted();
         }
@@ -169,7 +171,7 @@ pub fn serve(
         }
         (relay.server, relay.engine, relay.from_client, relay.from_server) = (server, engine, from_client, from_server);
         (relay.client_left, relay.drain) = (false, None);
-        relay.is_as_wanted();
+        relay.is_started();
     }
 }
 

@@ -34,8 +34,7 @@ pub(super) fn start(
                 ledger.push_context_blocking(commands).map(|_| ()).map_err(|error| error.to_string())
             },
             |why| {
-                Notices::new(Arc::clone(&for_thread))
-                    .say(&format!("{why}; relaying goes on, and what is run there is kept once it can be"));
+                Notices::new(Arc::clone(&for_thread)).say(&format!("{why}; relaying goes on"));
             },
         );
     };

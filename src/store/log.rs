@@ -1,12 +1,12 @@
-//! Our own log, `shim.log` in the session's folder.
+//! Our own log, `shim.log` in the session's folder, and `shim.log.old`, which was the log before it was full.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Size at which a start puts the log aside as `shim.log.old`, in bytes.
+/// Size of a log, in bytes; the line that would make it longer puts it aside, over what was put aside before.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
 /// Sends what is logged from now on to `shim.log` in `dir`. Calls after the first of a process have no effect.
@@ -15,14 +15,9 @@ const LOG_BYTES_MAX: u64 = 4 << 20;
 ///
 /// That of opening the file.
 pub fn open_log(dir: &Path) -> io::Result<()> {
-    let path = dir.join("shim.log");
-    if std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
-        std::fs::rename(&path, dir.join("shim.log.old"))?;
-    }
-    let file: File = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-    file.set_permissions(Permissions::from_mode(0o600))?;
+    let log = Log::open(dir, LOG_BYTES_MAX)?;
     let subscriber = tracing_subscriber::fmt()
-        .with_writer(Mutex::new(file))
+        .with_writer(Mutex::new(log))
         .with_ansi(false)
         .with_target(false)
         .with_max_level(tracing::Level::INFO)
@@ -31,4 +26,93 @@ pub fn open_log(dir: &Path) -> io::Result<()> {
         .finish();
     let _ = tracing::subscriber::set_global_default(subscriber);
     Ok(())
+}
+
+/// A log that is put aside when it is full.
+#[derive(Debug)]
+struct Log {
+    dir: PathBuf,
+    bytes_max: u64,
+    file: File,
+    bytes: u64,
+}
+
+impl Log {
+    fn open(dir: &Path, bytes_max: u64) -> io::Result<Log> {
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(dir.join("shim.log"))?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        let bytes = file.metadata()?.len();
+        Ok(Log { dir: dir.to_owned(), bytes_max, file, bytes })
+    }
+
+    fn put_aside(&mut self) -> io::Result<()> {
+        match std::fs::rename(self.dir.join("shim.log"), self.dir.join("shim.log.old")) {
+            // Somebody has taken it away.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        *self = Log::open(&self.dir, self.bytes_max)?;
+        Ok(())
+    }
+}
+
+impl Write for Log {
+    /// Takes a whole line. One for which no room can be made is lost: the log has a bound before it has everything.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.bytes > 0 && self.bytes + line.len() as u64 > self.bytes_max {
+            self.put_aside()?;
+        }
+        let written = self.file.write(line)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(dir: &Path, file: &str) -> String {
+        std::fs::read_to_string(dir.join(file)).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_log_that_is_full_is_put_aside_in_the_middle_of_a_run() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let mut log = Log::open(dir.path(), 8).expect("it is ours");
+        for line in ["one\n", "two\n", "three\n", "four\n"] {
+            log.write_all(line.as_bytes()).expect("it is ours");
+        }
+        assert_eq!(
+            (lines(dir.path(), "shim.log.old"), lines(dir.path(), "shim.log")),
+            ("three\n".into(), "four\n".into())
+        );
+        let mut next = Log::open(dir.path(), 8).expect("it is ours");
+        next.write_all(b"five\n").expect("it is ours");
+        assert_eq!(
+            (lines(dir.path(), "shim.log.old"), lines(dir.path(), "shim.log")),
+            ("four\n".into(), "five\n".into())
+        );
+        let mode = std::fs::metadata(dir.path().join("shim.log")).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_put_aside_does_not_grow_and_one_that_was_taken_away_is_made_anew() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let mut log = Log::open(dir.path(), 4).expect("it is ours");
+        log.write_all(b"one\n").expect("it is ours");
+        let in_the_way = dir.path().join("shim.log.old");
+        std::fs::create_dir_all(in_the_way.join("x")).expect("a folder");
+        log.write_all(b"two\n").expect_err("a folder is in the way");
+        assert_eq!(lines(dir.path(), "shim.log"), "one\n");
+        std::fs::remove_dir_all(&in_the_way).expect("it is ours");
+        std::fs::remove_file(dir.path().join("shim.log")).expect("it is ours");
+        log.write_all(b"two\n").expect("it is ours");
+        assert_eq!(lines(dir.path(), "shim.log"), "two\n");
+    }
 }

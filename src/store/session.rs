@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::config::SessionName;
+use crate::config::{SESSION_NAME_BYTES_MAX, SessionName};
 use crate::journal::{Generation, SegmentName};
 
 /// How many shims may run under one session name at once.
@@ -159,7 +159,7 @@ impl Session {
 
     fn named(sessions: &Path, name: &SessionName) -> Result<Session, StoreError> {
         for number in 1..=SAME_NAME_MAX {
-            let id = if number == 1 { name.to_string() } else { format!("{name}.{number}") };
+            let id = if number == 1 { name.to_string() } else { numbered(name, number) };
             if let Some(session) = Session::try_hold(sessions, id)? {
                 return Ok(session);
             }
@@ -297,6 +297,14 @@ pub(crate) fn make_dir(dir: &Path) -> Result<(), StoreError> {
     .map_err(io_error("create", dir))
 }
 
+/// What the second session under a name is called, or a later one: as much of the name as leaves room for the number.
+fn numbered(name: &SessionName, number: u32) -> String {
+    let (mut name, suffix) = (name.to_string(), format!(".{number}"));
+    // It is ASCII.
+    name.truncate(SESSION_NAME_BYTES_MAX - suffix.len());
+    name + &suffix
+}
+
 pub(super) fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError {
     move |source| StoreError::Io { action, path: path.to_owned(), source }
 }
@@ -323,6 +331,22 @@ mod tests {
         assert_eq!((&*first.id, &*second.id, &*third.id), ("work", "work.2", "work.3"));
         drop(first);
         assert_eq!(open(home.path(), Some("work"), "/a").id, "work");
+    }
+
+    #[test]
+    fn a_long_name_in_use_gets_a_number_that_tools_can_see() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        for long in ["n".repeat(64), "m".repeat(63), "k".repeat(62)] {
+            let first = open(home.path(), Some(&long), "/a");
+            let second = open(home.path(), Some(&long), "/a");
+            assert_eq!((&first.id, &*second.id), (&long, &*format!("{}.2", &long[..62])));
+            let found: Vec<String> = crate::store::Found::all(home.path())
+                .expect("it can be read")
+                .into_iter()
+                .map(|found| found.id)
+                .collect();
+            assert!(found.contains(&first.id) && found.contains(&second.id), "{found:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What is done in a terminal, caught through the real binary: `exec`, the hooks of shells, `shell`, `watch-pty`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -255,6 +257,51 @@ fn exec_between_pipes_changes_nothing() {
     assert_eq!(output.stderr, b"err\n");
     assert!(lines(&waiting(&live)[0])[0].starts_with("[binary output of "));
     live.kill();
+}
+
+/// A user who owns no process, for a limit of how many one may have: root has none.
+const NOBODY: u32 = 61_237;
+
+#[test]
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
+fn exec_runs_a_command_once_however_little_is_left() {
+    if !rustix::process::geteuid().is_root() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: the test of exec without threads: only root can become another");
+        return;
+    }
+    let home = Home::new();
+    // Where another user finds it, wherever it was built.
+    let (dir, binary) = (home.beside().join("open"), home.beside().join("open/codex-shim"));
+    fs::create_dir(&dir).expect("a folder");
+    fs::copy(SHIM, &binary).expect("it can be copied");
+    for path in [home.beside(), &dir, &binary] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    // From none but the command's own on.
+    for processes in 1..6 {
+        let ran = dir.join(format!("ran-{processes}"));
+        fs::write(&ran, "").expect("a file");
+        fs::set_permissions(&ran, Permissions::from_mode(0o666)).expect("it is ours");
+        // It is there until what becomes of it is settled.
+        let script = format!("echo ran >> {}; read -r line; echo $line; exit 7", ran.display());
+        let mut command = Command::new(&binary);
+        home.adopt(&mut command).args(["exec", "--", "sh", "-c", &script]).uid(NOBODY).gid(NOBODY);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir("/");
+        // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
+        unsafe {
+            command.pre_exec(move || {
+                let limit = rustix::process::Rlimit { current: Some(processes), maximum: Some(processes) };
+                Ok(rustix::process::setrlimit(rustix::process::Resource::Nproc, limit)?)
+            });
+        }
+        let mut child = command.spawn().expect("it starts");
+        // As many lines as there could be commands.
+        let _ = child.stdin.take().expect("it is piped").write_all(b"a\nb\n");
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(7), "{processes}: {output:?}");
+        assert_eq!(fs::read_to_string(&ran).expect("a file"), "ran\n", "{processes}: {output:?}");
+        assert_eq!(output.stdout, b"a\n", "{processes}: {output:?}");
+    }
 }
 
 #[test]
@@ -545,6 +592,73 @@ fn watch_pty_keeps_each_block_once() {
     assert_eq!(names(&json!({ "commands": kept })), ["one", "two", "three", "four", "five"]);
     assert_eq!((&kept[0]["source"], &kept[0]["duration_ms"]), (&json!("watch-pty"), &json!(421)));
     live.end_quietly();
+}
+
+/// Events of which none can be kept, each for another reason, and by what that is told.
+fn impossible() -> Vec<(String, &'static str)> {
+    let at = |ts: i64| begin("user:8:1", "when").replace("1768000000000", &ts.to_string()) + &end("user:8:1");
+    let named = |id: &str, cmd: &str| begin(id, cmd) + &end(id);
+    vec![
+        (at(1_768_000_000_000_000), "`ts`"),
+        (named(&format!("user:{}", "8".repeat(200)), "long"), "`block_id`"),
+        (named("user:8:2", "nul\0"), "`cmd`"),
+        (named("user:8:3", "\u{7}\u{7}"), "`cmd`"),
+        (named("user:8:4", &(" ".repeat(2_000) + "late")), "`cmd`"),
+    ]
+}
+
+#[test]
+fn watch_pty_goes_on_after_what_cannot_be_kept_and_says_so() {
+    let live = Live::start();
+    for (number, (bad, told)) in impossible().into_iter().enumerate() {
+        let file = live.home.beside().join(format!("events-{number}.jsonl"));
+        let (id, cmd) = (format!("user:9:{number}"), format!("after-{number}"));
+        append(&file, &(bad + &begin(&id, &cmd) + &end(&id)));
+        let said = live.home.beside().join(format!("said-{number}"));
+        let mut command = live.home.shim(&["watch-pty", file.to_str().expect("UTF-8")]);
+        let stderr = File::create(&said).expect("a file");
+        let mut watch = command.current_dir(live.home.beside()).stderr(stderr).spawn().expect("it starts");
+        until_last(&live, &cmd);
+        let said = eventually("a reason", || fs::read_to_string(&said).ok().filter(|said| said.ends_with('\n')));
+        assert!(said.starts_with("codex-shim: ") && said.contains(told) && said.contains("is not kept"), "{said}");
+        watch.kill().and_then(|()| watch.wait()).expect("it ends");
+    }
+    assert_eq!(live.waiting(), ["after-0", "after-1", "after-2", "after-3", "after-4"]);
+    live.end_quietly();
+}
+
+#[test]
+fn watch_pty_keeps_commands_that_are_longer_than_is_kept() {
+    let live = Live::start();
+    let events = live.home.beside().join("events.jsonl");
+    let long = format!("echo {}", "\u{e9}".repeat(50_000));
+    let many: String = (0..30).map(|n| begin(&format!("user:1:{n}"), &long) + &end(&format!("user:1:{n}"))).collect();
+    append(&events, &(many + &begin("user:2:2", "last") + &end("user:2:2")));
+    let mut command = live.home.shim(&["watch-pty", events.to_str().expect("UTF-8")]);
+    let mut watch = command.current_dir(live.home.beside()).spawn().expect("it starts");
+    let kept = until_last(&live, "last");
+    assert_eq!(kept[0]["cmd"].as_str().map(str::len), Some(1_023), "the bound is no boundary of a character");
+    watch.kill().and_then(|()| watch.wait()).expect("it ends");
+    live.end_quietly();
+}
+
+#[test]
+fn a_relay_goes_on_after_what_cannot_be_kept_and_says_so() {
+    let home = Home::new();
+    let events = home.beside().join("events.jsonl");
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::write(home.path().join("config.toml"), format!("agent_pty = {events:?}\n")).expect("a file");
+    let live = Live::start_in(home);
+    for (number, (bad, _)) in impossible().into_iter().enumerate() {
+        let (id, cmd) = (format!("user:9:{number}"), format!("after-{number}"));
+        append(&events, &(bad + &begin(&id, &cmd) + &end(&id)));
+        until_last(&live, &cmd);
+    }
+    let faults = eventually("a fault", || {
+        Some(live.get("/sessions/self")["faults"].to_string()).filter(|faults| faults.contains("is not kept"))
+    });
+    let (_, stderr) = live.end();
+    assert!(stderr.contains("is not kept") && stderr.contains("relaying goes on"), "{stderr}\n{faults}");
 }
 
 #[test]

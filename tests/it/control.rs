@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use codex_shim::control::{self, client};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use crate::support::shim::{Home, SHIM};
@@ -213,6 +214,48 @@ fn what_cannot_be_asked_is_refused_with_a_reason() {
 }
 
 #[test]
+fn what_a_page_in_a_browser_could_ask_is_refused_whatever_it_asks() {
+    let live = Live::start();
+    let ask = |line: &str, headers: &str| {
+        let request = format!("{line} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+        exchange(live.connect(), request.as_bytes())
+    };
+    let asked = [
+        "GET /healthz",
+        "GET /sessions/self/codex-events/stream?mode=raw",
+        "POST /sessions/self/codex-requests/x/respond",
+        "POST /sessions/self/rpc",
+        "POST /sessions/self/attach",
+    ];
+    let pages = [
+        "evil.example",
+        "evil.example:8080",
+        "127.0.0.1.evil.example:80",
+        "192.168.0.7:80",
+        "[fe80::1]:80",
+        "e.",
+        "a@b",
+    ];
+    for line in asked {
+        refused(ask(line, "Host: shim\r\nOrigin: http://evil.example\r\n"), (403, "origin_refused"));
+        for page in pages {
+            refused(ask(line, &format!("Host: {page}\r\n")), (403, "host_refused"));
+        }
+    }
+    refused(ask("GET /healthz", "Host: shim\r\nHost: evil.example\r\n"), (403, "host_refused"));
+    refused(ask("GET http://evil.example/healthz", "Host: shim\r\n"), (403, "host_refused"));
+    let tools =
+        ["shim", "x", "localhost", "LOCALHOST:80", "codex-shim", "127.0.0.1:4500", "[::1]:80", "a.b.localhost", ""];
+    for tool in tools {
+        assert_eq!(ask("GET /healthz", &format!("Host: {tool}\r\n")).0, 200, "{tool}");
+    }
+    assert_eq!(ask("GET /healthz", "").0, 200);
+    let old = exchange(live.connect(), b"GET /healthz HTTP/1.0\r\n\r\n");
+    assert_eq!(old.0, 200);
+    live.end();
+}
+
+#[test]
 fn another_user_is_shown_the_door() {
     if !rustix::process::geteuid().is_root() {
         let _ =
@@ -313,6 +356,101 @@ fn the_relay_goes_on_while_a_client_never_reads() {
     }
     assert_eq!(live.document()["counters"]["client_lines"], 101);
     live.end();
+}
+
+/// Asks for what is told of live without an end, and reads the head of the answer.
+fn streamed(live: &Live, mode: &str) -> UnixStream {
+    let mut stream = live.connect();
+    let request = format!("GET /sessions/self/codex-events/stream?mode={mode} HTTP/1.1\r\nHost: shim\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it is read");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("it is answered");
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+    stream
+}
+
+#[test]
+fn the_sixty_fifth_client_waits_until_another_one_leaves() {
+    let live = Live::start();
+    let mut streams: Vec<UnixStream> = (0..64).map(|_| streamed(&live, "raw")).collect();
+    let mut late = live.connect();
+    late.write_all(b"GET /healthz HTTP/1.1\r\nHost: shim\r\nConnection: close\r\n\r\n").expect("it is queued");
+    // That nothing comes can only be waited for; one that is let in is answered in a fraction of this.
+    let patience = std::time::Duration::from_secs(2);
+    late.set_read_timeout(Some(patience)).expect("a timeout can be set");
+    let nothing = late.read(&mut [0]).expect_err("it is let in beside sixty-four others");
+    assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+    drop(streams.pop());
+    late.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let mut answer = String::new();
+    late.read_to_string(&mut answer).expect("it is answered");
+    assert!(answer.ends_with("{\"status\":\"ok\"}\n"), "{answer}");
+    drop(streams);
+    live.end();
+}
+
+#[test]
+fn a_reader_of_the_stream_that_takes_nothing_is_cut_off() {
+    let mut live = Live::start();
+    live.ask(INITIALIZE);
+    let stalled = streamed(&live, "raw");
+    let reads = streamed(&live, "raw");
+    // More than a socket holds.
+    let line = format!("{{\"x\":\"{}\"}}", "y".repeat(50_000));
+    for _ in 0..40 {
+        live.ask(&line);
+    }
+    let hung_up = |stream: &UnixStream| {
+        let mut fds = [PollFd::new(stream, PollFlags::empty())];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("it can be looked at");
+        fds[0].revents().contains(PollFlags::HUP)
+    };
+    // One that takes a little from time to time stays, however far it is behind: so little that it is never done.
+    let mut sip = [0; 200];
+    eventually("the end of a connection that nobody reads", || {
+        (&reads).read_exact(&mut sip).expect("it goes on");
+        hung_up(&stalled).then_some(())
+    });
+    assert!(!hung_up(&reads));
+    drop((stalled, reads));
+    live.end();
+}
+
+#[test]
+fn a_listener_of_another_user_is_told_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: the test of another user's listener: only root can become one");
+        return;
+    }
+    let home = Home::new();
+    let session = home.path().join("sessions/s");
+    fs::create_dir_all(&session).expect("a folder");
+    let open = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(open.path(), Permissions::from_mode(0o777)).expect("it is ours");
+    let socket = open.path().join("x.sock");
+    symlink(&socket, session.join("control.sock")).expect("a link");
+    let (bound, is_bound) = std::sync::mpsc::sync_channel(1);
+    let at = socket.clone();
+    let stranger = std::thread::spawn(move || {
+        // This thread alone becomes somebody else.
+        let nobody = rustix::fs::Uid::from_raw(65_534);
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
+        let listener = std::os::unix::net::UnixListener::bind(at).expect("everybody may");
+        bound.send(()).expect("it is waited for");
+        let (mut stream, _) = listener.accept().expect("somebody comes");
+        let mut told = Vec::new();
+        stream.read_to_end(&mut told).expect("it can be read");
+        told
+    });
+    is_bound.recv_timeout(PATIENCE).expect("it is bound");
+    let error = client::post(&session, "/sessions/self/input", "{\"text\":\"secret\"}".to_owned());
+    let error = error.expect_err("another user answers").to_string();
+    assert!(error.ends_with("x.sock: it is served by another user (uid 65534)"), "{error}");
+    assert_eq!(stranger.join().expect("it ends"), b"");
 }
 
 /// A home so deep that no socket can be bound in it.

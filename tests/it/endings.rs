@@ -11,11 +11,13 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use codex_shim::control::client;
 use codex_shim::wire::Side;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus};
+use serde_json::Value;
 
 use crate::support::shim::{Home, SHIM};
 use crate::support::{PATIENCE, eventually};
@@ -586,6 +588,10 @@ fn a_client_that_stops_reading_stops_the_server_and_not_its_own_lines() {
     }
     let received = run.path("received");
     eventually("the client's lines", || (fs::read(&received).ok()? == sent).then_some(()));
+    // Nor does it stop whoever asks at the side.
+    let document = client::get(&run.home.path().join("sessions/s"), "/sessions/self").expect("it answers");
+    let document: Value = document.document().expect("it is a document");
+    assert_eq!(document["counters"]["client_lines"], sent.len() / 7, "{document}");
 
     let seen = run.stdout().exactly(4 << 20, 64 << 10);
     assert!(seen.chunks(flood.len()).all(|line| flood.starts_with(line)), "nothing is lost between");

@@ -1,10 +1,17 @@
 //! A fault of ours never becomes the user's: lines pass, and what is not on record is counted.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use codex_shim::control::client;
+use serde_json::{Value, json};
+
+use crate::support::both_ends::Live;
 use crate::support::eventually;
+use crate::support::history::page;
 use crate::support::journal::Journal;
 use crate::support::shim::{Home, SHIM};
 
@@ -61,6 +68,121 @@ fn a_file_that_may_not_grow_is_a_gap_and_the_next_segment_goes_on() {
     accounts_for(&journal, 2 * LINES);
     assert!(journal.headers.len() > 1);
     assert_eq!(journal.event_names().last(), Some(&"generation_ended"));
+}
+
+#[test]
+fn a_gap_in_the_journal_is_told_to_every_cursor_before_it_for_good() {
+    let home = Home::new();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 32; exec \"$0\" run --session s -- cat", SHIM]);
+    home.adopt(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    pass(command.spawn().expect("the shim starts"), &lines(LINES));
+    accounts_for(&home.journal(), 2 * LINES);
+    let session = home.path().join("sessions/s");
+    for run in 0..2 {
+        let mut relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
+        // All that is recorded is indexed, so that no other gap is told of.
+        let latest = eventually("the rest of the history", || {
+            let document: Value = client::get(&session, "/sessions/self").ok()?.document().ok()?;
+            let index = &document["index"];
+            (index["lag_lines"] == 0 && index["persisted"] == true).then(|| page(&session, "limit=1"))
+        });
+        let latest_seq = latest["latest_seq"].as_u64().expect("there is an event");
+        let told = page(&session, "since_seq=0&limit=500");
+        assert_eq!((&told["history_gap"], &told["gap_reason"]), (&json!(true), &json!("journal_gap")), "{run}: {told}");
+        let told = page(&session, &format!("since_seq={latest_seq}"));
+        assert_eq!((&told["history_gap"], &told["gap_reason"]), (&json!(false), &Value::Null), "{run}: {told}");
+        drop(relay.stdin.take());
+        assert!(relay.wait().expect("the shim ends").success());
+    }
+}
+
+#[test]
+fn a_journal_that_is_read_only_is_a_gap_and_goes_on_once_it_is_not() {
+    let home = Home::new();
+    fs::create_dir_all(home.path().join("sessions/s")).expect("a folder");
+    let Some(disk) = SmallDisk::mount(&home.path().join("sessions/s/journal")) else { return };
+    let remount = |how: &str| {
+        let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(&disk.path).status();
+        assert!(done.is_ok_and(|status| status.success()), "it was mounted by us");
+    };
+    remount("ro");
+    let mut relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    let mut stdout = relay.stdout.take().expect("stdout is piped");
+    let mut passed = 0;
+    let mut pass = |line: &[u8; 9]| {
+        stdin.write_all(line).expect("the relay reads");
+        stdout.read_exact(&mut [0; 9]).expect("the line comes back");
+        passed += 1;
+    };
+    (0..100).for_each(|_| pass(b"{\"id\":1}\n"));
+    remount("rw");
+    let segments = || fs::read_dir(&disk.path).expect("a folder").count();
+    eventually("a journal", || {
+        pass(b"{\"id\":2}\n");
+        (segments() > 0).then_some(())
+    });
+    pass(b"{\"id\":3}\n");
+    drop(stdin);
+    let output = relay.wait_with_output().expect("the shim ends");
+    assert!(output.status.success(), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.lines().all(|line| line.starts_with("codex-shim: ")), "{stderr}");
+    assert_eq!(stderr.matches("Read-only file system").count(), 1, "{stderr}");
+    let journal = Journal::read(&home.path().join("sessions/s"));
+    accounts_for(&journal, 2 * passed);
+    assert!(journal.client.len() >= 2, "what came later is on record");
+}
+
+#[test]
+fn shims_that_start_at_the_same_instant_have_a_session_each_and_lose_nothing() {
+    const TOGETHER: usize = 6;
+    for name in [&["--session", "s"][..], &[]] {
+        let home = Home::new();
+        let args = [&["run"], name, &["--", "cat"]].concat();
+        let commands: Vec<Command> = (0..TOGETHER)
+            .map(|_| {
+                let mut command = home.shim(&args);
+                command.current_dir(home.beside());
+                command
+            })
+            .collect();
+        let mut relays: Vec<Child> =
+            commands.into_iter().map(|mut command| command.spawn().expect("the shim starts")).collect();
+        for (number, relay) in relays.iter_mut().enumerate() {
+            let line = format!("{{\"id\":{number}}}\n");
+            relay.stdin.as_mut().expect("stdin is piped").write_all(line.as_bytes()).expect("the relay reads");
+            let mut back = vec![0; line.len()];
+            relay.stdout.as_mut().expect("stdout is piped").read_exact(&mut back).expect("the line comes back");
+            assert_eq!(back, line.as_bytes());
+        }
+        // All of them run now, each beside a socket of its own.
+        let sessions = home.sessions();
+        let ids: Vec<Value> = sessions
+            .iter()
+            .map(|session| {
+                let document = || client::get(session, "/sessions/self").ok()?.document::<Value>().ok();
+                eventually("the control socket", document)["session_id"].clone()
+            })
+            .collect();
+        assert_eq!(ids.len(), TOGETHER, "{ids:?}");
+        for (session, id) in sessions.iter().zip(&ids) {
+            assert_eq!(session.file_name().and_then(|name| name.to_str()), id.as_str());
+        }
+        if !name.is_empty() {
+            assert_eq!(json!(ids), json!(["s", "s.2", "s.3", "s.4", "s.5", "s.6"]));
+        }
+        for mut relay in relays {
+            drop(relay.stdin.take());
+            let output = relay.wait_with_output().expect("the shim ends");
+            assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        }
+        let journals: Vec<Journal> = sessions.iter().map(|session| Journal::read(session)).collect();
+        let lines: BTreeSet<String> = journals.iter().map(|journal| format!("{:?}", journal.client)).collect();
+        assert_eq!(lines.len(), TOGETHER, "{lines:?}");
+        assert!(journals.iter().all(|journal| journal.headers.len() == 1 && journal.client.len() == 1));
+    }
 }
 
 #[test]
@@ -259,4 +381,47 @@ fn a_journal_over_its_bound_loses_its_oldest_segment_and_nothing_else() {
     drop(stdin);
     assert!(relay.wait().expect("the shim ends").success());
     assert_eq!(segments().len(), 1);
+}
+
+const TURN_COMPLETED: &str =
+    r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u1","status":"completed"}}}"#;
+
+/// A relay that has run `script` since no turn runs any more.
+fn idle_with(script: &str) -> Live {
+    let mut live = Live::configured(&format!("on_idle = [\"sh\", \"-c\", '''{script}''']\n"));
+    assert_eq!(live.turn(1, "t"), [""; 0]);
+    live.take_turn(1);
+    live.say_plainly(TURN_COMPLETED);
+    live
+}
+
+#[test]
+fn a_hook_that_hangs_ends_with_all_that_it_has_started_though_the_relay_was_killed() {
+    let live = idle_with(
+        r#"sleep 1000 & echo $$ $! > "$CODEX_SHIM_HOME/new"; mv "$CODEX_SHIM_HOME/new" "$CODEX_SHIM_HOME/pids"; wait"#,
+    );
+    let pids = live.home.path().join("pids");
+    let pids = eventually("a hook that runs", || fs::read_to_string(&pids).ok());
+    let _home = live.kill();
+    let lives = |pid: &str| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+    };
+    assert_eq!(pids.split_whitespace().count(), 2, "{pids}");
+    for pid in pids.split_whitespace() {
+        eventually("the end of what hangs", || (!lives(pid)).then_some(()));
+    }
+}
+
+#[test]
+fn a_hook_that_runs_when_the_relay_ends_is_not_cut_short() {
+    let live = idle_with(
+        r#"cat > "$CODEX_SHIM_HOME/began"; until [ -e "$CODEX_SHIM_HOME/go" ]; do sleep 0.1; done; echo $CODEX_SHIM_SESSION > "$CODEX_SHIM_HOME/did""#,
+    );
+    let dir = live.home.path();
+    eventually("a hook that runs", || fs::read_to_string(dir.join("began")).ok().filter(|told| told.ends_with('\n')));
+    let _home = live.end_quietly();
+    fs::write(dir.join("go"), "").expect("a file");
+    let did = eventually("its end", || fs::read_to_string(dir.join("did")).ok().filter(|did| did.ends_with('\n')));
+    assert_eq!(did, "s\n");
 }

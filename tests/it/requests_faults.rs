@@ -222,6 +222,45 @@ fn requests_that_wait_for_a_locked_ledger_keep_what_follows_behind_them() {
     other.execute_batch("ROLLBACK").expect("it is ours");
 }
 
+#[test]
+fn requests_come_to_the_client_in_order_three_hundred_at_once_while_the_ledger_is_locked() {
+    let mut live = Live::initialized("");
+    let generation = live.generation();
+    live.asked(&command_asked("900", "t"), "900");
+    let other = Connection::open(live.session.join("ledger.db")).expect("it is there");
+    other.execute_batch("BEGIN EXCLUSIVE").expect("nobody else writes");
+    let asked: Vec<String> = (0..300).map(|id| command_asked(&id.to_string(), "t")).collect();
+    live.say_unseen(&asked.join("\n"));
+    for line in &asked {
+        assert_eq!(live.at_client(), format!("{line}\n"));
+    }
+    // Half of them are answered before there is a row of any.
+    let answers: Vec<String> = (0..150).map(|id| answer(&id.to_string(), &decision("accept")) + "\n").collect();
+    live.write(&answers.concat());
+    for line in &answers {
+        assert_eq!(&live.at_server(), line);
+    }
+    assert_eq!(live.get("/sessions/self")["pending_requests"], 151);
+    other.execute_batch("ROLLBACK").expect("it is ours");
+    let waiting = eventually("every row", || {
+        let (status, document) = live.http(&format!("GET {PENDING}"), b"");
+        let rows = document["requests"].as_array()?;
+        (status == 200 && rows.len() == 151).then(|| rows.clone())
+    });
+    let ids: Vec<&Value> = waiting.iter().map(|row| &row["rpc_request_id"]).collect();
+    let expect: Vec<Value> = [900].into_iter().chain(150..300).map(Value::from).collect();
+    assert_eq!(ids, expect.iter().collect::<Vec<_>>());
+    assert!(waiting[1..].iter().all(|row| row["late"] == true), "{waiting:#?}");
+    for id in 0..150 {
+        let row = eventually("the answer", || {
+            Some(live.row(&format!("{generation}-{id}"))).filter(|row| row["status"] == "resolved")
+        });
+        assert_eq!((&row["late"], &row["resolved_payload"]), (&json!(true), &decision("accept")), "{row:#}");
+    }
+    live.nothing_at_client();
+    live.nothing_at_server();
+}
+
 const RACES: usize = 1_000;
 
 /// Races that are run at once.

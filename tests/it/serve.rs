@@ -29,11 +29,14 @@ struct Served {
 
 impl Served {
     fn start() -> Served {
-        let home = Home::new();
-        let shim = home.shim(&["serve", "--session", "s", "--", "sh", "-c", ECHO]).spawn().expect("the shim starts");
-        let served = Served { session: home.path().join("sessions/s"), home, shim };
+        let served = Served::start_with(Home::new(), ECHO);
         served.await_ready();
         served
+    }
+
+    fn start_with(home: Home, script: &str) -> Served {
+        let shim = home.shim(&["serve", "--session", "s", "--", "sh", "-c", script]).spawn().expect("the shim starts");
+        Served { session: home.path().join("sessions/s"), home, shim }
     }
 
     fn document(&self) -> Option<Value> {
@@ -111,6 +114,25 @@ fn serve_starts_a_server_again_that_died() {
     assert_eq!(served.post("rpc", &json!({"method": "x"})).0, 200);
     let ends = served.end().events.into_iter().filter(|(name, _)| name == "generation_ended").count();
     assert_eq!(ends, 2);
+}
+
+#[test]
+fn serve_starts_a_server_at_once_where_it_is_told_to_while_it_would_wait() {
+    let home = Home::new();
+    let gate = home.beside().join("gate");
+    let served = Served::start_with(home, &format!("[ -e {} ] || exit 1\n{ECHO}", gate.display()));
+    // By then it waits for seconds.
+    let resting = eventually("a server that has died three times", || {
+        let document = served.document()?;
+        let waits = document["faults"].to_string().contains("again in 4s");
+        (waits && document["state"] == "stopped").then_some(document)
+    });
+    std::fs::write(&gate, "").expect("a file");
+    assert_eq!(served.post("start", &json!({})), (200, json!({"ok": true})));
+    let started = served.document().expect("it answers");
+    assert_ne!(started["generation"], resting["generation"], "it is started once that is answered");
+    served.await_ready();
+    served.end();
 }
 
 #[test]

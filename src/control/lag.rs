@@ -1,0 +1,162 @@
+//! How far the index is behind the journal, counted for whoever asks: beside the routes, within a bound, and not for each anew.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::journal::{Position, end_of, reader};
+
+/// Records behind the index that are counted; more than these is this many.
+const RECORDS_MAX: u64 = 100_000;
+
+/// Bytes of records that are read for it; of what lies behind them nothing is counted.
+const BYTES_MAX: usize = 64 << 20;
+
+/// How long a count is good for. Source: an index that works is behind for less, and one that does not is for much longer.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// What is recorded and not indexed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Lag {
+    pub(super) records: u64,
+    /// When the first of them was made, in microseconds since the Unix epoch.
+    pub(super) oldest_us: Option<u64>,
+}
+
+/// Counts it.
+#[derive(Debug)]
+pub(super) struct LagMeter {
+    journal_dir: PathBuf,
+    last: Mutex<Option<(Instant, Lag)>>,
+}
+
+impl LagMeter {
+    pub(super) fn new(journal_dir: &Path) -> LagMeter {
+        LagMeter { journal_dir: journal_dir.to_owned(), last: Mutex::new(None) }
+    }
+
+    /// What stands behind `from` at `now`, or stood there a moment ago.
+    pub(super) async fn lag(&self, from: Option<Position>, now: Instant) -> Lag {
+        let end = end_of(&self.journal_dir);
+        if end.is_none() || from >= end {
+            return Lag::default();
+        }
+        // Whoever comes meanwhile waits for this count, and takes it.
+        let mut last = self.last.lock().await;
+        if let Some((counted_at, lag)) = *last
+            && now.saturating_duration_since(counted_at) < GOOD_FOR
+        {
+            return lag;
+        }
+        let journal_dir = self.journal_dir.clone();
+        let counted = tokio::task::spawn_blocking(move || count(&journal_dir, from, RECORDS_MAX, BYTES_MAX)).await;
+        // Nothing cuts it short.
+        let lag = counted.unwrap_or_else(|stopped| std::panic::resume_unwind(stopped.into_panic()));
+        *last = Some((now, lag));
+        lag
+    }
+}
+
+fn count(journal_dir: &Path, from: Option<Position>, records_max: u64, bytes_max: usize) -> Lag {
+    #[derive(serde::Deserialize)]
+    struct At {
+        at: u64,
+    }
+    let mut reader = reader::Reader::new(journal_dir, from);
+    let (mut lag, mut read_bytes) = (Lag::default(), 0);
+    while let Ok(step) = reader.step() {
+        match step {
+            reader::Step::Record { bytes, .. } => {
+                if lag.records == 0 {
+                    lag.oldest_us = serde_json::from_slice::<At>(bytes).ok().map(|record| record.at);
+                }
+                lag.records += 1;
+                read_bytes += bytes.len();
+            }
+            reader::Step::Lost { .. } => {}
+            reader::Step::End => break,
+        }
+        if lag.records >= records_max || read_bytes >= bytes_max {
+            break;
+        }
+    }
+    lag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::fs::{self, OpenOptions};
+    use std::sync::mpsc::sync_channel;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    const SEGMENT: &str = "000000050009-001.jsonl";
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("BUG: a runtime")
+    }
+
+    fn journal(records: usize) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let records: String = (0..records).map(|number| format!("{{\"at\":{}}}\n", 7 + number)).collect();
+        fs::write(dir.path().join(SEGMENT), records).expect("it is ours");
+        dir
+    }
+
+    #[test]
+    fn what_is_read_for_a_count_is_bounded() {
+        let dir = journal(9);
+        let check = |records_max, bytes_max, records| {
+            let expect = Lag { records, oldest_us: Some(7) };
+            assert_eq!(count(dir.path(), None, records_max, bytes_max), expect, "{records_max} {bytes_max}");
+        };
+        check(100, 1_000, 9);
+        check(4, 1_000, 4);
+        // The second is eight bytes long too, and the third is not read.
+        check(100, 9, 2);
+    }
+
+    #[test]
+    fn a_count_is_good_for_a_while_and_none_is_made_where_nothing_is_behind() {
+        let dir = journal(2);
+        let meter = LagMeter::new(dir.path());
+        runtime().block_on(async {
+            let now = Instant::now();
+            assert_eq!(meter.lag(None, now).await.records, 2);
+            let longer = fs::read(dir.path().join(SEGMENT)).expect("it is there").repeat(2);
+            fs::write(dir.path().join(SEGMENT), longer).expect("it is ours");
+            assert_eq!(meter.lag(None, now + GOOD_FOR / 2).await.records, 2);
+            assert_eq!(meter.lag(None, now + GOOD_FOR).await.records, 4);
+            assert_eq!(meter.lag(end_of(dir.path()), now + GOOD_FOR).await, Lag::default());
+        });
+    }
+
+    #[test]
+    fn whoever_else_asks_is_answered_while_it_is_counted() {
+        let dir = journal(0);
+        let segment = dir.path().join(SEGMENT);
+        fs::remove_file(&segment).expect("it is ours");
+        // A journal that cannot be read before somebody opens the other end.
+        mknodat(CWD, &segment, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
+        let meter = LagMeter::new(dir.path());
+        let (done, ended) = sync_channel(1);
+        std::thread::spawn(move || {
+            runtime().block_on(async {
+                let mut lag = std::pin::pin!(meter.lag(None, Instant::now()));
+                tokio::select! {
+                    biased;
+                    _ = &mut lag => panic!("there was nothing to be read"),
+                    () = tokio::task::yield_now() => {}
+                }
+                let _open = OpenOptions::new().read(true).write(true).open(&segment).expect("a FIFO");
+                let _ = done.send(lag.await);
+            });
+        });
+        let waited = Duration::from_secs(60);
+        assert_eq!(ended.recv_timeout(waited).expect("it held up the runtime"), Lag::default());
+    }
+}
