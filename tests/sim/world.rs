@@ -242,6 +242,8 @@ impl World {
                 _ => {}
             },
         }
+        // What has just come to wait again may be overdue: the relay looks at the time before it waits for anything.
+        self.tick();
         self.nothing_is_held_too_long();
     }
 
