@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 /// Those that are kept back; there is one for the process.
@@ -27,7 +27,7 @@ impl KeptBack {
         static KEPT_BACK: OnceLock<KeptBack> = OnceLock::new();
         if KEPT_BACK.get().is_none() {
             let kept_back = KEPT_BACK.get_or_init(KeptBack::default);
-            for signal in [SIGINT, SIGTERM, SIGHUP] {
+            for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
                 flag::register_conditional_default(signal, Arc::clone(&kept_back.ends))?;
                 flag::register_usize(signal, Arc::clone(&kept_back.told), signal as usize)?;
             }

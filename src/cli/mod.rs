@@ -217,7 +217,7 @@ fn say(what: &str) {
 
 /// A text of several lines, each as [`screen::plain`] has it.
 fn lines(text: &str) -> String {
-    text.split('\n').map(screen::plain).collect::<Vec<_>>().join("\n")
+    text.replace('\t', "    ").split('\n').map(screen::plain).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

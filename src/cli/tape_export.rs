@@ -1,11 +1,12 @@
 //! `codex-shim tape export`: a session's recording as a tape with nothing of this machine in it.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use super::args::ExportArguments;
+use super::kept_back::KeptBack;
 use super::screen::print;
 use super::{FAILED, say};
 use serde_json::json;
@@ -71,8 +72,11 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
     }
     let mut number = 0;
     let mut written = 0;
-    write(&arguments.output, |output| {
+    write(&arguments.output, |output, goes_on| {
         read(journal, &from, |record| {
+            if !goes_on() {
+                return Err("a signal has come".to_owned());
+            }
             let is_later_header = number > 0 && record.starts_with(b"{\"journal\":");
             if selection.keeps(number) && !is_later_header {
                 let record = String::from_utf8_lossy(record);
@@ -88,24 +92,31 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
 
 /// Has a file written that its owner alone can read. It is written beside its place and then put there, so that a tape is whole
 /// or not there; what is no file, such as a pipe or a link to one, is written to as it is.
-fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<(), String>) -> Result<(), String> {
+fn write(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>, &dyn Fn() -> bool) -> Result<(), String>,
+) -> Result<(), String> {
     let is_file = path.symlink_metadata().map_or(true, |metadata| metadata.is_file());
     let target =
         if is_file { path.with_added_extension(format!("{}.partial", std::process::id())) } else { path.to_owned() };
     let failed = |error: String| format!("write {}: {error}", target.display());
+    // What was begun goes before a signal ends us; a pipe has nothing to be put in order.
+    let kept_back = if is_file { KeptBack::begin().ok() } else { None };
     let file = if is_file { create_beside(&target) } else { open_as_it_is(&target) };
     let mut output = BufWriter::new(file.map_err(|error| failed(error.to_string()))?);
-    let filled = fill(&mut output).and_then(|()| output.flush().map_err(|error| error.to_string()));
+    let goes_on = || kept_back.is_none_or(|kept_back| !kept_back.has_come());
+    let filled = fill(&mut output, &goes_on).and_then(|()| output.flush().map_err(|error| error.to_string()));
     let done = match (filled, is_file) {
         (Ok(()), true) => std::fs::rename(&target, path).map_err(|error| error.to_string()),
         (filled, _) => filled,
     };
-    done.map_err(|error| {
-        if is_file {
-            let _ = std::fs::remove_file(&target);
-        }
-        failed(error)
-    })
+    if is_file && done.is_err() {
+        let _ = std::fs::remove_file(&target);
+    }
+    if let Some(kept_back) = kept_back {
+        kept_back.let_go_and_obey();
+    }
+    done.map_err(failed)
 }
 
 /// A new file, and nothing that stands there or that a link there leads to.
@@ -121,14 +132,9 @@ fn create_beside(target: &Path) -> io::Result<File> {
     }
 }
 
-/// A pipe, a terminal, or what a link leads to. Where that is a file, nobody else reads it before anything is in it.
+/// A pipe, a terminal, or what a link leads to: that has the mode that somebody has given it.
 fn open_as_it_is(target: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)?;
-    let metadata = file.metadata()?;
-    if metadata.is_file() && metadata.mode() & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(0o600))?;
-    }
-    Ok(file)
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)
 }
 
 /// Hands every record of one generation to `take`.

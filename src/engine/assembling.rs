@@ -617,6 +617,8 @@ mod tests {
             play.line(&line);
         }
         assert_eq!(play.passed, [long(3), long(4), long(5)]);
+        let asked = ["opened t1", "assemble t1", "opened t2", "assemble t2"];
+        assert_eq!(play.told, [&asked[..], &["assemble given_up"; 3]].concat());
     }
 
     #[test]

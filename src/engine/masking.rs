@@ -177,6 +177,13 @@ impl PieceAt {
         Some((range, bytes))
     }
 
+    /// Whether it is written in Base64, and that of a text or most of one: a key may look like Base64, and is that of noise.
+    fn is_base64_of_text(&self, json: &str) -> bool {
+        let is_text = |bytes: &[u8]| String::from_utf8_lossy(bytes).matches(char::REPLACEMENT_CHARACTER).count() <= 2;
+        self.is_base64
+            && self.decoded(&Written::of(&json[self.string.clone()]).text()).is_some_and(|(_, bytes)| is_text(&bytes))
+    }
+
     /// The string with what `masker` finds in its Base64 masked, and `in_delta` of it.
     fn masked_base64(&self, masker: &Masker, written: &str, in_delta: &[Range<usize>]) -> Option<String> {
         let string = Written::of(written);
@@ -333,7 +340,7 @@ impl Masker {
             let of_piece = piece_at.as_ref().filter(|piece| piece.string == range);
             let instead = match role {
                 Role::Kept => None,
-                Role::Text if let Some(piece) = of_piece.filter(|piece| piece.is_base64) => {
+                Role::Text if let Some(piece) = of_piece.filter(|piece| piece.is_base64_of_text(json)) => {
                     piece.masked_base64(self, written, in_delta)
                 }
                 Role::Base64 => self.base64(written),
@@ -636,6 +643,10 @@ mod tests {
         };
         assert_eq!(masker.json(&cut("x kay123456 yz")), Some(cut("x ********* yz")));
         assert_eq!(masker.json(&cut("x kay12345 y")), None);
+        assert_eq!(
+            masker.json(r#"{"chunk":"AKIAABCDEFGHIJKLMNOP"}"#).as_deref(),
+            Some(r#"{"chunk":"[redacted]**********"}"#)
+        );
     }
 
     #[test]

@@ -31,37 +31,50 @@ pub(super) const SHAPES: [&str; 17] = [
     r"\bhvs\.[A-Za-z0-9_-]{20,}",
     // `DB_PASS=…`; in small letters it may be a step: `first_pass=…`.
     r#"(?<keep>\b[A-Z0-9_]*_(?:PASS|PWD)(?:=["']?|["']\s*:\s*["']))[^\s"'&,;]{6,}"#,
-    // Of one that was cut off the end is missing.
-    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----(?:[\s\S]*?-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----|[A-Za-z0-9+/=\s\\:,.-]*)",
+    // Of one that was cut off the end is missing. Five dashes are the end of any: none is looked for behind the next beginning.
+    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----(?:(?:-{0,4}[^-])*?-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----|[A-Za-z0-9+/=\s\\:,.-]*)",
     // The last `@` in front of the path is the one ahead of the host.
     r#"(?<keep>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:)[^\s/@"'<>]+(?:@[^\s/@"'<>,;?]+)*(?<then>@)"#,
 ];
 
-/// Words of one command, in which a shell's separators stand only in quotation marks; or, where those do not match, any.
+/// Words of one command; where none is followed by what is looked for, with a shell's separators in quotation marks, too.
 macro_rules! words {
     () => {
-        r#"(?:(?:\\\n|"[^"]*"|'[^']*'|[^\n|;&"'])*?|[^\n|;&]*?)"#
+        r#"(?:[^\n|;&]*?|(?:\\\n|"[^"\n]*"|'[^'\n]*'|[^\n|;&"'])*?)"#
     };
 }
 
 /// How secrets are typed. What the groups `keep` and `then` hold stays.
-const TYPED_SHAPES: [&str; 14] = [
+const TYPED_SHAPES: [&str; 10] = [
     // `export GITHUB_TOKEN=…`, `DB_PASSWORD='…' make`, `set -gx API_KEY …`: short ones and quoted ones, too.
     r#"(?<keep>(?:^|[\s;&|(])(?:export\s+|declare\s+-\w+\s+|set\s+-\w+\s+)?\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*=)(?:"[^"]*"|'[^']*')"#,
     r#"(?<keep>\bexport\s+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*=)[^\s"'][^\s;&|]*"#,
     r#"(?<keep>\bset[ \t]+-\w+[ \t]+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*[ \t]+)(?:"[^"]*"|'[^']*'|[^\s;&|"']+)(?:[ \t]+(?:"[^"]*"|'[^']*'|[^\s;&|"']+))*"#,
     // `DB_PASS=x ./run`
     r#"(?<keep>\b[A-Z0-9_]*_(?:PASS|PWD)=)(?:"[^"]*"|'[^']*'|[^\s"';&|]+)"#,
+    // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
+    r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
+    // `-H X-Key:x`
+    r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):)(?:\\.|[^\s"'\\])+"#,
+    // `-p'secret'`
+    r#"(?<keep>\s-p)(?:"[^"]+"|'[^']+')"#,
+    // `vault login x`, which nothing follows that is no end or redirection, as in prose; `vault login -method=m name=value` has none there.
+    r#"(?<keep>\bvault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)[^\s"'`=;&|<>)#-][^\s"'`=;&|<>)]*(?<then>[ \t]*(?:$|[\r\n;&|)"'`<>#]|\d>))"#,
+    // `openssl … -passin pass:x`
+    r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#,
+    // `--password X`, `--api-key=X`
+    r#"(?<keep>\B--(?i:[a-z0-9-]*(?:password|passwd|passphrase|token|secret|api-?key|access-?key))(?:=|[ \t]+))(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
+];
+
+/// How secrets are typed behind other words of the same command, which are looked for line by line: a match would be looked for to the
+/// end of a text for each command in it. What the group `keep` holds stays.
+const SHAPES_IN_LINES: [&str; 5] = [
     // `curl -u name:x`, `curl --user name:x`
     concat!(
         r"(?<keep>\bcurl\b",
         words!(),
         r#"\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#,
     ),
-    // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
-    r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
-    // `-H X-Key:x`
-    r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):)[^\s"']+"#,
     // `docker login -p x`, `helm registry login -p x`
     concat!(
         r"(?<keep>\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|oc|az|cf)(?:[ \t]+--?[\w-]+(?:[= \t]\S+)?)*",
@@ -71,19 +84,13 @@ const TYPED_SHAPES: [&str; 14] = [
     ),
     // `redis-cli -a x`
     concat!(r"(?<keep>\bredis-cli\b", words!(), r#"\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#),
-    // `vault login x`, as a command of its own and not in prose; `vault login -method=m name=value` has none there.
-    r#"(?<keep>(?:^|[\n;&|("'`])[ \t]*(?:sudo[ \t]+|\w+=\S+[ \t]+)*vault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)[^\s"'`=;&|-][^\s"'`=;&|]*(?<then>[ \t]*(?:[\n;&|)"'`]|$))"#,
-    // `openssl … -passin pass:x`
-    r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#,
-    // `--password X`, `--api-key=X`
-    r#"(?<keep>\B--(?i:[a-z0-9-]*(?:password|passwd|passphrase|token|secret|api-?key|access-?key))(?:=|[ \t]+))(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
-    // `-p'secret'`, `mysql -psecret`, `sshpass -p secret`
+    // `mysql -psecret`, `sshpass -p secret`
     concat!(
-        r"(?<keep>(?:\s-p|\b(?:mysql\w*|mariadb\w*)\b",
+        r"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\b",
         words!(),
         r"\s-p|\bsshpass\b",
         words!(),
-        r#"\s-p[ \t]?))(?:"[^"]+"|'[^']+')"#,
+        r#"\s-p[ \t]?))(?:"[^"\n]+"|'[^'\n]+')"#,
     ),
     concat!(
         r"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\b",
@@ -94,14 +101,20 @@ const TYPED_SHAPES: [&str; 14] = [
     ),
 ];
 
-static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    let shapes = SHAPES.iter().chain(&TYPED_SHAPES);
+/// Longest line that is looked at as a whole for these, in bytes; a longer one is taken in parts.
+const LINE_BYTES_MAX: usize = 4 << 10;
+
+static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| compiled(SHAPES.iter().chain(&TYPED_SHAPES)));
+
+static SECRETS_IN_LINES: LazyLock<Vec<Regex>> = LazyLock::new(|| compiled(SHAPES_IN_LINES.iter()));
+
+fn compiled<'a>(shapes: impl Iterator<Item = &'a &'a str>) -> Vec<Regex> {
     shapes.map(|shape| Regex::new(shape).expect("BUG: the shapes are regular expressions")).collect()
-});
+}
 
 /// What stands, in small letters or capitals, in any text in which one of [`SHAPES`] or [`TYPED_SHAPES`] is found, but for
 /// that of an address with a password, and in any name of a secret.
-const MARKS: [&str; 41] = [
+const MARKS: [&str; 42] = [
     "sk-",
     "ghp_",
     "gho_",
@@ -130,6 +143,8 @@ const MARKS: [&str; 41] = [
     "private key",
     "-p'",
     "-p\"",
+    // The same as it stands in JSON.
+    "-p\\\"",
     "mysql",
     "mariadb",
     "sshpass",
@@ -204,8 +219,23 @@ pub fn redacted(text: &str) -> Option<String> {
     if !may_hold_secret(text) {
         return None;
     }
+    let masked = masked_by(SECRETS.iter(), text);
+    let current = masked.as_deref().unwrap_or(text);
+    let in_lines: Vec<&Regex> = SECRETS_IN_LINES.iter().filter(|shape| shape.is_match(current)).collect();
+    if in_lines.is_empty() {
+        return masked;
+    }
+    let by_line = parts(current).map(|part| match masked_by(in_lines.iter().copied(), part) {
+        Some(masked) => Cow::Owned(masked),
+        None => Cow::Borrowed(part),
+    });
+    let by_line: String = by_line.collect();
+    if masked.is_some() || by_line != text { Some(by_line) } else { None }
+}
+
+fn masked_by<'a>(shapes: impl IntoIterator<Item = &'a Regex>, text: &str) -> Option<String> {
     let mut masked: Option<String> = None;
-    for shape in SECRETS.iter() {
+    for shape in shapes {
         let current = masked.as_deref().unwrap_or(text);
         if shape.is_match(current) {
             let keep = |found: &Captures<'_>| {
@@ -218,9 +248,30 @@ pub fn redacted(text: &str) -> Option<String> {
     masked
 }
 
+/// The lines of a text, with those that go on behind a `\\`; of one that is too long, parts that end with a word.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let is_end = |at: &usize| !rest[..*at].ends_with('\\');
+        let line = memchr::memchr_iter(b'\n', rest.as_bytes()).find(is_end).map_or(rest.len(), |at| at + 1);
+        let end = if line <= LINE_BYTES_MAX {
+            line
+        } else {
+            let most = rest.floor_char_boundary(LINE_BYTES_MAX);
+            rest[..most].rfind([' ', '\n']).map_or(most, |at| at + 1)
+        };
+        let (part, behind) = rest.split_at(end);
+        rest = behind;
+        Some(part)
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{redacted, redacted_json};
+    use super::{LINE_BYTES_MAX, parts, redacted, redacted_json};
 
     #[test]
     fn json_stays_json() {
@@ -237,6 +288,7 @@ mod tests {
             r#"{"cmd":"DB_PASS=\"hunter2abc\" ./run; mysql -p\"x y\""}"#,
             Some(r#"{"cmd":"DB_PASS=[redacted] ./run; mysql -p[redacted]"}"#),
         );
+        check(r#"{"cmd":"7z x -p\"my pw\" a"}"#, Some(r#"{"cmd":"7z x -p[redacted] a"}"#));
         check(
             r#"{"cmd":"TOKEN=abcdefg\"; x","b":"Bearer abcdefghij\n"}"#,
             Some(r#"{"cmd":"TOKEN=[redacted]\"; x","b":"Bearer [redacted]\n"}"#),
@@ -326,6 +378,21 @@ mod tests {
         check("docker login -u me -p hunter2 reg.io", "docker login -u me -p [redacted] reg.io");
         check("redis-cli -h h -a hunter2 ping", "redis-cli -h h -a [redacted] ping");
         check("vault login s.AbCdEf && ls", "vault login [redacted] && ls");
+        for (ahead, behind) in [
+            ("$ ", ""),
+            ("kubectl exec vault-0 -- ", " 2>&1"),
+            ("if x; then /usr/bin/", "; fi"),
+            ("time ", " > /dev/null"),
+            ("", "\r\n"),
+        ] {
+            check(&format!("{ahead}vault login root{behind}"), &format!("{ahead}vault login [redacted]{behind}"));
+        }
+        let twice = |secrets: [&str; 2]| {
+            let line = |secret: &str| format!(r#"curl -d '{{"m":"it'\\''s"}}' -u bob:{secret} https://h"#);
+            secrets.map(line).join("\n")
+        };
+        check(&twice(["hunter1", "hunter2"]), &twice(["[redacted]"; 2]));
+        check("curl -H Authorization:Basic\\ Ym9iOmg= h", "curl -H Authorization:[redacted] h");
         check("bash -lc 'A=b vault login root'", "bash -lc 'A=b vault login [redacted]'");
         check("vault login -no-print hvs.AbCdEf", "vault login -no-print [redacted]");
         check("openssl rsa -passin pass:hunter2 -in k", "openssl rsa -passin pass:[redacted] -in k");
@@ -343,6 +410,16 @@ mod tests {
     }
 
     #[test]
+    fn a_long_line_is_taken_in_parts_that_end_with_a_word() {
+        let long = format!("{} curl -u a:bcd h\n", "x".repeat(9_000));
+        assert_eq!(redacted(&long), Some(long.replace("bcd", "[redacted]")));
+        let text = format!("a\\\nb\n{long}ä {}", "ö".repeat(5_000));
+        assert_eq!(parts(&text).collect::<String>(), text);
+        assert_eq!(parts(&text).next(), Some("a\\\nb\n"));
+        assert!(parts(&text).all(|part| part.len() <= LINE_BYTES_MAX));
+    }
+
+    #[test]
     fn what_only_looks_like_it_stays() {
         for text in [
             "first_pass=something long",
@@ -355,7 +432,7 @@ mod tests {
             "ssh login -p 2222",
             "docker login -u me --password-stdin",
             "vault login -method=userpass username=bob",
-            "the vault login page is down, run vault login first",
+            "the vault login page is down, run vault login first and then",
             "set -e\ncheck_token foo bar",
             "docker run x login -p 8080:80",
             "redis-cli -h h ping",

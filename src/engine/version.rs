@@ -105,14 +105,16 @@ impl ClientInfo {
     }
 }
 
-/// The version in a text such as `some-client/0.169.0 (Debian 12; x86_64) …`: what follows the last `/` that a digit follows
-/// ahead of the parentheses, up to white space. The name ahead of it is the client's own and may have a version, too.
+/// The version in a text such as `some-client/0.169.0 (Debian 12; x86_64) …`: what stands between a `/` and the first
+/// parenthesis that such a thing stands ahead of. The name ahead of it is the client's own, and may have a version and parentheses,
+/// too. Without any, it is what follows the first `/` that a digit follows, up to white space.
 fn version_in(user_agent: &str) -> Option<&str> {
-    let head = user_agent.split(" (").next()?;
-    head.rsplit('/')
-        .take(head.matches('/').count())
-        .find(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
-        .and_then(|rest| rest.split_whitespace().next())
+    let is_version = |text: &&str| text.starts_with(|first: char| first.is_ascii_digit());
+    let ahead = user_agent.match_indices(" (").find_map(|(at, _)| {
+        let (_, last) = user_agent[..at].rsplit_once('/')?;
+        Some(last).filter(is_version).filter(|last| !last.contains(char::is_whitespace))
+    });
+    ahead.or_else(|| user_agent.split('/').skip(1).find(is_version)?.split_whitespace().next())
 }
 
 #[cfg(test)]
@@ -166,7 +168,8 @@ mod tests {
         assert_eq!(version_in("codex_vscode/0.169.0 (Linux; x86_64) vscode/1.99"), Some("0.169.0"));
         assert_eq!(version_in("a/b client/1.2.3-alpha.4 x"), Some("1.2.3-alpha.4"));
         assert_eq!(version_in("acme/0.9/0.169.0 (Linux; x86_64) acme/0.9"), Some("0.169.0"));
-        assert_eq!(version_in("9 lives (x/1.2)"), None);
+        assert_eq!(version_in("My IDE (beta)/0.130.0 (Debian 12; x86_64) x"), Some("0.130.0"));
+        assert_eq!(version_in("9 lives (of 9)"), None);
         assert_eq!(version_in("nothing"), None);
         assert_eq!(version_in("x/"), None);
     }

@@ -8,23 +8,32 @@ use std::borrow::Cow;
 /// Whether a character is no control character, and yet turns the order of those beside it, breaks their line, or is there and not
 /// seen: with it a command reads otherwise than it runs.
 ///
-/// The marks and embeddings of Unicode's bidirectional algorithm, the separators of lines and paragraphs, what has no width and joins
-/// nothing, and tags. Joiners stay: letters and emoji are made with them.
+/// The marks and embeddings of Unicode's bidirectional algorithm, the separators of lines and paragraphs, letters and patterns that are
+/// blank, what has no width and joins nothing, and tags. Joiners and the first variants stay: letters and emoji are made with them.
 #[must_use]
 pub fn deceives(char: char) -> bool {
     matches!(
         char,
         '\u{ad}'
+            | '\u{34f}'
             | '\u{61c}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{17b4}'
+            | '\u{17b5}'
             | '\u{180e}'
             | '\u{200b}'
             | '\u{200e}'
             | '\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
+            | '\u{2800}'
+            | '\u{3164}'
             | '\u{feff}'
+            | '\u{ffa0}'
             | '\u{fff9}'..='\u{fffb}'
             | '\u{e0000}'..='\u{e007f}'
+            | '\u{e0100}'..='\u{e01ef}'
     )
 }
 

@@ -77,6 +77,12 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let token = self.assembly.holds.begin(thread_id, awaited, queue);
+        if self.assembly.holds.is_given_up(token) {
+            if awaited.engine_due.is_some() {
+                effects.push(not_asked(wanted.method(), thread_id, Duration::ZERO, "given_up"));
+            }
+            return self.let_ready_go(now, effects);
+        }
         if awaited.engine_due.is_some() {
             self.open_thread(thread_id, effects);
         }
@@ -106,7 +112,6 @@ impl Engine {
                 }
             }
         }
-        self.let_ready_go(now, effects);
     }
 
     /// What somebody at the side says to the model waits as a client's line does, and what else they want of a thread behind

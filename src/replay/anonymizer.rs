@@ -180,7 +180,7 @@ impl Anonymizer {
             (RecordKind::Header, "\"generation\"") => Some("\"000000000001\"".to_owned()),
             (RecordKind::OfBytes, "\"base64\"") => self.bytes(quoted),
             // Output of a command; what is called so and is no Base64 is a text.
-            (_, "\"chunk\"" | "\"deltaBase64\"") if let Some(mapped) = self.bytes(quoted) => Some(mapped),
+            (_, "\"chunk\"" | "\"deltaBase64\"") if let Some(mapped) = self.text_in_base64(quoted) => Some(mapped),
             _ if self.redacts == Redaction::Masked && names_secret(name) => Some("\"[redacted]\"".to_owned()),
             _ => self.quoted(quoted),
         }
@@ -201,6 +201,12 @@ impl Anonymizer {
         let mapped = self.text(&text);
         let line: Vec<u8> = mapped.chars().map(|char| u8::try_from(char).unwrap_or(b'?')).collect();
         Some(format!("\"{}\"", BASE64_STANDARD.encode(line)))
+    }
+
+    /// Output that is told in Base64; `None` where that is no text, as of a word that only looks like Base64.
+    fn text_in_base64(&mut self, quoted: &str) -> Option<String> {
+        let text = String::from_utf8(BASE64_STANDARD.decode(quoted.trim_matches('"')).ok()?).ok()?;
+        Some(format!("\"{}\"", BASE64_STANDARD.encode(self.text(&text))))
     }
 
     fn text(&mut self, text: &str) -> String {
@@ -354,6 +360,7 @@ mod tests {
     fn what_is_told_in_base64_is_mapped_there() {
         let line = |text: &str| format!(r#"{{"msg":{{"chunk":"{}"}}}}"#, BASE64_STANDARD.encode(text));
         check(&line("/srv/secret/site ä export A_TOKEN=abc"), &line("/home/user/project ä export A_TOKEN=[redacted]"));
+        check(r#"{"chunk":"/var/ann"}"#, r#"{"chunk":"/home/user"}"#);
         check(r#"{"chunk":"/var/ann is no Base64"}"#, r#"{"chunk":"/home/user is no Base64"}"#);
     }
 

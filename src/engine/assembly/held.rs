@@ -135,6 +135,11 @@ impl Holds {
         self.last_token
     }
 
+    /// Whether what waits under a token is too much to wait.
+    pub(in crate::engine) fn is_given_up(&self, token: Token) -> bool {
+        self.holds.iter().any(|hold| hold.token == token && hold.is_given_up)
+    }
+
     /// Whether lines of a thread wait.
     pub(in crate::engine) fn holds(&self, thread_id: &str) -> bool {
         self.holds.iter().any(|hold| hold.thread_id == thread_id)
