@@ -8,6 +8,8 @@ use std::sync::{Arc, OnceLock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::{flag, low_level};
 
+use crate::capture::is_ignored;
+
 /// Those that are kept back; there is one for the process.
 #[derive(Default)]
 pub(super) struct KeptBack {
@@ -27,7 +29,8 @@ impl KeptBack {
         static KEPT_BACK: OnceLock<KeptBack> = OnceLock::new();
         if KEPT_BACK.get().is_none() {
             let kept_back = KEPT_BACK.get_or_init(KeptBack::default);
-            for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+            // What is ignored from the start, as under `nohup`, stays so.
+            for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(|signal| !is_ignored(*signal)) {
                 flag::register_conditional_default(signal, Arc::clone(&kept_back.ends))?;
                 flag::register_usize(signal, Arc::clone(&kept_back.told), signal as usize)?;
             }

@@ -47,14 +47,15 @@ impl FromRequestParts<Arc<Known>> for ThisSession {
 }
 
 impl Known {
-    /// Asks the relay; `None` where it does not reply in time. One that does not even take the question is not ready for it.
+    /// Asks the relay; `None` where it does not reply in time, or ends before. One that does not even take the question is not ready
+    /// for it.
     pub(super) async fn ask(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
-        let (reply, replied) = oneshot::channel();
+        let (reply, mut replied) = oneshot::channel();
         self.run(Errand::Asked(question, reply));
-        match timeout(wait_max, replied).await {
-            Ok(replied) => Some(replied.unwrap_or(SideReply::NotReady)),
-            Err(_) => None,
+        if let Err(oneshot::error::TryRecvError::Closed) = replied.try_recv() {
+            return Some(SideReply::NotReady);
         }
+        timeout(wait_max, replied).await.ok()?.ok()
     }
 
     /// Hands the relay something, where there is a way to it.

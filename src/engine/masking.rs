@@ -177,13 +177,6 @@ impl PieceAt {
         Some((range, bytes))
     }
 
-    /// Whether it is written in Base64, and that of a text or most of one: a key may look like Base64, and is that of noise.
-    fn is_base64_of_text(&self, json: &str) -> bool {
-        let is_text = |bytes: &[u8]| String::from_utf8_lossy(bytes).matches(char::REPLACEMENT_CHARACTER).count() <= 2;
-        self.is_base64
-            && self.decoded(&Written::of(&json[self.string.clone()]).text()).is_some_and(|(_, bytes)| is_text(&bytes))
-    }
-
     /// The string with what `masker` finds in its Base64 masked, and `in_delta` of it.
     fn masked_base64(&self, masker: &Masker, written: &str, in_delta: &[Range<usize>]) -> Option<String> {
         let string = Written::of(written);
@@ -303,16 +296,20 @@ impl Masker {
         self.spans_within(text, NESTED_MAX)
     }
 
-    fn spans_within(&self, text: &[u8], nested_max: u32) -> Vec<Range<usize>> {
+    /// Where what has the shape of a key stands.
+    fn spans_of_shapes(&self, text: &[u8]) -> Vec<Range<usize>> {
         let may_have_shape = std::str::from_utf8(text).map_or(true, may_hold_secret);
-        let mut spans: Vec<Range<usize>> = Vec::new();
-        for shape in self.shapes.iter().filter(|_| may_have_shape) {
-            spans.extend(shape.captures_iter(text).map(|found| {
-                let all = found.get_match().range();
-                let from = found.name("keep").map_or(all.start, |kept| kept.end());
-                from..found.name("then").map_or(all.end, |kept| kept.start())
-            }));
-        }
+        let shapes = self.shapes.iter().filter(|_| may_have_shape);
+        let found = shapes.flat_map(|shape| shape.captures_iter(text)).map(|found| {
+            let all = found.get_match().range();
+            let from = found.name("keep").map_or(all.start, |kept| kept.end());
+            from..found.name("then").map_or(all.end, |kept| kept.start())
+        });
+        found.collect()
+    }
+
+    fn spans_within(&self, text: &[u8], nested_max: u32) -> Vec<Range<usize>> {
+        let mut spans = self.spans_of_shapes(text);
         for pattern in &self.patterns {
             spans.extend(pattern.find_iter(text).map(|found| found.range()));
         }
@@ -340,8 +337,9 @@ impl Masker {
             let of_piece = piece_at.as_ref().filter(|piece| piece.string == range);
             let instead = match role {
                 Role::Kept => None,
-                Role::Text if let Some(piece) = of_piece.filter(|piece| piece.is_base64_of_text(json)) => {
-                    piece.masked_base64(self, written, in_delta)
+                Role::Text if let Some(piece) = of_piece.filter(|piece| piece.is_base64) => {
+                    // A key may look like Base64.
+                    piece.masked_base64(self, written, in_delta).or_else(|| self.key_in(written))
                 }
                 Role::Base64 => self.base64(written),
                 Role::Name | Role::Text | Role::Secret => {
@@ -369,6 +367,15 @@ impl Masker {
         let mut masked = masked?;
         masked.push_str(&json[kept_to..]);
         Some(masked)
+    }
+
+    /// A string with what has the shape of a key in it masked.
+    fn key_in(&self, written: &str) -> Option<String> {
+        let parsed = Written::of(written);
+        let text = parsed.text();
+        let mut spans = self.spans_of_shapes(&text);
+        spans.retain(|span| !is_masked(&text[span.clone()]));
+        parsed.masked(&text, &merged(spans))
     }
 
     fn base64(&self, written: &str) -> Option<String> {
@@ -647,6 +654,13 @@ mod tests {
             masker.json(r#"{"chunk":"AKIAABCDEFGHIJKLMNOP"}"#).as_deref(),
             Some(r#"{"chunk":"[redacted]**********"}"#)
         );
+        // Output that is no UTF-8.
+        let latin = |key: &str| [&b"caf\xe9 \xe8t\xe9 \xff\xfe "[..], &[b'.'; 300], key.as_bytes(), b" y"].concat();
+        let chunk = |key: &str| format!(r#"{{"msg":{{"chunk":"{}"}}}}"#, BASE64_STANDARD.encode(latin(key)));
+        let mut pieces = Pieces::default();
+        pieces.add("c".to_owned(), 0, &chunk(" kay123456"));
+        let found = masker.in_pieces(&pieces);
+        assert_eq!(masker.json_piece(&chunk(" kay123456"), &found[&0]), Some(chunk(" *********")));
     }
 
     #[test]

@@ -32,17 +32,14 @@ pub(super) const SHAPES: [&str; 17] = [
     // `DB_PASS=…`; in small letters it may be a step: `first_pass=…`.
     r#"(?<keep>\b[A-Z0-9_]*_(?:PASS|PWD)(?:=["']?|["']\s*:\s*["']))[^\s"'&,;]{6,}"#,
     // Of one that was cut off the end is missing. Five dashes are the end of any: none is looked for behind the next beginning.
-    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----(?:(?:-{0,4}[^-])*?-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----|[A-Za-z0-9+/=\s\\:,.-]*)",
+    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----(?:(?:-{0,4}[^-])*?-{5,6}END (?:[A-Z0-9]+ )*PRIVATE KEY-----|[A-Za-z0-9+/=\s\\:,.-]*)",
     // The last `@` in front of the path is the one ahead of the host.
     r#"(?<keep>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:)[^\s/@"'<>]+(?:@[^\s/@"'<>,;?]+)*(?<then>@)"#,
 ];
 
-/// Words of one command; where none is followed by what is looked for, with a shell's separators in quotation marks, too.
-macro_rules! words {
-    () => {
-        r#"(?:[^\n|;&]*?|(?:\\\n|"[^"\n]*"|'[^'\n]*'|[^\n|;&"'])*?)"#
-    };
-}
+/// What may stand for `WORDS` in [`SHAPES_IN_LINES`], one after the other: words of one command, and the same with a shell's separators
+/// in quotation marks.
+const WORDS: [&str; 2] = [r"[^\n|;&]*?", r#"(?:\\\n|"[^"\n]*"|'[^'\n]*'|[^\n|;&"'])*?"#];
 
 /// How secrets are typed. What the groups `keep` and `then` hold stays.
 const TYPED_SHAPES: [&str; 10] = [
@@ -55,11 +52,11 @@ const TYPED_SHAPES: [&str; 10] = [
     // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
     r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
     // `-H X-Key:x`
-    r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):)(?:\\.|[^\s"'\\])+"#,
+    r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):[ \t]*(?i:(?:basic|bearer|token)[ \t]+)?)(?:\\.|[^\s"'\\])+"#,
     // `-p'secret'`
     r#"(?<keep>\s-p)(?:"[^"]+"|'[^']+')"#,
     // `vault login x`, which nothing follows that is no end or redirection, as in prose; `vault login -method=m name=value` has none there.
-    r#"(?<keep>\bvault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)[^\s"'`=;&|<>)#-][^\s"'`=;&|<>)]*(?<then>[ \t]*(?:$|[\r\n;&|)"'`<>#]|\d>))"#,
+    r#"(?<keep>\bvault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)(?:(?:s|b|r|hv[sbr])\.[A-Za-z0-9_-]+|[^\s"'`=;&|<>)\\#-][^\s"'`=;&|<>)\\,}\]]*(?<then>[ \t]*(?:$|[\r\n;&|)"'`<>#\\,}\]]|\d>)))"#,
     // `openssl … -passin pass:x`
     r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#,
     // `--password X`, `--api-key=X`
@@ -70,46 +67,45 @@ const TYPED_SHAPES: [&str; 10] = [
 /// end of a text for each command in it. What the group `keep` holds stays.
 const SHAPES_IN_LINES: [&str; 5] = [
     // `curl -u name:x`, `curl --user name:x`
-    concat!(
-        r"(?<keep>\bcurl\b",
-        words!(),
-        r#"\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#,
-    ),
+    r#"(?<keep>\bcurl\bWORDS\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#,
     // `docker login -p x`, `helm registry login -p x`
-    concat!(
-        r"(?<keep>\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|oc|az|cf)(?:[ \t]+--?[\w-]+(?:[= \t]\S+)?)*",
-        r"(?:[ \t]+(?:registry|acr))?[ \t]+login\b",
-        words!(),
-        r#"\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
-    ),
+    r#"(?<keep>\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|oc|az|cf)(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\bWORDS\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
     // `redis-cli -a x`
-    concat!(r"(?<keep>\bredis-cli\b", words!(), r#"\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#),
+    r#"(?<keep>\bredis-cli\bWORDS\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#,
     // `mysql -psecret`, `sshpass -p secret`
-    concat!(
-        r"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\b",
-        words!(),
-        r"\s-p|\bsshpass\b",
-        words!(),
-        r#"\s-p[ \t]?))(?:"[^"\n]+"|'[^'\n]+')"#,
-    ),
-    concat!(
-        r"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\b",
-        words!(),
-        r"\s-p|\bsshpass\b",
-        words!(),
-        r#"\s-p[ \t]?))[^\s"']+"#,
-    ),
+    r#"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\bWORDS\s-p|\bsshpass\bWORDS\s-p[ \t]?))(?:"[^"\n]+"|'[^'\n]+')"#,
+    r#"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\bWORDS\s-p|\bsshpass\bWORDS\s-p[ \t]?))[^\s"']+"#,
+];
+
+/// The commands that these are about, but for those whose names are parts of many words.
+const COMMANDS: [&str; 12] = [
+    "curl",
+    "docker",
+    "podman",
+    "nerdctl",
+    "buildah",
+    "skopeo",
+    "helm",
+    "oras",
+    "redis-cli",
+    "mysql",
+    "mariadb",
+    "sshpass",
 ];
 
 /// Longest line that is looked at as a whole for these, in bytes; a longer one is taken in parts.
-const LINE_BYTES_MAX: usize = 4 << 10;
+const LINE_BYTES_MAX: usize = 8 << 10;
 
-static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| compiled(SHAPES.iter().chain(&TYPED_SHAPES)));
+static SECRETS: LazyLock<Vec<Regex>> =
+    LazyLock::new(|| SHAPES.iter().chain(&TYPED_SHAPES).map(|shape| compiled(shape)).collect());
 
-static SECRETS_IN_LINES: LazyLock<Vec<Regex>> = LazyLock::new(|| compiled(SHAPES_IN_LINES.iter()));
+static SECRETS_IN_LINES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    let with = |words: &'static str| SHAPES_IN_LINES.iter().map(move |shape| compiled(&shape.replace("WORDS", words)));
+    WORDS.into_iter().flat_map(with).collect()
+});
 
-fn compiled<'a>(shapes: impl Iterator<Item = &'a &'a str>) -> Vec<Regex> {
-    shapes.map(|shape| Regex::new(shape).expect("BUG: the shapes are regular expressions")).collect()
+fn compiled(shape: &str) -> Regex {
+    Regex::new(shape).expect("BUG: the shapes are regular expressions")
 }
 
 /// What stands, in small letters or capitals, in any text in which one of [`SHAPES`] or [`TYPED_SHAPES`] is found, but for
@@ -248,6 +244,12 @@ fn masked_by<'a>(shapes: impl IntoIterator<Item = &'a Regex>, text: &str) -> Opt
     masked
 }
 
+/// Where the last command in the second half of a text begins that one of [`SHAPES_IN_LINES`] is about.
+fn last_command(text: &str) -> Option<usize> {
+    let last = COMMANDS.iter().filter_map(|command| memchr::memmem::rfind(text.as_bytes(), command.as_bytes())).max();
+    last.filter(|at| *at > text.len() / 2)
+}
+
 /// The lines of a text, with those that go on behind a `\\`; of one that is too long, parts that end with a word.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
@@ -256,12 +258,17 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
             return None;
         }
         let is_end = |at: &usize| !rest[..*at].ends_with('\\');
-        let line = memchr::memchr_iter(b'\n', rest.as_bytes()).find(is_end).map_or(rest.len(), |at| at + 1);
-        let end = if line <= LINE_BYTES_MAX {
-            line
-        } else {
-            let most = rest.floor_char_boundary(LINE_BYTES_MAX);
-            rest[..most].rfind([' ', '\n']).map_or(most, |at| at + 1)
+        let near = &rest[..rest.floor_char_boundary(LINE_BYTES_MAX)];
+        let end = match memchr::memchr_iter(b'\n', near.as_bytes()).find(is_end) {
+            Some(at) => at + 1,
+            None if near.len() == rest.len() => rest.len(),
+            // The next part begins with a command, or else not between an option and what it is given.
+            None => last_command(near).unwrap_or_else(|| {
+                let is_between = |(at, _): &(usize, &str)| {
+                    !near[..*at].rsplit(char::is_whitespace).next().is_some_and(|word| word.starts_with('-'))
+                };
+                near.rmatch_indices([' ', '\n']).find(is_between).map_or(near.len(), |(at, _)| at + 1)
+            }),
         };
         let (part, behind) = rest.split_at(end);
         rest = behind;
@@ -337,6 +344,8 @@ mod tests {
         let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl+/=\nAAAA\n-----END OPENSSH PRIVATE KEY-----";
         check(&format!("a {key} b"), "a [redacted] b");
         check("-----BEGIN PRIVATE KEY-----\\nMIIE\\nxx", "[redacted]");
+        let removed = "------BEGIN PRIVATE KEY-----\n\u{1b}[31m-MIIE_x\n------END PRIVATE KEY-----\n+no";
+        check(removed, "-[redacted]\n+no");
         check("-----BEGIN PUBLIC KEY-----\nMIIE", "-----BEGIN PUBLIC KEY-----\nMIIE");
     }
 
@@ -384,6 +393,9 @@ mod tests {
             ("if x; then /usr/bin/", "; fi"),
             ("time ", " > /dev/null"),
             ("", "\r\n"),
+            ("", " \\\n && ls"),
+            ("{ ", " }"),
+            ("", "\\nvault kv get x"),
         ] {
             check(&format!("{ahead}vault login root{behind}"), &format!("{ahead}vault login [redacted]{behind}"));
         }
@@ -392,6 +404,16 @@ mod tests {
             secrets.map(line).join("\n")
         };
         check(&twice(["hunter1", "hunter2"]), &twice(["[redacted]"; 2]));
+        check("run vault login s.AbCdEf first", "run vault login [redacted] first");
+        check("curl -H Authorization: Basic Ym9iOnB3 h", "curl -H Authorization: Basic [redacted] h");
+        check("docker.exe --config '/a b/c' login -p x r", "docker.exe --config '/a b/c' login -p [redacted] r");
+        for (line, secrets) in [
+            ("ssh a 'curl x'; curl -u b:PW y; ssh c 'curl z -u c:PW'", 2),
+            ("curl -d it's h; curl -u b:PW h; curl -d it's -u c:PW h", 2),
+        ] {
+            assert_eq!(line.matches("PW").count(), secrets);
+            check(&line.replace("PW", "hunter2"), &line.replace("PW", "[redacted]"));
+        }
         check("curl -H Authorization:Basic\\ Ym9iOmg= h", "curl -H Authorization:[redacted] h");
         check("bash -lc 'A=b vault login root'", "bash -lc 'A=b vault login [redacted]'");
         check("vault login -no-print hvs.AbCdEf", "vault login -no-print [redacted]");
@@ -413,6 +435,10 @@ mod tests {
     fn a_long_line_is_taken_in_parts_that_end_with_a_word() {
         let long = format!("{} curl -u a:bcd h\n", "x".repeat(9_000));
         assert_eq!(redacted(&long), Some(long.replace("bcd", "[redacted]")));
+        for ahead in 0..30 {
+            let long = format!("{} redis-cli -a bcd h\n", "x".repeat(LINE_BYTES_MAX - ahead));
+            assert_eq!(redacted(&long), Some(long.replace("bcd", "[redacted]")), "{ahead}");
+        }
         let text = format!("a\\\nb\n{long}ä {}", "ö".repeat(5_000));
         assert_eq!(parts(&text).collect::<String>(), text);
         assert_eq!(parts(&text).next(), Some("a\\\nb\n"));

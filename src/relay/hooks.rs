@@ -22,8 +22,11 @@ use crate::store::Ledger;
 /// How long a command may take. Source: the contract.
 const HOOK_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long a keeper may take: it has to be started too, and to end.
-const KEEPER_WAIT_MAX: Duration = Duration::from_secs(15);
+/// How long a keeper may take: it has to be started too, on a machine that is busy, and to end. What it keeps ends with it only.
+const KEEPER_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How long one that was killed may take to be gone.
+const REAP_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The tool of ours that is a keeper.
 const KEEPER: &str = "hook-keeper";
@@ -165,6 +168,8 @@ fn run_within(command: &mut Command, input: &str, wait_max: Duration) -> Came {
                 // It has not been reaped, or its thread would have told.
                 let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
             }
+            // So that nobody else has to reap it.
+            let _ = ended.recv_timeout(REAP_WAIT_MAX);
             Came::Killed
         }
     }

@@ -180,7 +180,10 @@ impl Anonymizer {
             (RecordKind::Header, "\"generation\"") => Some("\"000000000001\"".to_owned()),
             (RecordKind::OfBytes, "\"base64\"") => self.bytes(quoted),
             // Output of a command; what is called so and is no Base64 is a text.
-            (_, "\"chunk\"" | "\"deltaBase64\"") if let Some(mapped) = self.text_in_base64(quoted) => Some(mapped),
+            (_, "\"deltaBase64\"") => self.bytes(quoted),
+            (_, "\"chunk\"") => {
+                self.text_in_base64(quoted).or_else(|| self.quoted(quoted)).or_else(|| self.bytes(quoted))
+            }
             _ if self.redacts == Redaction::Masked && names_secret(name) => Some("\"[redacted]\"".to_owned()),
             _ => self.quoted(quoted),
         }
@@ -360,6 +363,9 @@ mod tests {
     fn what_is_told_in_base64_is_mapped_there() {
         let line = |text: &str| format!(r#"{{"msg":{{"chunk":"{}"}}}}"#, BASE64_STANDARD.encode(text));
         check(&line("/srv/secret/site ä export A_TOKEN=abc"), &line("/home/user/project ä export A_TOKEN=[redacted]"));
+        let bytes =
+            |path: &[u8]| format!(r#"{{"chunk":"{}"}}"#, BASE64_STANDARD.encode([b"\xe9 \xff ", path].concat()));
+        check(&bytes(b"/srv/secret/site"), &bytes(b"/home/user/project"));
         check(r#"{"chunk":"/var/ann"}"#, r#"{"chunk":"/home/user"}"#);
         check(r#"{"chunk":"/var/ann is no Base64"}"#, r#"{"chunk":"/home/user is no Base64"}"#);
     }

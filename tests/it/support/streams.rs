@@ -58,7 +58,12 @@ pub fn streams_of(raw: &[Value], root: &str) -> Streams {
     let mut streams = Streams::new();
     for message in raw {
         let message = settled(message, root);
-        streams.entry(stream_of(&message)).or_default().push(message);
+        let stream = streams.entry(stream_of(&message)).or_default();
+        // Codex tells it whenever it has loaded a thread, a while after it: how often before the end is a matter of the moment.
+        if message["method"] == "thread/goal/cleared" && stream.last() == Some(&message) {
+            continue;
+        }
+        stream.push(message);
     }
     streams
 }
