@@ -52,10 +52,11 @@ impl Known {
     pub(super) async fn ask(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
         let (reply, mut replied) = oneshot::channel();
         self.run(Errand::Asked(question, reply));
-        if let Err(oneshot::error::TryRecvError::Closed) = replied.try_recv() {
-            return Some(SideReply::NotReady);
+        match replied.try_recv() {
+            Ok(reply) => Some(reply),
+            Err(oneshot::error::TryRecvError::Closed) => Some(SideReply::NotReady),
+            Err(oneshot::error::TryRecvError::Empty) => timeout(wait_max, replied).await.ok()?.ok(),
         }
-        timeout(wait_max, replied).await.ok()?.ok()
     }
 
     /// Hands the relay something, where there is a way to it.
