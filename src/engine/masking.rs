@@ -477,7 +477,7 @@ impl<'a> Place<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::redaction::MASK;
+    use super::super::written::MASK;
     use super::*;
     use proptest::prelude::*;
 

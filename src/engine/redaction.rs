@@ -7,11 +7,8 @@ use aho_corasick::AhoCorasick;
 use regex::{Captures, Regex};
 
 use super::secrets::names_secret;
-use super::written::Written;
+use super::written::{MASK, Written};
 use crate::wire::{TokenKind, tokens};
-
-/// What stands where a secret stood. It is the same for every secret, so equal texts stay equal.
-pub(super) const MASK: &str = "[redacted]";
 
 /// Shapes of keys and tokens. Groups called `keep`, which stands ahead, and `then`, which stands behind, stay.
 pub(super) const SHAPES: [&str; 17] = [

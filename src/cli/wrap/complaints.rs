@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::plan::names_of;
-use super::setting::value_of;
+use super::setting::{names_of, value_of};
 use super::{Change, LINK, Wrapped, read};
 
 /// What is wrong, in words, for each thing that was done.

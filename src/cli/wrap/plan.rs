@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::complaints::{installed_over, other_shim};
-use super::setting::{NoPlace, value_of, with_member};
+use super::setting::{NoPlace, names_of, value_of, with_member};
 use super::{Change, LINK, Named, Wrapped};
 use crate::config::Environment;
 use crate::relay::locate::SET_ASIDE;
@@ -96,14 +96,6 @@ pub(super) fn plan(
 }
 
 const TOOLS: [&str; 4] = ["vscode", "vscode-insiders", "cursor", "openclaw"];
-
-/// The names that lead to the setting of a tool for codex.
-pub(super) fn names_of(target: &str) -> &'static [&'static str] {
-    match target {
-        "openclaw" => &["plugins", "entries", "codex", "config", "appServer", "command"],
-        _ => &["chatgpt.cliExecutable"],
-    }
-}
 
 /// Where a tool keeps its settings, and the names that lead to the one for codex.
 fn tool(target: &str, environment: &Environment) -> Option<(PathBuf, &'static [&'static str])> {

@@ -203,6 +203,14 @@ fn skip_blank(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
+/// The names that lead to the setting of a tool for codex.
+pub(super) fn names_of(target: &str) -> &'static [&'static str] {
+    match target {
+        "openclaw" => &["plugins", "entries", "codex", "config", "appServer", "command"],
+        _ => &["chatgpt.cliExecutable"],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

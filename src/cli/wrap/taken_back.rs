@@ -10,8 +10,7 @@ use serde_json::json;
 use super::super::requests::print_json;
 use super::super::{FAILED, say, screen};
 use super::complaints::installed_over;
-use super::plan::names_of;
-use super::setting::{value_of, with_value, without_member};
+use super::setting::{names_of, value_of, with_value, without_member};
 use super::{Change, UnwrapArguments, Wrapped, read, replace, write};
 
 /// Takes back what was done, or tells what would be, and gives the status to exit with.
