@@ -46,6 +46,7 @@ pub fn lag(table: &mut Table) {
             let mut looks = Vec::new();
             let mut connection = None;
             while !reader.is_finished() {
+                // A look now and then is what is measured.
                 std::thread::sleep(LOOK_EVERY);
                 looks.push((last_number(&mut connection, &history), Instant::now()));
             }
@@ -90,6 +91,7 @@ pub fn caught_up(table: &mut Table, process: &Process, lines: usize) {
         connection.query_row("SELECT MAX(seq) FROM codex_events", [], |row| row.get(0)).unwrap_or_default()
     };
     while last_seq() < lines as i64 && began.elapsed() < Duration::from_secs(120) {
+        // A database tells nobody that it has grown.
         std::thread::sleep(LOOK_EVERY);
     }
     let took = format!("{:.1} s", began.elapsed().as_secs_f64());

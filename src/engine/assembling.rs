@@ -560,18 +560,20 @@ mod tests {
         assert_eq!(play.passed, [compact(1), compact(2)]);
     }
 
+    /// Whether a projection of this epoch goes with a turn that begins now.
+    fn shown(play: &mut Play, id: usize, epoch: &str) -> bool {
+        play.line(&turn(id, "t"));
+        play.answer_with(Assembled {
+            projection: Some("\u{1e}CODEX_CONTEXT\n\u{1f}".to_owned()),
+            epoch: Some(epoch.to_owned()),
+            addition: None,
+        });
+        play.sent.last().is_some_and(|sent| sent.contains("CODEX_CONTEXT"))
+    }
+
     #[test]
     fn an_epoch_is_shown_once_to_two_turns_that_follow_quickly_and_again_where_it_was_refused() {
         let mut play = Play::start();
-        let shown = |play: &mut Play, id: usize, epoch: &str| {
-            play.line(&turn(id, "t"));
-            play.answer_with(Assembled {
-                projection: Some("\u{1e}CODEX_CONTEXT\n\u{1f}".to_owned()),
-                epoch: Some(epoch.to_owned()),
-                addition: None,
-            });
-            play.sent.last().is_some_and(|sent| sent.contains("CODEX_CONTEXT"))
-        };
         let answers = |play: &mut Play, id: usize, answer: &str| play.server(&format!(r#"{{"id":{id},{answer}}}"#));
         assert!(shown(&mut play, 1, "e"));
         assert!(!shown(&mut play, 2, "e"));
@@ -589,15 +591,6 @@ mod tests {
     fn epochs_that_are_refused_one_after_the_other_were_none_of_them_shown() {
         for refused_first in [1, 2] {
             let mut play = Play::start();
-            let shown = |play: &mut Play, id: usize, epoch: &str| {
-                play.line(&turn(id, "t"));
-                play.answer_with(Assembled {
-                    projection: Some("\u{1e}CODEX_CONTEXT\n\u{1f}".to_owned()),
-                    epoch: Some(epoch.to_owned()),
-                    addition: None,
-                });
-                play.sent.last().is_some_and(|sent| sent.contains("CODEX_CONTEXT"))
-            };
             assert!(shown(&mut play, 1, "e") && shown(&mut play, 2, "f"));
             for id in [refused_first, 3 - refused_first] {
                 play.server(&format!(r#"{{"id":{id},"error":{{"code":-32001,"message":"overloaded"}}}}"#));

@@ -8,7 +8,9 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
+use std::sync::LazyLock;
 
+use aho_corasick::AhoCorasick;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
@@ -159,10 +161,16 @@ fn classes(message: &Message<'_>) -> (bool, bool) {
     }
 }
 
+/// What names a secret method in a line however broken, as it is written and with `\/`.
+static METHOD_MARKS: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let marks = SECRET_METHOD_MARKS.iter().flat_map(|mark| [(*mark).to_owned(), mark.replace('/', "\\/")]);
+    AhoCorasick::new(marks).expect("BUG: the marks are few and short")
+});
+
 /// A line that is no message, or one that could be read in two ways.
 fn unread(line: &[u8], asked_here: &mut Asked, asked_there: &Asked) -> Verdict {
     let has = |mark: &str| memmem::find(line, mark.as_bytes()).is_some();
-    let names_one = SECRET_METHOD_MARKS.iter().any(|mark| has(mark) || has(&mark.replace('/', "\\/")));
+    let names_one = METHOD_MARKS.is_match(line);
     let writes_one = has("config/") && names_secret(&String::from_utf8_lossy(line));
     let may_answer_one = asked_there.any() && line.contains(&b'{');
     // A server may read it otherwise than we do, and answer with an id that we do not know.
