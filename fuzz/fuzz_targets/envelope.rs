@@ -17,7 +17,7 @@ const NOW: Now = Now { unix_us: 1, elapsed: Duration::ZERO };
 
 fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
     let (words, ranges, cmd, output, escapes) = said;
-    // Words that begin with a whole envelope or projection count as ours, whoever has put it there. A marker alone does not.
+    // Words that begin with a whole envelope or projection count as ours. A marker alone does not.
     if begins_with_ours(&words) {
         return;
     }

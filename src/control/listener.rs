@@ -16,7 +16,7 @@ use super::socket;
 /// How long a relay may say nothing: it says that all is well every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// The longest that a reader waits before it asks again because it was told to.
+/// Longest pause before a reconnect that a relay can ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
 /// The longest event that is taken, in bytes.
@@ -52,7 +52,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// How long the relay wants its readers to wait before they ask again, if it has said so.
+    /// The pause before a reconnect that the relay asked for, if any.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.pieces.retry_after

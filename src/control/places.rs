@@ -1,4 +1,4 @@
-//! Which connections are served at once, and which one makes room for another.
+//! The places for connections, and the rule by which one connection makes room for another.
 //!
 //! A connection waits for its client, or answers, or is a stream. Requests and streams have a bound each. When all places for
 //! requests are taken, the connection that has waited for its client for the longest time is closed: one that is idle, sends
@@ -27,7 +27,7 @@ const ENDING_MAX: usize = 16;
 const FAREWELL: &str =
     ": closed: too many streams are open, and this one was idle for the longest time\nretry: 5000\n\n";
 
-/// What a comment begins with. It is no event.
+/// The first byte of a comment, which is not an event.
 const COMMENT: u8 = b':';
 
 /// Says that the answer is a stream.
@@ -70,22 +70,22 @@ struct Connection {
     leave: watch::Sender<Leave>,
 }
 
-/// What a connection does, and since when.
+/// The activity of a connection and the moment of its last progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
     WaitForClient(Moment),
     Answer,
     /// The moment is that of the last event.
     Stream(Moment),
-    /// It is closed for another.
+    /// Closed to make room.
     End,
 }
 
-/// Whether a connection is to end.
+/// Whether a connection must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leave {
     No,
-    /// With what is said at the end of a stream.
+    /// After the farewell of a stream.
     Farewell,
     Now,
 }
@@ -156,14 +156,14 @@ impl Taken {
         let is_stream = matches!(oldest.does, Does::Stream(_));
         oldest.does = Does::End;
         let leave = if is_stream && may_say_so { Leave::Farewell } else { Leave::Now };
-        // Whoever has left already takes no notice.
+        // A connection that has just closed has no receiver.
         let _ = oldest.leave.send(leave);
         Some(())
     }
 }
 
 impl Place {
-    /// Once the connection is to end.
+    /// Waits until the connection must end.
     pub(super) async fn left(&self) -> Leave {
         let mut leave = self.leave.clone();
         let told = leave.wait_for(|leave| *leave != Leave::No).await.map(|leave| *leave);
@@ -182,12 +182,12 @@ impl Place {
         self.places.changed.notify_one();
     }
 
-    /// Everything depends on the client now: it is to send something.
+    /// The connection can only go on once its client sends or reads something.
     pub(super) fn waits(&self) {
         self.set(|does, now| if let Does::WaitForClient(_) = does { does } else { Does::WaitForClient(now) });
     }
 
-    /// It is our turn.
+    /// The relay works on an answer.
     pub(super) fn answers(&self) {
         self.set(|_, _| Does::Answer);
     }

@@ -107,7 +107,7 @@ async fn accept(listener: UnixListener, places: &Arc<Places>, routes: Router) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 if let Some(peer) = trusted(&stream) {
-                    // While every place answers, whoever else connects waits in the socket's own queue.
+                    // While all places are busy with answers, new connections wait in the socket's own queue.
                     let place = places.enter().await;
                     tokio::spawn(serve(stream, routes.clone(), peer, place));
                 }

@@ -397,7 +397,7 @@ fn idle_streams_shut_nobody_out_and_the_oldest_ends() {
     is_answered(&live);
     let streams_now = || metric(&live, "codex_shim_connections{kind=\"stream\"}");
     assert_eq!(streams_now(), 64);
-    // One more is served; the one that was idle for the longest time is told why it ends, and ends.
+    // A new stream is served. The stream that was idle for the longest time ends with the reason.
     let late = streamed(&live, "raw");
     let mut said = String::new();
     streams.remove(0).read_to_string(&mut said).expect("it ends");

@@ -387,7 +387,7 @@ fn old_journal_gap_and_pruned_rows_are_told() {
     let page = live.get("/sessions/self/codex-events?since_seq=0&limit=1");
     assert_eq!((&page["history_gap"], &page["gap_reason"]), (&json!(true), &json!("journal_gap")), "{page}");
     let home = live.end_quietly();
-    // A rebuild may bring the pruned rows back from the whole journal. If it did not, the reader is told.
+    // A rebuild may bring the pruned rows back from the whole journal. Otherwise the page reports a gap.
     let live = Live::start_in_session(home, UNNAMED);
     let page = live.get("/sessions/self/codex-events?since_seq=0&limit=1");
     let is_whole = page["earliest_seq"] == 1;

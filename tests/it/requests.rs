@@ -226,7 +226,7 @@ fn replayed_request_ends_with_the_first_answer() {
     let row = live.row_with(&replay, "resolved_at");
     assert_eq!((&row["status"], &row["error_code"]), (&json!("resolved"), &json!("withdrawn_by_server")));
     assert_eq!(live.pending(), [Value::Null; 0]);
-    // Nothing tells whether the server waits once more: the client's answer is kept as lost, and goes on.
+    // The server may wait for a second answer: the ledger keeps the client's as lost, and the relay forwards it.
     live.answer_plainly(&answer("0", &decision("decline")));
     assert_eq!(live.answers(&replay, 1)[0]["won"], false);
     live.end_quietly();

@@ -83,7 +83,7 @@ pub struct Asked {
     pub has_reached_server: bool,
     /// Answers to the same request, before this row, that the server has not confirmed.
     pub unconfirmed: usize,
-    /// It was withdrawn, and the server may want an answer all the same.
+    /// Withdrawn, but the server may still wait for an answer.
     pub may_wait: bool,
     /// A side has got it, or its answer, before that was kept.
     pub was_late: bool,

@@ -15,7 +15,7 @@ pub enum Canary {
     Overtakes,
     /// An answer of the client's never goes on.
     SwallowsAnswers,
-    /// Nor does its answer to a request that was asked again.
+    /// The client's answer to a repeated request never goes on.
     SwallowsSecondAnswers,
     /// A line of the server's goes on with what was put in front of the user's words.
     ShowsEnvelopes,

@@ -48,7 +48,7 @@ pub struct Referee {
     /// The last commit has worked, so the next one is waited for.
     is_distrusting: bool,
     pub asked: BTreeMap<u64, Asked>,
-    /// Rows whose request was asked again.
+    /// Rows that a later row of the same request has replaced.
     earlier: Vec<(u64, Asked)>,
     commits: BTreeMap<Token, (u64, String, About)>,
     /// What waits for its commit, and until when.
@@ -220,7 +220,7 @@ impl Referee {
         self.earlier.iter().map(|(_, asked)| asked).chain(self.asked.values())
     }
 
-    /// Whether a line answers a request that was asked again.
+    /// Whether a line answers a request with more than one row.
     pub fn is_second(&self, line: &[u8]) -> bool {
         let answered = Message::read(line).as_ref().and_then(Message::answer);
         answered.is_some_and(|(id, _)| self.earlier.iter().any(|(of, _)| *of == id))

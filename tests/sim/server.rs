@@ -18,7 +18,7 @@ pub struct Server {
     next_request: u64,
     /// Requests that wait, with their threads.
     pub waiting: BTreeMap<u64, String>,
-    /// How each of them was asked.
+    /// The line of each request.
     lines: BTreeMap<u64, Vec<u8>>,
     /// Requests that waited and were answered.
     pub answers: u64,
@@ -92,7 +92,7 @@ impl Server {
 
     fn answered(&mut self, dice: &mut Dice, id: u64) {
         if self.waiting.contains_key(&id) && dice.once_in(5) {
-            // It takes the answer without a word, and asks the same again.
+            // The server takes the answer silently and asks the same again.
             self.answers += 1;
             return self.ask_again(id);
         }
@@ -145,7 +145,7 @@ impl Server {
                 self.tell(dice, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
             }
             16 => {
-                // Somebody has resumed: what waits is repeated, whatever is on its way to here.
+                // A client has resumed: the server repeats its last open request.
                 let last = self.waiting.keys().next_back().copied();
                 last.into_iter().for_each(|id| self.ask_again(id));
             }

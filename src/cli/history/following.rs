@@ -43,7 +43,7 @@ pub(super) struct Following<'a> {
     has_left_read: bool,
     /// Since when a relay that runs has not answered.
     silent_since: Option<Instant>,
-    /// The relay has ended our stream to make room, and wants us to wait until then.
+    /// The relay ended our stream to make room and asked for a pause until then.
     ask_again_at: Option<Instant>,
 }
 

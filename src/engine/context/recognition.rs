@@ -1,4 +1,4 @@
-//! Which texts are ours: an envelope or a projection, whole, or a piece that codex cut from one.
+//! Recognizes texts of ours: a whole envelope or projection, or a piece that codex cut from one.
 //!
 //! A text is ours only if it reads as one. A user's own words that begin with a marker stay the user's.
 

@@ -107,7 +107,7 @@ impl Requests {
             effects.extend(heard_of(why, request_id, at_us));
         }
         match (&mut request.state, why) {
-            // That was about the answer before this one.
+            // The server confirmed the answer before this one.
             (State::Deciding(_) | State::Answered | State::Sent, Why::Confirmed) if has_followed => return,
             // It is known once it is known whether the answer could be kept.
             (State::Deciding(deciding), _) => {
@@ -143,7 +143,7 @@ impl Requests {
     }
 }
 
-/// What the ledger keeps of an answered request that is heard of again; when the server exits, the row says how far it came.
+/// The ledger entry for an answered request when the server mentions it again. After the server's exit the row needs none.
 fn heard_of(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
     match why {
         Why::Confirmed | Why::ItemCompleted => Some(Effect::Keep(LedgerEntry::RequestConfirmed { request_id, at_us })),

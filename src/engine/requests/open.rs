@@ -126,7 +126,7 @@ impl OnRequest {
     pub(in crate::engine) const AT_ONCE: OnRequest = OnRequest::Forward(Pass { hold: None, mark: None });
 }
 
-/// What happens to a client's answer to a request that has ended. The ledger keeps it as lost in either case.
+/// The path of a client's answer to a request that has ended. The ledger keeps the answer as lost in either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LateAnswer {
     Withhold,
@@ -161,8 +161,8 @@ impl Ended {
 }
 
 impl Request {
-    /// Whether a line with the same id is this request once more, so that one answer serves both: nobody has answered yet, or
-    /// the answer has not been written, and the server will read it after it has asked again.
+    /// Whether a line with the same id repeats this request, so that one answer serves both: the request has no answer yet, or
+    /// the server will read the answer after this line.
     pub(super) fn is_same_as(&self, message: &Message<'_>) -> bool {
         match self.state {
             State::Pending | State::Deciding(_) | State::Expired => true,
