@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use codex_shim::engine::{
     AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Input,
-    Now, Preview, Provenance, PushedCommand, RequestSettings, WaitingCommand,
+    MARKER_END, MARKER_START, Now, PROJECTION_START, Preview, Provenance, PushedCommand, RequestSettings,
+    WaitingCommand,
 };
 use codex_shim::wire::{Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;
@@ -16,8 +17,8 @@ const NOW: Now = Now { unix_us: 1, elapsed: Duration::ZERO };
 
 fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
     let (words, ranges, cmd, output, escapes) = said;
-    // An envelope that stands in front of a user's words is taken for one, whoever has put it there.
-    if words.starts_with('\u{1e}') {
+    // Words that begin with a whole envelope or projection count as ours. A marker alone does not.
+    if begins_with_ours(&words) {
         return;
     }
     let mut engine = Engine::new(EngineSettings {
@@ -75,6 +76,12 @@ fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
     let seen: Value = serde_json::from_slice(&seen).expect("it is JSON");
     assert_eq!(seen["params"]["item"]["content"], input, "the client sees what it wrote");
 });
+
+/// Whether words may begin with an envelope, which is one line of JSON, or with a projection.
+fn begins_with_ours(words: &str) -> bool {
+    let json = words.strip_prefix(MARKER_START).and_then(|rest| rest.split_once(MARKER_END)).map(|(json, _)| json);
+    json.is_some_and(|json| serde_json::from_str::<Value>(json).is_ok()) || words.starts_with(PROJECTION_START)
+}
 
 fn replaced(engine: &mut Engine, from: Side, line: &str) -> Option<Vec<u8>> {
     let mut effects = Vec::new();

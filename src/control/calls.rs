@@ -61,7 +61,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
 
 pub(super) async fn input(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
     let InputBody { text, thread_id } = read(&body)?;
-    match known.ask(Question::Input { text, thread_id }, TURN_WAIT_MAX).await {
+    match known.call(Question::Input { text, thread_id }, TURN_WAIT_MAX).await {
         Some(SideReply::Turn { thread_id, turn_id, steered }) => {
             Ok(json(StatusCode::OK, &json!({ "turn_id": turn_id, "thread_id": thread_id, "steered": steered })))
         }
@@ -75,7 +75,7 @@ pub(super) async fn interrupt(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let InterruptBody { thread_id } = if body.is_empty() { InterruptBody::default() } else { read(&body)? };
-    match known.ask(Question::Interrupt { thread_id }, TURN_WAIT_MAX).await {
+    match known.call(Question::Interrupt { thread_id }, TURN_WAIT_MAX).await {
         Some(SideReply::Answered(answer)) if answer.starts_with("{\"result\"") => {
             Ok(json(StatusCode::OK, &json!({ "ok": true })))
         }
@@ -91,7 +91,7 @@ pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: B
     }
     let wait_max = timeout_ms.map_or(RPC_WAIT, Duration::from_millis).min(RPC_WAIT_MAX);
     let params = params.map(|params| one_line(params.get()));
-    match known.ask(Question::Rpc { method, params }, wait_max).await {
+    match known.call(Question::Rpc { method, params }, wait_max).await {
         Some(SideReply::Answered(answer)) => {
             let answer: &RawValue = serde_json::from_str(&answer).expect("BUG: an answer is JSON");
             Ok(json(StatusCode::OK, &answer))
@@ -173,7 +173,8 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
             | SideReply::Invalid(_)
             | SideReply::Turn { .. },
         ) => {
-            let message = "the server has not been initialized yet, has ended, or does not read";
+            let message =
+                "the server has not been initialized yet, has ended, or does not read, or too many calls wait for it";
             plain(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message)
         }
     }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::ask::{Ask, Errand};
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::historian::{Historian, now_us};
+use super::places::Places;
 use super::published::Published;
 use super::refusal::Refusal;
 use super::subject::Subject;
@@ -30,7 +31,14 @@ pub(super) struct Known {
     pub(super) ask: Option<Ask>,
     /// Where the socket really is.
     pub(super) socket: PathBuf,
+    /// Who is connected.
+    pub(super) places: Arc<Places>,
+    /// Calls that wait for the server.
+    calls: Semaphore,
 }
+
+/// Calls that may wait for the server at once, so that others still find a place.
+const CALLS_MAX: usize = 48;
 
 /// Lets only those requests through to a route whose path names the session that runs here.
 pub(super) struct ThisSession;
@@ -47,6 +55,25 @@ impl FromRequestParts<Arc<Known>> for ThisSession {
 }
 
 impl Known {
+    pub(super) fn new(
+        subject: Subject,
+        published: Arc<Published>,
+        ledger: Option<Ledger>,
+        historian: Option<Historian>,
+        ask: Option<Ask>,
+        socket: PathBuf,
+        places: Arc<Places>,
+    ) -> Known {
+        let calls = Semaphore::new(CALLS_MAX);
+        Known { subject, published, ledger, historian, ask, socket, places, calls }
+    }
+
+    /// Has the relay call the server. Beyond the bound of calls it is not even asked.
+    pub(super) async fn call(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
+        let Ok(_one) = self.calls.try_acquire() else { return Some(SideReply::NotReady) };
+        self.ask(question, wait_max).await
+    }
+
     /// Asks the relay; `None` where it does not reply in time, or ends before. One that does not even take the question is not ready
     /// for it.
     pub(super) async fn ask(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
@@ -129,7 +156,24 @@ mod tests {
             context_bounds: ContextBounds::default(),
         };
         let published = Arc::new(Published::default());
-        Known { subject, published, ledger: None, historian: None, ask: Some(Box::new(ask)), socket: PathBuf::new() }
+        Known::new(subject, published, None, None, Some(Box::new(ask)), PathBuf::new(), Arc::default())
+    }
+
+    #[test]
+    fn calls_beyond_the_bound_are_refused_at_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("BUG: a runtime");
+        let kept = std::sync::Mutex::new(Vec::new());
+        let known = Arc::new(known(move |errand| kept.lock().expect("BUG: nobody panics").push(errand)));
+        runtime.block_on(async {
+            let call = |known: Arc<Known>| async move { known.call(Question::Stop, Duration::from_secs(600)).await };
+            let waiting: Vec<_> = (0..CALLS_MAX).map(|_| tokio::spawn(call(Arc::clone(&known)))).collect();
+            while known.calls.available_permits() > 0 {
+                tokio::task::yield_now().await;
+            }
+            let refused = call(Arc::clone(&known)).await;
+            assert!(matches!(refused, Some(SideReply::NotReady)), "{refused:?}");
+            waiting.iter().for_each(tokio::task::JoinHandle::abort);
+        });
     }
 
     #[test]

@@ -16,6 +16,9 @@ use super::socket;
 /// How long a relay may say nothing: it says that all is well every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// Longest pause before a reconnect that a relay can ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+
 /// The longest event that is taken, in bytes.
 const SENT_BYTES_MAX: usize = 16 << 20;
 
@@ -46,6 +49,14 @@ pub struct Listener {
     socket: std::path::PathBuf,
     body: Incoming,
     pieces: Pieces,
+}
+
+impl Listener {
+    /// The pause before a reconnect that the relay asked for, if any.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.pieces.retry_after
+    }
 }
 
 /// What came of asking for a stream.
@@ -118,6 +129,7 @@ impl Listener {
 #[derive(Debug, Default)]
 struct Pieces {
     bytes: Vec<u8>,
+    retry_after: Option<Duration>,
 }
 
 impl Pieces {
@@ -130,6 +142,9 @@ impl Pieces {
                 let line = block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
                 Some(line.strip_prefix(' ').unwrap_or(line).to_owned())
             };
+            if let Some(retry) = member("retry").and_then(|retry| retry.parse().ok()) {
+                self.retry_after = Some(Duration::from_millis(retry).min(RETRY_AFTER_MAX));
+            }
             if let Some(data) = member("data") {
                 return Some(Sent { id: member("id"), data });
             }
@@ -155,6 +170,9 @@ mod tests {
             let sent = |id: Option<&str>, data: &str| Sent { id: id.map(str::to_owned), data: data.to_owned() };
             assert_eq!(taken, [sent(Some("7"), "{\"a\":\"b: c\"}"), sent(None, "{}")], "{bytes_each}");
             assert_eq!(pieces.bytes, b"id: 8\nda");
+            pieces.bytes.extend(b"ta: 1\n\n: closed\nretry: 5000\n\n");
+            assert_eq!((pieces.take(), pieces.take()), (Some(sent(Some("8"), "1")), None));
+            assert_eq!(pieces.retry_after, Some(Duration::from_secs(5)));
         }
     }
 }

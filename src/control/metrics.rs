@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::document::{CallCount, ContextEngineDocument, SessionDocument};
 use super::known::Known;
+use super::places::Counts;
 use crate::index::IndexState;
 
 /// The format's own name for itself.
@@ -16,7 +17,7 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) async fn metrics(State(known): State<Arc<Known>>) -> Response {
     let index = known.historian.as_ref().map(|historian| historian.index.state().borrow().clone());
-    let text = rendered(&known.document().await, index.as_ref());
+    let text = rendered(&known.document().await, known.places.counts(), index.as_ref());
     (StatusCode::OK, [(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 
@@ -46,7 +47,7 @@ impl Text {
     }
 }
 
-fn rendered(session: &SessionDocument, index: Option<&IndexState>) -> String {
+fn rendered(session: &SessionDocument, connected: Counts, index: Option<&IndexState>) -> String {
     use Kind::{Counter, Gauge};
     let mut text = Text(String::new());
     let counters = &session.counters;
@@ -82,6 +83,7 @@ fn rendered(session: &SessionDocument, index: Option<&IndexState>) -> String {
     one(&mut text, "context_waiting", Gauge, "Commands that wait to be shown to the model.", &session.context_waiting);
     let faults = session.faults.len() as u64 + counters.faults_unlisted;
     one(&mut text, "faults_total", Counter, "Faults that cost the user nothing.", &faults);
+    connections(&mut text, connected);
     let projected = &counters.turns_projected;
     one(&mut text, "turns_projected_total", Counter, "Turns with context of a context engine.", projected);
     one(&mut text, "fragments_told_total", Counter, "Fragments that threads were told.", &counters.fragments_told);
@@ -105,6 +107,15 @@ fn rendered(session: &SessionDocument, index: Option<&IndexState>) -> String {
         one(&mut text, "prune_seconds_total", Counter, "How long that took.", &took_seconds);
     }
     text.0
+}
+
+fn connections(text: &mut Text, counts: Counts) {
+    let Counts { requests, streams, requests_closed, streams_closed } = counts;
+    let of: [(&str, &dyn Display); 2] = [("{kind=\"request\"}", &requests), ("{kind=\"stream\"}", &streams)];
+    text.family("connections", Kind::Gauge, "Connections to the control socket.", &of);
+    let of: [(&str, &dyn Display); 2] =
+        [("{kind=\"request\"}", &requests_closed), ("{kind=\"stream\"}", &streams_closed)];
+    text.family("connections_closed_total", Kind::Counter, "Those that were closed to make room for another.", &of);
 }
 
 fn context_engine(text: &mut Text, engine: &ContextEngineDocument) {

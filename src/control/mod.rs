@@ -25,6 +25,7 @@ mod lag;
 mod listener;
 mod metrics;
 mod peer;
+mod places;
 mod published;
 mod refusal;
 mod requests;

@@ -1,28 +1,31 @@
 //! The thread that listens: who is let in, how many at once, and how long each may take.
 
+use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::{Extension, Router};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::ask::Ask;
 use super::historian::Historian;
 use super::known::Known;
-use super::peer::trusted;
+use super::peer::{Peer, trusted};
+use super::places::{Answered, Awaited, Leave, Place, Places, Stream};
 use super::published::Published;
 use super::routes;
 use super::socket::{self, Bound, SocketError, SocketFiles};
 use super::stall::Unstalled;
 use super::subject::{Beside, Subject};
-
-/// Connections that are served at once; more wait in the socket's own queue.
-const CONNECTIONS_MAX: usize = 64;
 
 /// Questions to the history that are answered at once; more wait for one of these.
 const QUESTIONS_MAX: usize = 4;
@@ -32,6 +35,9 @@ const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How long a client may take nothing of an answer.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(30);
+
+/// How long a stream that makes room for another may take to say so.
+const FAREWELL_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -63,7 +69,8 @@ pub fn start(
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
     let Beside { ledger, index } = beside;
     let historian = index.map(|index| Historian::new(index, &subject));
-    let known = Known { subject, published, ledger, historian, ask, socket: path.clone() };
+    let places = Arc::new(Places::default());
+    let known = Known::new(subject, published, ledger, historian, ask, path.clone(), places);
     let started = thread.spawn(move || {
         let at = known.socket.clone();
         if let Err(error) = listen(listener, known) {
@@ -88,24 +95,21 @@ fn listen(listener: std::os::unix::net::UnixListener, known: Known) -> io::Resul
         .build()?;
     runtime.block_on(async {
         let listener = UnixListener::from_std(listener)?;
-        accept(listener, routes::router(known)).await;
+        let places = Arc::clone(&known.places);
+        accept(listener, &places, routes::router(known)).await;
         Ok(())
     })
 }
 
 /// Serves whoever connects, to the end of the process.
-async fn accept(listener: UnixListener, routes: Router) {
-    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept(listener: UnixListener, places: &Arc<Places>, routes: Router) {
     loop {
-        let Ok(place) = Arc::clone(&free).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 if let Some(peer) = trusted(&stream) {
-                    let routes = routes.clone().layer(Extension(peer));
-                    tokio::spawn(async move {
-                        serve(stream, routes).await;
-                        drop(place);
-                    });
+                    // While all places are busy with answers, new connections wait in the socket's own queue.
+                    let place = places.enter().await;
+                    tokio::spawn(serve(stream, routes.clone(), peer, place));
                 }
             }
             Err(error) => {
@@ -116,16 +120,37 @@ async fn accept(listener: UnixListener, routes: Router) {
     }
 }
 
-async fn serve(stream: UnixStream, routes: Router) {
-    let stream = TokioIo::new(Unstalled::new(stream, WRITE_STALL_MAX));
+async fn serve(stream: UnixStream, routes: Router, peer: Peer, place: Arc<Place>) {
+    let stream = TokioIo::new(Unstalled::new(stream, WRITE_STALL_MAX, Some(Arc::clone(&place))));
+    let routes = TowerToHyperService::new(routes.layer(Extension(peer)));
+    let own = Arc::clone(&place);
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        own.answers();
+        let (place, routes) = (Arc::clone(&own), routes.clone());
+        async move {
+            let request = request.map(|body| Body::new(Awaited::new(body, Arc::clone(&place))));
+            let response = routes.call(request).await?;
+            let is_stream = response.extensions().get::<Stream>().is_some();
+            let watched = if is_stream { Answered::stream } else { Answered::new };
+            Ok::<_, Infallible>(response.map(|body| watched(body, place)))
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WAIT_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(stream, TowerToHyperService::new(routes))
+        .serve_connection(stream, service)
         .with_upgrades();
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        leave = place.left() => match leave {
+            Leave::Farewell => timeout(FAREWELL_WAIT_MAX, connection).await.unwrap_or(Ok(())),
+            Leave::No | Leave::Now => Ok(()),
+        },
+    };
     // How a client's connection ends is the client's affair.
-    if let Err(error) = connection.await {
+    if let Err(error) = ended {
         tracing::debug!(%error, "a connection to the control socket");
     }
 }

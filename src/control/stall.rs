@@ -2,24 +2,29 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::places::Place;
+
 /// A stream with a limit on how long a write may wait. Reads are bounded by whoever reads.
 #[derive(Debug)]
 pub(super) struct Unstalled<S> {
     stream: S,
     stall_max: Duration,
+    /// Is told of every write that has come further.
+    place: Option<Arc<Place>>,
     /// Runs while a write waits.
     gives_up: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: AsyncWrite + Unpin> Unstalled<S> {
-    pub(super) fn new(stream: S, stall_max: Duration) -> Unstalled<S> {
-        Unstalled { stream, stall_max, gives_up: None }
+    pub(super) fn new(stream: S, stall_max: Duration, place: Option<Arc<Place>>) -> Unstalled<S> {
+        Unstalled { stream, stall_max, place, gives_up: None }
     }
 
     /// The stream itself.
@@ -52,6 +57,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let (Poll::Ready(Ok(_)), Some(place)) = (&written, &self.place) {
+            place.moves_on();
+        }
         self.bounded(context, written)
     }
 
@@ -76,7 +84,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let (ours, theirs) = UnixStream::pair().expect("a pair");
-            let mut ours = Unstalled::new(ours, Duration::from_millis(1));
+            let mut ours = Unstalled::new(ours, Duration::from_millis(1), None);
             let chunk = [0; 64 << 10];
             let error = loop {
                 let written = std::future::poll_fn(|context| Pin::new(&mut ours).poll_write(context, &chunk)).await;

@@ -9,6 +9,7 @@ use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -21,6 +22,7 @@ use tokio::time::timeout;
 use super::historian::{CaughtUp, Historian};
 use super::history::{Query, bad, historian, unreadable};
 use super::known::{Known, ThisSession};
+use super::places;
 use super::refusal::Refusal;
 use crate::history::{Seen, UiFold};
 use crate::index::{Follower, IndexState, LiveEvent, Next, Patience};
@@ -108,8 +110,12 @@ pub(super) async fn stream(
             });
         }
     }
-    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
-    Ok((StatusCode::OK, headers, Body::new(body)).into_response())
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::CONNECTION, "close"),
+    ];
+    Ok((StatusCode::OK, headers, Extension(places::Stream), Body::new(body)).into_response())
 }
 
 /// Pieces of an answer on their way to a reader.

@@ -426,6 +426,31 @@ fn context_is_taken_out_of_what_the_client_sees() {
     assert!(journal.texts[at + 1].contains(r#""to":"client""#), "{}", journal.texts[at + 1]);
 }
 
+/// A user writes a marker, with an end behind it, and no envelope between the two.
+#[test]
+fn context_markers_in_a_users_own_words_stay() {
+    const WORDS: &str = r"\u001eCODEX_META what does this mean?\u001fhi";
+    let mut live = Live::start();
+    let echo = |words: &str| {
+        format!(
+            r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{{"type":"text","text":"{words}"}}]}}}}}}"#
+        )
+    };
+    live.answer_plainly(&turn(1, "t", WORDS));
+    live.say_plainly(&echo(WORDS));
+    live.say_plainly(&listed(WORDS));
+    live.take_turn(1);
+    // Behind an envelope of ours only that is taken out.
+    live.push(&command("make"), 1);
+    let sent = turn(2, "t", WORDS);
+    let shown = serde_json::to_string(&carried(&live.send(&sent), &sent)).expect("it is JSON");
+    let shown = shown.trim_matches('"');
+    assert_eq!(live.say(&echo(&format!("{shown}{WORDS}"))), echo(WORDS) + "\n");
+    assert_eq!(live.say(&listed(&format!("{shown}{WORDS}"))), listed(WORDS) + "\n");
+    live.take_turn(2);
+    live.end_quietly();
+}
+
 #[test]
 fn context_is_taken_out_of_a_long_answer() {
     let mut live = Live::start();

@@ -373,23 +373,94 @@ fn streamed(live: &Live, mode: &str) -> UnixStream {
     stream
 }
 
-#[test]
-fn the_sixty_fifth_client_waits_until_another_one_leaves() {
-    let live = Live::start();
-    let mut streams: Vec<UnixStream> = (0..64).map(|_| streamed(&live, "raw")).collect();
-    let mut late = live.connect();
-    late.write_all(b"GET /healthz HTTP/1.1\r\nHost: shim\r\nConnection: close\r\n\r\n").expect("it is queued");
-    // That nothing comes can only be waited for; one that is let in is answered in a fraction of this.
-    let patience = std::time::Duration::from_secs(2);
-    late.set_read_timeout(Some(patience)).expect("a timeout can be set");
-    let nothing = late.read(&mut [0]).expect_err("it is let in beside sixty-four others");
-    assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
-    drop(streams.pop());
-    late.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+/// That a request on a connection of its own is answered.
+fn is_answered(live: &Live) {
+    let (status, health) = request(live, "GET /healthz", "");
+    assert_eq!((status, &health["status"]), (200, &json!("ok")));
+}
+
+/// A number that the metrics tell.
+fn metric(live: &Live, name: &str) -> u64 {
+    let mut stream = live.connect();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: shim\r\nConnection: close\r\n\r\n").expect("it is read");
     let mut answer = String::new();
-    late.read_to_string(&mut answer).expect("it is answered");
-    assert!(answer.ends_with("{\"status\":\"ok\"}\n"), "{answer}");
-    drop(streams);
+    stream.read_to_string(&mut answer).expect("it is answered");
+    let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name}: {answer}")).parse().expect("a number")
+}
+
+#[test]
+fn idle_streams_shut_nobody_out_and_the_oldest_ends() {
+    let mut live = Live::start();
+    live.ask(INITIALIZE);
+    let mut streams: Vec<UnixStream> = (0..64).map(|_| streamed(&live, "raw")).collect();
+    is_answered(&live);
+    let streams_now = || metric(&live, "codex_shim_connections{kind=\"stream\"}");
+    assert_eq!(streams_now(), 64);
+    // A new stream is served. The stream that was idle for the longest time ends with the reason.
+    let late = streamed(&live, "raw");
+    let mut said = String::new();
+    streams.remove(0).read_to_string(&mut said).expect("it ends");
+    assert!(said.contains(": closed: too many streams are open") && said.contains("\nretry: 5000\n\n"), "{said}");
+    assert!(said.ends_with("0\r\n\r\n"), "the answer is whole: {said}");
+    assert_eq!(streams_now(), 64);
+    assert_eq!(metric(&live, "codex_shim_connections_closed_total{kind=\"stream\"}"), 1);
+    assert_eq!(metric(&live, "codex_shim_connections_closed_total{kind=\"request\"}"), 0);
+    // The others go on.
+    live.ask(r#"{"method":"one/more"}"#);
+    for mut stream in streams.into_iter().chain([late]) {
+        let mut seen = Vec::new();
+        while memchr::memmem::find(&seen, b"one/more").is_none() {
+            let mut piece = [0; 4_096];
+            let count = stream.read(&mut piece).expect("it goes on");
+            assert!(count > 0, "{}", String::from_utf8_lossy(&seen));
+            seen.extend_from_slice(&piece[..count]);
+        }
+    }
+    live.end();
+}
+
+#[test]
+fn clients_that_send_nothing_shut_nobody_out() {
+    let live = Live::start();
+    let post = "POST /sessions/self/context HTTP/1.1\r\nHost: shim\r\nContent-Length: 900\r\n\r\n";
+    let idle = "GET /healthz HTTP/1.1\r\nHost: shim\r\n\r\n";
+    for (what, begins) in [("nothing", ""), ("half a head", "GET /healthz HT"), ("no body", post), ("no more", idle)] {
+        let silent: Vec<UnixStream> = (0..130)
+            .map(|_| {
+                let mut stream = live.connect();
+                // One that was closed for another may take nothing.
+                let _ = stream.write_all(begins.as_bytes());
+                if begins == idle {
+                    let mut answer = [0; 400];
+                    let count = stream.read(&mut answer).expect("it is answered");
+                    assert!(answer[..count].starts_with(b"HTTP/1.1 200 "), "{what}");
+                }
+                stream
+            })
+            .collect();
+        is_answered(&live);
+        drop(silent);
+    }
+    assert!(metric(&live, "codex_shim_connections_closed_total{kind=\"request\"}") > 0);
+    live.end();
+}
+
+#[test]
+fn calls_that_wait_shut_nobody_out() {
+    let mut live = Live::start();
+    live.ask(INITIALIZE);
+    let call = |live: &Live| {
+        let body = r#"{"method":"slow","timeout_ms":600000}"#;
+        let mut stream = live.connect();
+        let length = body.len();
+        let head = format!("POST /sessions/self/rpc HTTP/1.1\r\nHost: shim\r\nContent-Length: {length}\r\n\r\n{body}");
+        stream.write_all(head.as_bytes()).expect("it is read");
+        stream
+    };
+    let calls: Vec<UnixStream> = (0..80).map(|_| call(&live)).collect();
+    is_answered(&live);
+    drop(calls);
     live.end();
 }
 

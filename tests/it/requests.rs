@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::support::both_ends::Live;
+use crate::support::eventually;
 use crate::support::requests::{
-    CHANGES, CLIENT, answer, change_asked, change_started, command_asked, decision, elicitation_asked, parsed,
-    permissions_asked, question_asked, refused, resolved, respond_path, turn_completed,
+    CHANGES, CLIENT, answer, assert_nowhere, change_asked, change_started, command_asked, decision, elicitation_asked,
+    parsed, permissions_asked, question_asked, refused, resolved, respond_path, turn_completed,
 };
 
 fn is_time(value: &Value) -> bool {
@@ -179,6 +180,102 @@ fn requests_asked_again_while_they_are_open_are_one_row_and_later_another() {
         live.say_plainly(&resolved("0"));
     }
     assert_eq!(live.row(&first)["resolved_payload"], decision("accept"));
+}
+
+/// The server asks the same again after the answer was written to it, and never says that a request is resolved.
+#[test]
+fn request_asked_again_after_dispatch_is_answered_again() {
+    let mut live = Live::initialized("");
+    let mut names = vec![live.asked(&command_asked("0", "t"), "0")];
+    live.answer_plainly(&answer("0", &decision("accept")));
+    live.row_with(&names[0], "dispatched_at");
+    // By the client, whatever else the server says between the two.
+    names.push(live.asked(&command_asked("0", "t"), "0.2"));
+    live.answer_plainly(&answer("0", &decision("accept")));
+    live.row_with(&names[1], "dispatched_at");
+    live.say_plainly(r#"{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"u","delta":"x"}}"#);
+    // By a caller.
+    names.push(live.asked(&command_asked("0", "t"), "0.3"));
+    assert_eq!(live.pending().len(), 1);
+    live.responded(&names[2], &decision("decline"));
+    assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("decline"))));
+    live.row_with(&names[2], "dispatched_at");
+    // Every one of them has one answer, and its item's end confirms them all.
+    live.say_plainly(
+        r#"{"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"commandExecution","id":"i"}}}"#,
+    );
+    for (name, word) in names.iter().zip(["accept", "accept", "decline"]) {
+        let row = live.row_with(name, "confirmed_at");
+        assert_eq!((&row["resolved_payload"], &row["error_code"]), (&decision(word), &Value::Null));
+        assert_eq!(live.answers(name, 1)[0]["won"], true);
+    }
+    live.end_quietly();
+}
+
+/// A server of today repeats an open request to a client that resumes, while the answer is on its way.
+#[test]
+fn replayed_request_ends_with_the_first_answer() {
+    let mut live = Live::initialized("");
+    let first = live.asked(&command_asked("0", "t"), "0");
+    live.responded(&first, &decision("accept"));
+    assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("accept"))));
+    live.row_with(&first, "dispatched_at");
+    let replay = live.asked(&command_asked("0", "t"), "0.2");
+    live.say_plainly(&resolved("0"));
+    live.row_with(&first, "confirmed_at");
+    let row = live.row_with(&replay, "resolved_at");
+    assert_eq!((&row["status"], &row["error_code"]), (&json!("resolved"), &json!("withdrawn_by_server")));
+    assert_eq!(live.pending(), [Value::Null; 0]);
+    // The server may wait for a second answer: the ledger keeps the client's as lost, and the relay forwards it.
+    live.answer_plainly(&answer("0", &decision("decline")));
+    assert_eq!(live.answers(&replay, 1)[0]["won"], false);
+    live.end_quietly();
+}
+
+/// The server confirms the first answer only after it has asked again.
+#[test]
+fn late_confirmation_is_that_of_the_first_answer() {
+    let mut live = Live::initialized("");
+    let names = ["0", "0.2"].map(|name| {
+        let name = live.asked(&command_asked("0", "t"), name);
+        live.answer_plainly(&answer("0", &decision("accept")));
+        live.row_with(&name, "dispatched_at");
+        name
+    });
+    live.say_plainly(&resolved("0"));
+    live.row_with(&names[0], "confirmed_at");
+    assert_eq!(live.row(&names[1])["confirmed_at"], Value::Null);
+    live.say_plainly(&resolved("0"));
+    live.row_with(&names[1], "confirmed_at");
+    live.end_quietly();
+}
+
+#[test]
+fn secret_question_asked_again_is_answered_and_kept_secret() {
+    let mut live = Live::initialized("");
+    let secret = json!({"answers": {"color": {"answers": ["cornflower"]}}});
+    for name in ["0", "0.2"] {
+        let name = live.asked(&question_asked("0", true), name);
+        live.answer_plainly(&answer("0", &secret));
+        assert_eq!(live.row_with(&name, "dispatched_at")["resolved_payload"], json!({"omitted": "secret"}));
+    }
+    let home = live.end_quietly();
+    assert_nowhere(&home.path(), "cornflower");
+}
+
+#[test]
+fn held_request_asked_again_is_answered_at_the_socket() {
+    let mut live = Live::initialized("hold = true");
+    for name in ["0", "0.2"] {
+        live.say_unseen(&command_asked("0", "t"));
+        let row = eventually("the request", || live.pending().into_iter().next());
+        let request_id = format!("{}-{name}", live.generation());
+        assert_eq!(row["request_id"], request_id.as_str());
+        live.responded(&request_id, &decision("accept"));
+        assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("accept"))));
+        live.row_with(&request_id, "dispatched_at");
+    }
+    live.end_quietly();
 }
 
 // Answers.

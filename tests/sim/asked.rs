@@ -40,6 +40,9 @@ pub struct Deciding {
 /// Why a request is over without an answer.
 #[derive(Debug, Clone, Copy)]
 pub enum Over {
+    /// By `serverRequest/resolved`.
+    Resolved,
+    /// With its turn.
     Withdrawn,
     ServerGone,
 }
@@ -75,7 +78,13 @@ pub struct Asked {
     /// It may be shown before it is kept.
     pub is_excused: bool,
     pub sent: Option<Sent>,
+    /// The answer was written to the server.
+    pub is_written: bool,
     pub has_reached_server: bool,
+    /// Answers to the same request, before this row, that the server has not confirmed.
+    pub unconfirmed: usize,
+    /// Withdrawn, but the server may still wait for an answer.
+    pub may_wait: bool,
     /// A side has got it, or its answer, before that was kept.
     pub was_late: bool,
     pub end: Option<End>,
@@ -84,6 +93,11 @@ pub struct Asked {
 impl Asked {
     pub fn is_overdue(&self, now: Duration) -> bool {
         self.is_open && matches!(self.state, State::Pending) && self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whether the same line once more is this request: whatever answers it has not reached the server.
+    pub fn is_repeatable(&self) -> bool {
+        self.is_open && !(matches!(self.state, State::Answered) && self.is_written)
     }
 
     /// Somebody's answer is the one.

@@ -15,6 +15,8 @@ pub enum Canary {
     Overtakes,
     /// An answer of the client's never goes on.
     SwallowsAnswers,
+    /// The client's answer to a repeated request never goes on.
+    SwallowsSecondAnswers,
     /// A line of the server's goes on with what was put in front of the user's words.
     ShowsEnvelopes,
     /// What the client says last never goes on.
@@ -79,12 +81,13 @@ pub enum Canary {
 
 impl Canary {
     /// Each, with what the error begins with by which it has to be found.
-    pub const ALL: [(Canary, &'static str); 35] = [
+    pub const ALL: [(Canary, &'static str); 36] = [
         (Canary::LosesBytes, "1: the engine got"),
         (Canary::SaysTwice, "1: the client got"),
         (Canary::PrintsAgain, "1: the "),
         (Canary::Overtakes, "1: the client got"),
         (Canary::SwallowsAnswers, "1: the server "),
+        (Canary::SwallowsSecondAnswers, "1: the server "),
         (Canary::ShowsEnvelopes, "1: the client sees an envelope"),
         (Canary::LosesTheClientsLast, "1: the server never got"),
         (Canary::LosesTheServersLast, "1: the client never got"),

@@ -98,7 +98,7 @@ fn on_record(life: &Life<'_>, journal: &Path) -> Result<(), String> {
 /// 3: a row that has ended has the end that the referee says; in a run that came to its end, each request has a row, and each
 /// row an end.
 fn rows(life: &Life<'_>) -> Result<(), String> {
-    let by_name: BTreeMap<&String, &Asked> = life.referee.asked.values().map(|asked| (&asked.name, asked)).collect();
+    let by_name: BTreeMap<&String, &Asked> = life.referee.all_asked().map(|asked| (&asked.name, asked)).collect();
     for (name, row) in life.rows.of(life.generation) {
         let Some(asked) = by_name.get(name) else { return Err(format!("3: kept otherwise: {name} was never asked")) };
         let is_open = matches!(row.status, RequestStatus::Pending | RequestStatus::Expired);
@@ -112,7 +112,7 @@ fn rows(life: &Life<'_>) -> Result<(), String> {
             return Err(format!("3: not marked late: {name}: {row:?}"));
         }
     }
-    let unkept = life.referee.asked.values().find(|asked| life.rows.get(&asked.name).is_none());
+    let unkept = life.referee.all_asked().find(|asked| life.rows.get(&asked.name).is_none());
     match unkept.filter(|_| life.ending != Ending::Killed) {
         Some(asked) => Err(format!("3: not kept at all: {}", asked.name)),
         None => Ok(()),

@@ -12,6 +12,12 @@ pub enum Event {
     /// A line that is not on record, for want of room.
     MissedLine,
     Request,
+    /// One that the server repeats while its answer is missing or on its way.
+    RepeatedRequest,
+    /// One that it asks again after an answer.
+    RequestAgain,
+    /// A client's answer that is lost, and goes on all the same.
+    ForwardedLostAnswer,
     /// A request that the client is not shown.
     HiddenRequest,
     /// One that it is shown after all.
@@ -38,13 +44,16 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Event; 20] = [
+    const ALL: [Event; 23] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
         Event::FailedCommit,
         Event::MissedLine,
         Event::Request,
+        Event::RepeatedRequest,
+        Event::RequestAgain,
+        Event::ForwardedLostAnswer,
         Event::HiddenRequest,
         Event::LateShow,
         Event::Answer,

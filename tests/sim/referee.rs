@@ -32,6 +32,12 @@ enum About {
     Expiry,
 }
 
+impl About {
+    fn is_opening(self) -> bool {
+        matches!(self, About::Opening)
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Referee {
     pub happened: Happened,
@@ -42,19 +48,28 @@ pub struct Referee {
     /// The last commit has worked, so the next one is waited for.
     is_distrusting: bool,
     pub asked: BTreeMap<u64, Asked>,
-    commits: BTreeMap<Token, (u64, About)>,
+    /// Rows that a later row of the same request has replaced.
+    earlier: Vec<(u64, Asked)>,
+    commits: BTreeMap<Token, (u64, String, About)>,
     /// What waits for its commit, and until when.
     holds: BTreeMap<Token, Duration>,
-    /// Marks behind policy's answers.
+    /// Marks behind answers.
     marks: BTreeMap<Token, u64>,
     /// What the server is to get, and the client, in this order.
     to_server: VecDeque<Vec<u8>>,
-    to_client: VecDeque<Vec<u8>>,
+    to_client: VecDeque<Due>,
     /// Answers that were not the first: of which request, and what.
     pub lost: Vec<(String, String)>,
     replies: BTreeMap<AskerId, Reply>,
     /// How many lines of each side were passed on to the engine.
     read: [usize; 2],
+}
+
+/// A line that the client is to get, and the row of the request that it is.
+#[derive(Debug, PartialEq, Eq)]
+struct Due {
+    line: Vec<u8>,
+    row: Option<String>,
 }
 
 /// What somebody at the side is to be told.
@@ -87,7 +102,7 @@ impl Referee {
                 Some((id, payload)) if self.asked.contains_key(&id) => self.client_answers(id, line, payload),
                 Some(_) | None => self.to_server.push_back(line.to_vec()),
             },
-            (Side::Server, None) => self.to_client.push_back(line.to_vec()),
+            (Side::Server, None) => self.to_client.push_back(Due { line: line.to_vec(), row: None }),
             (Side::Server, Some(message)) => self.server_says(now, &message, said),
         }
         Ok(())
@@ -95,11 +110,12 @@ impl Referee {
 
     fn server_says(&mut self, now: Duration, message: &Message<'_>, said: &Said) {
         let params = &message.params;
+        let mut row = None;
         match (message.method.as_deref(), message.id.as_ref().and_then(Value::as_u64)) {
             (None, _) if message.is_ours() => return,
             (Some("serverRequest/resolved"), _) => {
                 let id = params["requestId"].as_u64().expect("the server names it");
-                self.over(id, Over::Withdrawn);
+                self.over(id, Over::Resolved);
             }
             (Some("turn/completed"), _) => {
                 let turn = &params["turn"]["id"];
@@ -108,10 +124,15 @@ impl Referee {
                 of_turn.into_iter().for_each(|id| self.over(id, Over::Withdrawn));
             }
             (Some(method), Some(id)) if method.ends_with("requestApproval") => {
+                if self.asked.get(&id).is_some_and(Asked::is_repeatable) {
+                    return self.repeated(now, id);
+                }
+                let (unconfirmed, name) = self.next_row(id);
+                row = Some(name.clone());
                 self.happened.count(Event::Request);
                 let is_hidden = self.hides && !self.is_distrusting;
                 let asked = Asked {
-                    name: format!("{}-{id}", self.generation),
+                    name,
                     turn: params["turnId"].clone(),
                     line: said.bytes.clone(),
                     expires_at: self.expires.then(|| now + EXPIRES_AFTER),
@@ -120,7 +141,10 @@ impl Referee {
                     is_open: true,
                     is_excused: self.is_distrusting,
                     sent: None,
+                    is_written: false,
                     has_reached_server: false,
+                    unconfirmed,
+                    may_wait: false,
                     was_late: false,
                     end: None,
                 };
@@ -132,7 +156,7 @@ impl Referee {
             }
             _ => {}
         }
-        self.to_client.push_back(said.plain.as_ref().unwrap_or(&said.bytes).clone());
+        self.to_client.push_back(Due { line: said.plain.as_ref().unwrap_or(&said.bytes).clone(), row });
     }
 
     /// The client answers: the first wins, and what comes later is kept and goes no further.
@@ -148,8 +172,58 @@ impl Referee {
                 self.happened.count(Event::RunnerUp);
                 deciding.runner_up = Some((line.to_vec(), payload));
             }
-            _ => self.loses(id, payload),
+            _ => {
+                let goes_on = asked.may_wait && !asked.is_open;
+                self.loses(id, payload);
+                if goes_on {
+                    self.happened.count(Event::ForwardedLostAnswer);
+                    self.to_server.push_back(line.to_vec());
+                }
+            }
         }
+    }
+
+    /// A request whose answer is missing, or on its way, once more: it is the same row, and waits again for what it waited for.
+    fn repeated(&mut self, now: Duration, id: u64) {
+        self.happened.count(Event::RepeatedRequest);
+        let asked = self.asked.get_mut(&id).expect("it was looked for");
+        if asked.shown != Shown::Yes {
+            return;
+        }
+        let opening = self.commits.iter().find(|(_, (_, name, about))| *name == asked.name && about.is_opening());
+        if let Some((token, _)) = opening {
+            asked.is_excused |= self.is_distrusting && !self.holds.contains_key(token);
+            if !self.is_distrusting {
+                self.holds.entry(*token).or_insert(now + HOLD_MAX);
+            }
+        }
+        self.to_client.push_back(Due { line: asked.line.clone(), row: Some(asked.name.clone()) });
+    }
+
+    /// Puts the row aside that a request had; gives how many answers to it are not confirmed, and the name of the next row.
+    fn next_row(&mut self, id: u64) -> (usize, String) {
+        let mut unconfirmed = 0;
+        if let Some(before) = self.asked.remove(&id) {
+            self.happened.count(Event::RequestAgain);
+            unconfirmed = if before.is_open { before.unconfirmed + 1 } else { 0 };
+            self.earlier.push((id, before));
+        }
+        let name = format!("{}-{id}", self.generation);
+        match self.earlier.iter().filter(|(of, _)| *of == id).count() {
+            0 => (unconfirmed, name),
+            count => (unconfirmed, format!("{name}.{}", count + 1)),
+        }
+    }
+
+    /// Every row of the run.
+    pub fn all_asked(&self) -> impl Iterator<Item = &Asked> {
+        self.earlier.iter().map(|(_, asked)| asked).chain(self.asked.values())
+    }
+
+    /// Whether a line answers a request with more than one row.
+    pub fn is_second(&self, line: &[u8]) -> bool {
+        let answered = Message::read(line).as_ref().and_then(Message::answer);
+        answered.is_some_and(|(id, _)| self.earlier.iter().any(|(of, _)| *of == id))
     }
 
     fn loses(&mut self, id: u64, payload: String) {
@@ -185,7 +259,7 @@ impl Referee {
             _ => return,
         };
         let Some((id, _)) = self.asked.iter().find(|(_, asked)| asked.name == *name) else { return };
-        self.commits.insert(token, (*id, about));
+        self.commits.insert(token, (*id, name.clone(), about));
         let waits = match about {
             About::Opening | About::Answer => !self.is_distrusting,
             About::Decision => false,
@@ -200,7 +274,11 @@ impl Referee {
     pub fn committed(&mut self, token: Token, done: bool) {
         self.is_distrusting = !done;
         let was_waited_for = self.holds.remove(&token).is_some();
-        let Some((id, about)) = self.commits.remove(&token) else { return };
+        let Some((id, name, about)) = self.commits.remove(&token) else { return };
+        // Of a row that was put aside, everything was written.
+        if self.asked.get(&id).is_none_or(|asked| asked.name != name) {
+            return;
+        }
         match (about, done) {
             (About::Opening, true) => {
                 let asked = self.asked.get_mut(&id).expect("it was asked");
@@ -224,7 +302,7 @@ impl Referee {
                 if asked.shown == Shown::NotYet && asked.is_open {
                     self.happened.count(Event::LateShow);
                     asked.shown = Shown::Yes;
-                    self.to_client.push_back(asked.line.clone());
+                    self.to_client.push_back(Due { line: asked.line.clone(), row: Some(asked.name.clone()) });
                 }
             }
             (About::Answer, Some(sent)) => sent.is_excused = true,
@@ -270,11 +348,9 @@ impl Referee {
         }
     }
 
-    /// A line of ours goes to the server, with a mark behind it.
-    pub fn injected(&mut self, mark: Token, line: &[u8]) {
-        if let Some((id, _)) = Message::read(line).as_ref().and_then(Message::answer)
-            && self.asked.get(&id).is_some_and(|asked| matches!(asked.state, State::PolicySpoke))
-        {
+    /// A line goes to the server, with a mark behind it.
+    pub fn marked(&mut self, mark: Token, line: &[u8]) {
+        if let Some((id, _)) = Message::read(line).as_ref().and_then(Message::answer) {
             self.marks.insert(mark, id);
         }
     }
@@ -284,9 +360,12 @@ impl Referee {
         if let Some(id) = self.marks.remove(&mark)
             && let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.is_open)
         {
-            asked.state = State::Answered;
-            let (status, source) = (RequestStatus::Resolved, RequestSource::Policy);
-            asked.end = Some(End { status, source, payload: Some(BY_POLICY.to_owned()) });
+            asked.is_written = true;
+            if matches!(asked.state, State::PolicySpoke) {
+                asked.state = State::Answered;
+                let (status, source) = (RequestStatus::Resolved, RequestSource::Policy);
+                asked.end = Some(End { status, source, payload: Some(BY_POLICY.to_owned()) });
+            }
         }
     }
 
@@ -297,7 +376,7 @@ impl Referee {
             self.happened.count(Event::HoldUntilDeadline);
             self.is_distrusting = true;
             self.holds.remove(&token);
-            let (id, about) = self.commits[&token];
+            let (id, _, about) = self.commits[&token];
             self.goes_on(id, about);
         }
         for asked in self.asked.values_mut().filter(|asked| asked.is_overdue(now)) {
@@ -317,14 +396,18 @@ impl Referee {
     /// A request is over, or an answered one is heard of again.
     fn over(&mut self, id: u64, why: Over) {
         let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.is_open) else { return };
+        let is_about_earlier = matches!(why, Over::Resolved) && asked.unconfirmed > 0;
+        asked.unconfirmed -= usize::from(is_about_earlier);
         match (&mut asked.state, why) {
+            (State::Deciding(_) | State::Answered, Over::Resolved) if is_about_earlier => return,
             (State::Deciding(deciding), why) => {
                 self.happened.count(Event::OverWhileDeciding);
                 deciding.over = Some(why);
                 return;
             }
             (State::Answered, _) => {}
-            (_, Over::Withdrawn) => {
+            (_, Over::Resolved | Over::Withdrawn) => {
+                asked.may_wait = is_about_earlier;
                 let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
                 asked.end = Some(End { status, source, payload: None });
             }
@@ -360,10 +443,11 @@ impl Referee {
 
     /// The client has got a line.
     pub fn client_got(&mut self, line: &[u8], rows: &Rows) -> Result<(), String> {
-        if let Some(message) = Message::read(line)
-            && let (Some(method), Some(id)) = (&message.method, message.id.as_ref().and_then(Value::as_u64))
-            && method.ends_with("requestApproval")
-            && let Some(asked) = self.asked.get_mut(&id)
+        let due = self.to_client.pop_front();
+        let row = due.as_ref().filter(|due| due.line == line).and_then(|due| due.row.as_ref());
+        let earlier = self.earlier.iter_mut().map(|(_, asked)| asked);
+        let mut all = earlier.chain(self.asked.values_mut());
+        if let Some(asked) = row.and_then(|row| all.find(|asked| asked.name == *row))
             && rows.get(&asked.name).is_none()
         {
             if !asked.is_excused {
@@ -371,7 +455,8 @@ impl Referee {
             }
             asked.was_late = true;
         }
-        match self.to_client.pop_front() {
+        let due = due.map(|due| due.line);
+        match due {
             Some(due) if due == line => Ok(()),
             _ if marks_envelope(line) => Err(format!("1: the client sees an envelope: {}", shown(line))),
             due => Err(format!("1: the client got\n    {}\n  and was to get\n    {}", shown(line), or_nothing(due))),
@@ -385,9 +470,9 @@ impl Referee {
             return Ok(());
         }
         if let Some((id, payload)) = message.as_ref().and_then(Message::answer)
-            && let Some(asked) = self.asked.get_mut(&id)
+            && self.asked.contains_key(&id)
         {
-            asked.answer_arrives(&payload, rows)?;
+            self.answer_arrives(id, &payload, rows)?;
         }
         let bare = without_envelope(line);
         match self.to_server.pop_front() {
@@ -400,9 +485,30 @@ impl Referee {
         }
     }
 
+    /// An answer is that of the oldest row of its request that was answered.
+    fn answer_arrives(&mut self, id: u64, payload: &str, rows: &Rows) -> Result<(), String> {
+        let earlier = self.earlier.iter_mut().filter(|(of, _)| *of == id).map(|(_, asked)| asked);
+        let mut all = earlier.chain(self.asked.get_mut(&id)).peekable();
+        let mut last = None;
+        while let Some(asked) = all.next() {
+            let is_due = asked.sent.is_some() && !asked.has_reached_server;
+            if is_due || all.peek().is_none() {
+                last = Some(asked);
+                break;
+            }
+        }
+        let asked = last.expect("it was asked");
+        // One that was lost, and goes on all the same.
+        if asked.may_wait && asked.sent.is_none() {
+            return Ok(());
+        }
+        asked.answer_arrives(payload, rows)
+    }
+
     /// Nothing is on its way to the client any more.
     pub fn client_has_all(&self, said: &[Said]) -> Result<(), String> {
-        let missing = self.to_client.front().or_else(|| said.get(self.read[1]).map(|said| &said.bytes));
+        let missing =
+            self.to_client.front().map(|due| &due.line).or_else(|| said.get(self.read[1]).map(|said| &said.bytes));
         missing.map_or(Ok(()), |line| Err(format!("1: the client never got {}", shown(line))))
     }
 

@@ -18,6 +18,8 @@ pub struct Server {
     next_request: u64,
     /// Requests that wait, with their threads.
     pub waiting: BTreeMap<u64, String>,
+    /// The line of each request.
+    lines: BTreeMap<u64, Vec<u8>>,
     /// Requests that waited and were answered.
     pub answers: u64,
 }
@@ -89,9 +91,21 @@ impl Server {
     }
 
     fn answered(&mut self, dice: &mut Dice, id: u64) {
+        if self.waiting.contains_key(&id) && dice.once_in(5) {
+            // The server takes the answer silently and asks the same again.
+            self.answers += 1;
+            return self.ask_again(id);
+        }
         if let Some(thread) = self.waiting.remove(&id) {
             self.answers += 1;
             self.tell(dice, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+        }
+    }
+
+    /// The very same line, as for a client that resumes.
+    fn ask_again(&mut self, id: u64) {
+        if let Some(line) = self.lines.get(&id) {
+            self.mouth.say(line.clone());
         }
     }
 
@@ -130,13 +144,20 @@ impl Server {
                 let Some((id, thread)) = self.waiting.pop_first() else { return };
                 self.tell(dice, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
             }
-            16..=28 => {
+            16 => {
+                // A client has resumed: the server repeats its last open request.
+                let last = self.waiting.keys().next_back().copied();
+                last.into_iter().for_each(|id| self.ask_again(id));
+            }
+            17..=28 => {
                 let id = self.next_request;
                 self.next_request += 1;
                 self.waiting.insert(id, thread.clone());
                 let params = with(json!({"itemId": format!("c{id}"), "command": "touch x", "cwd": "/w"}));
                 let method = "item/commandExecution/requestApproval";
-                self.say(dice, &json!({"id": id, "method": method, "params": params}));
+                let line = Spelling::by_chance(dice).line(&json!({"id": id, "method": method, "params": params}));
+                self.lines.insert(id, line.clone());
+                self.mouth.say(line);
             }
             _ => self.end(dice, &thread, "completed"),
         }

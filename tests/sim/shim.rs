@@ -105,7 +105,7 @@ impl World {
                 Effect::Inject(injection) => {
                     put_on_record(run, self.now, &injection.lines, self.room_bytes);
                     if let (Some(mark), Some(line)) = (injection.mark, injection.lines.first()) {
-                        self.referee.injected(mark, &line.bytes);
+                        self.referee.marked(mark, &line.bytes);
                     }
                     let lines =
                         injection.lines.into_iter().flat_map(|line| LineEnd::Newline.ends(line.bytes)).collect();
@@ -226,13 +226,19 @@ impl World {
                 }
                 Effect::Keep(_) | Effect::KeepFirst(..) | Effect::Commit(..) => self.order(effect),
                 Effect::Hold(token) => out.push(Out::Hold(token, self.now.elapsed)),
-                Effect::Mark(token) => out.push(Out::Mark(token)),
+                Effect::Mark(token) => {
+                    self.referee.marked(token, line.bytes);
+                    out.push(Out::Mark(token));
+                }
                 other => later.push(other),
             }
         }
         let is_last = self.happened.times(Event::Step) == STEPS;
         let Some(run) = &mut self.run else { return };
         go_wrong(self.canary, &mut self.dice, from, is_last, &mut out);
+        if self.canary == Canary::SwallowsSecondAnswers && from == Side::Client && self.referee.is_second(line.bytes) {
+            out.retain(|out| !matches!(out, Out::Bytes(_)));
+        }
         let lane = &mut run.lanes[from as usize].out;
         match (self.canary, lane.front(), &out[..]) {
             (Canary::Overtakes, Some(Out::Hold(..)), [Out::Bytes(_)]) => {

@@ -285,7 +285,13 @@ impl World {
                 let Some(generation) = &self.generation else { return };
                 // One of the last, or one that there is not.
                 let count = self.referee.asked.len() as u64 + 1;
-                let request_id = format!("{generation}-{}", count.saturating_sub(self.dice.roll(6)));
+                let id = count.saturating_sub(self.dice.roll(6));
+                let name = format!("{generation}-{id}");
+                // That of the row it has now, mostly.
+                let request_id = match self.referee.asked.get(&id) {
+                    Some(asked) if !self.dice.once_in(8) => asked.name.clone(),
+                    Some(_) | None => name,
+                };
                 let decision = ["accept", "decline", "cancel", "no such thing"][self.dice.roll(4) as usize];
                 self.referee.side_answers(asker, &request_id, decision);
                 let given: GivenAnswer = serde_json::from_value(json!({"decision": decision})).expect("BUG: an answer");

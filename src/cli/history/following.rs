@@ -43,12 +43,15 @@ pub(super) struct Following<'a> {
     has_left_read: bool,
     /// Since when a relay that runs has not answered.
     silent_since: Option<Instant>,
+    /// The relay ended our stream to make room and asked for a pause until then.
+    ask_again_at: Option<Instant>,
 }
 
 impl<'a> Following<'a> {
     /// Follows a session from behind the event `cursor` on.
     pub(super) fn new(read: &'a mut Read, cursor: u64) -> Following<'a> {
-        Following { read, cursor, listener: None, waiting: VecDeque::new(), has_left_read: false, silent_since: None }
+        let (waiting, has_left_read, silent_since) = (VecDeque::new(), false, None);
+        Following { read, cursor, listener: None, waiting, has_left_read, silent_since, ask_again_at: None }
     }
 
     /// The session, for what else is asked of it.
@@ -74,10 +77,18 @@ impl<'a> Following<'a> {
                     }
                     Ok(Heard::Nothing) => return Ok(None),
                     // Another one may run by now, or soon.
-                    Ok(Heard::End) | Err(_) => self.listener = None,
+                    Ok(Heard::End) | Err(_) => {
+                        self.ask_again_at = listener.retry_after().map(|after| Instant::now() + after);
+                        self.listener = None;
+                    }
                 },
                 None => {
-                    self.find()?;
+                    let is_early = self.ask_again_at.is_some_and(|at| Instant::now() < at);
+                    // A relay that asked us to wait may have ended meanwhile.
+                    if !is_early || !self.read.session.is_still_live() {
+                        self.ask_again_at = None;
+                        self.find()?;
+                    }
                     let is_there = self.listener.is_some() || !self.waiting.is_empty();
                     if !is_there && left.is_some_and(|left| left.is_zero()) {
                         return Ok(None);

@@ -120,11 +120,47 @@ pub(in crate::engine) fn is_projection(text: &str) -> bool {
     inside.is_some_and(|inside| inside.starts_with(HEAD) && inside.ends_with(TAIL) && !inside.contains(END))
 }
 
-/// Whether a text may be the last characters of a projection, without its end.
-pub(in crate::engine) fn ends_like_projection(shown: &str) -> bool {
-    let (shown, last) = (shown.trim_end(), TAIL.trim_end());
-    let last_line = last.rsplit('\n').next().unwrap_or(last);
-    shown.ends_with(last_line) || (!shown.is_empty() && last_line.ends_with(shown.trim_start()))
+/// The same in a snippet, in which codex may write one blank in the place of line ends.
+pub(in crate::engine) fn is_projection_in_snippet(text: &str) -> bool {
+    let inside = text.strip_suffix(END).filter(|inside| !inside.contains(END));
+    let frame = format!("{PROJECTION_START}{HEAD}");
+    inside.is_some_and(|inside| {
+        words(inside).starts_with(words(&frame).trim_end()) && is_end_of_projection(inside, Cut::No)
+    })
+}
+
+/// Whether a text is the beginning of a projection, cut anywhere behind its first character.
+pub(in crate::engine) fn is_cut_projection(shown: &str) -> bool {
+    let frame = format!("{PROJECTION_START}{HEAD}");
+    shown.len() > 1
+        && (frame.starts_with(shown) || frame.trim_end().starts_with(shown.trim_end()) || shown.starts_with(&frame))
+}
+
+/// Whether a text may be shorter than what it is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum Cut {
+    Yes,
+    No,
+}
+
+/// Whether a text of a snippet ends as a projection does, without the marker, or is itself the end of one that was cut.
+pub(in crate::engine) fn is_end_of_projection(shown: &str, cut: Cut) -> bool {
+    let (shown, tail) = (words(shown), words(TAIL));
+    let (shown, tail) = (shown.trim(), tail.trim());
+    shown.ends_with(tail) || (cut == Cut::Yes && !shown.is_empty() && tail.ends_with(shown))
+}
+
+/// A text with one blank in the place of each stretch of white space.
+fn words(text: &str) -> String {
+    let mut words = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char.is_whitespace() {
+            true if words.ends_with(' ') => {}
+            true => words.push(' '),
+            false => words.push(char),
+        }
+    }
+    words
 }
 
 /// Whether a text ends as a projection does, without the marker.
@@ -235,11 +271,13 @@ mod tests {
 
     #[test]
     fn the_end_of_a_projection_is_known() {
-        for shown in ["t user request:\n", "... text\n\nCurrent user request:\n", "quest: ", "Current user request:"] {
-            assert!(ends_like_projection(shown), "{shown}");
+        let whole = "text\n</conversation_context>\n\nCurrent user request:\n";
+        assert!([Cut::Yes, Cut::No].iter().all(|cut| is_end_of_projection(whole, *cut)));
+        for shown in ["t user request:\n", "_context> Current user request:\n", "quest: ", "Current user request:"] {
+            assert!(is_end_of_projection(shown, Cut::Yes) && !is_end_of_projection(shown, Cut::No), "{shown}");
         }
-        for shown in ["", " ", "what", "user request: x"] {
-            assert!(!ends_like_projection(shown), "{shown}");
+        for shown in ["", " ", "what", "user request: x", "text\n\nCurrent user request:\n"] {
+            assert!(!is_end_of_projection(shown, Cut::Yes), "{shown}");
         }
     }
 

@@ -11,6 +11,7 @@ pub(super) mod command;
 mod envelope;
 mod inject;
 mod provenance;
+mod recognition;
 mod strip;
 mod threads;
 

@@ -9,10 +9,10 @@
 use memchr::memmem;
 use serde_json::value::RawValue;
 
-use super::envelope::{Envelope, MARKER_END, MARKER_START};
+use super::envelope::MARKER_END;
 use super::inject::{move_range, move_ranges};
+use super::recognition::{is_cut_off, is_end_in_snippet, is_end_of_ours, is_ours, is_ours_in_snippet};
 use super::threads::{PreviewPlace, Previews};
-use crate::engine::assembly::projection::{PROJECTION_START, ends_like_projection, ends_projection, is_projection};
 use crate::wire::{Members, Message, Splice, elements, text};
 
 /// How the first character of an envelope begins in JSON, and the last one too; the digit after it tells which.
@@ -178,7 +178,7 @@ impl Stripper<'_> {
         match Leading::in_text(value) {
             Some(envelope) if envelope.is_all => self.replace_preview(value, thread, usize::MAX),
             Some(envelope) => {
-                match envelope.rest(value).filter(|rest| is_cut_off(rest) && !rest.contains(MARKER_END)) {
+                match envelope.rest(value).filter(|rest| is_cut_off(rest)) {
                     // One of the two is whole, and the other was cut.
                     Some(cut) => self.replace_preview(value, thread, cut.chars().count()),
                     None => self.cut(thread, called, &envelope),
@@ -271,7 +271,7 @@ impl Leading {
     /// more where one shim runs behind another.
     fn in_text(value: &RawValue) -> Option<Leading> {
         let (leading, unescaped) = Leading::up_to_end(value, 0)?;
-        begins_like_ours(&unescaped).then(|| leading.and_further(value, is_one_of_ours))
+        is_ours(&unescaped).then(|| leading.and_further(value, is_ours))
     }
 
     /// What of ours a preview begins with whose beginning codex has cut off: it shows only what stands behind a heading of
@@ -279,15 +279,14 @@ impl Leading {
     fn from_inside(value: &RawValue) -> Option<Leading> {
         let (leading, unescaped) = Leading::up_to_end(value, 0)?;
         let shown = unescaped.strip_suffix(MARKER_END)?;
-        let ends_envelope = shown.ends_with("]}") && shown.contains("],\"mcp\":[");
-        (ends_projection(shown) || ends_envelope).then(|| leading.and_further(value, is_one_of_ours))
+        is_end_of_ours(shown).then(|| leading.and_further(value, is_ours))
     }
 
-    /// With what stands behind it, as far as that `is_ours`.
-    fn and_further(self, value: &RawValue, is_ours: impl Fn(&str) -> bool) -> Leading {
+    /// With the texts behind it, as long as each `is_one` of ours.
+    fn and_further(self, value: &RawValue, is_one: impl Fn(&str) -> bool) -> Leading {
         let mut leading = self;
         while let Some((further, unescaped)) = Leading::up_to_end(value, leading.raw_bytes)
-            && is_ours(&unescaped)
+            && is_one(&unescaped)
         {
             leading.utf8_bytes += further.utf8_bytes;
             leading.utf16_units += further.utf16_units;
@@ -306,16 +305,9 @@ impl Leading {
     /// may have blanks in the place of line ends.
     fn in_snippet(value: &RawValue) -> Option<Leading> {
         let (leading, unescaped) = Leading::up_to_end(value, 0)?;
-        let shown = unescaped.trim_start_matches(['.', '…', ' ']).strip_suffix(MARKER_END)?;
-        let is_envelope = shown.is_empty() || shown == "}" || shown.ends_with("]}");
-        let is_ours = is_envelope || ends_like_projection(shown) || begins_like_ours(&unescaped);
-        is_ours.then(|| {
-            let is_projection = |text: &str| {
-                let inside = text.strip_suffix(MARKER_END).filter(|text| text.starts_with(PROJECTION_START.trim_end()));
-                inside.is_some_and(ends_like_projection)
-            };
-            leading.and_further(value, is_projection)
-        })
+        let shown = unescaped.strip_suffix(MARKER_END)?;
+        let is_one = is_ours_in_snippet(&unescaped) || is_end_in_snippet(shown);
+        is_one.then(|| leading.and_further(value, is_ours_in_snippet))
     }
 
     /// A text from byte `from` of its inside up to the next end of an envelope, which stands nowhere inside of one.
@@ -346,23 +338,6 @@ fn end_of_envelope(raw: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether a text is one envelope or one projection.
-fn is_one_of_ours(text: &str) -> bool {
-    Envelope::parse(text).is_some() || is_projection(text)
-}
-
-/// Whether a text begins with an envelope or a projection, as far as their first marks tell.
-fn begins_like_ours(text: &str) -> bool {
-    text.starts_with(MARKER_START) || text.starts_with(PROJECTION_START)
-}
-
-/// Whether a text is the beginning of one of them that was cut somewhere inside.
-fn is_cut_off(text: &str) -> bool {
-    let shown = text.trim_end_matches(['.', '…']).trim_end();
-    let is_start_of = |marker: &str| shown.len() > 1 && marker.starts_with(shown);
-    begins_like_ours(text) || is_start_of(MARKER_START) || is_start_of(PROJECTION_START)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::inject::TurnStart;
@@ -372,9 +347,11 @@ mod tests {
     use crate::wire::Body;
     use proptest::prelude::*;
 
-    /// As a server writes it; unescaped it has 23 bytes, and 22 units of UTF-16.
-    const ENVELOPE: &str = r#"\u001eCODEX_META {\"a\":\"é\"}\u001f"#;
-    const ENVELOPE_BYTES: usize = 23;
+    /// As a server writes it; unescaped it has 69 bytes, and 68 units of UTF-16.
+    const ENVELOPE: &str =
+        r#"\u001eCODEX_META {\"v\":1,\"type\":\"user_cmd_context\",\"commands\":[],\"a\":\"é\"}\u001f"#;
+    const ENVELOPE_BYTES: usize = 69;
+    const ENVELOPE_UNITS: usize = 68;
 
     fn stripped(line: &str, previews: &Previews) -> Option<String> {
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
@@ -443,7 +420,7 @@ mod tests {
             check(&line("@hi there", name, ENVELOPE_BYTES + 3), &line("hi there", name, 3));
         }
         check(
-            r#"{"method":"codex/event/user_message","params":{"msg":{"type":"user_message","message":"@hi","text_elements":[{"byte_range":{"start":23,"end":25}}]}}}"#,
+            r#"{"method":"codex/event/user_message","params":{"msg":{"type":"user_message","message":"@hi","text_elements":[{"byte_range":{"start":69,"end":71}}]}}}"#,
             r#"{"method":"codex/event/user_message","params":{"msg":{"type":"user_message","message":"hi","text_elements":[{"byte_range":{"start":0,"end":2}}]}}}"#,
         );
     }
@@ -465,12 +442,58 @@ mod tests {
     #[test]
     fn one_envelope_is_ours_and_what_follows_is_the_users() {
         let line = |words: &str| format!(r#"{{"id":1,"result":{{"thread":{{"preview":"{words}"}}}}}}"#);
-        check(&line("@@x"), &line(&format!("{ENVELOPE}x")));
+        check(&line("@@x"), &line("x"));
+        let mine = r#"\u001eCODEX_META {\"a\":1}\u001fx"#;
+        check(&line(&format!("@{mine}")), &line(mine));
+    }
+
+    #[test]
+    fn words_that_only_begin_with_a_marker_stay() {
+        let item = |words: &str| {
+            format!(
+                r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{{"type":"text","text":"{words}"}}]}}}}}}"#
+            )
+        };
+        let preview = |words: &str| format!(r#"{{"id":1,"result":{{"data":[{{"id":"t","preview":"{words}"}}]}}}}"#);
+        let name = |words: &str| format!(r#"{{"method":"thread/started","params":{{"thread":{{"name":"{words}"}}}}}}"#);
+        let old = |words: &str| {
+            format!(
+                r#"{{"method":"codex/event/user_message","params":{{"msg":{{"type":"user_message","message":"{words}"}}}}}}"#
+            )
+        };
+        let snippet = |words: &str| {
+            format!(
+                r#"{{"id":1,"result":{{"data":[{{"snippet":"{words}","snippetMatchRange":{{"start":1,"end":2}}}}]}}}}"#
+            )
+        };
+        for words in [
+            r"\u001eCODEX_META what is this?\u001fhi",
+            r"\u001eCODEX_META \u001fhi",
+            r#"\u001eCODEX_META {\"v\":1}\u001fhi"#,
+            r#"\u001eCODEX_META {\"v\":1,\"type\":\"other\",\"commands\":[]}\u001fhi"#,
+            r#"\u001eCODEX_META {\"v\":1,\n\"type\":\"user_cmd_context\",\"commands\":[]}\u001fhi"#,
+            r#" \u001eCODEX_META {\"v\":1,\"type\":\"user_cmd_context\",\"commands\":[]}\u001fhi"#,
+            r"\u001eCODEX_META only this\u001f",
+            r"\u001eCODEX_CONTEXT\nmine\u001fhi",
+            r"\u001eCODEX_CONTEXT\nAssembled context for this turn:\nmine\u001fhi",
+            r"\u001eCODEX_META no end",
+            r"\u001eCODEX_META {no end",
+            r"\u001eCODEX_METAL",
+            r"\u001eCODEX_CONTEXT\nno end",
+            r"a[0]}\u001fhi",
+            r"}\u001fhi",
+            r"\u001fhi",
+            r"my request:\u001fhi",
+        ] {
+            [item(words), preview(words), name(words), old(words), snippet(words)]
+                .iter()
+                .for_each(|line| check_stays(line));
+        }
     }
 
     #[test]
     fn those_of_shims_in_a_row_all_go() {
-        let whole = Envelope {
+        let whole = crate::engine::Envelope {
             conversation_id: "t".to_owned(),
             shell_id: None,
             total_commands_run: 0,
@@ -676,8 +699,8 @@ mod tests {
             )
         };
         check(&line(r#"... \"mcp\": []}\u001fplease look"#, 22), &line("please look", 7));
-        check(&line(r#"… é😀]}\u001fplease look"#, 15), &line("please look", 7));
-        check(&line("@please", 22), &line("please", 0));
+        check(&line(r#"… é😀\"],\"truncated\":true}],\"mcp\":[]}\u001fplease look"#, 44), &line("please look", 7));
+        check(&line("@please", ENVELOPE_UNITS), &line("please", 0));
         check(&line(r#"...\u001fplease"#, 4), &line("please", 0));
         check_stays(&line(r#"... what \u001fplease"#, 1));
         check_stays(&line(r#"... \"cmd\":\"cargo"#, 1));
@@ -729,7 +752,8 @@ mod tests {
             let messages = serde_json::json!([{ "role": "assistant", "content": said.clone() + "." }]);
             let messages = QuotedMessage::read_all(&messages).expect("BUG: they are messages");
             let own = project(&messages, &words, 24_000).expect("BUG: it says something");
-            let own = if both { "\u{1e}CODEX_META {}\u{1f}".to_owned() + &own } else { own };
+            let envelope = r#"{"v":1,"type":"user_cmd_context","commands":[]}"#;
+            let own = if both { format!("\u{1e}CODEX_META {envelope}\u{1f}{own}") } else { own };
             let quoted = as_written(&words);
             let item = |words: &str, start: u64| {
                 format!(r#"[{{"type":"text","text":"{words}","text_elements":[{{"byteRange":{{"start":{start},"end":{start}}}}}]}}]"#)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::items::is_same_item;
-use super::open::{Commit, ErrorText, Request, State, Why};
+use super::open::{Commit, ErrorText, LateAnswer, Request, State, Why};
 use super::{HOLD_MAX, RequestPlace, Requests, resolved_note};
 use crate::engine::attendance::Passing;
 use crate::engine::effect::Effect;
@@ -29,7 +29,7 @@ impl Requests {
     pub(in crate::engine) fn item_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
         let of_item = |request: &Request| is_same_item(&request.row.place, place);
         for id in self.ids_where(of_item) {
-            self.end(now, &id, &Why::Confirmed, effects);
+            self.end(now, &id, &Why::ItemCompleted, effects);
         }
     }
 
@@ -100,21 +100,22 @@ impl Requests {
         let Some(request) = self.open.get_mut(id) else { return };
         let request_id = request.row.request_id.clone();
         let at_us = now.unix_us;
+        let has_followed = !request.answered_before.is_empty();
+        // `serverRequest/resolved` is about one answer, and the other ends about all.
+        let confirmed = if matches!(why, Why::Confirmed) { 1 } else { usize::MAX };
+        for request_id in request.answered_before.drain(..confirmed.min(request.answered_before.len())) {
+            effects.extend(heard_of(why, request_id, at_us));
+        }
         match (&mut request.state, why) {
+            // The server confirmed the answer before this one.
+            (State::Deciding(_) | State::Answered | State::Sent, Why::Confirmed) if has_followed => return,
             // It is known once it is known whether the answer could be kept.
             (State::Deciding(deciding), _) => {
                 deciding.over = Some(*why);
                 return;
             }
-            (State::Answered, Why::Confirmed) => {
-                effects.push(Effect::Keep(LedgerEntry::RequestConfirmed { request_id, at_us }));
-            }
-            (State::Answered, Why::TurnOver) => {
-                effects.push(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us }));
-            }
-            // The row says how far it came.
-            (State::Answered, Why::ServerExited) => {}
-            (State::Pending | State::Expired, Why::Confirmed | Why::TurnOver) => {
+            (State::Answered | State::Sent, _) => effects.extend(heard_of(why, request_id, at_us)),
+            (State::Pending | State::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
                 let end = RequestEnd::unanswered(
                     request_id,
                     at_us,
@@ -137,6 +138,16 @@ impl Requests {
                 effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
             }
         }
-        self.forget(id);
+        let may_wait = has_followed && matches!(why, Why::Confirmed);
+        self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold });
+    }
+}
+
+/// The ledger entry for an answered request when the server mentions it again. After the server's exit the row needs none.
+fn heard_of(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
+    match why {
+        Why::Confirmed | Why::ItemCompleted => Some(Effect::Keep(LedgerEntry::RequestConfirmed { request_id, at_us })),
+        Why::TurnOver => Some(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us })),
+        Why::ServerExited => None,
     }
 }

@@ -5,6 +5,9 @@
 //! is kept is what is sent. An end is never taken back: the one exception is an answer at the side that could not be kept,
 //! and was therefore never sent.
 //!
+//! A server that asks again, with the same id, after an answer was written to it gets a new row: either the answer crossed the
+//! line that asks, and the server ignores a second one, or the server waits, and needs it.
+//!
 //! A request is kept before the client sees it, an answer before the server does; whoever waits for that is let go after
 //! [`HOLD_MAX`], and then nobody waits until something could be kept again.
 
@@ -36,7 +39,7 @@ use describe::summary;
 pub use describe::without_shell;
 pub(super) use items::Items;
 pub use kind::{RequestKind, RequestPlace, RequestType};
-use open::{Commit, Deciding, EXPIRED, Ended, Request, State, Withheld};
+use open::{Commit, Deciding, EXPIRED, Ended, LateAnswer, Request, State, Withheld};
 pub(super) use open::{OnRequest, Pass};
 
 /// How long a direction is held for the ledger. Source: the contract.
@@ -74,8 +77,8 @@ pub(super) struct Requests {
     names: HashMap<String, u64>,
     /// Commits whose outcome is awaited.
     commits: HashMap<Token, Commit>,
-    /// Answers whose way out is awaited: names of requests by marks.
-    dispatches: HashMap<Token, String>,
+    /// Answers that are not written yet, by their marks: the ids and names of their requests.
+    dispatches: HashMap<Token, (RpcId, String)>,
     /// What policy has answered and is not written yet.
     by_policy: HashMap<Token, (RpcId, RequestEnd)>,
     /// Directions that are held, and until when.
@@ -164,7 +167,7 @@ impl Requests {
         };
         let id = RpcId::from_raw(raw_id);
         if let Some(request) = self.open.get(&id)
-            && (request.is_pending() || request.is_repeated_by(message))
+            && request.is_same_as(message)
         {
             // The same one again, for a client that has resumed.
             if request.withheld.is_some() || audience == Passing::Withheld {
@@ -173,8 +176,8 @@ impl Requests {
             let request_id = request.row.request_id.clone();
             return self.asked_again(now, request_id, effects);
         }
-        // Whatever had this id before has it no more: an answer is to this one.
-        self.open.remove(&id);
+        // From now on an answer with this id is to this request.
+        let answered_before = self.open.remove(&id).map(|answered| answered.followed_by(message)).unwrap_or_default();
         self.ended.forget(&id);
         let Some(kind) = RequestKind::of(method) else { return OnRequest::AT_ONCE };
         if self.open.len() >= OPEN_MAX {
@@ -213,6 +216,7 @@ impl Requests {
             expires_at: expiry.map(|after| now.elapsed + after),
             notify_at: self.settings.notify_after.filter(|_| is_for_human).map(|after| now.elapsed + after),
             withheld: is_held.then(|| Withheld::Until(line.to_vec())),
+            answered_before,
             state: State::Pending,
         };
         self.open.insert(id, request);
@@ -288,9 +292,12 @@ impl Requests {
         };
         let Some(request) = self.open.get_mut(&id) else {
             return match self.ended.names.get(&id) {
-                Some(request_id) => {
+                Some((request_id, late_answer)) => {
                     effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given(request_id)))));
-                    OnRequest::Withhold
+                    match late_answer {
+                        LateAnswer::Withhold => OnRequest::Withhold,
+                        LateAnswer::Forward => OnRequest::AT_ONCE,
+                    }
                 }
                 None => OnRequest::AT_ONCE,
             };
@@ -303,7 +310,7 @@ impl Requests {
                 deciding.runner_up = Some((line.to_vec(), given));
                 return OnRequest::Withhold;
             }
-            State::Pending | State::Deciding(_) | State::Answered | State::Expired => {
+            State::Pending | State::Deciding(_) | State::Answered | State::Sent | State::Expired => {
                 effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given))));
                 return OnRequest::Withhold;
             }
@@ -334,7 +341,7 @@ impl Requests {
             return;
         };
         let answer = match (given.check(request.kind, request.params.as_deref()), &request.state) {
-            (_, State::Deciding(_) | State::Answered | State::Expired) => {
+            (_, State::Deciding(_) | State::Answered | State::Sent | State::Expired) => {
                 effects.push(Effect::Reply(asker, SideReply::NotOpen));
                 return;
             }
@@ -430,7 +437,7 @@ impl Requests {
         if over.is_some() {
             let request_id = row.request_id.clone();
             effects.push(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us: now.unix_us }));
-            self.forget(id);
+            self.forget(id, LateAnswer::Withhold);
         } else {
             self.tokens += 1;
             effects.push(inject(bytes, is_secret, self.tokens));
@@ -473,11 +480,17 @@ impl Requests {
             && request.row.request_id == end.request_id
         {
             request.state = State::Answered;
-            self.dispatches.insert(token, end.request_id.clone());
+            self.dispatches.insert(token, (id, end.request_id.clone()));
             effects.push(resolved_note(&end));
             effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
         }
-        if let Some(request_id) = self.dispatches.remove(&token) {
+        if let Some((id, request_id)) = self.dispatches.remove(&token) {
+            if let Some(request) = self.open.get_mut(&id)
+                && request.row.request_id == request_id
+                && matches!(request.state, State::Answered)
+            {
+                request.state = State::Sent;
+            }
             effects.push(Effect::Keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
         }
     }
@@ -510,9 +523,9 @@ impl Requests {
     }
 
     /// A request is not open any more.
-    fn forget(&mut self, id: &RpcId) {
+    fn forget(&mut self, id: &RpcId, late_answer: LateAnswer) {
         if let Some(request) = self.open.remove(id) {
-            self.ended.add(id.clone(), request.row.request_id);
+            self.ended.add(id.clone(), request.row.request_id, late_answer);
         }
     }
 
@@ -565,7 +578,7 @@ impl Requests {
 
     fn await_dispatch(&mut self, token: Token, id: &RpcId) {
         if let Some(request) = self.open.get(id) {
-            self.dispatches.insert(token, request.row.request_id.clone());
+            self.dispatches.insert(token, (id.clone(), request.row.request_id.clone()));
         }
     }
 }

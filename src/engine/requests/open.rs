@@ -14,11 +14,16 @@ use crate::wire::{Message, RpcId};
 /// Requests that have ended and are remembered, so that a later answer is known for one.
 const ENDED_MAX: usize = 4_096;
 
+/// Answered rows of one request that wait for the server's word; of a server that asks more often the oldest are forgotten.
+const ANSWERED_BEFORE_MAX: usize = 16;
+
 /// Why a request is heard of again.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Why {
-    /// The server says that it is done with.
+    /// The server sent `serverRequest/resolved`.
     Confirmed,
+    /// Its item is completed.
+    ItemCompleted,
     /// Its turn is over.
     TurnOver,
     /// The server has ended.
@@ -44,6 +49,8 @@ pub(super) struct Request {
     pub(super) withheld: Option<Withheld>,
     /// When the user's command is run for it, unless it was.
     pub(super) notify_at: Option<Duration>,
+    /// Rows of the same request that were answered, and whose answers the server has not confirmed; the oldest first.
+    pub(super) answered_before: VecDeque<String>,
     pub(super) state: State,
 }
 
@@ -63,8 +70,10 @@ pub(super) enum State {
     Pending,
     /// An answer at the side is being kept.
     Deciding(Box<Deciding>),
-    /// An answer is on its way, or has arrived.
+    /// An answer is on its way to the server.
     Answered,
+    /// An answer was written to the server.
+    Sent,
     /// Nobody has answered in time; policy does.
     Expired,
 }
@@ -117,16 +126,24 @@ impl OnRequest {
     pub(in crate::engine) const AT_ONCE: OnRequest = OnRequest::Forward(Pass { hold: None, mark: None });
 }
 
+/// The path of a client's answer to a request that has ended. The ledger keeps the answer as lost in either case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LateAnswer {
+    Withhold,
+    /// The server may still wait: it asked twice, and said only once that it is done.
+    Forward,
+}
+
 /// Requests that have ended, by their ids.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    pub(super) names: HashMap<RpcId, String>,
+    pub(super) names: HashMap<RpcId, (String, LateAnswer)>,
     pub(super) oldest_first: VecDeque<RpcId>,
 }
 
 impl Ended {
-    pub(super) fn add(&mut self, id: RpcId, request_id: String) {
-        if self.names.insert(id.clone(), request_id).is_none() {
+    pub(super) fn add(&mut self, id: RpcId, request_id: String, late_answer: LateAnswer) {
+        if self.names.insert(id.clone(), (request_id, late_answer)).is_none() {
             self.oldest_first.push_back(id);
         }
         if self.oldest_first.len() > ENDED_MAX
@@ -144,8 +161,29 @@ impl Ended {
 }
 
 impl Request {
-    /// Whether the server asks the very same once more; it cannot know yet that it was answered.
-    pub(super) fn is_repeated_by(&self, message: &Message<'_>) -> bool {
+    /// Whether a line with the same id repeats this request, so that one answer serves both: the request has no answer yet, or
+    /// the server will read the answer after this line.
+    pub(super) fn is_same_as(&self, message: &Message<'_>) -> bool {
+        match self.state {
+            State::Pending | State::Deciding(_) | State::Expired => true,
+            State::Answered => self.is_repeated_by(message),
+            State::Sent => false,
+        }
+    }
+
+    /// The rows that a request with this id and these parameters follows, this one included.
+    pub(super) fn followed_by(mut self, message: &Message<'_>) -> VecDeque<String> {
+        if !matches!(self.state, State::Sent) || !self.is_repeated_by(message) {
+            return VecDeque::new();
+        }
+        self.answered_before.push_back(self.row.request_id);
+        if self.answered_before.len() > ANSWERED_BEFORE_MAX {
+            self.answered_before.pop_front();
+        }
+        self.answered_before
+    }
+
+    fn is_repeated_by(&self, message: &Message<'_>) -> bool {
         message.method.as_deref() == Some(&*self.row.method)
             && message.params.map(RawValue::get) == self.row.payload.as_deref()
     }

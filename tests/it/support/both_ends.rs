@@ -55,27 +55,32 @@ impl Live {
 
     /// A server without a client, which is the test; it was not initialized yet.
     pub fn served() -> Live {
-        Live::start_as(Home::new(), "serve")
+        Live::start_as(Home::new(), "serve", "s")
     }
 
     pub fn served_with(config: &str) -> Live {
         let home = Home::new();
         fs::create_dir_all(home.path()).expect("a folder");
         fs::write(home.path().join("config.toml"), config).expect("a file");
-        Live::start_as(home, "serve")
+        Live::start_as(home, "serve", "s")
     }
 
     pub fn start_in(home: Home) -> Live {
-        Live::start_as(home, "run")
+        Live::start_as(home, "run", "s")
     }
 
-    fn start_as(home: Home, how: &str) -> Live {
+    /// A relay in the session of this name.
+    pub fn start_in_session(home: Home, session: &str) -> Live {
+        Live::start_as(home, "run", session)
+    }
+
+    fn start_as(home: Home, how: &str, session: &str) -> Live {
         let fifos = tempfile::tempdir_in(home.beside()).expect("a folder").keep();
         let (up, down) = (fifos.join("up"), fifos.join("down"));
         for path in [&up, &down] {
             rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
         }
-        let mut command = home.shim(&[how, "--session", "s", "--", "sh", "-c", SERVER]);
+        let mut command = home.shim(&[how, "--session", session, "--", "sh", "-c", SERVER]);
         let mut relay = command.env("UP", &up).env("DOWN", &down).spawn().expect("the shim starts");
         let client = lines_of(relay.stdout.take().expect("stdout is piped"));
         let server = lines_of_file(up);
@@ -84,7 +89,7 @@ impl Live {
             OpenOptions::new().write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&down).ok()
         });
         rustix::fs::fcntl_setfl(&down, OFlags::empty()).expect("a FIFO can block");
-        let session = home.path().join("sessions/s");
+        let session = home.path().join("sessions").join(session);
         let stdin = relay.stdin.take();
         let live = Live { session, stdin, relay, client, server, down: Some(down), home };
         // The ledger answers, or has said why it does not: what it held is known to the relay.

@@ -1,0 +1,417 @@
+//! The places for connections, and the rule by which one connection makes room for another.
+//!
+//! A connection waits for its client, or answers, or is a stream. Requests and streams have a bound each. When all places for
+//! requests are taken, the connection that has waited for its client for the longest time is closed: one that is idle, sends
+//! half a request, or reads nothing. When there are too many streams, the one that was sent nothing for the longest time ends.
+//! A connection that answers is never closed for another.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::{Notify, watch};
+
+/// Connections that are served at once, streams left out.
+pub(super) const REQUESTS_MAX: usize = 64;
+
+/// Streams that are served at once.
+pub(super) const STREAMS_MAX: usize = 64;
+
+/// Streams that may take their time to end; beyond these one is cut off.
+const ENDING_MAX: usize = 16;
+
+/// The end of a stream that makes room: a comment, and the time after which its reader should ask again.
+const FAREWELL: &str =
+    ": closed: too many streams are open, and this one was idle for the longest time\nretry: 5000\n\n";
+
+/// The first byte of a comment, which is not an event.
+const COMMENT: u8 = b':';
+
+/// Says that the answer is a stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stream;
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    taken: Mutex<Taken>,
+    /// A place is free, or may become so.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// By their numbers: a later connection has a higher one.
+    connections: BTreeMap<u64, Connection>,
+    last: u64,
+    /// How much has happened: who did something later has a higher count.
+    moments: Moment,
+    counts: Counts,
+}
+
+/// When something happened, among all that did.
+type Moment = u64;
+
+/// How many connections there are, and how many were closed for another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) requests: usize,
+    pub(super) streams: usize,
+    pub(super) requests_closed: u64,
+    pub(super) streams_closed: u64,
+}
+
+#[derive(Debug)]
+struct Connection {
+    does: Does,
+    leave: watch::Sender<Leave>,
+}
+
+/// The activity of a connection and the moment of its last progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    WaitForClient(Moment),
+    Answer,
+    /// The moment is that of the last event.
+    Stream(Moment),
+    /// Closed to make room.
+    End,
+}
+
+/// Whether a connection must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leave {
+    No,
+    /// After the farewell of a stream.
+    Farewell,
+    Now,
+}
+
+/// The place of one connection.
+#[derive(Debug)]
+pub(super) struct Place {
+    number: u64,
+    places: Arc<Places>,
+    leave: watch::Receiver<Leave>,
+}
+
+impl Places {
+    /// A place for a request, once there is one.
+    pub(super) async fn enter(self: &Arc<Places>) -> Arc<Place> {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(place) = self.try_enter() {
+                return Arc::new(place);
+            }
+            changed.await;
+        }
+    }
+
+    fn try_enter(self: &Arc<Places>) -> Option<Place> {
+        let mut taken = self.taken();
+        if taken.count(|does| matches!(does, Does::WaitForClient(_) | Does::Answer)) >= REQUESTS_MAX {
+            taken.close_oldest(|does| if let Does::WaitForClient(since) = does { Some(since) } else { None }, None)?;
+            taken.counts.requests_closed += 1;
+        }
+        taken.last += 1;
+        let number = taken.last;
+        let (sender, leave) = watch::channel(Leave::No);
+        let does = Does::WaitForClient(taken.now());
+        taken.connections.insert(number, Connection { does, leave: sender });
+        drop(taken);
+        Some(Place { number, places: Arc::clone(self), leave })
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let taken = self.taken();
+        let requests = taken.count(|does| matches!(does, Does::WaitForClient(_) | Does::Answer));
+        Counts { requests, streams: taken.count(|does| matches!(does, Does::Stream(_))), ..taken.counts }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    fn count(&self, wanted: impl Fn(Does) -> bool) -> usize {
+        self.connections.values().filter(|connection| wanted(connection.does)).count()
+    }
+
+    fn now(&mut self) -> Moment {
+        self.moments += 1;
+        self.moments
+    }
+
+    /// Closes the connection with the earliest moment, `but` one.
+    fn close_oldest(&mut self, moment: impl Fn(Does) -> Option<Moment>, but: Option<u64>) -> Option<()> {
+        let is_ending = |does: Does| does == Does::End;
+        let may_say_so = self.count(is_ending) < ENDING_MAX;
+        let candidates = self.connections.iter_mut().filter(|(number, _)| Some(**number) != but);
+        let candidates = candidates.filter_map(|(_, connection)| Some((moment(connection.does)?, connection)));
+        let (_, oldest) = candidates.min_by_key(|(since, _)| *since)?;
+        let is_stream = matches!(oldest.does, Does::Stream(_));
+        oldest.does = Does::End;
+        let leave = if is_stream && may_say_so { Leave::Farewell } else { Leave::Now };
+        // A connection that has just closed has no receiver.
+        let _ = oldest.leave.send(leave);
+        Some(())
+    }
+}
+
+impl Place {
+    /// Waits until the connection must end.
+    pub(super) async fn left(&self) -> Leave {
+        let mut leave = self.leave.clone();
+        let told = leave.wait_for(|leave| *leave != Leave::No).await.map(|leave| *leave);
+        told.unwrap_or(Leave::Now)
+    }
+
+    fn set(&self, next: impl FnOnce(Does, Moment) -> Does) {
+        let mut taken = self.places.taken();
+        let now = taken.now();
+        if let Some(connection) = taken.connections.get_mut(&self.number)
+            && connection.does != Does::End
+        {
+            connection.does = next(connection.does, now);
+        }
+        drop(taken);
+        self.places.changed.notify_one();
+    }
+
+    /// The connection can only go on once its client sends or reads something.
+    pub(super) fn waits(&self) {
+        self.set(|does, now| if let Does::WaitForClient(_) = does { does } else { Does::WaitForClient(now) });
+    }
+
+    /// The relay works on an answer.
+    pub(super) fn answers(&self) {
+        self.set(|_, _| Does::Answer);
+    }
+
+    /// The client has taken some of what it was sent.
+    pub(super) fn moves_on(&self) {
+        self.set(|does, now| if let Does::WaitForClient(_) = does { Does::WaitForClient(now) } else { does });
+    }
+
+    /// The answer is a stream; another one may end for it.
+    pub(super) fn streams(&self) {
+        self.set(|_, now| Does::Stream(now));
+        let mut taken = self.places.taken();
+        if taken.count(|does| matches!(does, Does::Stream(_))) > STREAMS_MAX {
+            let last_sent = |does| if let Does::Stream(at) = does { Some(at) } else { None };
+            let closed = taken.close_oldest(last_sent, Some(self.number));
+            taken.counts.streams_closed += u64::from(closed.is_some());
+        }
+    }
+
+    /// A stream was sent an event.
+    fn sent(&self) {
+        self.set(|does, now| if let Does::Stream(_) = does { Does::Stream(now) } else { does });
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.taken().connections.remove(&self.number);
+        self.places.changed.notify_one();
+    }
+}
+
+/// The body of a request: while it does not come, the connection waits for its client.
+pub(super) struct Awaited<B> {
+    body: B,
+    place: Arc<Place>,
+}
+
+impl<B> Awaited<B> {
+    pub(super) fn new(body: B, place: Arc<Place>) -> Awaited<B> {
+        Awaited { body, place }
+    }
+}
+
+impl<B: HttpBody + Unpin> HttpBody for Awaited<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        match &polled {
+            Poll::Pending => self.place.waits(),
+            // A byte now and then does not make it ours to answer.
+            Poll::Ready(Some(Ok(_))) => {}
+            Poll::Ready(None | Some(Err(_))) => self.place.answers(),
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B> Drop for Awaited<B> {
+    fn drop(&mut self) {
+        self.place.answers();
+    }
+}
+
+/// The body of an answer: once it is taken, the connection waits for its client again.
+pub(super) struct Answered {
+    body: Body,
+    place: Arc<Place>,
+    /// Ends a stream that is to make room.
+    farewell: Option<Pin<Box<dyn Future<Output = Leave> + Send>>>,
+    is_over: bool,
+}
+
+impl Answered {
+    pub(super) fn new(body: Body, place: Arc<Place>) -> Answered {
+        Answered { body, place, farewell: None, is_over: false }
+    }
+
+    /// One that goes on until its reader leaves, or has to.
+    pub(super) fn stream(body: Body, place: Arc<Place>) -> Answered {
+        place.streams();
+        let own = Arc::clone(&place);
+        let farewell = Box::pin(async move { own.left().await });
+        Answered { body, place, farewell: Some(farewell), is_over: false }
+    }
+}
+
+impl HttpBody for Answered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        if let Some(farewell) = &mut self.farewell
+            && farewell.as_mut().poll(context).is_ready()
+        {
+            self.is_over = true;
+            return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(FAREWELL.as_bytes())))));
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && frame.data_ref().is_some_and(|data| data.first() != Some(&COMMENT))
+        {
+            self.place.sent();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.place.waits();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
+    }
+
+    fn is_told(place: &Place) -> bool {
+        *place.leave.borrow() != Leave::No
+    }
+
+    #[test]
+    fn longest_wait_for_a_client_makes_room() {
+        runtime().block_on(async {
+            let places = Arc::new(Places::default());
+            let mut inside = Vec::new();
+            for _ in 0..REQUESTS_MAX {
+                inside.push(places.enter().await);
+            }
+            // The first one answers, and the second one has taken something just now.
+            inside[0].answers();
+            inside[1].moves_on();
+            let late = places.enter().await;
+            let told: Vec<usize> = (0..REQUESTS_MAX).filter(|at| is_told(&inside[*at])).collect();
+            assert_eq!(told, [2]);
+            assert_eq!((places.counts().requests, places.counts().requests_closed), (REQUESTS_MAX, 1));
+            drop(late);
+        });
+    }
+
+    #[test]
+    fn nobody_who_answers_makes_room() {
+        runtime().block_on(async {
+            let places = Arc::new(Places::default());
+            let mut inside = Vec::new();
+            for _ in 0..REQUESTS_MAX {
+                inside.push(places.enter().await);
+            }
+            inside.iter().for_each(|place| place.answers());
+            assert!(places.try_enter().is_none());
+            inside[5].waits();
+            assert!(places.try_enter().is_some() && is_told(&inside[5]));
+            inside.pop();
+            assert!(places.try_enter().is_some());
+        });
+    }
+
+    #[test]
+    fn stream_that_was_idle_longest_ends_and_takes_no_place_of_a_request() {
+        runtime().block_on(async {
+            let places = Arc::new(Places::default());
+            let mut streams = Vec::new();
+            for _ in 0..STREAMS_MAX {
+                let place = places.enter().await;
+                place.streams();
+                streams.push(place);
+            }
+            streams[0].sent();
+            let counts = places.counts();
+            assert_eq!((counts.requests, counts.streams, counts.streams_closed), (0, STREAMS_MAX, 0));
+            let late = places.enter().await;
+            late.streams();
+            let told: Vec<usize> = (0..STREAMS_MAX).filter(|at| is_told(&streams[*at])).collect();
+            assert_eq!((told, is_told(&late)), (vec![1], false));
+            assert_eq!(streams[1].left().await, Leave::Farewell);
+            assert_eq!(places.counts().streams, STREAMS_MAX);
+        });
+    }
+
+    #[test]
+    fn streams_that_do_not_end_are_cut_off() {
+        runtime().block_on(async {
+            let places = Arc::new(Places::default());
+            let mut streams = Vec::new();
+            for _ in 0..STREAMS_MAX + ENDING_MAX + 1 {
+                let place = places.enter().await;
+                place.streams();
+                streams.push(place);
+            }
+            assert_eq!(streams[0].left().await, Leave::Farewell);
+            assert_eq!(streams[ENDING_MAX].left().await, Leave::Now);
+        });
+    }
+}
