@@ -6,15 +6,15 @@
 //!
 //! It never follows a link: what is no folder below `sessions` is no session, and of a link inside only the link goes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::index_lock::IndexLock;
 use super::ledger::LEDGER_FILE;
 use crate::config::SessionName;
+use crate::files::{self, Access};
 use crate::journal::SegmentName;
 
 /// What the names of folders begin with that are being removed; no session's name has this sign.
@@ -142,8 +142,7 @@ fn bytes_of(dir: &Path) -> u64 {
 
 /// The lock of a session, shared as by a tool that looks; `None` where a shim holds it.
 fn shared_lock(dir: &Path) -> io::Result<Option<File>> {
-    let mut options = OpenOptions::new();
-    let lock = options.read(true).custom_flags(libc::O_NOFOLLOW).open(dir.join("lock"))?;
+    let lock = files::open(&dir.join("lock"), Access::Read)?;
     match lock.try_lock_shared() {
         Ok(()) => Ok(Some(lock)),
         Err(std::fs::TryLockError::WouldBlock) => Ok(None),
@@ -159,7 +158,7 @@ fn forget_places(home: &Path, id: &str) {
     }
     for entry in std::fs::read_dir(places).into_iter().flatten().flatten() {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_file && std::fs::read_to_string(entry.path()).is_ok_and(|known| known == id) {
+        if is_file && files::read(&entry.path()).is_ok_and(|known| known == id.as_bytes()) {
             // It leads nowhere now, and is written anew by the next start there.
             let _ = std::fs::remove_file(entry.path());
         }

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in the order in which they may import: each only those before it.
-const ROOMS: [&str; 15] = [
+const ROOMS: [&str; 16] = [
     "wire",
     "engine",
+    "files",
     "journal",
     "config",
     "history",
