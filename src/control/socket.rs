@@ -293,7 +293,7 @@ mod tests {
         let Some(stranger) = stranger("folders_of_others_are_not_trusted") else { return };
         let root = tempfile::tempdir().expect("BUG: a temporary folder");
         let theirs = root.path().join("theirs");
-        DirBuilder::new().mode(0o700).create(&theirs).expect("a folder");
+        files::create_folder(&theirs).expect("a folder");
         chown(&theirs, Some(stranger), None).expect("root may");
         let error = make_dir(&theirs).expect_err("it is not trusted");
         assert!(error.to_string().ends_with("belongs to another user"), "{error}");

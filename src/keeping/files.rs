@@ -86,7 +86,7 @@ pub(super) fn files_of(dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Resul
 
 /// Removes what a crash has left of files that were written anew.
 pub(super) fn remove_rests(dir: &Path) -> io::Result<()> {
-    for rest in files_of(dir, |name| name.ends_with(&format!(".{REWRITING}")))? {
+    for rest in files_of(dir, |name| name.ends_with(&format!(".jsonl.{REWRITING}")))? {
         let file = files::open(&rest, Access::Write)?;
         if file.try_lock().is_ok() {
             std::fs::remove_file(&rest)?;

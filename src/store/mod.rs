@@ -8,6 +8,7 @@
 
 mod assembly_table;
 mod choice;
+mod contents;
 mod context_table;
 mod database;
 mod found;
