@@ -9,12 +9,13 @@
 //!
 //! It never changes the mode of a folder or a file that was there before.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -226,7 +227,7 @@ impl Folder {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && access.creates() => {}
                 opened => return opened,
             }
-            match created(&self.fd, name, access) {
+            match self.create(name, access) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 created => return created,
             }
@@ -281,6 +282,31 @@ impl Folder {
         Ok(fd.into())
     }
 
+    /// Creates a file. It gets its name once it has its mode: under a umask that takes away the owner's rights, another thread
+    /// could not open it in between.
+    fn create(&self, name: &OsStr, access: Access) -> io::Result<File> {
+        if access == Access::Replace {
+            return created(&self.fd, name, access);
+        }
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let (file, unnamed) = loop {
+            let unnamed = unnamed(name, NUMBER.fetch_add(1, Ordering::Relaxed));
+            match created(&self.fd, &unnamed, access) {
+                // Left by a process that had our number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => break (made?, unnamed),
+            }
+        };
+        let linked = rustix::fs::linkat(&self.fd, &unnamed, &self.fd, name, AtFlags::empty());
+        self.remove(&unnamed)?;
+        match linked {
+            Ok(()) => Ok(file),
+            // A file system without hard links.
+            Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS) => created(&self.fd, name, access),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn check_file(&self, name: &OsStr, stat: &Stat) -> io::Result<()> {
         let refused = |why| Err(Refused::error(&self.path.join(name), why));
         match FileType::from_raw_mode(stat.st_mode) {
@@ -289,6 +315,21 @@ impl Folder {
             kind => refused(Why::NotFile(kind_name(kind))),
         }
     }
+}
+
+/// What a file is called while it is created, in its folder.
+fn unnamed(name: &OsStr, number: u32) -> OsString {
+    let mut unnamed = OsString::from(".");
+    unnamed.push(name);
+    unnamed.push(format!(".{}-{number}.new", std::process::id()));
+    unnamed
+}
+
+/// The name of the file that was being created under this name when a process was killed.
+#[must_use]
+pub fn named_later(unnamed: &str) -> Option<&str> {
+    let (name, by) = unnamed.strip_prefix('.')?.strip_suffix(".new")?.rsplit_once('.')?;
+    by.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-').then_some(name)
 }
 
 /// Opens a file below the home, in its folder.

@@ -306,7 +306,10 @@ mod tests {
         let none = FragmentSource::Command(vec!["/no/such/program".to_owned()]);
         assert!(read(&none).is_err_and(|why| why.starts_with("start /no/such/program: ")));
         assert!(read(&FragmentSource::File(dir.path().join("x"))).is_err());
-        assert!(read(&FragmentSource::File(dir.path().to_owned())).is_err_and(|why| why.contains("is a folder, not a regular file")));
+        assert!(
+            read(&FragmentSource::File(dir.path().to_owned()))
+                .is_err_and(|why| why.contains("is a folder, not a regular file"))
+        );
         std::fs::write(dir.path().join("x"), "from a file").expect("a file");
         assert_eq!(read(&FragmentSource::File(dir.path().join("x"))), Ok("from a file".to_owned()));
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::index_lock::INDEX_LOCK_FILE;
 use super::ledger::LEDGER_FILE;
+use crate::files;
 use crate::journal::SegmentName;
 
 /// Files of ours in the folder itself, besides databases.
@@ -111,6 +112,7 @@ fn is_socket_kind(kind: FileType) -> bool {
 }
 
 fn is_file_name(name: &str) -> bool {
+    let name = files::named_later(name).unwrap_or(name);
     FILES.contains(&name) || DATABASES.iter().any(|database| name.strip_prefix(database).is_some_and(is_of_database))
 }
 
@@ -122,12 +124,14 @@ fn is_of_database(rest: &str) -> bool {
 }
 
 fn is_of_journal(name: &str) -> bool {
+    let name = files::named_later(name).unwrap_or(name);
     let begun = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
     let name = begun.unwrap_or_else(|| name.strip_suffix(REDACTING).unwrap_or(name));
     SegmentName::parse(name).is_some()
 }
 
 fn is_transcript(name: &str) -> bool {
+    let name = files::named_later(name).unwrap_or(name);
     name.strip_suffix(REDACTING).unwrap_or(name).ends_with(".jsonl")
 }
 
@@ -137,10 +141,25 @@ mod tests {
 
     #[test]
     fn names_of_ours_are_told_from_others() {
-        for ours in ["lock", "ledger.db", "ledger.db-wal", "history.db.corrupt-17", "history.db.corrupt-17-shm"] {
+        for ours in [
+            "lock",
+            "ledger.db",
+            "ledger.db-wal",
+            "history.db.corrupt-17",
+            "history.db.corrupt-17-shm",
+            ".lock.12-3.new",
+        ] {
             assert!(is_file_name(ours), "{ours}");
         }
-        for foreign in ["notes.txt", "lock.bak", "ledger.db.bak", "history.db.corrupt-x", "ledger.dbx", "shim.log.1"] {
+        for foreign in [
+            "notes.txt",
+            "lock.bak",
+            "ledger.db.bak",
+            "history.db.corrupt-x",
+            "ledger.dbx",
+            "shim.log.1",
+            ".lock.x.new",
+        ] {
             assert!(!is_file_name(foreign), "{foreign}");
         }
         for ours in ["0a1b2c3d4e5f-001.jsonl", ".0a1b2c3d4e5f-001.jsonl.new", "0a1b2c3d4e5f-001.jsonl.redacting"] {

@@ -127,6 +127,20 @@ pub(crate) fn is_no_database(error: &rusqlite::Error) -> bool {
 
 /// As [`open`], and a file that is no database is an error.
 pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
+    // SQLite sets the mode of the files beside a database after it has created them. Under a umask that takes away the owner's
+    // rights, another connection cannot open them for that instant.
+    for _ in 1..OPEN_TRIES_MAX {
+        match open_once(path, form) {
+            Err(DatabaseError::Sqlite { source, .. }) if source.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+                std::thread::park_timeout(OPEN_AGAIN_AFTER);
+            }
+            opened => return opened,
+        }
+    }
+    open_once(path, form)
+}
+
+fn open_once(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
     let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
     // Made here, so that it is ours alone from the start; SQLite gives its other files the same mode.
     files::open(path, Access::Create).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
@@ -190,6 +204,12 @@ fn in_address(byte: u8) -> String {
         byte => format!("%{byte:02X}"),
     }
 }
+
+/// How often a database is opened that cannot be.
+const OPEN_TRIES_MAX: u32 = 5;
+
+/// How long is left between two tries.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// Size of SQLite's cache; a negative number is in KiB.
 const CACHE_KIB_NEGATED: i64 = -512;

@@ -145,8 +145,8 @@ fn of_session(session: &Found) -> Vec<Check> {
         && let Err(why) = client::get(&session.dir, "/healthz")
         && session.is_still_live()
     {
-        let remedy = format!("see shim.log in {}; where {holder} hangs, end it and start anew", session.dir.display());
-        checks.push(Check::broken("socket", format!("{id}: {why}"), remedy));
+        let remedy = format!("see shim.log in {}; if {holder} hangs, end it and start anew", session.dir.display());
+        checks.push(Check::broken("socket", why.told(session), remedy));
     }
     let is_silent = checks.iter().any(|check| check.verdict == Verdict::Broken);
     if !session.live && session.dir.join(SOCKET_FILE).symlink_metadata().is_ok() {
