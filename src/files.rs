@@ -1,7 +1,7 @@
 //! Opens and creates the files below `CODEX_SHIM_HOME`.
 //!
 //! Every file of ours is opened relative to the descriptor of its folder, after the folder has been checked: it belongs to us
-//! or to root, and neither its group nor others can write to it. So no other user can replace what is opened.
+//! or to root, and neither its group nor others can write to it. So no other user can replace the file in between.
 //!
 //! A link is never followed, and only regular files are opened: a FIFO, a device or a socket in the place of a file is an error
 //! and never a wait. The home itself may be reached through a link that is ours or root's. Everything that is created gets its
@@ -32,7 +32,7 @@ const WRITABLE_BY_OTHERS: Mode = Mode::WGRP.union(Mode::WOTH);
 /// How often a file is looked for and created in turn while another process creates and removes it.
 const CREATE_TRIES_MAX: u32 = 100;
 
-/// What SQLite keeps beside a database, by the end of its name; `-journal` only before a database is in WAL mode.
+/// Suffixes of a database and of SQLite's files beside it; `-journal` exists only before a database is in WAL mode.
 const DATABASE_SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 /// A descriptor that only names a folder needs no right to read it.
@@ -41,7 +41,7 @@ const NAMES_A_FOLDER: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const NAMES_A_FOLDER: OFlags = OFlags::RDONLY;
 
-/// Why a file or folder is not used although it is there. It is the source of an [`io::Error`].
+/// Why a file or folder is not used although it is there. Carried as the source of an [`io::Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     path: PathBuf,
@@ -54,9 +54,9 @@ enum Why {
     Foreign(u32),
     /// Its mode lets the group or others write.
     Writable(Mode),
-    /// It is this kind of thing, and not a folder.
+    /// Not a folder but this kind of file.
     NotFolder(&'static str),
-    /// It is this kind of thing, and not a regular file.
+    /// Not a regular file but this kind.
     NotFile(&'static str),
 }
 
@@ -67,7 +67,7 @@ impl Refused {
         error.get_ref()?.downcast_ref()
     }
 
-    /// What is wrong.
+    /// The problem, for a message.
     #[must_use]
     pub fn problem(&self) -> String {
         let path = self.path.display();
@@ -79,7 +79,7 @@ impl Refused {
         }
     }
 
-    /// What to do about it.
+    /// The remedy, for a message.
     #[must_use]
     pub fn remedy(&self) -> String {
         let path = self.path.display();
@@ -118,7 +118,7 @@ pub enum Access {
     Create,
     /// To read, and to write at the end; the file is created if it does not exist.
     Append,
-    /// To read, and to write at the end of a new file. Whatever had its name is removed first.
+    /// To read, and to write at the end of a new file. A file that has this name is removed first.
     Replace,
 }
 
@@ -309,15 +309,15 @@ impl Folder {
 
     fn check_file(&self, name: &OsStr, stat: &Stat) -> io::Result<()> {
         let refused = |why| Err(Refused::error(&self.path.join(name), why));
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile if !is_trusted_owner(stat) => refused(Why::Foreign(stat.st_uid)),
-            FileType::RegularFile => Ok(()),
-            kind => refused(Why::NotFile(kind_name(kind))),
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind != FileType::RegularFile {
+            return refused(Why::NotFile(kind_name(kind)));
         }
+        if is_trusted_owner(stat) { Ok(()) } else { refused(Why::Foreign(stat.st_uid)) }
     }
 }
 
-/// What a file is called while it is created, in its folder.
+/// The temporary name of a file while it is created in its folder.
 fn unnamed(name: &OsStr, number: u32) -> OsString {
     let mut unnamed = OsString::from(".");
     unnamed.push(name);
@@ -352,7 +352,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Folder::at(folder)?.read(name)
 }
 
-/// Where SQLite is to open the database at `path`: with all links above it resolved, so that SQLite can be told to follow none.
+/// The path at which SQLite opens the database at `path`. All links above it are resolved, so SQLite need not follow a link.
 ///
 /// # Errors
 ///
@@ -378,9 +378,10 @@ pub fn database(path: &Path) -> io::Result<PathBuf> {
 ///
 /// That of opening it, or a [`Refused`].
 pub fn open_named(path: &Path) -> io::Result<File> {
-    let check = |stat: &Stat| match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(()),
-        kind => Err(Refused::error(path, Why::NotFile(kind_name(kind)))),
+    let check = |stat: &Stat| {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let refused = || Refused::error(path, Why::NotFile(kind_name(kind)));
+        if kind == FileType::RegularFile { Ok(()) } else { Err(refused()) }
     };
     check(&rustix::fs::stat(path)?)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

@@ -69,6 +69,7 @@
 //!   reader of the journal.
 //! - The control socket never waits in the relay's way: the two share counters and a lock held for the time of a copy.
 //! - Nothing holds a queue that can grow with traffic: what waits is the one chunk that was read.
+//! - No file below the home is opened but by [`files`]: through no link, in no folder that another user can write to.
 //! - The journal never retracts a whole record that a reader may have seen.
 
 pub mod wire;

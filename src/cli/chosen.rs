@@ -46,7 +46,7 @@ impl fmt::Display for NotChosen {
     }
 }
 
-/// All sessions, in the order in which they are listed. The user is told of each one that is left out, and why.
+/// All sessions, in the order in which they are listed. Each session that is left out is reported on stderr with the reason.
 pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
     let Survey { found, refused } = survey(environment)?;
     for (id, refused) in refused {
@@ -84,7 +84,7 @@ pub(super) fn one_at(
     let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
     let Survey { found, mut refused } = survey(environment)?;
     choose(&found, choice).cloned().map_err(|error| {
-        // The one that is meant may be one that is left out.
+        // The user may mean a session that is left out.
         let meant = refused.iter().position(|(id, _)| choice.named.is_none_or(|named| id.starts_with(named)));
         match (error, meant) {
             (ChoiceError::NoneNamed { .. } | ChoiceError::NoneAtAll | ChoiceError::NoneLive, Some(meant)) => {

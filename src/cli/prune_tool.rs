@@ -49,7 +49,7 @@ struct Document<'a> {
     dry_run: bool,
     went: &'a [Went],
     total: Total,
-    /// What stays in the folders of sessions that went, since codex-shim did not create it.
+    /// Files that stay in the folders of deleted sessions because codex-shim did not create them.
     left: &'a [String],
     faults: &'a [String],
 }

@@ -168,11 +168,11 @@ impl Sources<'_> {
 
 pub(super) fn read_file(home: &Path, complaints: &mut Vec<Complaint>) -> toml::Table {
     let path = home.join("config.toml");
-    // A home that cannot be trusted is told of when it is used. What others can change is not a setting of the user's.
+    // The relay and the tools report a refused home when they use it. Settings that other users can change are not read.
     if Folder::home(home).is_err_and(|error| Refused::behind(&error).is_some()) {
         return toml::Table::new();
     }
-    // The file itself may be a link: the folder is the user's, and so is what stands in it.
+    // The file itself may be a link, since only the user can put one into this folder.
     let text = match files::read_named(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return toml::Table::new(),

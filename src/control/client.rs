@@ -32,7 +32,7 @@ use crate::wire::LINE_BYTES_MAX;
 /// How long a relay may take to answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How long an answer may take before it is asked whether the relay answers at all.
+/// How long an answer may take before a probe of `/healthz` is sent.
 const PROBE_AFTER: Duration = Duration::from_secs(2);
 
 /// How long a relay may take to say that it is there.
@@ -92,7 +92,7 @@ pub struct ClientError {
 pub(super) enum Reached {
     /// Nothing that changes anything was sent.
     Unsent,
-    /// It was sent, and may be carried out, or still be carried out later.
+    /// The call was sent; the relay may carry it out now or later.
     Sent,
 }
 
@@ -145,7 +145,7 @@ impl ClientError {
         self.reached == Reached::Unsent
     }
 
-    /// What a person is told: which session, which process, what is known of the call, and what to do.
+    /// The message for the user: the session, its process, how far the call came, and the remedy.
     #[must_use]
     pub fn told(&self, session: &Found) -> String {
         let pid =
@@ -153,7 +153,7 @@ impl ClientError {
         format!("session {} ({pid}) runs, but does not answer: {}", session.id, self.why(session))
     }
 
-    /// The same, for a person who sees which session it is.
+    /// The same message for a user who sees the session already.
     #[must_use]
     pub fn why(&self, session: &Found) -> String {
         let remedy = match &session.holder {
@@ -308,7 +308,7 @@ fn at<T>(
     })
 }
 
-/// Finds the socket of the relay whose session's folder is `dir`, and makes what it is asked with.
+/// Finds the socket of the relay whose session's folder is `dir`, and creates the runtime for the call.
 pub(super) fn begin(dir: &Path) -> Result<(Runtime, PathBuf), ClientError> {
     let failed = |socket, error| ClientError { socket, cause: Cause::Connect(error), reached: Reached::Unsent };
     let socket = socket::resolve(dir).map_err(|error| failed(dir.join(socket::SOCKET_FILE), error))?;
@@ -316,7 +316,7 @@ pub(super) fn begin(dir: &Path) -> Result<(Runtime, PathBuf), ClientError> {
     Ok((runtime.map_err(|error| failed(socket.clone(), error))?, socket))
 }
 
-/// The outcome of a call that changes nothing. It is given up early if the relay does not even say that it is there.
+/// The outcome of a call that changes nothing. The caller gives up early if the relay leaves `/healthz` without an answer too.
 pub(super) async fn within<T>(
     socket: &Path,
     wait_max: Duration,
@@ -341,7 +341,7 @@ pub(super) async fn within<T>(
     }
 }
 
-/// Asks the relay whether it is there.
+/// Waits for an answer to `GET /healthz`.
 async fn probe(socket: &Path, wait_max: Duration) -> Result<(), Cause> {
     let ask = async {
         let request = Request::builder().method(Method::GET).uri("/healthz");

@@ -42,7 +42,7 @@ pub struct Went {
     pub count: u64,
     /// How much of it, in bytes.
     pub bytes: u64,
-    /// The files that went with it, by their paths in the home; none for rows of a database.
+    /// The deleted files, as paths in the home; empty for rows of a database.
     pub files: Vec<String>,
 }
 
@@ -76,18 +76,18 @@ impl Kind {
     }
 }
 
-/// What became of the sessions that nobody uses any more.
+/// The outcome of [`prune_sessions`].
 #[derive(Debug, Default)]
 pub struct PrunedSessions {
-    /// What went, or would go.
+    /// Deleted data, or data that would be deleted.
     pub went: Vec<Went>,
-    /// What stays in the folders of these sessions because codex-shim did not create it, by paths in the home.
+    /// Files that stay in the folders of these sessions because codex-shim did not create them, as paths in the home.
     pub left: Vec<String>,
-    /// What could not go, as a person is told.
+    /// Failures, as messages for the user.
     pub faults: Vec<String>,
 }
 
-/// Removes the sessions of `home` that nobody uses any more, or only the one called `only`.
+/// Deletes the outlived sessions of `home`, or only `only`.
 #[must_use]
 pub fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, deed: Deed) -> PrunedSessions {
     let (now, age_max) = (SystemTime::now(), bounds.retention.session_age_max);

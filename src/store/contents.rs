@@ -1,4 +1,4 @@
-//! What of a session's folder is ours: the names and kinds of the files that codex-shim creates there. Nothing else is deleted.
+//! The names and kinds of the files that codex-shim creates in a session's folder. Nothing else is deleted.
 
 use std::fs::{DirEntry, FileType};
 use std::io;
@@ -17,17 +17,17 @@ const SOCKET: &str = "control.sock";
 
 const DATABASES: [&str; 2] = [LEDGER_FILE, "history.db"];
 
-/// What `redact` calls a file while it writes it anew, behind its name.
+/// Suffix of a file that `redact` is rewriting.
 const REDACTING: &str = ".redacting";
 
-/// What stands in a session's folder.
+/// The contents of a session's folder.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Contents {
     /// Files of ours, by their paths in the folder.
     pub(super) files: Vec<PathBuf>,
     /// Folders of ours.
     folders: Vec<PathBuf>,
-    /// What somebody else has put there.
+    /// Files and folders that codex-shim did not create.
     pub(super) foreign: Vec<PathBuf>,
     /// Size of our files, in bytes.
     pub(super) bytes: u64,
@@ -71,7 +71,7 @@ impl Contents {
         }
     }
 
-    /// Deletes what is ours in `dir`, and the folder itself if that leaves it empty. Returns whether it did.
+    /// Deletes our files in `dir`, and `dir` itself if nothing else is left. Returns whether `dir` is gone.
     pub(super) fn delete(&self, dir: &Path) -> io::Result<bool> {
         for file in &self.files {
             gone(std::fs::remove_file(dir.join(file)))?;
@@ -83,7 +83,7 @@ impl Contents {
     }
 }
 
-/// Whether something is gone by now; a folder that is not empty is not.
+/// Whether the entry is gone; a folder that is not empty is still there.
 fn gone(removed: io::Result<()>) -> io::Result<bool> {
     match removed {
         Ok(()) => Ok(true),
@@ -93,7 +93,7 @@ fn gone(removed: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// The entries of a folder. A name that is not UTF-8 is none of ours; it is given as well as it can be.
+/// The entries of a folder. Names that are not UTF-8 are converted lossily: no file of ours has such a name.
 fn entries(dir: &Path) -> io::Result<Vec<(DirEntry, String, FileType)>> {
     let entry = |entry: io::Result<DirEntry>| {
         let entry = entry?;
@@ -116,7 +116,7 @@ fn is_file_name(name: &str) -> bool {
     FILES.contains(&name) || DATABASES.iter().any(|database| name.strip_prefix(database).is_some_and(is_of_database))
 }
 
-/// Whether a name goes on behind that of a database as SQLite or we have it go on.
+/// Whether this suffix of a database's name is one that SQLite or codex-shim uses.
 fn is_of_database(rest: &str) -> bool {
     let is_beside = |rest: &str| matches!(rest, "" | "-wal" | "-shm" | "-journal");
     let aside = |rest: &str| is_beside(rest.trim_start_matches(|char: char| char.is_ascii_digit()));

@@ -4,7 +4,7 @@
 //! comes meanwhile tries again, and finds that the folder is gone. The folder is first given a name that no session can have,
 //! so nobody ever sees half of one.
 //!
-//! It never follows a link: what is no folder below `sessions` is no session, and of a link inside only the link goes. It deletes
+//! This module never follows a link: only real folders below `sessions` are sessions, and a link is deleted without its target. It deletes
 //! only the files that codex-shim creates; a folder that holds others stays, with those in it.
 
 use std::fs::File;
@@ -45,7 +45,7 @@ pub struct Outlived {
     pub bytes: u64,
     /// Its files, by their paths in its folder.
     pub files: Vec<PathBuf>,
-    /// What stands in its folder and is not ours, likewise: it stays.
+    /// Files in its folder that codex-shim did not create, likewise; they stay.
     pub foreign: Vec<PathBuf>,
 }
 
@@ -87,8 +87,8 @@ pub fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::Result<V
     Ok(found)
 }
 
-/// Removes the session `id` of `home` if it is still outlived and nobody uses it, and what leads to it. Returns what is left of
-/// its folder because it is not ours.
+/// Deletes the session `id` of `home`, and its places, if it is still outlived and unused. Returns the files that stay because
+/// codex-shim did not create them.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub fn remove_outlived(
     forget_places(home, id);
     let contents = Contents::of(&going)?;
     if !contents.delete(&going)? {
-        // Where the user will look for it. If a session has that name by now, it stays where it is.
+        // The user looks for the rest under the old name. If a new session has taken the name, the rest stays under the other one.
         let _ = std::fs::rename(&going, &dir);
     }
     Ok(Ok(contents.foreign))

@@ -434,7 +434,7 @@ fn prune_deletes_only_what_codex_shim_created() {
     }
     assert!(left.iter().all(|path| stderr.contains(&format!("{path} stays"))), "{stderr}");
     assert!(!sessions.join("plain").exists());
-    // It is no session any more, and the name is free.
+    // The rest is not a session, and the name is free.
     assert!(document(&home, &["prune", "--json"])["left"].as_array().is_some_and(Vec::is_empty));
     run_quickly(&home, "old");
     assert_eq!(fs::read(sessions.join("old/notes.txt")).expect("it is there"), b"mine");

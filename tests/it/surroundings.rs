@@ -1,4 +1,4 @@
-//! What surrounds the files of the home: other users, links, FIFOs, the umask, and relays that answer nothing.
+//! The surroundings of the home's files: other users, links, FIFOs, the umask, and relays that do not answer.
 
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
@@ -55,8 +55,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a process has said when it ends; one that hangs is killed, and fails the test.
-fn ends(mut child: Child, what: &str) -> Output {
+/// The output of a process once it has ended. A process that hangs is killed and fails the test.
+pub fn ends(mut child: Child, what: &str) -> Output {
     let began = Instant::now();
     while child.try_wait().expect("it is ours").is_none() {
         if began.elapsed() > PATIENCE {
@@ -194,7 +194,7 @@ fn settings_that_others_can_write_are_ignored() {
     chmod(&home.path(), 0o755);
     let settings: Value = serde_json::from_slice(&tool(&home, &["config", "--json"]).stdout).expect("one document");
     assert_eq!(settings["codex"]["value"], json!(codex));
-    // What stands in a folder of the user's may be a link of the user's.
+    // A link in a folder that only the user can write to is the user's own.
     fs::rename(home.path().join("config.toml"), home.beside().join("dotfile.toml")).expect("it moves");
     symlink(home.beside().join("dotfile.toml"), home.path().join("config.toml")).expect("a link");
     let settings: Value = serde_json::from_slice(&tool(&home, &["config", "--json"]).stdout).expect("one document");
@@ -470,7 +470,7 @@ fn what_is_created_can_be_used_under_any_umask() {
     }
     for umask in ["0277", "0777", "0400"] {
         let home = Home::new();
-        // Where another user finds it, wherever it was built.
+        // The other user must be able to reach the binary.
         let binary = home.beside().join("codex-shim");
         fs::copy(SHIM, &binary).expect("it can be copied");
         [home.beside(), &binary].into_iter().for_each(|path| chmod(path, 0o755));

@@ -9,6 +9,7 @@ use std::process::{Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::shim::{Home, SHIM};
+use crate::surroundings::ends;
 
 pub struct Lab {
     pub home: Home,
@@ -51,7 +52,8 @@ impl Lab {
                 other.env(name, value);
             }
         }
-        other.output().expect("it runs")
+        other.stdout(Stdio::piped()).stderr(Stdio::piped());
+        ends(other.spawn().expect("it runs"), &format!("{args:?}"))
     }
 
     pub fn shim(&self, args: &[&str]) -> Output {
@@ -433,7 +435,7 @@ fn there_and_back(lab: &Lab, before: &str) {
 
 const SETTINGS: &str = "{\n  \"a\": 1\n}\n";
 
-/// What stands beside the settings.
+/// The files in the folder of the settings.
 fn beside_settings(lab: &Lab) -> Vec<OsString> {
     let folder = lab.settings().parent().expect("a folder").to_owned();
     let mut names: Vec<OsString> =
@@ -491,7 +493,7 @@ fn settings_keep_their_owner_under_root() {
 fn read_only_settings_are_refused_with_the_remedy() {
     let lab = Lab::new();
     lab.codex("real");
-    // As a package manager has them: a link to a file that nobody is to write to.
+    // A package manager installs settings as links to read-only files.
     let store = lab.user.join("store.json");
     fs::write(&store, SETTINGS).expect("write");
     for is_link in [false, true] {
@@ -540,7 +542,7 @@ fn settings_that_are_no_regular_file_are_refused() {
     refused("not a regular file");
     symlink(lab.user.join("nowhere.json"), lab.settings()).expect("a link");
     refused("leads nowhere");
-    // What a crash has left may hold the only good text.
+    // The backup that a crash has left may hold the only good text.
     let backup = lab.settings().with_extension("json.codex-shim-backup");
     fs::write(lab.settings(), SETTINGS).expect("write");
     fs::hard_link(lab.settings(), lab.user.join("other-name.json")).expect("a link");

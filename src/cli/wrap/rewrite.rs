@@ -15,10 +15,10 @@ use rustix::io::Errno;
 
 use crate::files;
 
-/// What a new file is called behind the name of the one that it replaces.
+/// Suffix of the new file before it replaces the old one.
 const NEW: &str = "codex-shim-new";
 
-/// What the old text is called behind the name of its file while that is written in place.
+/// Suffix of the backup while a file is written in place.
 const BACKUP: &str = "codex-shim-backup";
 
 /// Room for the names of a file's attributes, in bytes.

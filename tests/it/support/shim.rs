@@ -17,7 +17,7 @@ pub struct Home {
 
 impl Home {
     pub fn new() -> Home {
-        // What a test creates in it is for its owner alone to write, whatever the umask of whoever runs the tests.
+        // Tests create folders in the home, which must not be writable by others under any umask of the user who runs the tests.
         rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
         Home { root: tempfile::tempdir().expect("a temporary folder") }
     }
