@@ -31,12 +31,13 @@ dist: ## a stripped binary in target/, and its size; static where rustup has the
 demo: build ## what it does, shown in a few seconds
 	target/release/codex-shim demo
 
+# Tests create homes, which other users must not be able to write to: hence the umask.
 test: codex shells ## every test; those with the real codex too, where it can be had
-	cargo test --locked
+	umask 022; cargo test --locked
 
 e2e: codex ## the tests with the real codex alone, none skipped
 	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }
-	CODEX_VERSION=$(CODEX_VERSION) cargo test --locked --test it e2e
+	umask 022; CODEX_VERSION=$(CODEX_VERSION) cargo test --locked --test it e2e
 
 e2e-versions: ## the same with every release of codex from 0.77 on, some 2 GB in target/; what one lacks is said
 	@failed=; for version in $(CODEX_ALL); do \
@@ -45,7 +46,7 @@ e2e-versions: ## the same with every release of codex from 0.77 on, some 2 GB in
 	done; test -z "$$failed" || { echo "make e2e-versions: it failed with$$failed" >&2; exit 1; }
 
 e2e-clients: codex clients ## published clients of other makers, each direct and relayed side by side
-	cargo test --locked --test it clients::
+	umask 022; cargo test --locked --test it clients::
 
 record: codex ## the tapes in fixtures/tapes, made anew with the real codex
 	cargo build --locked

@@ -38,13 +38,14 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
+//! Imports run one way: `wire ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
 //! context_engine} ← relay ← tui ← cli ← main`, with [`config`] beside [`history`]. To change a rule, go to:
 //!
 //! | room | the rules that live there |
 //! |---|---|
 //! | [`wire`] (pure) | what a line is, how a message is read, when two ids are the same, which methods are secret |
 //! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends; `engine::context`: what the model is shown of a terminal, and what is taken out of every echo; `engine::requests`: the state machine of approvals and questions; `engine::assembly`: what else the model is shown, and which lines wait for that |
+//! | [`files`] | how files below the home are opened and created: no link is followed, only regular files, only in folders that no other user can write to |
 //! | [`journal`] | what a record looks like, segments, append and cut back, sync and bounds, following a live journal |
 //! | [`history`] (pure) | what a record tells of: events, what tools and turns did, activity, transcripts, UI events |
 //! | [`config`] | every setting, its sources and its default |
@@ -68,11 +69,14 @@
 //!   reader of the journal.
 //! - The control socket never waits in the relay's way: the two share counters and a lock held for the time of a copy.
 //! - Nothing holds a queue that can grow with traffic: what waits is the one chunk that was read.
+//! - No file below the home is opened but by [`files`]: through no link, in no folder that another user can write to.
 //! - The journal never retracts a whole record that a reader may have seen.
 
 pub mod wire;
 
 pub mod engine;
+
+pub mod files;
 
 pub mod journal;
 

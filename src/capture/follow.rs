@@ -5,6 +5,8 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
+use crate::files;
+
 /// What one read asks for, in bytes.
 const READ_BYTES: usize = 256 << 10;
 
@@ -62,7 +64,7 @@ impl Follower {
             // The old one may still be written to until there is another.
             return Ok(());
         }
-        let file = File::open(&self.path)?;
+        let file = files::open_named(&self.path)?;
         let about = file.metadata()?;
         let identity = (about.dev(), about.ino());
         let opened = Opened { file, identity, offset: 0, begun: Vec::new(), is_too_long: false, before: Vec::new() };

@@ -30,7 +30,7 @@ pub fn keep(session: &Found, pushed: &[PushedCommand], bounds: &ContextBounds) -
         match client::post_within(&session.dir, PATH, body, KEEP_WAIT_MAX) {
             Ok(answer) => return answer.document(),
             Err(_) if !session.is_still_live() => {}
-            Err(error) => return Err(format!("session {} runs, but does not answer: {error}", session.id)),
+            Err(error) => return Err(error.told(session)),
         }
     }
     let commands = new_commands(pushed.to_vec(), SystemTime::now(), bounds)?;

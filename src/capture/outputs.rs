@@ -5,9 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::DirBuilder;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,6 +14,7 @@ use std::time::Duration;
 use super::scan::{Piece, Scanner};
 use super::tail::Kept;
 use crate::engine::{ContextBounds, Preview};
+use crate::files;
 
 /// Outputs that wait to be asked for.
 const OUTPUTS_MAX: usize = 16;
@@ -50,7 +49,7 @@ impl Outputs {
     /// Why it cannot.
     pub fn start(base: &Path, bounds: ContextBounds) -> io::Result<Outputs> {
         let dir = base.join(format!("codex-shim-shell.{}", uuid::Uuid::now_v7().simple()));
-        DirBuilder::new().mode(0o700).create(&dir)?;
+        files::create_folder(&dir)?;
         let shared = Arc::new(Shared { bounds, ..Shared::default() });
         let outputs = Outputs { scanner: Scanner::default(), running: None, shared: Arc::clone(&shared), dir };
         let listener = UnixListener::bind(outputs.socket())?;

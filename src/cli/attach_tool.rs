@@ -47,10 +47,7 @@ pub(super) fn run(arguments: &AttachArguments, environment: &Environment) -> i32
             failed(&format!("session {} takes no client: {why}", session.id))
         }
         Err(_) if !session.is_still_live() => not_running(&session),
-        Err(error) => failed(&format!(
-            "session {} runs, but does not answer: {error}; `codex-shim status` may tell why",
-            session.id
-        )),
+        Err(error) => failed(&error.told(&session)),
     }
 }
 

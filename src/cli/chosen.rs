@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 
 use crate::config::Environment;
-use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, choose};
+use crate::files::Refused;
+use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, Survey, choose};
 
 use super::{FAILED, NO_SUCH_SESSION, say};
 
@@ -17,6 +18,8 @@ pub(super) enum NotChosen {
     Store(StoreError),
     /// None, or none of several.
     Choice(ChoiceError),
+    /// The session of this id cannot be trusted.
+    Refused(String, Refused),
 }
 
 impl NotChosen {
@@ -24,7 +27,7 @@ impl NotChosen {
     pub(super) fn told(&self) -> i32 {
         say(&self.to_string());
         match self {
-            NotChosen::NoHome | NotChosen::Store(_) => FAILED,
+            NotChosen::NoHome | NotChosen::Store(_) | NotChosen::Refused(..) => FAILED,
             NotChosen::Choice(_) => NO_SUCH_SESSION,
         }
     }
@@ -38,14 +41,23 @@ impl fmt::Display for NotChosen {
             }
             NotChosen::Store(error) => error.fmt(f),
             NotChosen::Choice(error) => error.fmt(f),
+            NotChosen::Refused(id, refused) => write!(f, "session {id} is not used: {refused}"),
         }
     }
 }
 
-/// All sessions, in the order in which they are told.
+/// All sessions, in the order in which they are listed. Each session that is left out is reported on stderr with the reason.
 pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
+    let Survey { found, refused } = survey(environment)?;
+    for (id, refused) in refused {
+        say(&NotChosen::Refused(id, refused).to_string());
+    }
+    Ok(found)
+}
+
+fn survey(environment: &Environment) -> Result<Survey, NotChosen> {
     let home = environment.shim_home().value.ok_or(NotChosen::NoHome)?;
-    Found::all(&home).map_err(NotChosen::Store)
+    Survey::of(&home).map_err(NotChosen::Store)
 }
 
 /// The sessions that a list is of: all, or the one that `--session` names.
@@ -70,6 +82,16 @@ pub(super) fn one_at(
 ) -> Result<Found, NotChosen> {
     let variable = environment.get("CODEX_SHIM_SESSION").map(|name| name.to_string_lossy().into_owned());
     let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
-    let found = all(environment)?;
-    choose(&found, choice).cloned().map_err(NotChosen::Choice)
+    let Survey { found, mut refused } = survey(environment)?;
+    choose(&found, choice).cloned().map_err(|error| {
+        // The user may mean a session that is left out.
+        let meant = refused.iter().position(|(id, _)| choice.named.is_none_or(|named| id.starts_with(named)));
+        match (error, meant) {
+            (ChoiceError::NoneNamed { .. } | ChoiceError::NoneAtAll | ChoiceError::NoneLive, Some(meant)) => {
+                let (id, why) = refused.swap_remove(meant);
+                NotChosen::Refused(id, why)
+            }
+            (error, _) => NotChosen::Choice(error),
+        }
+    })
 }

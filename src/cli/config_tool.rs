@@ -6,12 +6,20 @@ use super::args::ConfigArguments;
 use super::screen::print;
 use super::{FAILED, say};
 use crate::config::{Environment, Flags, Settings};
+use crate::files::{Folder, Refused};
 
 /// Prints the settings; what cannot be used makes it fail, after the rest has been printed.
 pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32 {
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     let text = if arguments.json { as_json(&settings) } else { as_table(&settings) };
     let printed = print(&text);
+    if let Some(home) = &settings.home.value
+        && let Err(error) = Folder::home(home)
+        && let Some(refused) = Refused::behind(&error)
+    {
+        say(&format!("config.toml is not read: {refused}"));
+        return FAILED;
+    }
     for complaint in &complaints {
         say(&complaint.to_string());
     }

@@ -84,7 +84,7 @@ fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Optio
     match asked {
         Ok(answer) => Ok(Some(answer)),
         Err(_) if !session.is_still_live() => Ok(None),
-        Err(error) => Err(format!("session {} runs, but does not answer: {error}", session.id)),
+        Err(error) => Err(error.told(session)),
     }
 }
 

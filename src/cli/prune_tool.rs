@@ -9,14 +9,14 @@ use super::screen::{self, Screen, Tone, plain};
 use super::{FAILED, chosen, say};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::index::TranscriptFiles;
-use crate::keeping::{Bounds, Kind, Went, prune, prune_sessions};
+use crate::keeping::{Bounds, Kind, PrunedSessions, Went, prune, prune_sessions};
 use crate::store::{Deed, Found, Otherwise};
 
 /// Remove what is kept longer, or is more, than the settings say
 ///
 /// Segments of journals, rows of histories, and whole sessions that nobody uses any more. A relay that runs does this by
 /// itself, in the background; this does it now, for all sessions, also those in which no relay runs. What is not indexed yet
-/// stays, and so does what a relay has in hand.
+/// stays, and so does what a relay has in hand, and any file that codex-shim did not create. --dry-run names each file.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 The bounds are the settings journal_bytes_max, journal_age_max, events_max, tool_events_max, turn_events_max,
@@ -49,6 +49,8 @@ struct Document<'a> {
     dry_run: bool,
     went: &'a [Went],
     total: Total,
+    /// Files that stay in the folders of deleted sessions because codex-shim did not create them.
+    left: &'a [String],
     faults: &'a [String],
 }
 
@@ -80,7 +82,7 @@ pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 
     let deed = if arguments.dry_run { Deed::Looked } else { Deed::Done };
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
     let only = arguments.session.as_ref().and_then(|_| found.first()).map(|session| &*session.id);
-    let (mut went, mut faults) = prune_sessions(home, only, &bounds, deed);
+    let PrunedSessions { mut went, left, mut faults } = prune_sessions(home, only, &bounds, deed);
     let gone: Vec<String> = went.iter().map(|session| session.session_id.clone()).collect();
     let is_left = |session: &&Found| !gone.contains(&session.id) && (only.is_some() || !session.dir.is_symlink());
     for session in found.iter().filter(is_left) {
@@ -89,19 +91,22 @@ pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 
             Err(fault) => faults.push(fault),
         }
     }
-    tell(arguments, &went, &faults, environment)
+    tell(arguments, &went, [&left, &faults], environment)
 }
 
-fn tell(arguments: &PruneArguments, went: &[Went], faults: &[String], environment: &Environment) -> i32 {
+fn tell(arguments: &PruneArguments, went: &[Went], [left, faults]: [&[String]; 2], environment: &Environment) -> i32 {
     let total =
         Total { count: went.iter().map(|went| went.count).sum(), bytes: went.iter().map(|went| went.bytes).sum() };
     let text = if arguments.json {
-        let document = Document { dry_run: arguments.dry_run, went, total, faults };
+        let document = Document { dry_run: arguments.dry_run, went, total, left, faults };
         format!("{}\n", serde_json::to_string(&document).expect("BUG: plain data is JSON"))
     } else {
         as_table(went, total, arguments.dry_run, Screen::of_stdout(environment))
     };
     let printed = screen::print(&text);
+    if !arguments.json {
+        left.iter().for_each(|path| say(&format!("{path} stays: codex-shim did not create it")));
+    }
     faults.iter().for_each(|fault| say(fault));
     if faults.is_empty() { printed } else { FAILED }
 }
@@ -121,7 +126,11 @@ fn as_table(went: &[Went], total: Total, is_dry: bool, to: Screen) -> String {
         let line = format!("{id:id_width$}  {what:what_width$}  {count:>count_width$}  {bytes:>bytes_width$}");
         format!("{}\n", if index == 0 { to.paint(Tone::Faint, &line) } else { line })
     };
-    let table: String = rows.iter().enumerate().map(line).collect();
+    let mut table: String = rows.iter().enumerate().map(line).collect();
+    if is_dry {
+        let files = went.iter().flat_map(|went| &went.files);
+        files.for_each(|file| table.push_str(&format!("{}\n", to.paint(Tone::Faint, &plain(file)))));
+    }
     let sessions = went.iter().filter(|went| went.what == Kind::Session).count();
     let verb = if is_dry { "would go" } else { "went" };
     format!("{table}{} bytes {verb}, {sessions} of {} sessions as a whole\n", total.bytes, sessions_in(went))
@@ -138,7 +147,10 @@ mod tests {
 
     #[test]
     fn a_table_of_what_goes() {
-        let went = |id: &str, what, count, bytes| Went { session_id: id.to_owned(), what, count, bytes };
+        let went = |id: &str, what, count, bytes| {
+            let files = if what == Kind::Session { vec![format!("sessions/{id}/lock")] } else { Vec::new() };
+            Went { session_id: id.to_owned(), what, count, bytes, files }
+        };
         let went = [went("old", Kind::Session, 1, 12_345), went("work", Kind::JournalSegments, 2, 9)];
         let total = Total { count: 3, bytes: 12_354 };
         assert_eq!(
@@ -146,6 +158,7 @@ mod tests {
             "SESSION  WHAT              COUNT  BYTES\n\
              old      session               1  12345\n\
              work     journal segments      2      9\n\
+             sessions/old/lock\n\
              12354 bytes would go, 1 of 2 sessions as a whole\n"
         );
         assert_eq!(as_table(&[], total, true, Screen::None), "nothing is over its bounds\n");

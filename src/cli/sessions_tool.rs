@@ -70,7 +70,11 @@ fn state(session: &Found) -> Option<Activity> {
     }
     let answer = match client::get(&session.dir, "/sessions/self") {
         Ok(answer) => answer,
-        Err(_) => return (!session.is_still_live()).then_some(Activity::Stopped),
+        Err(_) if !session.is_still_live() => return Some(Activity::Stopped),
+        Err(error) => {
+            say(&error.told(session));
+            return None;
+        }
     };
     serde_json::from_slice(&answer.body).ok().map(|document: SessionDocument| document.state)
 }

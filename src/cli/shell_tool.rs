@@ -1,9 +1,7 @@
 //! `codex-shim shell`: the user's shell in a terminal of ours, with the hook loaded.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::args::ShellArguments;
@@ -12,6 +10,7 @@ use super::hook_tool::{SHELL_VARIABLE, our_program};
 use super::{FAILED, USAGE, chosen, say};
 use crate::capture::{Outputs, ShellKind, Terminal, run_in_terminal, script};
 use crate::config::{Environment, Flags, Settings};
+use crate::files::Folder;
 use crate::store::Otherwise;
 
 /// Does what the command line asks for.
@@ -77,6 +76,8 @@ fn start_of(
     variables: &mut Vec<(&str, OsString)>,
 ) -> io::Result<Vec<OsString>> {
     let hook = script(kind, &our_program());
+    Folder::make_home(dir.parent().expect("BUG: it is in our home"))?;
+    Folder::make(dir)?;
     let program = program.as_os_str().to_owned();
     match kind {
         ShellKind::Bash => {
@@ -108,10 +109,7 @@ fn start_of(
 
 /// Writes a file of ours whole, whoever reads it meanwhile.
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    let dir = path.parent().expect("BUG: it is in a folder of ours");
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let new = path.with_extension(format!("{}.new", std::process::id()));
-    fs::write(&new, text)?;
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
-    fs::rename(&new, path)
+    let (dir, name) = (path.parent(), path.file_name());
+    let (dir, name) = dir.zip(name).expect("BUG: it is in a folder of ours");
+    Folder::make(dir)?.put(name, text.as_bytes())
 }

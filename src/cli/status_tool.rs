@@ -49,7 +49,8 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32
     };
     let (report, as_sent) = look(&session, past::retention(environment));
     if let (Life::Silent(why), true) = (&report.life, arguments.json) {
-        say(&format!("session {} runs, but does not answer: {why}", session.id));
+        let pid = session.holder.as_ref().map_or_else(|| "unknown".to_owned(), |holder| holder.pid.to_string());
+        say(&format!("session {} (pid {pid}) runs, but does not answer: {why}", session.id));
         return FAILED;
     }
     let text = match (arguments.json, as_sent) {
@@ -82,7 +83,7 @@ fn look(session: &Found, retention: RetentionBounds) -> (Report, Option<String>)
         Ok(answer) => answer,
         // It may have ended since it was found.
         Err(_) if !session.is_still_live() => return from_files(Life::Stopped),
-        Err(error) => return from_files(Life::Silent(error.to_string())),
+        Err(error) => return from_files(Life::Silent(error.why(session))),
     };
     match document_in(&answer) {
         Ok(document) => {

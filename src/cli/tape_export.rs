@@ -12,6 +12,7 @@ use super::{FAILED, say};
 use serde_json::json;
 
 use crate::config::Environment;
+use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Generation, Header, Position, Record, SegmentName};
 use crate::replay::{Anonymizer, Machine, Redaction, Selection};
@@ -121,7 +122,7 @@ fn write(
 
 /// A new file, and nothing that stands there or that a link there leads to.
 fn create_beside(target: &Path) -> io::Result<File> {
-    let create = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(target);
+    let create = || files::create_file(target);
     match create() {
         // It has the number of our process: whoever has left it is over. A link goes, and what it leads to stays.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

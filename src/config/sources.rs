@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 
 use super::{Complaint, Environment, Name, Setting, Source};
 use crate::engine::RequestType;
+use crate::files::{self, Folder, Refused};
 
 /// Longest time that can be set: 100 years.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -167,7 +168,12 @@ impl Sources<'_> {
 
 pub(super) fn read_file(home: &Path, complaints: &mut Vec<Complaint>) -> toml::Table {
     let path = home.join("config.toml");
-    let text = match std::fs::read_to_string(&path) {
+    // The relay and the tools report a refused home when they use it. Settings that other users can change are not read.
+    if Folder::home(home).is_err_and(|error| Refused::behind(&error).is_some()) {
+        return toml::Table::new();
+    }
+    // The file itself may be a link, since only the user can put one into this folder.
+    let text = match files::read_named(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return toml::Table::new(),
         // A home that cannot be reached is told of when it is used.

@@ -4,9 +4,7 @@
 //! something running, that is neither waited for nor killed. What it wants of stdin it does not get, and its stderr goes nowhere.
 
 use std::fmt;
-use std::fs::OpenOptions;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -20,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::parent::end_with_us;
 use super::task::Tell;
 use crate::engine::{Fragment, FragmentSource, Input, Note, Token};
+use crate::files;
 
 /// How long a command may take, or a file. Source: the contract.
 const FRAGMENT_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -175,10 +174,7 @@ fn read(source: &FragmentSource, cwd: Option<&Path>) -> Result<String, String> {
 
 fn read_file(path: &Path) -> io::Result<String> {
     // A pipe with no writer is not waited for.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
-    }
+    let file = files::open_named(path)?;
     let mut bytes = Vec::new();
     file.take(READ_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -310,7 +306,10 @@ mod tests {
         let none = FragmentSource::Command(vec!["/no/such/program".to_owned()]);
         assert!(read(&none).is_err_and(|why| why.starts_with("start /no/such/program: ")));
         assert!(read(&FragmentSource::File(dir.path().join("x"))).is_err());
-        assert!(read(&FragmentSource::File(dir.path().to_owned())).is_err_and(|why| why.ends_with("it is no file")));
+        assert!(
+            read(&FragmentSource::File(dir.path().to_owned()))
+                .is_err_and(|why| why.contains("is a folder, not a regular file"))
+        );
         std::fs::write(dir.path().join("x"), "from a file").expect("a file");
         assert_eq!(read(&FragmentSource::File(dir.path().join("x"))), Ok("from a file".to_owned()));
     }

@@ -1,5 +1,9 @@
 //! Asks a relay through its control socket. For tools: each call blocks, at most for [`ANSWER_WAIT_MAX`] or as long as it
 //! is told to.
+//!
+//! A relay that hangs, or was stopped, still has a socket that accepts. So a call that changes something is only sent after the
+//! relay has answered `GET /healthz`, which waits for no disk and no server: if that fails, nothing was sent, and the caller can
+//! say so. A call that only reads is sent at once, and given up as soon as the relay leaves `/healthz` without an answer too.
 
 use std::fmt;
 use std::io;
@@ -16,15 +20,23 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
+use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::ask::PROTOCOL;
 use super::requests::SOURCE_HEADER;
 use super::socket;
+use crate::store::{Found, Holder};
 use crate::wire::LINE_BYTES_MAX;
 
 /// How long a relay may take to answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How long an answer may take before a probe of `/healthz` is sent.
+const PROBE_AFTER: Duration = Duration::from_secs(2);
+
+/// How long a relay may take to say that it is there.
+const PROBE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How long one may take to let us in: it decides at once, but waits for room in the relay's inbox.
 const ATTACH_WAIT_MAX: Duration = Duration::from_secs(15);
@@ -72,6 +84,16 @@ impl Answer {
 pub struct ClientError {
     pub(super) socket: PathBuf,
     pub(super) cause: Cause,
+    pub(super) reached: Reached,
+}
+
+/// How far a call has come that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// Nothing that changes anything was sent.
+    Unsent,
+    /// The call was sent; the relay may carry it out now or later.
+    Sent,
 }
 
 #[derive(Debug)]
@@ -82,6 +104,8 @@ pub(super) enum Cause {
     Talk(Box<dyn std::error::Error + Send + Sync>),
     /// There was no answer in this time.
     TooSlow(Duration),
+    /// The same, and the relay did not say that it is there either.
+    Silent(Duration),
 }
 
 impl fmt::Display for ClientError {
@@ -91,7 +115,9 @@ impl fmt::Display for ClientError {
             Cause::Connect(error) => write!(f, "connect to {socket}: {error}"),
             Cause::Stranger(uid) => write!(f, "connect to {socket}: it is served by another user (uid {uid})"),
             Cause::Talk(error) => write!(f, "ask at {socket}: {error}"),
-            Cause::TooSlow(wait_max) => write!(f, "ask at {socket}: no answer in {} s", wait_max.as_secs_f32().ceil()),
+            Cause::TooSlow(wait_max) | Cause::Silent(wait_max) => {
+                write!(f, "ask at {socket}: no answer in {} s", wait_max.as_secs_f32().ceil())
+            }
         }
     }
 }
@@ -101,8 +127,48 @@ impl std::error::Error for ClientError {
         match &self.cause {
             Cause::Connect(error) => Some(error),
             Cause::Talk(error) => Some(&**error),
-            Cause::Stranger(_) | Cause::TooSlow(_) => None,
+            Cause::Stranger(_) | Cause::TooSlow(_) | Cause::Silent(_) => None,
         }
+    }
+}
+
+impl ClientError {
+    /// Whether the relay answers nothing at all, so that to ask once more would only take as long again.
+    #[must_use]
+    pub fn is_silence(&self) -> bool {
+        matches!(self.cause, Cause::Silent(_))
+    }
+
+    /// Whether nothing that changes anything has reached the relay.
+    #[must_use]
+    pub fn is_unsent(&self) -> bool {
+        self.reached == Reached::Unsent
+    }
+
+    /// The message for the user: the session, its process, how far the call came, and the remedy.
+    #[must_use]
+    pub fn told(&self, session: &Found) -> String {
+        let pid =
+            session.holder.as_ref().map_or_else(|| "pid unknown".to_owned(), |holder| format!("pid {}", holder.pid));
+        format!("session {} ({pid}) runs, but does not answer: {}", session.id, self.why(session))
+    }
+
+    /// The same message for a user who sees the session already.
+    #[must_use]
+    pub fn why(&self, session: &Found) -> String {
+        let remedy = match &session.holder {
+            Some(Holder { pid, .. }) => {
+                format!(
+                    "`kill -CONT {pid}` if it was stopped, else end it with `kill {pid}` and start its client again"
+                )
+            }
+            None => format!("see which process it is (`fuser {}`), and end it", session.dir.join("lock").display()),
+        };
+        let sent = match self.reached {
+            Reached::Unsent => "nothing was sent",
+            Reached::Sent => "what was sent may be done all the same, or be done later",
+        };
+        format!("{self}; {sent}; {remedy}")
     }
 }
 
@@ -175,7 +241,7 @@ pub enum Attached {
 ///
 /// [`ClientError`], as of [`get`].
 pub fn attach(dir: &Path) -> Result<Attached, ClientError> {
-    at(dir, ATTACH_WAIT_MAX, async |socket| {
+    at(dir, ATTACH_WAIT_MAX, Reached::Sent, async |socket| {
         let request = Request::builder().method(Method::POST).uri("/sessions/self/attach");
         let request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);
         let response = send(socket, request, Bytes::new()).await?;
@@ -208,7 +274,8 @@ fn ask_at(
     caller: Caller,
     wait_max: Duration,
 ) -> Result<Answer, ClientError> {
-    at(dir, wait_max, async |socket| {
+    let reached = if method == Method::GET { Reached::Unsent } else { Reached::Sent };
+    at(dir, wait_max, reached, async |socket| {
         let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
         let request = match caller {
             Caller::Tool => request,
@@ -218,19 +285,69 @@ fn ask_at(
     })
 }
 
-/// Does something at the socket of the relay whose session's folder is `dir`.
-fn at<T>(dir: &Path, wait_max: Duration, talk: impl AsyncFnOnce(&Path) -> Result<T, Cause>) -> Result<T, ClientError> {
-    let socket = socket::resolve(dir)
-        .map_err(|error| ClientError { socket: dir.join(socket::SOCKET_FILE), cause: Cause::Connect(error) })?;
-    let failed = |cause| ClientError { socket: socket.clone(), cause };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;
+/// Does something at the socket of the relay whose session's folder is `dir`. `reached` is how far it has come if it fails once
+/// it was begun.
+fn at<T>(
+    dir: &Path,
+    wait_max: Duration,
+    reached: Reached,
+    talk: impl AsyncFnOnce(&Path) -> Result<T, Cause>,
+) -> Result<T, ClientError> {
+    let (runtime, socket) = begin(dir)?;
+    let failed = |cause, reached| ClientError { socket: socket.clone(), cause, reached };
     runtime.block_on(async {
-        match timeout(wait_max, talk(&socket)).await {
-            Ok(done) => done.map_err(failed),
-            Err(_) => Err(failed(Cause::TooSlow(wait_max))),
+        match reached {
+            Reached::Unsent => within(&socket, wait_max, talk(&socket)).await.map_err(|cause| failed(cause, reached)),
+            Reached::Sent => {
+                let probed = probe(&socket, PROBE_AFTER + PROBE_WAIT_MAX).await;
+                probed.map_err(|cause| failed(cause, Reached::Unsent))?;
+                let done = timeout(wait_max, talk(&socket)).await;
+                done.unwrap_or(Err(Cause::TooSlow(wait_max))).map_err(|cause| failed(cause, reached))
+            }
         }
     })
+}
+
+/// Finds the socket of the relay whose session's folder is `dir`, and creates the runtime for the call.
+pub(super) fn begin(dir: &Path) -> Result<(Runtime, PathBuf), ClientError> {
+    let failed = |socket, error| ClientError { socket, cause: Cause::Connect(error), reached: Reached::Unsent };
+    let socket = socket::resolve(dir).map_err(|error| failed(dir.join(socket::SOCKET_FILE), error))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok((runtime.map_err(|error| failed(socket.clone(), error))?, socket))
+}
+
+/// The outcome of a call that changes nothing. The caller gives up early if the relay leaves `/healthz` without an answer too.
+pub(super) async fn within<T>(
+    socket: &Path,
+    wait_max: Duration,
+    call: impl Future<Output = Result<T, Cause>>,
+) -> Result<T, Cause> {
+    let mut call = std::pin::pin!(call);
+    if let Ok(done) = timeout(wait_max.min(PROBE_AFTER), &mut call).await {
+        return done;
+    }
+    let Some(left) = wait_max.checked_sub(PROBE_AFTER).filter(|left| !left.is_zero()) else {
+        return Err(Cause::TooSlow(wait_max));
+    };
+    let alive = async {
+        match probe(socket, PROBE_WAIT_MAX).await {
+            Ok(()) => std::future::pending().await,
+            Err(_) => Cause::Silent(PROBE_AFTER + PROBE_WAIT_MAX.min(left)),
+        }
+    };
+    tokio::select! {
+        done = timeout(left, call) => done.unwrap_or(Err(Cause::TooSlow(wait_max))),
+        silent = alive => Err(silent),
+    }
+}
+
+/// Waits for an answer to `GET /healthz`.
+async fn probe(socket: &Path, wait_max: Duration) -> Result<(), Cause> {
+    let ask = async {
+        let request = Request::builder().method(Method::GET).uri("/healthz");
+        whole(send(socket, request, Bytes::new()).await?).await.map(drop)
+    };
+    timeout(wait_max, ask).await.unwrap_or(Err(Cause::Silent(wait_max)))
 }
 
 /// Sends a request, and gives the head of the answer. The connection ends with the runtime.

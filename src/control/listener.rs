@@ -1,7 +1,7 @@
 //! Listens to a stream of a relay's, as Server-Sent Events. For tools: each call blocks, as long as it is told to.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use http_body_util::BodyExt as _;
@@ -10,8 +10,7 @@ use hyper::{Method, Request};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::client::{ANSWER_WAIT_MAX, Answer, Cause, ClientError, send, talk, whole};
-use super::socket;
+use super::client::{ANSWER_WAIT_MAX, Answer, Cause, ClientError, Reached, begin, send, talk, whole, within};
 
 /// How long a relay may say nothing: it says that all is well every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -49,6 +48,8 @@ pub struct Listener {
     socket: std::path::PathBuf,
     body: Incoming,
     pieces: Pieces,
+    /// When something whole came last.
+    heard_at: Instant,
 }
 
 impl Listener {
@@ -75,11 +76,8 @@ impl Listener {
     ///
     /// [`ClientError`] where there is no answer.
     pub fn start(dir: &Path, path: &str, last_id: Option<&str>) -> Result<Listening, ClientError> {
-        let socket = socket::resolve(dir)
-            .map_err(|error| ClientError { socket: dir.join(socket::SOCKET_FILE), cause: Cause::Connect(error) })?;
-        let failed = |cause| ClientError { socket: socket.clone(), cause };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;
+        let (runtime, socket) = begin(dir)?;
+        let failed = |cause| ClientError { socket: socket.clone(), cause, reached: Reached::Unsent };
         let ask = async {
             let mut request = Request::builder().method(Method::GET).uri(path);
             if let Some(last_id) = last_id {
@@ -88,12 +86,13 @@ impl Listener {
             let response = send(&socket, request, Bytes::new()).await?;
             if response.status().is_success() { Ok(Ok(response.into_body())) } else { Ok(Err(whole(response).await?)) }
         };
-        let asked = runtime.block_on(async { timeout(ANSWER_WAIT_MAX, ask).await });
-        match asked {
-            Ok(Ok(Ok(body))) => Ok(Listening::Begun(Listener { runtime, socket, body, pieces: Pieces::default() })),
-            Ok(Ok(Err(answer))) => Ok(Listening::Refused(answer)),
-            Ok(Err(cause)) => Err(failed(cause)),
-            Err(_) => Err(failed(Cause::TooSlow(ANSWER_WAIT_MAX))),
+        match runtime.block_on(within(&socket, ANSWER_WAIT_MAX, ask)) {
+            Ok(Ok(body)) => {
+                let heard_at = Instant::now();
+                Ok(Listening::Begun(Listener { runtime, socket, body, pieces: Pieces::default(), heard_at }))
+            }
+            Ok(Err(answer)) => Ok(Listening::Refused(answer)),
+            Err(cause) => Err(failed(cause)),
         }
     }
 
@@ -103,26 +102,40 @@ impl Listener {
     ///
     /// [`ClientError`] where the stream has broken off, or the relay has been silent for too long.
     pub fn next(&mut self, wait_max: Option<Duration>) -> Result<Heard, ClientError> {
-        let Listener { runtime, socket, body, pieces } = self;
-        let failed = |cause| ClientError { socket: socket.clone(), cause };
+        let Listener { runtime, socket, body, pieces, heard_at } = self;
+        let failed = |cause| ClientError { socket: socket.clone(), cause, reached: Reached::Unsent };
+        let began = Instant::now();
         loop {
-            if let Some(sent) = pieces.take() {
+            let (sent, took) = pieces.take();
+            if took == Took::Some {
+                *heard_at = Instant::now();
+            }
+            if let Some(sent) = sent {
                 return Ok(Heard::Sent(sent));
             }
             if pieces.bytes.len() > SENT_BYTES_MAX {
                 return Err(failed(talk("an event of this length is none that we know")));
             }
-            let wait = wait_max.unwrap_or(SILENCE_MAX);
+            let silence_left = SILENCE_MAX.saturating_sub(heard_at.elapsed());
+            let wait =
+                wait_max.map_or(silence_left, |wait_max| wait_max.saturating_sub(began.elapsed()).min(silence_left));
             let frame = runtime.block_on(async { timeout(wait, body.frame()).await });
             match frame {
                 Ok(None) => return Ok(Heard::End),
                 Ok(Some(Ok(frame))) => pieces.bytes.extend(frame.into_data().unwrap_or_default()),
                 Ok(Some(Err(error))) => return Err(failed(talk(error))),
-                Err(_) if wait_max.is_some() => return Ok(Heard::Nothing),
-                Err(_) => return Err(failed(Cause::TooSlow(SILENCE_MAX))),
+                Err(_) if heard_at.elapsed() >= SILENCE_MAX => return Err(failed(Cause::TooSlow(SILENCE_MAX))),
+                Err(_) => return Ok(Heard::Nothing),
             }
         }
     }
+}
+
+/// Whether anything whole has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Took {
+    Some,
+    Nothing,
 }
 
 /// What has come of a stream and was not taken yet.
@@ -133,9 +146,11 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// The next whole event. What only says that all is well is none.
-    fn take(&mut self) -> Option<Sent> {
+    /// The next whole event, and whether anything whole has come: what only says that all is well is not an event.
+    fn take(&mut self) -> (Option<Sent>, Took) {
+        let mut took = Took::Nothing;
         while let Some(end) = memchr::memmem::find(&self.bytes, b"\n\n") {
+            took = Took::Some;
             let block: Vec<u8> = self.bytes.drain(..end + 2).collect();
             let block = String::from_utf8_lossy(&block);
             let member = |name: &str| {
@@ -146,10 +161,10 @@ impl Pieces {
                 self.retry_after = Some(Duration::from_millis(retry).min(RETRY_AFTER_MAX));
             }
             if let Some(data) = member("data") {
-                return Some(Sent { id: member("id"), data });
+                return (Some(Sent { id: member("id"), data }), took);
             }
         }
-        None
+        (None, took)
     }
 }
 
@@ -165,7 +180,7 @@ mod tests {
             let mut taken = Vec::new();
             for piece in stream.as_bytes().chunks(bytes_each) {
                 pieces.bytes.extend(piece);
-                taken.extend(std::iter::from_fn(|| pieces.take()));
+                taken.extend(std::iter::from_fn(|| pieces.take().0));
             }
             let sent = |id: Option<&str>, data: &str| Sent { id: id.map(str::to_owned), data: data.to_owned() };
             assert_eq!(taken, [sent(Some("7"), "{\"a\":\"b: c\"}"), sent(None, "{}")], "{bytes_each}");

@@ -6,11 +6,13 @@
 //! *Trust.* A short path is only used in a folder that is a folder, belongs to us and can be entered by us alone.
 
 use std::fmt;
-use std::fs::{DirBuilder, Metadata, Permissions};
+use std::fs::{Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+
+use crate::files;
 
 /// The socket's name in the session's folder.
 pub const SOCKET_FILE: &str = "control.sock";
@@ -178,7 +180,7 @@ fn short_dir(runtime_dir: Option<&Path>, short_name: &str) -> Result<PathBuf, So
 
 /// Makes a folder that only we can enter, or accepts one that is there already.
 fn make_dir(dir: &Path) -> Result<(), SocketError> {
-    match DirBuilder::new().mode(0o700).create(dir) {
+    match files::create_folder(dir) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(SocketError::Io { action: "create", path: dir.to_owned(), source }),
@@ -291,7 +293,7 @@ mod tests {
         let Some(stranger) = stranger("folders_of_others_are_not_trusted") else { return };
         let root = tempfile::tempdir().expect("BUG: a temporary folder");
         let theirs = root.path().join("theirs");
-        DirBuilder::new().mode(0o700).create(&theirs).expect("a folder");
+        files::create_folder(&theirs).expect("a folder");
         chown(&theirs, Some(stranger), None).expect("root may");
         let error = make_dir(&theirs).expect_err("it is not trusted");
         assert!(error.to_string().ends_with("belongs to another user"), "{error}");

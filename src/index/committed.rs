@@ -11,7 +11,7 @@ use super::stamp::{Fate, Stamp};
 use crate::engine::Masker;
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Position, SegmentName};
-use crate::store::{DatabaseError, Opened, SeqMark, open_database, put_aside, put_aside_beside};
+use crate::store::{DatabaseError, Opened, SeqMark, connect_database, open_database, put_aside, put_aside_beside};
 
 const INSERT_EVENT: &str = "
     INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview,
@@ -132,7 +132,7 @@ impl Database {
 /// How far the database at `path` is, where it can be read though it cannot be used otherwise.
 pub(super) fn peek(path: &Path, session_id: &str) -> Option<Reached> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).ok()?;
+    let connection = connect_database(path, flags).ok()?;
     load(&connection, session_id).ok().flatten()
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
 use serde_json::value::RawValue;
 
+use crate::files;
 use crate::store::is_no_database;
 
 use super::page::{Around, EventDocument, EventPage, gap, next_seq};
@@ -170,7 +171,9 @@ impl History {
 
     fn connect(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags)?;
+        let refused = |error| rusqlite::Error::ToSqlConversionFailure(Box::new(error));
+        let file = files::database(&self.path).map_err(refused)?;
+        let connection = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
         connection.busy_timeout(BUSY_WAIT_MAX)?;
         Ok(connection)
     }

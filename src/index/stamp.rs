@@ -1,10 +1,11 @@
 //! Whether a database file is still the one that was opened.
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::files::{self, Access};
 use crate::store::BESIDE;
 
 /// What a SQLite file begins with.
@@ -65,7 +66,7 @@ impl Stamp {
 /// format of SQLite, the size of a page at byte 16 and their number at byte 28.
 fn is_complete(path: &Path, bytes: u64) -> bool {
     let mut head = [0; 32];
-    if File::open(path).and_then(|file| file.read_exact_at(&mut head, 0)).is_err() {
+    if files::open(path, Access::Read).and_then(|file| file.read_exact_at(&mut head, 0)).is_err() {
         return false;
     }
     let page_bytes = match u16::from_be_bytes([head[16], head[17]]) {
@@ -86,7 +87,7 @@ fn identity(path: &Path, suffix: &str) -> Option<(u64, u64)> {
 /// Whether what a file begins with is what such a file begins with; one that nothing was written back to yet is empty.
 fn begins_well(path: &Path, metadata: &Metadata) -> bool {
     let mut magic = [0; MAGIC.len()];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, 0));
+    let read = files::open(path, Access::Read).and_then(|file| file.read_exact_at(&mut magic, 0));
     metadata.len() == 0 || (read.is_ok() && magic == *MAGIC)
 }
 

@@ -8,12 +8,14 @@
 //! A fault here costs nothing but the files: the next touch makes up for it.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::files::{Access, Folder};
 
 /// Their folder's name in the session's folder.
 pub const TRANSCRIPTS_DIR: &str = "transcripts";
@@ -118,10 +120,8 @@ impl Transcripts {
     fn complete_one(&mut self, connection: &Connection, thread_id: &str) -> Result<(), TranscriptError> {
         let path = self.dir.join(file_name(thread_id));
         let failed = |error| TranscriptError::File(path.clone(), error);
-        make_dir(&self.dir).map_err(failed)?;
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let mut file = options.open(&path).map_err(failed)?;
+        let folder = Folder::make(&self.dir).map_err(failed)?;
+        let mut file = folder.open(path.file_name().unwrap_or_default(), Access::Append).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         let known = self.counted.get(thread_id).filter(|(bytes, _)| *bytes == length).map(|(_, count)| *count);
         let (mut bytes, mut count) = (length, known.unwrap_or(0));
@@ -212,16 +212,6 @@ fn all_lines(file: &mut File) -> io::Result<HashSet<Vec<u8>>> {
     io::Seek::rewind(file)?;
     file.read_to_end(&mut text)?;
     Ok(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect())
-}
-
-fn make_dir(dir: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let is_folder = std::fs::symlink_metadata(dir)?.is_dir();
-            if is_folder { Ok(()) } else { Err(error) }
-        }
-        made => made,
-    }
 }
 
 /// The name of a thread's file. What is no letter, digit, `.`, `_` or `-` becomes `_`.

@@ -39,7 +39,13 @@ impl Indexer {
         let found = outlived(home, now, age_max).unwrap_or_default();
         // That of this relay is held.
         let removed = found.iter().find(|session| match remove_outlived(home, &session.id, now, age_max) {
-            Ok(removed) => removed.is_ok(),
+            Ok(Ok(left)) => {
+                if !left.is_empty() {
+                    tracing::info!(session = %session.id, ?left, "left in its folder: codex-shim did not create it");
+                }
+                true
+            }
+            Ok(Err(_used)) => false,
             Err(error) => {
                 tracing::warn!(%error, session = %session.id, "remove a session that nobody uses any more");
                 false

@@ -167,7 +167,10 @@ pub fn over_bounds(dir: &Path, bounds: Bounds, indexed: &SegmentName, now: Syste
 
 impl Size {
     fn of(dir: &Path, name: SegmentName) -> Option<Size> {
-        let metadata = std::fs::metadata(dir.join(name.to_string())).ok()?;
+        let metadata = std::fs::symlink_metadata(dir.join(name.to_string())).ok()?;
+        if !metadata.is_file() {
+            return None;
+        }
         Some(Size { name, bytes: metadata.len(), written: metadata.modified().ok()? })
     }
 }

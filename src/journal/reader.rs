@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use memchr::memchr;
 
 use super::segment::{Position, SegmentName};
+use crate::files::{self, Access};
 
 /// What one read asks for, in bytes; a longer record makes the buffer grow for its time.
 const READ_BYTES: usize = 256 << 10;
@@ -147,7 +148,7 @@ impl Reader {
     /// Makes the record at `at` stand in the buffer; `None` where the segment does not exist.
     fn fill(&mut self, at: &Position) -> io::Result<Option<Filled>> {
         if self.file.is_none() {
-            match File::open(self.dir.join(at.segment.to_string())) {
+            match files::open(&self.dir.join(at.segment.to_string()), Access::Read) {
                 Ok(file) => self.file = Some(file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),

@@ -12,10 +12,9 @@
 //! of growth by a counter.
 
 use std::fmt;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::File;
 use std::io::{self, IoSlice, Write as _};
 use std::ops::Range;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +23,7 @@ use super::keeper::{Bounds, IndexedTo, Keeper};
 use super::record::{self, Header, Written};
 use super::segment::{Generation, SegmentName};
 use crate::engine::{Form, Note, Now, OwnLine};
+use crate::files::{self, Access};
 use crate::wire::{Line, LineEnd, Side};
 
 /// Size at which a segment is closed and the next one begun, in bytes; one that holds a single longer batch is longer.
@@ -352,16 +352,11 @@ impl Writer {
         self.reopen_at = self.elapsed + REOPEN_AFTER;
         // It gets its name once its header is in it, so that a reader never finds one without.
         let unnamed = self.dir.join(format!(".{name}.new"));
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&unnamed).map_err(failed)?;
+        let file = files::open(&unnamed, Access::Replace).map_err(failed)?;
         let header = Header { segment: name.number, at: self.last_at_us, ..self.header.clone() };
         let mut bytes = Vec::new();
         record::append_header(&mut bytes, &header);
-        // The mode is set again, whatever the umask has left of it.
-        let protected = file.set_permissions(Permissions::from_mode(0o600)).and_then(|()| file.set_len(0));
-        let written =
-            protected.and_then(|()| write_all(&file, &mut [IoSlice::new(&bytes)]).map_err(|(error, _)| error));
+        let written = write_all(&file, &mut [IoSlice::new(&bytes)]).map_err(|(error, _)| error);
         if let Err(error) = written.and_then(|()| std::fs::rename(&unnamed, &path)) {
             let _ = std::fs::remove_file(&unnamed);
             return Err(failed(error));

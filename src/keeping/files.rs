@@ -1,13 +1,14 @@
 //! Masking secrets in files. Each is as long afterwards, and was last written to when it was.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::engine::{InPieces, Masker, Pieces};
+use crate::files::{self, Access};
 use crate::journal::{Origin, Record};
 use crate::store::Deed;
 use crate::wire::Side;
@@ -85,8 +86,8 @@ pub(super) fn files_of(dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Resul
 
 /// Removes what a crash has left of files that were written anew.
 pub(super) fn remove_rests(dir: &Path) -> io::Result<()> {
-    for rest in files_of(dir, |name| name.ends_with(&format!(".{REWRITING}")))? {
-        let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(&rest)?;
+    for rest in files_of(dir, |name| name.ends_with(&format!(".jsonl.{REWRITING}")))? {
+        let file = files::open(&rest, Access::Write)?;
         if file.try_lock().is_ok() {
             std::fs::remove_file(&rest)?;
         }
@@ -102,11 +103,7 @@ enum Line<'a> {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut options = OpenOptions::new();
-    let mut file = options.read(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
-    let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut file, &mut bytes)?;
-    Ok(bytes)
+    files::read(path)
 }
 
 fn rewrite_lines(
@@ -147,9 +144,7 @@ fn rewrite_lines(
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let metadata = std::fs::symlink_metadata(path)?;
     let beside = path.with_added_extension(REWRITING);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let mut file = options.open(&beside)?;
+    let mut file = files::open(&beside, Access::Create)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(io::Error::other("another codex-shim rewrites it")),
@@ -176,7 +171,7 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Writes over those bytes of a file that differ.
 fn write_over(path: &Path, before: &[u8], after: &[u8]) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    let file = files::open(path, Access::Write)?;
     let modified = file.metadata()?.modified()?;
     let mut at = 0;
     while let Some(from) = (at..after.len()).find(|at| before[*at] != after[*at]) {

@@ -17,5 +17,5 @@ mod prune;
 mod redact;
 
 pub use held::HeldError;
-pub use prune::{Bounds, Kind, Went, prune, prune_sessions};
+pub use prune::{Bounds, Kind, PrunedSessions, Went, prune, prune_sessions};
 pub use redact::{Found as Masked, Place, redact};

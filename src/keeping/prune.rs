@@ -1,6 +1,6 @@
 //! What is over its bounds goes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -42,6 +42,8 @@ pub struct Went {
     pub count: u64,
     /// How much of it, in bytes.
     pub bytes: u64,
+    /// The deleted files, as paths in the home; empty for rows of a database.
+    pub files: Vec<String>,
 }
 
 /// What can go.
@@ -74,34 +76,49 @@ impl Kind {
     }
 }
 
-/// Removes the sessions of `home` that nobody uses any more, or only the one called `only`. Gives what went, and what could
-/// not go, as a person is told.
+/// The outcome of [`prune_sessions`].
+#[derive(Debug, Default)]
+pub struct PrunedSessions {
+    /// Deleted data, or data that would be deleted.
+    pub went: Vec<Went>,
+    /// Files that stay in the folders of these sessions because codex-shim did not create them, as paths in the home.
+    pub left: Vec<String>,
+    /// Failures, as messages for the user.
+    pub faults: Vec<String>,
+}
+
+/// Deletes the outlived sessions of `home`, or only `only`.
 #[must_use]
-pub fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, deed: Deed) -> (Vec<Went>, Vec<String>) {
+pub fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, deed: Deed) -> PrunedSessions {
     let (now, age_max) = (SystemTime::now(), bounds.retention.session_age_max);
     if deed == Deed::Done {
         remove_rests(home);
     }
     let found = match outlived(home, now, age_max) {
         Ok(found) => found,
-        Err(error) => return (Vec::new(), vec![format!("read {}: {error}", home.join("sessions").display())]),
+        Err(error) => {
+            let faults = vec![format!("read {}: {error}", home.join("sessions").display())];
+            return PrunedSessions { faults, ..PrunedSessions::default() };
+        }
     };
-    let (mut went, mut faults) = (Vec::new(), Vec::new());
+    let mut pruned = PrunedSessions::default();
     for session in found.into_iter().filter(|session| only.is_none_or(|only| only == session.id)) {
         let gone = match deed {
-            Deed::Looked => Ok(Ok(())),
+            Deed::Looked => Ok(Ok(session.foreign)),
             Deed::Done => remove_outlived(home, &session.id, now, age_max),
         };
         match gone {
-            Ok(Ok(())) => {
-                let (session_id, bytes) = (session.id, session.bytes);
-                went.push(Went { session_id, what: Kind::Session, count: 1, bytes });
+            Ok(Ok(left)) => {
+                let in_home = |path: &PathBuf| format!("sessions/{}/{}", session.id, path.display());
+                pruned.left.extend(left.iter().map(in_home));
+                let (files, bytes) = (session.files.iter().map(in_home).collect(), session.bytes);
+                pruned.went.push(Went { session_id: session.id, what: Kind::Session, count: 1, bytes, files });
             }
             Ok(Err(_used)) => {}
-            Err(error) => faults.push(format!("remove session {}: {error}", session.id)),
+            Err(error) => pruned.faults.push(format!("remove session {}: {error}", session.id)),
         }
     }
-    (went, faults)
+    pruned
 }
 
 /// Removes what is over the bounds in one session. Gives what went.
@@ -117,27 +134,32 @@ pub fn prune(
 ) -> Result<Vec<Went>, String> {
     let held = Held::take(session, deed).map_err(|error| error.to_string())?;
     let mut went = Vec::new();
-    let mut add = |what, count, bytes| {
+    let mut add = |what, count, bytes, files| {
         if count > 0 {
-            went.push(Went { session_id: session.id.clone(), what, count, bytes });
+            went.push(Went { session_id: session.id.clone(), what, count, bytes, files });
         }
     };
-    let (count, bytes) = prune_journal(&held, bounds, transcript_files).map_err(|error| error.to_string())?;
-    add(Kind::JournalSegments, count, bytes);
+    let (files, bytes) = prune_journal(&held, bounds, transcript_files).map_err(|error| error.to_string())?;
+    add(Kind::JournalSegments, files.len() as u64, bytes, files);
     let now_us = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros() as u64;
     let over = prune_history(&held.history(), &bounds.retention, now_us, held.life, deed)?;
     for (what, over) in [Kind::Events, Kind::ToolEvents, Kind::TurnEvents].into_iter().zip(over) {
-        add(what, over.rows, over.bytes);
+        add(what, over.rows, over.bytes, Vec::new());
     }
     Ok(went)
 }
 
-fn prune_journal(held: &Held, bounds: &Bounds, transcript_files: TranscriptFiles) -> Result<(u64, u64), HeldError> {
-    let Some(indexed) = held.index(transcript_files)? else { return Ok((0, 0)) };
+/// Gives the segments that went, by their paths in the home, and their size in bytes.
+fn prune_journal(
+    held: &Held,
+    bounds: &Bounds,
+    transcript_files: TranscriptFiles,
+) -> Result<(Vec<String>, u64), HeldError> {
+    let Some(indexed) = held.index(transcript_files)? else { return Ok((Vec::new(), 0)) };
     let dir = held.session.journal_dir();
     let over = over_bounds(&dir, bounds.journal, &indexed, SystemTime::now());
     let over = over.map_err(|source| HeldError::Io { path: dir.clone(), source })?;
-    let (mut count, mut bytes) = (0, 0);
+    let (mut files, mut bytes) = (Vec::new(), 0);
     for segment in over {
         let path = dir.join(segment.name.to_string());
         match held.deed {
@@ -149,8 +171,8 @@ fn prune_journal(held: &Held, bounds: &Bounds, transcript_files: TranscriptFiles
                 Err(source) => return Err(HeldError::Io { path, source }),
             },
         }
-        count += 1;
+        files.push(format!("sessions/{}/journal/{}", held.session.id, segment.name));
         bytes += segment.bytes;
     }
-    Ok((count, bytes))
+    Ok((files, bytes))
 }

@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Environment, Settings, Source, is_path};
+use crate::files::Folder;
 
 /// How many of us may stand in a row. An agent may well run a codex within a codex; a wrapper that comes back makes the
 /// number grow without end.
@@ -177,7 +178,7 @@ struct Wrapped(Vec<serde_json::Value>);
 impl Wrapped {
     /// Nothing, where that cannot be read.
     fn read(home: Option<&Path>) -> Wrapped {
-        let text = home.and_then(|home| std::fs::read(home.join(WRAPPED_FILE)).ok());
+        let text = home.and_then(|home| Folder::home(home).and_then(|home| home.read(WRAPPED_FILE)).ok());
         Wrapped(text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default())
     }
 

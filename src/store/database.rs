@@ -10,13 +10,13 @@
 //! a bounded time.
 
 use std::fmt;
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::files::{self, Access, Refused};
 
 /// Whether a shim runs in a session that is worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub(crate) enum DatabaseError {
 impl fmt::Display for DatabaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // It names the path, and says what to do.
+            DatabaseError::File { source, .. } if Refused::behind(source).is_some() => source.fmt(f),
             DatabaseError::File { path, source } => write!(f, "open {}: {source}", path.display()),
             DatabaseError::Newer { path, found, known } => write!(
                 f,
@@ -125,12 +127,25 @@ pub(crate) fn is_no_database(error: &rusqlite::Error) -> bool {
 
 /// As [`open`], and a file that is no database is an error.
 pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
+    // SQLite sets the mode of the files beside a database after it has created them. Under a umask that takes away the owner's
+    // rights, another connection cannot open them for that instant.
+    for _ in 1..OPEN_TRIES_MAX {
+        match open_once(path, form) {
+            Err(DatabaseError::Sqlite { source, .. }) if source.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+                std::thread::park_timeout(OPEN_AGAIN_AFTER);
+            }
+            opened => return opened,
+        }
+    }
+    open_once(path, form)
+}
+
+fn open_once(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
     let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
     // Made here, so that it is ours alone from the start; SQLite gives its other files the same mode.
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
-    let mut connection = Connection::open(path).map_err(failed)?;
+    files::open(path, Access::Create).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = connect(path, flags)?;
     connection.busy_timeout(form.busy_wait_max).map_err(failed)?;
     connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
     connection.pragma_update(None, "synchronous", form.synchronous).map_err(failed)?;
@@ -154,7 +169,7 @@ pub(crate) fn open_to_look(
     busy_wait_max: Duration,
 ) -> Result<Option<Connection>, DatabaseError> {
     let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
-    if !path.exists() {
+    if path.symlink_metadata().is_err() {
         return Ok(None);
     }
     let mut wal = path.as_os_str().to_owned();
@@ -163,15 +178,23 @@ pub(crate) fn open_to_look(
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = if life == Life::Stopped && is_at_rest {
         // All that there is stands in the file itself.
-        let address: String = path.as_os_str().as_encoded_bytes().iter().map(|byte| in_address(*byte)).collect();
-        Connection::open_with_flags(format!("file:{address}?immutable=1"), flags | OpenFlags::SQLITE_OPEN_URI)
+        let file = files::database(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
+        let address: String = file.as_os_str().as_encoded_bytes().iter().map(|byte| in_address(*byte)).collect();
+        let flags = flags | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        Connection::open_with_flags(format!("file:{address}?immutable=1"), flags).map_err(failed)?
     } else {
-        Connection::open_with_flags(path, flags)
+        connect(path, flags)?
     };
-    let connection = connection.map_err(failed)?;
     connection.busy_timeout(busy_wait_max).map_err(failed)?;
     let is_empty = version(&connection).map_err(failed)? == 0;
     Ok((!is_empty).then_some(connection))
+}
+
+/// Connects to the database at `path`. Nothing but a regular file is opened, and no link is followed.
+pub(crate) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, DatabaseError> {
+    let file = files::database(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
+    Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW)
+        .map_err(|source| DatabaseError::Sqlite { path: path.to_owned(), source })
 }
 
 /// A byte of a path as it stands in an address.
@@ -181,6 +204,12 @@ fn in_address(byte: u8) -> String {
         byte => format!("%{byte:02X}"),
     }
 }
+
+/// How often a database is opened that cannot be.
+const OPEN_TRIES_MAX: u32 = 5;
+
+/// How long is left between two tries.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// Size of SQLite's cache; a negative number is in KiB.
 const CACHE_KIB_NEGATED: i64 = -512;

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use super::session::{Holder, StoreError, io_error};
 use crate::config::SessionName;
+use crate::files::{self, Access, Folder, Refused};
 use crate::journal::SegmentName;
 
 /// A session that was found.
@@ -38,29 +39,19 @@ impl Found {
     ///
     /// [`StoreError`] where the folder of the sessions cannot be read. That there is none is no error.
     pub fn all(home: &Path) -> Result<Vec<Found>, StoreError> {
-        let sessions = home.join("sessions");
-        let entries = match std::fs::read_dir(&sessions) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(io_error("read", &sessions)(error)),
-        };
-        // What is no session's folder, or goes away meanwhile, is none.
-        let mut found: Vec<Found> =
-            entries.filter_map(|entry| entry.ok()).filter_map(|entry| Found::at(entry.path())).collect();
-        found.sort_by_key(|session| (!session.live, std::cmp::Reverse(session.last_used), session.id.clone()));
-        Ok(found)
+        Survey::of(home).map(|survey| survey.found)
     }
 
     /// Whether a shim runs in it now.
     #[must_use]
     pub fn is_still_live(&self) -> bool {
-        File::open(self.dir.join("lock")).is_ok_and(|lock| is_held(&lock))
+        self.open_lock().is_ok_and(|lock| is_held(&lock))
     }
 
     /// What `look` gives where no shim runs in it: none starts meanwhile, so it has to be done in an instant. `None` where
     /// one runs.
     pub fn while_stopped<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
-        let lock = File::open(self.dir.join("lock")).ok()?;
+        let lock = self.open_lock().ok()?;
         lock.try_lock_shared().ok()?;
         let seen = look();
         // Closing it would let go of it too, but later.
@@ -80,20 +71,67 @@ impl Found {
         SegmentName::list(&self.journal_dir()).ok()?.pop()
     }
 
-    fn at(dir: PathBuf) -> Option<Found> {
-        let id = dir.file_name()?.to_str()?.to_owned();
-        // One that is being removed has a name that no session can have.
-        id.parse::<SessionName>().ok()?;
-        let lock = File::open(dir.join("lock")).ok()?;
-        let live = is_held(&lock);
-        let holder = Holder::read(&lock);
+    fn open_lock(&self) -> io::Result<File> {
+        files::open(&self.dir.join("lock"), Access::Read)
+    }
+
+    fn at(id: String, dir: PathBuf, lock: &File) -> Option<Found> {
+        let live = is_held(lock);
+        let holder = Holder::read(lock);
         let repository = holder.as_ref().and_then(|holder| repository_of(Path::new(&holder.place.cwd)));
         let mut session = Found { id, dir, live, holder, repository, last_used: SystemTime::UNIX_EPOCH };
-        let written = |path: PathBuf| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+        let written = |path: PathBuf| std::fs::symlink_metadata(path).and_then(|file| file.modified()).ok();
         let segment = session.last_segment().map(|name| session.journal_dir().join(name.to_string()));
         let times = [written(session.dir.join("lock")), segment.and_then(written)];
         session.last_used = times.into_iter().flatten().max()?;
         Some(session)
+    }
+}
+
+/// All that stands in the folder of the sessions.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// The sessions, as [`Found::all`] gives them.
+    pub found: Vec<Found>,
+    /// Sessions that are left out, by their id, and why.
+    pub refused: Vec<(String, Refused)>,
+}
+
+impl Survey {
+    /// Looks at all sessions in `home`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Found::all`].
+    pub fn of(home: &Path) -> Result<Survey, StoreError> {
+        let sessions = home.join("sessions");
+        let read = || -> io::Result<std::fs::ReadDir> {
+            Folder::home(home)?;
+            Folder::at(&sessions)?;
+            std::fs::read_dir(&sessions)
+        };
+        let entries = match read() {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Survey::default()),
+            Err(error) => return Err(io_error("read", &sessions)(error)),
+        };
+        let mut survey = Survey::default();
+        for entry in entries.filter_map(Result::ok) {
+            let (id, dir) = (entry.file_name(), entry.path());
+            // One that is being removed has a name that no session can have.
+            let Some(id) = id.to_str().filter(|id| id.parse::<SessionName>().is_ok()) else { continue };
+            match files::open(&dir.join("lock"), Access::Read) {
+                Ok(lock) => survey.found.extend(Found::at(id.to_owned(), dir, &lock)),
+                Err(error) => {
+                    // A folder without a lock is not a session, or is deleted just now.
+                    let refused = Refused::behind(&error).filter(|_| dir.join("lock").symlink_metadata().is_ok());
+                    survey.refused.extend(refused.map(|refused| (id.to_owned(), refused.clone())));
+                }
+            }
+        }
+        survey.found.sort_by_key(|session| (!session.live, std::cmp::Reverse(session.last_used), session.id.clone()));
+        survey.refused.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(survey)
     }
 }
 

@@ -4,10 +4,11 @@
 //! runs, a tool while it indexes a stopped session or rewrites what is stored. A relay that starts meanwhile relays and
 //! records; only its index waits. Nobody waits for this lock while another one is held.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+use crate::files::{self, Access};
 
 /// Its name in the session's folder.
 pub const INDEX_LOCK_FILE: &str = "index.lock";
@@ -25,10 +26,7 @@ impl IndexLock {
     ///
     /// That of making or locking the file.
     pub fn try_take(session_dir: &Path) -> io::Result<Option<IndexLock>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        options.custom_flags(libc::O_NOFOLLOW);
-        let file = options.open(session_dir.join(INDEX_LOCK_FILE))?;
+        let file = files::open(&session_dir.join(INDEX_LOCK_FILE), Access::Create)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(IndexLock { _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),

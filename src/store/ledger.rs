@@ -389,7 +389,7 @@ mod tests {
         let run = Run::start(dir.path(), "g1");
         assert!(run.keep(LedgerEntry::ThreadSeen { thread_id: "t".to_owned() }));
         let error = run.push(&["a"]).expect_err("it cannot be").to_string();
-        assert!(error.contains("ledger.db: Is a directory"), "{error}");
+        assert!(error.contains("ledger.db is a folder, not a regular file"), "{error}");
         assert_eq!(run.faults.try_iter().count(), 1);
         std::fs::remove_dir(&path).expect("it is empty");
         let pushed = NewCommand { thread_id: Some("t".to_owned()), ..command("a") };

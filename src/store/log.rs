@@ -1,10 +1,12 @@
 //! Our own log, `shim.log` in the session's folder, and `shim.log.old`, which was the log before it was full.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+
+use crate::files::{self, Access};
 
 /// Size of a log, in bytes; the line that would make it longer puts it aside, over what was put aside before.
 const LOG_BYTES_MAX: u64 = 4 << 20;
@@ -39,7 +41,7 @@ struct Log {
 
 impl Log {
     fn open(dir: &Path, bytes_max: u64) -> io::Result<Log> {
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(dir.join("shim.log"))?;
+        let file = files::open(&dir.join("shim.log"), Access::Append)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
         let bytes = file.metadata()?.len();
         Ok(Log { dir: dir.to_owned(), bytes_max, file, bytes })

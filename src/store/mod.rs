@@ -8,6 +8,7 @@
 
 mod assembly_table;
 mod choice;
+mod contents;
 mod context_table;
 mod database;
 mod found;
@@ -28,10 +29,10 @@ pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
 pub use context_table::{Keep, KeptDelivery, NewCommand};
 pub use database::Life;
 pub(crate) use database::{
-    BESIDE, DatabaseError, Form, Opened, is_no_database, open as open_database, open_as_is as open_database_as_is,
-    open_to_look, put_aside, put_aside_beside,
+    BESIDE, DatabaseError, Form, Opened, connect as connect_database, is_no_database, open as open_database,
+    open_as_is as open_database_as_is, open_to_look, put_aside, put_aside_beside,
 };
-pub use found::{Found, repository_of};
+pub use found::{Found, Survey, repository_of};
 pub use index_lock::{INDEX_LOCK_FILE, IndexLock};
 pub use ledger::{LEDGER_FILE, Ledger};
 pub use ledger_job::{KeptRequest, LedgerError, Order};
@@ -43,5 +44,4 @@ pub use offline::OfflineLedger;
 pub use removal::{Outlived, Spared, is_outlived, last_use, outlived, remove_outlived, remove_rests};
 pub use request_table::WhichRequests;
 pub use seq_mark::{SeqMark, SeqWish};
-pub(crate) use session::make_dir;
 pub use session::{Holder, Place, Session, StoreError};

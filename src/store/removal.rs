@@ -4,17 +4,19 @@
 //! comes meanwhile tries again, and finds that the folder is gone. The folder is first given a name that no session can have,
 //! so nobody ever sees half of one.
 //!
-//! It never follows a link: what is no folder below `sessions` is no session, and of a link inside only the link goes.
+//! This module never follows a link: only real folders below `sessions` are sessions, and a link is deleted without its target. It deletes
+//! only the files that codex-shim creates; a folder that holds others stays, with those in it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::contents::Contents;
 use super::index_lock::IndexLock;
 use super::ledger::LEDGER_FILE;
 use crate::config::SessionName;
+use crate::files::{self, Access};
 use crate::journal::SegmentName;
 
 /// What the names of folders begin with that are being removed; no session's name has this sign.
@@ -41,6 +43,10 @@ pub struct Outlived {
     pub id: String,
     /// Size of its files, in bytes.
     pub bytes: u64,
+    /// Its files, by their paths in its folder.
+    pub files: Vec<PathBuf>,
+    /// Files in its folder that codex-shim did not create, likewise; they stay.
+    pub foreign: Vec<PathBuf>,
 }
 
 /// Why a session that is outlived is still there.
@@ -73,19 +79,26 @@ pub fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::Result<V
         }
         let dir = entry.path();
         if is_outlived(last_use(times_of(&dir)), now, age_max) && shared_lock(&dir).is_ok_and(|lock| lock.is_some()) {
-            found.push(Outlived { id, bytes: bytes_of(&dir) });
+            let Contents { files, foreign, bytes, .. } = Contents::of(&dir)?;
+            found.push(Outlived { id, bytes, files, foreign });
         }
     }
     found.sort_by(|one, other| one.id.cmp(&other.id));
     Ok(found)
 }
 
-/// Removes the session `id` of `home` where it still is outlived and nobody uses it, and what leads to it.
+/// Deletes the session `id` of `home`, and its places, if it is still outlived and unused. Returns the files that stay because
+/// codex-shim did not create them.
 ///
 /// # Errors
 ///
 /// That of removing it; it is then still there as a whole, or goes the next time.
-pub fn remove_outlived(home: &Path, id: &str, now: SystemTime, age_max: Duration) -> io::Result<Result<(), Spared>> {
+pub fn remove_outlived(
+    home: &Path,
+    id: &str,
+    now: SystemTime,
+    age_max: Duration,
+) -> io::Result<Result<Vec<PathBuf>, Spared>> {
     if id.parse::<SessionName>().is_err() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is no session's name"));
     }
@@ -101,9 +114,12 @@ pub fn remove_outlived(home: &Path, id: &str, now: SystemTime, age_max: Duration
     let going = home.join("sessions").join(format!("{GOING}{id}.{}", std::process::id()));
     std::fs::rename(&dir, &going)?;
     forget_places(home, id);
-    // Of a link only the link goes, here and below.
-    std::fs::remove_dir_all(&going)?;
-    Ok(Ok(()))
+    let contents = Contents::of(&going)?;
+    if !contents.delete(&going)? {
+        // The user looks for the rest under the old name. If a new session has taken the name, the rest stays under the other one.
+        let _ = std::fs::rename(&going, &dir);
+    }
+    Ok(Ok(contents.foreign))
 }
 
 /// Removes what is left of folders whose removal was cut short.
@@ -112,8 +128,8 @@ pub fn remove_rests(home: &Path) {
     for entry in entries.flatten() {
         let is_rest = entry.file_name().to_str().is_some_and(|name| name.starts_with(GOING));
         if is_rest && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // Another one may be at it too.
-            let _ = std::fs::remove_dir_all(entry.path());
+            // Another process may be at it too.
+            let _ = Contents::of(&entry.path()).and_then(|contents| contents.delete(&entry.path()));
         }
     }
 }
@@ -129,21 +145,9 @@ fn times_of(dir: &Path) -> Vec<SystemTime> {
     written.filter_map(|file| file.modified().ok()).collect()
 }
 
-/// Size of all files in a folder, in bytes. Links count as themselves.
-fn bytes_of(dir: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
-    let size = |entry: std::fs::DirEntry| match entry.metadata() {
-        Ok(file) if file.is_dir() => bytes_of(&entry.path()),
-        Ok(file) => file.len(),
-        Err(_) => 0,
-    };
-    entries.flatten().map(size).sum()
-}
-
 /// The lock of a session, shared as by a tool that looks; `None` where a shim holds it.
 fn shared_lock(dir: &Path) -> io::Result<Option<File>> {
-    let mut options = OpenOptions::new();
-    let lock = options.read(true).custom_flags(libc::O_NOFOLLOW).open(dir.join("lock"))?;
+    let lock = files::open(&dir.join("lock"), Access::Read)?;
     match lock.try_lock_shared() {
         Ok(()) => Ok(Some(lock)),
         Err(std::fs::TryLockError::WouldBlock) => Ok(None),
@@ -159,7 +163,7 @@ fn forget_places(home: &Path, id: &str) {
     }
     for entry in std::fs::read_dir(places).into_iter().flatten().flatten() {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_file && std::fs::read_to_string(entry.path()).is_ok_and(|known| known == id) {
+        if is_file && files::read(&entry.path()).is_ok_and(|known| known == id.as_bytes()) {
             // It leads nowhere now, and is written anew by the next start there.
             let _ = std::fs::remove_file(entry.path());
         }
@@ -214,7 +218,7 @@ mod tests {
         assert_eq!(ids(DAY * 30), ["old", "other"]);
         assert_eq!(std::fs::read_dir(home.join("places")).expect("a folder").count(), 3);
         let remove = |id: &str| remove_outlived(home, id, later, DAY * 30);
-        assert_eq!(remove("old").expect("it works"), Ok(()));
+        assert_eq!(remove("old").expect("it works"), Ok(Vec::new()));
         assert_eq!(remove("live").expect("it works"), Err(Spared::Used));
         let held = IndexLock::try_take(&home.join("sessions/other")).expect("a lock").expect("nobody holds it");
         assert_eq!(remove("other").expect("it works"), Err(Spared::Used));
@@ -226,7 +230,7 @@ mod tests {
         std::fs::write(home.join("sessions/~going.x.1/lock"), "").expect("write");
         remove_rests(home);
         let left: Vec<String> = Found::all(home).expect("it can be read").into_iter().map(|one| one.id).collect();
-        assert!(left.contains(&"live".to_owned()) && left.contains(&"other".to_owned()) && left.len() == 3, "{left:?}");
+        assert!(left.contains(&"live".to_owned()) && left.contains(&"other".to_owned()) && left.len() == 2, "{left:?}");
         drop(live);
     }
 

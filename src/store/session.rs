@@ -10,9 +10,9 @@
 //! without one.
 
 use std::fmt;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config::{SESSION_NAME_BYTES_MAX, SessionName};
+use crate::files::{self, Access, Folder, Refused};
 use crate::journal::{Generation, SegmentName};
 
 /// How many shims may run under one session name at once.
@@ -65,6 +66,8 @@ pub enum StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // It names the path, and says what to do.
+            StoreError::Io { source, .. } if Refused::behind(source).is_some() => source.fmt(f),
             StoreError::Io { action, path, source } => write!(f, "{action} {}: {source}", path.display()),
             StoreError::AllTaken(name) => write!(f, "session {name}: {SAME_NAME_MAX} shims run under that name"),
         }
@@ -127,7 +130,7 @@ impl Session {
         place: &Place,
         fresh_id: Uuid,
     ) -> Result<Session, StoreError> {
-        make_dir(home)?;
+        make_home(home)?;
         let sessions = home.join("sessions");
         make_dir(&sessions)?;
         let places = Places(home.join("places"));
@@ -186,12 +189,10 @@ impl Session {
     fn try_hold(sessions: &Path, id: String) -> Result<Option<Session>, StoreError> {
         let dir = sessions.join(&id);
         let path = dir.join("lock");
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut tries = 0;
         let lock = loop {
             make_dir(&dir)?;
-            let lock = match options.open(&path) {
+            let lock = match files::open(&path, Access::Create) {
                 // The folder was removed in between, as one that nobody used any more.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LOOKED_AT_TRIES_MAX => {
                     tries += 1;
@@ -228,7 +229,7 @@ impl Session {
 /// Whether a file is the one that is at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
     let same = |here: &Metadata, there: &Metadata| (here.dev(), here.ino()) == (there.dev(), there.ino());
-    matches!((file.metadata(), std::fs::metadata(path)), (Ok(here), Ok(there)) if same(&here, &there))
+    matches!((file.metadata(), std::fs::symlink_metadata(path)), (Ok(here), Ok(there)) if same(&here, &there))
 }
 
 /// Takes a lock for us alone; false where another shim holds it. `let_look` passes the time while tools look at it.
@@ -262,39 +263,34 @@ impl Places {
 
     /// The session that last ran at `place`, where it still is there and was last held from there.
     fn last_at(&self, sessions: &Path, place: &Place) -> Option<String> {
-        let id = std::fs::read_to_string(self.file(place)).ok()?;
-        let holder = Holder::read(&File::open(sessions.join(&id).join("lock")).ok()?)?;
+        let id = String::from_utf8(files::read(&self.file(place)).ok()?).ok()?;
+        id.parse::<SessionName>().ok()?;
+        let holder = Holder::read(&files::open(&sessions.join(&id).join("lock"), Access::Read).ok()?)?;
         (holder.place == *place).then_some(id)
     }
 
     fn remember(&self, place: &Place, id: &str) -> Result<(), StoreError> {
         make_dir(&self.0)?;
         let file = self.file(place);
-        if std::fs::read_to_string(&file).is_ok_and(|known| known == id) {
-            return Ok(());
-        }
-        // Put there at once, so that nobody reads half of it.
-        let partial = file.with_extension(std::process::id().to_string());
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let written = options.open(&partial).and_then(|mut open| io::Write::write_all(&mut open, id.as_bytes()));
-        written.and_then(|()| std::fs::rename(&partial, &file)).map_err(io_error("write", &file))
+        let kept = || {
+            let (folder, name) = (Folder::at(&self.0)?, file.file_name().unwrap_or_default());
+            match folder.read(name) {
+                Ok(known) if known == id.as_bytes() => Ok(()),
+                Ok(_) | Err(_) => folder.put(name, id.as_bytes()),
+            }
+        };
+        kept().map_err(io_error("write", &file))
     }
 }
 
-/// Makes a folder that only we can enter. One that exists already, such as a home that was named to us, stays as it is,
-/// and so do its parents.
-pub(crate) fn make_dir(dir: &Path) -> Result<(), StoreError> {
-    match DirBuilder::new().mode(0o700).create(dir) {
-        // Whatever the umask has left of the mode.
-        Ok(()) => std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir)
-        }
-        Err(error) => Err(error),
-    }
-    .map_err(io_error("create", dir))
+/// Creates the home, unless it exists. One that exists keeps its mode, and is an error if it cannot be trusted.
+fn make_home(home: &Path) -> Result<(), StoreError> {
+    Folder::make_home(home).map(drop).map_err(io_error("create", home))
+}
+
+/// Creates a folder below the home that only we can enter, unless it exists.
+fn make_dir(dir: &Path) -> Result<(), StoreError> {
+    Folder::make(dir).map(drop).map_err(io_error("create", dir))
 }
 
 /// What the second session under a name is called, or a later one: as much of the name as leaves room for the number.

@@ -231,7 +231,10 @@ fn say(dir: &Path, text: &str, thread_id: Option<&str>) -> Result<String, String
 fn respond(dir: &Path, request_id: &str, body: &Value) -> Result<(Value, First), String> {
     let path = format!("/sessions/self/codex-requests/{request_id}/respond");
     let asked = client::post_by_tui(dir, &path, body.to_string(), DECISION_WAIT_MAX);
-    let answer: Answer = asked.map_err(|error| format!("it is not known whether that was taken: {error}"))?;
+    let answer: Answer = asked.map_err(|error| match error.is_unsent() {
+        true => format!("nothing was sent: {error}"),
+        false => format!("it is not known whether that was taken: {error}"),
+    })?;
     let mut document: Value = answer.document()?;
     let row = document["request"].take();
     let first = match document["idempotent"] == true && !is_stored(&row, body) {

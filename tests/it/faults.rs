@@ -265,7 +265,7 @@ impl SmallDisk {
     /// Mounts one; says loudly that a test is skipped where that is not allowed.
     fn mount(path: &Path) -> Option<SmallDisk> {
         std::fs::create_dir(path).expect("a folder");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(path).output();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m,mode=700", "none"]).arg(path).output();
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(SmallDisk { path: path.to_owned() });
         }
@@ -300,7 +300,7 @@ fn a_session_that_cannot_be_opened_is_tried_again_and_its_journal_begins_with_th
     drop(stdin);
     let output = relay.wait_with_output().expect("the shim ends");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.starts_with("codex-shim: create "), "{stderr}");
+    assert!(stderr.contains("home is a file, not a folder"), "{stderr}");
     assert!(stderr.contains("can be used from now on"), "{stderr}");
     let journal = home.journal();
     assert!(journal.texts[1].contains("\"gap\":{\"lines\":"), "{:?}", &journal.texts[..2]);
@@ -326,7 +326,7 @@ fn a_journal_folder_that_is_none_is_told_once() {
     std::fs::write(home.path().join("sessions/s/journal"), "in the way").expect("a file");
     let relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
     let output = pass(relay, &lines(10));
-    assert!(told_once(&output).contains("sessions/s/journal: "));
+    assert!(told_once(&output).contains("sessions/s/journal is a file, not a folder"));
 }
 
 #[test]

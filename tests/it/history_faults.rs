@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -190,13 +190,14 @@ fn a_history_that_cannot_be_written_to() {
 #[test]
 fn a_history_whose_disk_is_full() {
     let home = Home::new();
-    let disk = home.beside().join("disk");
-    fs::create_dir(&disk).expect("a folder");
-    let Some(_mounted) = mount(&["-t", "tmpfs", "-o", "size=1m", "none"], &disk) else { return };
-    let session = home.path().join("sessions/s");
-    fs::create_dir_all(&session).expect("a folder");
-    fs::write(disk.join("history.db"), b"").expect("a file");
-    symlink(disk.join("history.db"), history_path(&session)).expect("a link");
+    // The session is on a small disk, and its journal on another one.
+    let (disk, journal) = (home.path().join("sessions/s"), home.beside().join("journal"));
+    fs::create_dir_all(&disk).expect("a folder");
+    fs::create_dir(&journal).expect("a folder");
+    let Some(_mounted) = mount(&["-t", "tmpfs", "-o", "size=1m,mode=700", "none"], &disk) else { return };
+    fs::create_dir(disk.join("journal")).expect("a folder");
+    let journal = journal.to_str().expect("UTF-8");
+    let Some(_journal) = mount(&["--bind", journal], &disk.join("journal")) else { return };
     let mut watched = Watched::start(Echo::start(home));
     watched.is_well();
     let filler = disk.join("filler");

@@ -393,3 +393,62 @@ fn what_is_asked_wrongly_is_told() {
         assert_eq!(tool(&home, args).status.code(), Some(status), "{args:?}");
     }
 }
+
+#[test]
+fn prune_deletes_only_what_codex_shim_created() {
+    let home = Home::new();
+    run_quickly(&home, "old");
+    run_quickly(&home, "plain");
+    let sessions = home.path().join("sessions");
+    let mine = ["notes.txt", "journal/copy.jsonl.gz", "ledger.db.bak", "transcripts/readme.md", "mine/deep/file"];
+    for name in mine {
+        let path = sessions.join("old").join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, "mine").expect("write");
+    }
+    fs::write(sessions.join("old/history.db.corrupt-17"), "set aside").expect("write");
+    ["old", "plain"].iter().for_each(|name| age(&sessions.join(name), DAY * 40));
+    let before: Vec<PathBuf> = files(&sessions).into_keys().collect();
+    let would = document(&home, &["prune", "--dry-run", "--json"]);
+    assert_eq!(before, files(&sessions).into_keys().collect::<Vec<_>>());
+    let shown = tool(&home, &["prune", "--dry-run"]);
+    let went = document(&home, &["prune", "--json"]);
+    assert_eq!((&would["went"], &would["left"]), (&went["went"], &went["left"]));
+    // Each file is named: as one that goes, or as one that stays.
+    let left: Vec<&str> = went["left"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    let stays = ["journal/copy.jsonl.gz", "ledger.db.bak", "mine", "notes.txt", "transcripts/readme.md"];
+    assert_eq!(left, stays.map(|name| format!("sessions/old/{name}")));
+    let gone: Vec<PathBuf> = went["went"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .flat_map(|went| went["files"].as_array().expect("a list"))
+        .map(|file| home.path().join(file.as_str().expect("a path")))
+        .collect();
+    let (stdout, stderr) = (String::from_utf8_lossy(&shown.stdout), String::from_utf8_lossy(&shown.stderr));
+    for path in &before {
+        let name = path.strip_prefix(home.path()).expect("it is below").display().to_string();
+        let is_mine = mine.iter().any(|mine| path.ends_with(mine));
+        assert_eq!((gone.contains(path), path.exists()), (!is_mine, is_mine), "{name}");
+        assert_eq!(stdout.contains(&name), !is_mine, "{name}: {stdout}");
+    }
+    assert!(left.iter().all(|path| stderr.contains(&format!("{path} stays"))), "{stderr}");
+    assert!(!sessions.join("plain").exists());
+    // The rest is not a session, and the name is free.
+    assert!(document(&home, &["prune", "--json"])["left"].as_array().is_some_and(Vec::is_empty));
+    run_quickly(&home, "old");
+    assert_eq!(fs::read(sessions.join("old/notes.txt")).expect("it is there"), b"mine");
+}
+
+#[test]
+fn rests_of_a_removal_keep_what_is_not_ours() {
+    let home = Home::new();
+    run_quickly(&home, "young");
+    let rest = home.path().join("sessions/~going.x.1");
+    fs::create_dir(&rest).expect("a folder");
+    fs::write(rest.join("lock"), "").expect("write");
+    fs::write(rest.join("notes.txt"), "mine").expect("write");
+    done(&home, &["prune"]);
+    assert!(!rest.join("lock").exists());
+    assert_eq!(fs::read(rest.join("notes.txt")).expect("it is there"), b"mine");
+}

@@ -40,6 +40,7 @@ mod requests_kinds_e2e;
 mod serve;
 mod start;
 mod support;
+mod surroundings;
 mod tapes;
 mod tidy;
 mod tui;

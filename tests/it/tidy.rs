@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in the order in which they may import: each only those before it.
-const ROOMS: [&str; 15] = [
+const ROOMS: [&str; 16] = [
     "wire",
     "engine",
+    "files",
     "journal",
     "config",
     "history",
@@ -133,6 +134,64 @@ fn files_and_functions_are_of_a_size_to_be_read() {
             }
         }
     }
+}
+
+/// Ways to open or create a file that follow links, wait for a FIFO, or leave the mode to the umask.
+const OPENING: [&str; 14] = [
+    "File::open",
+    "File::create",
+    "File::options",
+    "OpenOptions::new",
+    "DirBuilder::new",
+    "fs::read(",
+    "fs::read_to_string(",
+    "fs::write(",
+    "fs::copy(",
+    "fs::hard_link(",
+    "fs::create_dir",
+    "rustix::fs::open(",
+    "openat(",
+    "Connection::open",
+];
+
+/// The files that may, since what they open is not below the home, and how often.
+const OPENS: [(&str, &str, usize); 18] = [
+    ("files.rs", "this is where it is done", 4),
+    ("store/database.rs", "connects to what `files` has checked", 2),
+    ("index/query.rs", "the same", 1),
+    ("index/plans.rs", "a database in memory", 1),
+    ("cli/doctor/state.rs", "connects to what `files` has checked", 1),
+    ("keeping/files.rs", "syncs a folder that it has written into", 1),
+    ("replay/tape.rs", "a tape that the user names, which may be a pipe", 1),
+    ("cli/tape_export.rs", "a pipe or a link that the user names", 1),
+    ("cli/context_tool.rs", "an output that the user names, which may be a pipe", 1),
+    ("cli/completions.rs", "a folder that the user names", 1),
+    ("cli/wrap/rewrite.rs", "the settings of another tool", 2),
+    ("cli/doctor/drift.rs", "the schema that codex has written", 1),
+    ("cli/doctor/servers.rs", "/proc", 1),
+    ("capture/blocks.rs", "the outputs beside an events file", 1),
+    ("capture/piped.rs", "/dev/tty", 1),
+    ("capture/screen.rs", "a terminal", 1),
+    ("capture/terminal.rs", "a terminal", 1),
+    ("relay/pipes.rs", "our own stdio", 2),
+];
+
+#[test]
+fn files_below_the_home_are_opened_in_one_place() {
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        let is_test = path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("tests.rs"));
+        if is_test || path.starts_with("tui/tests") {
+            continue;
+        }
+        let code = without_tests(&text).lines().filter(|line| !line.trim_start().starts_with("//"));
+        let opens = code.filter(|line| OPENING.iter().any(|way| line.contains(way))).count();
+        let allowed = OPENS.iter().find(|(file, _, _)| path == Path::new(file)).map_or(0, |(_, _, times)| *times);
+        if opens != allowed {
+            found.push(format!("{}: {opens} and not {allowed}", path.display()));
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]

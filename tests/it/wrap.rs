@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::support::shim::{Home, SHIM};
+use crate::surroundings::ends;
 
 pub struct Lab {
     pub home: Home,
@@ -51,7 +52,8 @@ impl Lab {
                 other.env(name, value);
             }
         }
-        other.output().expect("it runs")
+        other.stdout(Stdio::piped()).stderr(Stdio::piped());
+        ends(other.spawn().expect("it runs"), &format!("{args:?}"))
     }
 
     pub fn shim(&self, args: &[&str]) -> Output {
@@ -272,7 +274,7 @@ fn settings_that_are_gone_are_done_with_and_those_that_cannot_be_read_are_told()
     let output = lab.shim(&["unwrap"]);
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.code() == Some(1) && told.contains("directory") && !told.contains("was changed"),
+        output.status.code() == Some(1) && told.contains("is a folder") && !told.contains("was changed"),
         "{output:?}"
     );
     fs::remove_dir(lab.settings()).expect("it goes");
@@ -366,17 +368,21 @@ fn programs_are_told_what_was_done() {
 #[test]
 fn what_was_taken_back_is_told_where_that_cannot_be_noted() {
     let lab = Lab::new();
-    let record = lab.home.path().join("wrapped.json");
+    let home = lab.home.path();
+    // The home is a link.
+    let real = lab.user.join("real-home");
+    fs::create_dir(&real).expect("a folder");
+    let record = real.join("wrapped.json");
     for args in [&["unwrap"][..], &["unwrap", "--json"]] {
+        symlink(&real, &home).expect("a link");
         fs::write(lab.settings(), "{}").expect("write");
         lab.well(&["wrap", "vscode", "--yes"]);
-        // The second one puts a folder where the record is written next.
-        let beside = record.with_extension("codex-shim-new");
+        // The second one puts a file in the place of that link, so that nothing can be noted from then on.
         let (aside, last) = (lab.user.join("aside"), lab.user.join("last"));
-        fs::create_dir(&aside).expect("a folder");
+        fs::write(&aside, "").expect("a file");
         let mut all: Value = serde_json::from_slice(&fs::read(&record).expect("it is there")).expect("it is JSON");
         let records = all.as_array_mut().expect("a list");
-        records.push(json!({"target": "x", "path": beside, "change": "link", "to": "/x", "set_aside": aside}));
+        records.push(json!({"target": "x", "path": home, "change": "link", "to": real, "set_aside": aside}));
         records.push(json!({"target": "y", "path": last, "change": "file", "before": null, "after": ""}));
         fs::write(&record, all.to_string()).expect("write");
         fs::write(&last, "").expect("write");
@@ -396,11 +402,13 @@ fn what_was_taken_back_is_told_where_that_cannot_be_noted() {
             assert!(errors.contains("write "), "{errors}");
         }
         // What is not done with stays on record.
-        assert!(last.exists() && beside.is_dir());
-        fs::remove_dir(&beside).expect("it goes");
+        assert!(last.exists() && home.is_file());
+        fs::remove_file(&home).expect("it goes");
+        symlink(real.join("../real-home"), &home).expect("another link");
         lab.well(&["unwrap"]);
         assert!(!last.exists() && !aside.exists());
         assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
+        let _ = fs::remove_file(&home);
     }
 }
 
@@ -414,4 +422,131 @@ fn completions_are_for_each_shell_and_pages_for_each_command() {
     lab.well(&["completions", "--man", pages.to_str().expect("UTF-8")]);
     assert!(pages.join("codex-shim-respond.1").exists());
     assert_eq!(lab.shim(&["completions"]).status.code(), Some(2));
+}
+
+/// Wraps and unwraps VS Code; its settings have their old text in the end.
+fn there_and_back(lab: &Lab, before: &str) {
+    lab.well(&["wrap", "vscode", "--yes"]);
+    let during = fs::read_to_string(lab.settings()).expect("it is there");
+    assert!(during.contains("chatgpt.cliExecutable"), "{during}");
+    lab.well(&["unwrap"]);
+    assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), before);
+}
+
+const SETTINGS: &str = "{\n  \"a\": 1\n}\n";
+
+/// The files in the folder of the settings.
+fn beside_settings(lab: &Lab) -> Vec<OsString> {
+    let folder = lab.settings().parent().expect("a folder").to_owned();
+    let mut names: Vec<OsString> =
+        fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn settings_keep_their_hard_links_and_attributes() {
+    let lab = Lab::new();
+    lab.codex("real");
+    fs::write(lab.settings(), SETTINGS).expect("write");
+    fs::set_permissions(lab.settings(), fs::Permissions::from_mode(0o640)).expect("a mode");
+    let other = lab.user.join("other-name.json");
+    fs::hard_link(lab.settings(), &other).expect("a link");
+    let inode = fs::metadata(&other).expect("it is there").ino();
+    lab.well(&["wrap", "vscode", "--yes"]);
+    assert!(fs::read_to_string(&other).expect("it is there").contains("chatgpt.cliExecutable"));
+    lab.well(&["unwrap"]);
+    let now = fs::metadata(lab.settings()).expect("it is there");
+    assert_eq!((now.ino(), now.nlink(), now.mode() & 0o777), (inode, 2, 0o640));
+    assert_eq!(fs::read_to_string(&other).expect("it is there"), SETTINGS);
+    assert_eq!(beside_settings(&lab), ["settings.json"]);
+
+    fs::remove_file(&other).expect("it goes");
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(lab.settings(), "user.codex-shim-test", b"kept", flags).is_err() {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"SKIPPED: no attributes on this file system\n");
+        return;
+    }
+    there_and_back(&lab, SETTINGS);
+    let mut value = [0; 8];
+    let bytes = rustix::fs::getxattr(lab.settings(), "user.codex-shim-test", &mut value[..]).expect("it is kept");
+    assert_eq!(&value[..bytes], b"kept");
+}
+
+#[test]
+fn settings_keep_their_owner_under_root() {
+    if !rustix::process::geteuid().is_root() {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"SKIPPED: only root changes what others own\n");
+        return;
+    }
+    let lab = Lab::new();
+    lab.codex("real");
+    fs::write(lab.settings(), SETTINGS).expect("write");
+    std::os::unix::fs::chown(lab.settings(), Some(65_534), Some(65_533)).expect("root may");
+    there_and_back(&lab, SETTINGS);
+    let now = fs::metadata(lab.settings()).expect("it is there");
+    assert_eq!((now.uid(), now.gid()), (65_534, 65_533));
+    assert_eq!(beside_settings(&lab), ["settings.json"]);
+}
+
+#[test]
+fn read_only_settings_are_refused_with_the_remedy() {
+    let lab = Lab::new();
+    lab.codex("real");
+    // A package manager installs settings as links to read-only files.
+    let store = lab.user.join("store.json");
+    fs::write(&store, SETTINGS).expect("write");
+    for is_link in [false, true] {
+        let _ = fs::remove_file(lab.settings());
+        match is_link {
+            true => symlink(&store, lab.settings()).expect("a link"),
+            false => fs::write(lab.settings(), SETTINGS).expect("write"),
+        }
+        fs::set_permissions(lab.settings(), fs::Permissions::from_mode(0o444)).expect("a mode");
+        for more in ["--yes", "--dry-run"] {
+            let output = lab.shim(&["wrap", "vscode", more]);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.code() == Some(1) && said.contains("mode 0444"), "{output:?}");
+            assert!(said.contains("chmod u+w "), "{said}");
+        }
+        assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), SETTINGS);
+        assert!(lab.well(&["unwrap"]).contains("nothing is wrapped"));
+    }
+    // Made read-only after they were wrapped.
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o644)).expect("a mode");
+    lab.well(&["wrap", "vscode", "--yes"]);
+    assert!(fs::symlink_metadata(lab.settings()).is_ok_and(|there| there.is_symlink()), "the link stays");
+    let wrapped = fs::read_to_string(&store).expect("it is there");
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o444)).expect("a mode");
+    let output = lab.shim(&["unwrap"]);
+    assert!(output.status.code() == Some(1) && String::from_utf8_lossy(&output.stderr).contains("chmod u+w "));
+    assert_eq!(fs::read_to_string(&store).expect("it is there"), wrapped);
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o600)).expect("a mode");
+    lab.well(&["unwrap"]);
+    assert_eq!(fs::read_to_string(&store).expect("it is there"), SETTINGS);
+    assert_eq!(fs::metadata(&store).expect("it is there").permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn settings_that_are_no_regular_file_are_refused() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let lab = Lab::new();
+    lab.codex("real");
+    let refused = |words: &str| {
+        let output = lab.shim(&["wrap", "vscode", "--yes"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains(words), "{output:?}");
+        fs::remove_file(lab.settings()).expect("it is as it was");
+    };
+    mknodat(CWD, lab.settings(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
+    refused("not a regular file");
+    symlink(lab.user.join("nowhere.json"), lab.settings()).expect("a link");
+    refused("leads nowhere");
+    // The backup that a crash has left may hold the only good text.
+    let backup = lab.settings().with_extension("json.codex-shim-backup");
+    fs::write(lab.settings(), SETTINGS).expect("write");
+    fs::hard_link(lab.settings(), lab.user.join("other-name.json")).expect("a link");
+    fs::write(&backup, "precious").expect("write");
+    refused("cut short");
+    assert_eq!(fs::read_to_string(&backup).expect("it is there"), "precious");
 }

@@ -6,8 +6,7 @@
 mod client;
 mod screen;
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use super::{FAILED, say};
 use crate::config::{Environment, SETTING_VARIABLES};
 use crate::control::client as side;
 use crate::engine::MARKER_START;
+use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
 use crate::wire::Side;
@@ -84,10 +84,10 @@ impl Folder {
         let id = uuid::Uuid::now_v7().simple().to_string();
         let dir = std::env::temp_dir().join(format!("codex-shim-{}", &id[24..]));
         let failed = |error| format!("create {}: {error}", dir.display());
-        std::fs::create_dir(&dir).map_err(failed)?;
+        files::create_folder(&dir).map_err(failed)?;
         let folder = Folder { shim, tape: dir.join("tape.jsonl"), dir: dir.clone() };
-        std::fs::write(&folder.tape, TAPE).map_err(failed)?;
-        DirBuilder::new().mode(0o700).create(folder.dir.join("run")).map_err(failed)?;
+        files::create_file(&folder.tape).and_then(|mut tape| tape.write_all(TAPE.as_ref())).map_err(failed)?;
+        files::create_folder(&folder.dir.join("run")).map_err(failed)?;
         Ok(folder)
     }
 

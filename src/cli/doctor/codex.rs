@@ -8,6 +8,7 @@ use super::Check;
 use super::drift;
 use super::probe::{Ran, run};
 use crate::config::{Environment, Settings};
+use crate::files;
 use crate::relay::locate;
 
 /// How long codex may take to tell its version; a launcher in Node takes a moment.
@@ -61,7 +62,7 @@ fn protocol(program: &Path) -> Check {
     const NAME: &str = "protocol";
     const UNTOLD: &str = "everything is relayed all the same; what an older codex lacks is told when it is met";
     let folder = std::env::temp_dir().join(format!("codex-shim-schema-{}", std::process::id()));
-    if let Err(error) = std::fs::create_dir(&folder) {
+    if let Err(error) = files::create_folder(&folder) {
         return Check::note(NAME, format!("create {}: {error}", folder.display()), UNTOLD);
     }
     let write = |flags: &[&str]| {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Check;
 use crate::config::Environment;
+use crate::files;
 
 const NAME: &str = "shell hooks";
 
@@ -16,7 +17,7 @@ pub(super) fn check(environment: &Environment) -> Check {
     let files = [home.join(".bashrc"), home.join(".bash_profile"), zsh.join(".zshrc"), config.join("fish/config.fish")];
     let mut hooked = Vec::new();
     for file in files {
-        let Some(program) = std::fs::read_to_string(&file).ok().and_then(|text| program_of(&text)) else { continue };
+        let Some(program) = files::read_named(&file).ok().and_then(|text| program_of(&text)) else { continue };
         if !is_there(&program, environment) {
             let found = format!("{} runs `{program} hook`, and there is no {program}", file.display());
             return Check::broken(NAME, found, "correct that line: `codex-shim hook --help` has it for each shell");

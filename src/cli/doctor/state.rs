@@ -12,8 +12,9 @@ use super::super::wrap;
 use super::{Check, Verdict};
 use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
+use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
-use crate::store::{Found, LEDGER_FILE, LEDGER_FORM};
+use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey};
 
 /// Below this a disk is said to be getting full, in bytes.
 const ROOM_LOW: u64 = 1 << 30;
@@ -36,10 +37,13 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
         checks.push(Check::broken("home", "neither CODEX_SHIM_HOME nor HOME is set", "set CODEX_SHIM_HOME"));
         return;
     };
-    checks.push(home_can_be_written(home));
-    if home.exists() && !home.is_dir() {
+    if let Err(error) = Folder::home(home)
+        && let Some(refused) = Refused::behind(&error)
+    {
+        checks.push(not_used("home", refused, "nothing is recorded and no request is kept"));
         return;
     }
+    checks.push(home_can_be_written(home));
     checks.extend(open_to_others(home));
     match wrap::complaints(home) {
         Ok(complaints) => {
@@ -49,8 +53,12 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
         Err(why) => checks.push(Check::broken("wrap", why, "move that file away: it only says what to take back")),
     }
     checks.extend(room(home));
-    match Found::all(home) {
-        Ok(sessions) => {
+    match Survey::of(home) {
+        Ok(Survey { found: sessions, refused }) => {
+            let left_out = refused.iter().filter(|(id, _)| only.is_none_or(|only| id == only));
+            checks.extend(
+                left_out.map(|(id, refused)| not_used("session", refused, &format!("session {id} is left out"))),
+            );
             let live = sessions.iter().filter(|session| session.live).count();
             checks.push(Check::ok("sessions", format!("{}, {live} of them live", sessions.len())));
             // At the same time: each of those that hang takes as long as it is waited for.
@@ -63,10 +71,19 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
                 });
             }
         }
+        Err(StoreError::Io { source, .. }) if Refused::behind(&source).is_some() => {
+            let refused = Refused::behind(&source);
+            checks.extend(refused.map(|refused| not_used("sessions", refused, "nothing is recorded")));
+        }
         Err(error) => {
             checks.push(Check::broken("sessions", error.to_string(), "see who owns that folder, and its mode"))
         }
     }
+}
+
+/// Something of ours that cannot be trusted, and what that leads to.
+fn not_used(name: &'static str, refused: &Refused, so: &str) -> Check {
+    Check::broken(name, format!("{}: {so}", refused.problem()), refused.remedy())
 }
 
 fn home_can_be_written(home: &Path) -> Check {
@@ -128,8 +145,8 @@ fn of_session(session: &Found) -> Vec<Check> {
         && let Err(why) = client::get(&session.dir, "/healthz")
         && session.is_still_live()
     {
-        let remedy = format!("see shim.log in {}; where {holder} hangs, end it and start anew", session.dir.display());
-        checks.push(Check::broken("socket", format!("{id}: {why}"), remedy));
+        let remedy = format!("see shim.log in {}; if {holder} hangs, end it and start anew", session.dir.display());
+        checks.push(Check::broken("socket", why.told(session), remedy));
     }
     let is_silent = checks.iter().any(|check| check.verdict == Verdict::Broken);
     if !session.live && session.dir.join(SOCKET_FILE).symlink_metadata().is_ok() {
@@ -222,7 +239,8 @@ fn looked_at(path: &Path) -> Looked {
 /// The form of a database that SQLite finds whole, or what it finds. It reads all of it.
 fn whole(path: &Path) -> rusqlite::Result<Result<usize, String>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
+    let file = files::database(path).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    let connection = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
     connection.busy_timeout(BUSY_WAIT_MAX)?;
     let told: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0))?;
     if told != "ok" {

@@ -112,7 +112,7 @@ fn look(session: &Found, retention: RetentionBounds) -> Child {
 
 /// What the relay of a session says.
 fn live(session: &Found) -> Result<Child, String> {
-    let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.to_string());
+    let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.told(session));
     let document: SessionDocument = get("/sessions/self")?.document()?;
     let rows = match document.pending_requests {
         0 => Vec::new(),

@@ -113,11 +113,9 @@ impl<'a> Following<'a> {
                 Ok(Listening::Refused(answer)) => return Err(Stop::Failed(Refused::of(&answer).message)),
                 // It has only just started, or ends.
                 Err(why) => {
-                    if self.silent_since.get_or_insert_with(Instant::now).elapsed() >= SILENCE_MAX {
-                        let id = &session.id;
-                        return Err(Stop::Failed(format!(
-                            "session {id} runs, but does not answer: {why}; see `codex-shim status`"
-                        )));
+                    let silent_since = self.silent_since.get_or_insert_with(Instant::now);
+                    if why.is_silence() || silent_since.elapsed() >= SILENCE_MAX {
+                        return Err(Stop::Failed(why.told(session)));
                     }
                 }
             }

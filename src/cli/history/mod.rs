@@ -22,7 +22,7 @@ use super::FAILED;
 use super::past::{self, NoPast, Past};
 use super::requests::{Stop, answered, readable};
 use crate::config::{Environment, RetentionBounds};
-use crate::control::client;
+use crate::control::client::{self, ClientError};
 use crate::history::Action;
 use crate::index::HistoryError;
 use crate::store::Found;
@@ -103,7 +103,8 @@ impl Read {
                 self.past = None;
                 let mut asked = client::get(&self.session.dir, path);
                 // One that has only just started holds its lock before it listens.
-                while asked.is_err() && self.session.is_still_live() && began.elapsed() < SILENCE_MAX {
+                let is_young = |asked: &Result<_, ClientError>| asked.as_ref().is_err_and(|error| !error.is_silence());
+                while is_young(&asked) && self.session.is_still_live() && began.elapsed() < SILENCE_MAX {
                     std::thread::park_timeout(LOOK_WAIT);
                     asked = client::get(&self.session.dir, path);
                 }

@@ -100,10 +100,7 @@ pub(super) fn answered(session: &Found, asked: Result<Answer, ClientError>) -> R
     match asked {
         Ok(answer) => Ok(Some(answer)),
         Err(_) if !session.is_still_live() => Ok(None),
-        Err(error) => Err(Stop::Failed(format!(
-            "session {} runs, but does not answer: {error}; `codex-shim status` may tell why",
-            session.id
-        ))),
+        Err(error) => Err(Stop::Failed(error.told(session))),
     }
 }
 

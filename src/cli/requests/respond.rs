@@ -72,6 +72,14 @@ fn answer(session: &Found, row: &Value, body: &Value, as_json: bool) -> Result<i
     let id = text(row, "request_id");
     let path = format!("/sessions/self/codex-requests/{id}/respond");
     let asked = client::post_within(&session.dir, &path, body.to_string(), DECISION_WAIT_MAX);
+    if let Err(error) = &asked
+        && !error.is_unsent()
+        && session.is_still_live()
+    {
+        // The relay may take it once it goes on.
+        let told = error.told(session);
+        return Err(Stop::Failed(format!("{told}; then `codex-shim show {id}` tells which answer was taken")));
+    }
     let answer = needed(session, asked)?;
     if !answer.status.is_success() {
         let refused = Refused::of(&answer);

@@ -70,11 +70,8 @@ fn look(session: &Found, left: Option<Duration>) -> Result<Value, Stop> {
             Err(_) if !session.is_still_live() => return Err(Stop::NotRunning(session.id.clone())),
             Err(why) => why,
         };
-        if asked.elapsed() + LOOK_WAIT >= silence_max {
-            let id = &session.id;
-            return Err(Stop::Failed(format!(
-                "session {id} runs, but does not answer: {why}; see `codex-shim status`"
-            )));
+        if why.is_silence() || asked.elapsed() + LOOK_WAIT >= silence_max {
+            return Err(Stop::Failed(why.told(session)));
         }
         std::thread::park_timeout(LOOK_WAIT);
     }

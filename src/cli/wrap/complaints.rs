@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::setting::{names_of, value_of};
 use super::{Change, LINK, Wrapped, read};
+use crate::files;
 
 /// What is wrong, in words, for each thing that was done.
 pub(in crate::cli) fn complaints(home: &Path) -> Result<Vec<String>, String> {
@@ -30,7 +31,7 @@ fn complaint(wrapped: &Wrapped, home: &Path) -> Option<String> {
         }
         Change::File { .. } => {
             let link = wrapped.named.as_ref().map_or_else(|| home.join(LINK), |named| named.link.clone());
-            let text = fs::read_to_string(&wrapped.path).ok()?;
+            let text = files::read_named(&wrapped.path).ok()?;
             let set: PathBuf = serde_json::from_str(value_of(&text, names_of(&wrapped.target))?).ok()?;
             let (named, target) = (link.display(), &wrapped.target);
             let gone = || format!("{at} names {named}, which leads nowhere: `codex-shim wrap {target}` mends it");

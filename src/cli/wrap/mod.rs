@@ -5,12 +5,12 @@
 
 mod complaints;
 mod plan;
+mod rewrite;
 mod setting;
 mod taken_back;
 
 use std::fs;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -20,9 +20,10 @@ use serde_json::json;
 use super::requests::print_json;
 use super::{FAILED, say, screen};
 use crate::config::{Environment, Flags, Settings};
+use crate::files::Folder;
 use crate::relay::locate::WRAPPED_FILE;
-use crate::store::make_dir;
 use plan::{Plan, plan};
+use rewrite::rewrite;
 use taken_back::unwrap;
 
 pub(super) use complaints::complaints;
@@ -173,7 +174,7 @@ fn carry_out(plan: &Plan, ourselves: &Path, home: &Path, all: &[Wrapped]) -> Res
         Plan::Nothing => Ok(()),
         Plan::Do(wrapped) => {
             let link = wrapped.named.as_ref().map_or_else(|| home.join(LINK), |named| named.link.clone());
-            link_called_codex(&link, ourselves)?;
+            link_called_codex(&link, ourselves, home)?;
             write(home, &with(wrapped))?;
             apply(wrapped)
         }
@@ -181,7 +182,7 @@ fn carry_out(plan: &Plan, ourselves: &Path, home: &Path, all: &[Wrapped]) -> Res
             if let Some(record) = record {
                 write(home, &with(record))?;
             }
-            link_called_codex(link, ourselves).inspect_err(|_| {
+            link_called_codex(link, ourselves, home).inspect_err(|_| {
                 // It leads where it did. Where that cannot be noted, whoever takes it back is told what is there.
                 let _ = write(home, all);
             })
@@ -190,10 +191,8 @@ fn carry_out(plan: &Plan, ourselves: &Path, home: &Path, all: &[Wrapped]) -> Res
 }
 
 /// Makes the link that a setting names, or has it lead to us: tools ask what they start for things that only `codex` answers.
-fn link_called_codex(link: &Path, ourselves: &Path) -> Result<(), String> {
-    if let Some(folder) = link.parent() {
-        make_dir(folder).map_err(|error| error.to_string())?;
-    }
+fn link_called_codex(link: &Path, ourselves: &Path, home: &Path) -> Result<(), String> {
+    make_folder(link, home).map_err(|error| format!("link {}: {error}", link.display()))?;
     if fs::read_link(link).ok().as_deref() == Some(ourselves) {
         return Ok(());
     }
@@ -202,6 +201,18 @@ fn link_called_codex(link: &Path, ourselves: &Path) -> Result<(), String> {
     let _ = fs::remove_file(&beside);
     let made = std::os::unix::fs::symlink(ourselves, &beside).and_then(|()| fs::rename(&beside, link));
     made.map_err(|error| format!("link {}: {error}", link.display()))
+}
+
+/// Creates the folder of a link that stands in our home; one that stands elsewhere is in a folder of the user's.
+fn make_folder(link: &Path, home: &Path) -> io::Result<()> {
+    let Some(below) = link.parent().and_then(|folder| folder.strip_prefix(home).ok()) else { return Ok(()) };
+    Folder::make_home(home)?;
+    let mut folder = home.to_owned();
+    for part in below {
+        folder.push(part);
+        Folder::make(&folder)?;
+    }
+    Ok(())
 }
 
 /// A link of ours that is to lead somewhere else.
@@ -256,26 +267,13 @@ fn apply(wrapped: &Wrapped) -> Result<(), String> {
             }
             std::os::unix::fs::symlink(to, path).map_err(|error| failed("link", error))
         }
-        Change::File { before: _, after } => replace(path, after).map_err(|error| failed("write", error)),
+        Change::File { before: _, after } => rewrite(path, after),
     }
-}
-
-/// Writes a file in one step, through a link to it, with the mode that it has.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let beside = path.with_extension("codex-shim-new");
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(&beside)?.write_all(text.as_bytes())?;
-    if let Ok(metadata) = fs::metadata(&path) {
-        fs::set_permissions(&beside, metadata.permissions())?;
-    }
-    fs::rename(&beside, &path)
 }
 
 fn read(home: &Path) -> Result<Vec<Wrapped>, String> {
     let path = home.join(WRAPPED_FILE);
-    match fs::read(&path) {
+    match Folder::home(home).and_then(|home| home.read(WRAPPED_FILE)) {
         Ok(text) => serde_json::from_slice(&text).map_err(|error| format!("read {}: {error}", path.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(format!("read {}: {error}", path.display())),
@@ -283,10 +281,7 @@ fn read(home: &Path) -> Result<Vec<Wrapped>, String> {
 }
 
 fn write(home: &Path, wrapped: &[Wrapped]) -> Result<(), String> {
-    let path = home.join(WRAPPED_FILE);
     let text = serde_json::to_string_pretty(wrapped).expect("BUG: plain data is JSON");
-    let written = make_dir(home).map_err(|error| error.to_string());
-    written.and_then(|()| {
-        replace(&path, &format!("{text}\n")).map_err(|error| format!("write {}: {error}", path.display()))
-    })
+    let written = Folder::make_home(home).and_then(|home| home.put(WRAPPED_FILE, format!("{text}\n").as_bytes()));
+    written.map_err(|error| format!("write {}: {error}", home.join(WRAPPED_FILE).display()))
 }

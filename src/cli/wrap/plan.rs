@@ -5,9 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::complaints::{installed_over, other_shim};
+use super::rewrite;
 use super::setting::{NoPlace, names_of, value_of, with_member};
 use super::{Change, LINK, Named, Wrapped};
 use crate::config::Environment;
+use crate::files;
 use crate::relay::locate::SET_ASIDE;
 
 /// What is to be done.
@@ -116,7 +118,8 @@ fn tool(target: &str, environment: &Environment) -> Option<(PathBuf, &'static [&
 }
 
 fn in_setting(target: &str, file: PathBuf, names: &[&str], ourselves: &Path, home: &Path) -> Result<Plan, String> {
-    let before = match fs::read_to_string(&file) {
+    rewrite::check(&file)?;
+    let before = match files::read_named(&file) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(format!("read {}: {error}", file.display())),

@@ -10,8 +10,10 @@ use serde_json::json;
 use super::super::requests::print_json;
 use super::super::{FAILED, say, screen};
 use super::complaints::installed_over;
+use super::rewrite::{self, rewrite};
 use super::setting::{names_of, value_of, with_value, without_member};
-use super::{Change, UnwrapArguments, Wrapped, read, replace, write};
+use super::{Change, UnwrapArguments, Wrapped, read, write};
+use crate::files;
 
 /// Takes back what was done, or tells what would be, and gives the status to exit with.
 pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, String> {
@@ -99,7 +101,7 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
             })
         }
         Change::File { before, after } => {
-            let now = match fs::read_to_string(path) {
+            let now = match files::read_named(path) {
                 Ok(now) => Some(now),
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
                 Err(error) => return Err(format!("read {at}: {error}; it is left as it is")),
@@ -111,9 +113,12 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
             if now != *after {
                 return member_back(wrapped, &now, [before.as_deref().unwrap_or_default(), after], is_dry);
             }
+            if before.is_some() {
+                rewrite::check(path)?;
+            }
             if !is_dry {
                 match before {
-                    Some(before) => replace(path, before).map_err(failed)?,
+                    Some(before) => rewrite(path, before)?,
                     None => fs::remove_file(path).map_err(failed)?,
                 }
             }
@@ -142,8 +147,9 @@ fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry:
             "{at} was changed since, and `{name}` is {is}: it is left as it is; before, it was {was_told}"
         ));
     };
+    rewrite::check(&wrapped.path)?;
     if !is_dry {
-        replace(&wrapped.path, &text).map_err(|error| format!("take back {at}: {error}"))?;
+        rewrite(&wrapped.path, &text)?;
     }
     Ok(format!("put `{name}` in {at} back as it was: {was_told}"))
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::model::{Event, News};
 use super::timeline::Timeline;
+use crate::files::{self, Access};
 use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
 use kept::Kept;
@@ -159,7 +160,7 @@ fn glance(dir: &Path, start: Option<&Position>) -> Option<Timeline> {
 /// Where the first record begins that does so at `offset` of a segment's file or behind it.
 fn record_behind(path: &Path, offset: u64) -> io::Result<u64> {
     let Some(before) = offset.checked_sub(1) else { return Ok(0) };
-    let mut file = std::fs::File::open(path)?;
+    let mut file = files::open(path, Access::Read)?;
     file.seek(io::SeekFrom::Start(before))?;
     let mut skipped = Vec::new();
     let read = io::BufReader::new(file.take(GLANCE_BYTES)).read_until(b'\n', &mut skipped)?;

@@ -5,6 +5,7 @@ use std::io::{self, BufRead as _, Read as _};
 use serde_json::{Value, json};
 
 use super::super::timeline::Heard;
+use crate::files::{self, Access};
 use crate::history::{Happening, Seen, UiFold};
 use crate::index::{Follower, Next, Patience};
 use crate::journal::{Position, Record};
@@ -83,7 +84,7 @@ impl Source {
 /// When the first record of a segment was written, in microseconds since the Unix epoch.
 pub(super) fn first_at_us(segment: &std::path::Path) -> Option<u64> {
     let mut line = Vec::new();
-    let mut file = io::BufReader::new(std::fs::File::open(segment).ok()?).take(HEADER_BYTES_MAX);
+    let mut file = io::BufReader::new(files::open(segment, Access::Read).ok()?).take(HEADER_BYTES_MAX);
     file.read_until(b'\n', &mut line).ok()?;
     match Record::parse(line.strip_suffix(b"\n").unwrap_or(&line)).ok()? {
         Record::Header(header) => Some(header.at),

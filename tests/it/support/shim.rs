@@ -17,6 +17,8 @@ pub struct Home {
 
 impl Home {
     pub fn new() -> Home {
+        // Tests create folders in the home, which must not be writable by others under any umask of the user who runs the tests.
+        rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
         Home { root: tempfile::tempdir().expect("a temporary folder") }
     }
 

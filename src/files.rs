@@ -1,0 +1,495 @@
+//! Opens and creates the files below `CODEX_SHIM_HOME`.
+//!
+//! Every file of ours is opened relative to the descriptor of its folder, after the folder has been checked: it belongs to us
+//! or to root, and neither its group nor others can write to it. So no other user can replace the file in between.
+//!
+//! A link is never followed, and only regular files are opened: a FIFO, a device or a socket in the place of a file is an error
+//! and never a wait. The home itself may be reached through a link that is ours or root's. Everything that is created gets its
+//! mode after creation, so a umask that takes away the owner's rights cannot make it unusable.
+//!
+//! It never changes the mode of a folder or a file that was there before.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// Mode of a folder of ours.
+const FOLDER_MODE: Mode = Mode::RWXU;
+
+/// Mode of a file of ours.
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// Bits that let the group or others write.
+const WRITABLE_BY_OTHERS: Mode = Mode::WGRP.union(Mode::WOTH);
+
+/// How often a file is looked for and created in turn while another process creates and removes it.
+const CREATE_TRIES_MAX: u32 = 100;
+
+/// Suffixes of a database and of SQLite's files beside it; `-journal` exists only before a database is in WAL mode.
+const DATABASE_SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+
+/// A descriptor that only names a folder needs no right to read it.
+#[cfg(target_os = "linux")]
+const NAMES_A_FOLDER: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const NAMES_A_FOLDER: OFlags = OFlags::RDONLY;
+
+/// Why a file or folder is not used although it is there. Carried as the source of an [`io::Error`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    path: PathBuf,
+    why: Why,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Why {
+    /// It belongs to the user of this uid.
+    Foreign(u32),
+    /// Its mode lets the group or others write.
+    Writable(Mode),
+    /// Not a folder but this kind of file.
+    NotFolder(&'static str),
+    /// Not a regular file but this kind.
+    NotFile(&'static str),
+}
+
+impl Refused {
+    /// The refusal behind an error, if it is one.
+    #[must_use]
+    pub fn behind(error: &io::Error) -> Option<&Refused> {
+        error.get_ref()?.downcast_ref()
+    }
+
+    /// The problem, for a message.
+    #[must_use]
+    pub fn problem(&self) -> String {
+        let path = self.path.display();
+        match &self.why {
+            Why::Foreign(uid) => format!("{path} belongs to another user (uid {uid})"),
+            Why::Writable(mode) => format!("group or others can write to {path} (mode {:04o})", mode.bits()),
+            Why::NotFolder(kind) => format!("{path} is {kind}, not a folder"),
+            Why::NotFile(kind) => format!("{path} is {kind}, not a regular file"),
+        }
+    }
+
+    /// The remedy, for a message.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        let path = self.path.display();
+        match &self.why {
+            Why::Foreign(_) => "make it yours with `chown`, or set CODEX_SHIM_HOME to a folder of your own".to_owned(),
+            Why::Writable(_) => format!("run `chmod go-w {path}`, or set CODEX_SHIM_HOME to a folder of your own"),
+            Why::NotFolder(_) | Why::NotFile(_) => "move it away".to_owned(),
+        }
+    }
+
+    fn error(path: &Path, why: Why) -> io::Error {
+        let kind = match why {
+            Why::Foreign(_) | Why::Writable(_) => io::ErrorKind::PermissionDenied,
+            Why::NotFolder(_) | Why::NotFile(_) => io::ErrorKind::InvalidInput,
+        };
+        io::Error::new(kind, Refused { path: path.to_owned(), why })
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.problem(), self.remedy())
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// To read a file that exists.
+    Read,
+    /// To read and write a file that exists.
+    Write,
+    /// To read and write; the file is created if it does not exist.
+    Create,
+    /// To read, and to write at the end; the file is created if it does not exist.
+    Append,
+    /// To read, and to write at the end of a new file. A file that has this name is removed first.
+    Replace,
+}
+
+impl Access {
+    fn flags(self) -> OFlags {
+        match self {
+            Access::Read => OFlags::RDONLY,
+            Access::Write | Access::Create => OFlags::RDWR,
+            Access::Append | Access::Replace => OFlags::RDWR | OFlags::APPEND,
+        }
+    }
+
+    fn creates(self) -> bool {
+        match self {
+            Access::Read | Access::Write => false,
+            Access::Create | Access::Append | Access::Replace => true,
+        }
+    }
+}
+
+/// A folder that has been checked.
+#[derive(Debug)]
+pub struct Folder {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Opens the home. A link to it is followed if the link is ours or root's.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotFound`] if it does not exist; a [`Refused`] if it cannot be trusted.
+    pub fn home(home: &Path) -> io::Result<Folder> {
+        if let Ok(link) = rustix::fs::lstat(home)
+            && !is_trusted_owner(&link)
+        {
+            return Err(Refused::error(home, Why::Foreign(link.st_uid)));
+        }
+        Folder::opened(home, OFlags::empty())
+    }
+
+    /// Opens a folder below the home.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::home`]; a link is refused.
+    pub fn at(path: &Path) -> io::Result<Folder> {
+        Folder::opened(path, OFlags::NOFOLLOW)
+    }
+
+    /// Opens the home, or creates it with the folders above it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::home`].
+    pub fn make_home(home: &Path) -> io::Result<Folder> {
+        match Folder::home(home) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_missing(home)?;
+                Folder::home(home)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens a folder below the home, or creates it. Its parent must exist.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::at`].
+    pub fn make(path: &Path) -> io::Result<Folder> {
+        match make_one(path) {
+            Ok(()) | Err(Errno::EXIST) => Folder::at(path),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn opened(path: &Path, follow: OFlags) -> io::Result<Folder> {
+        let flags = NAMES_A_FOLDER | OFlags::DIRECTORY | OFlags::CLOEXEC | follow;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| not_folder(path, error))?;
+        let stat = rustix::fs::fstat(&fd)?;
+        if !is_trusted_owner(&stat) {
+            return Err(Refused::error(path, Why::Foreign(stat.st_uid)));
+        }
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if mode.intersects(WRITABLE_BY_OTHERS) {
+            return Err(Refused::error(path, Why::Writable(mode)));
+        }
+        Ok(Folder { fd, path: path.to_owned() })
+    }
+
+    /// Opens a file in this folder.
+    ///
+    /// # Errors
+    ///
+    /// That of opening or creating it; a [`Refused`] if it is not a regular file, or belongs to another user.
+    pub fn open(&self, name: impl AsRef<OsStr>, access: Access) -> io::Result<File> {
+        let name = name.as_ref();
+        if access == Access::Replace {
+            self.remove(name)?;
+        }
+        for _ in 0..CREATE_TRIES_MAX {
+            let opened = self.open_existing(name, access);
+            match opened {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && access.creates() => {}
+                opened => return opened,
+            }
+            match self.create(name, access) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                created => return created,
+            }
+        }
+        Err(io::Error::other("another process keeps creating and removing it"))
+    }
+
+    /// Reads a whole file in this folder.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::open`].
+    pub fn read(&self, name: impl AsRef<OsStr>) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(name, Access::Read)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Puts a file with these bytes in this folder, in the place of one that was there. A crash leaves the old or the new one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::open`]; the file that was there is unchanged then.
+    pub fn put(&self, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
+        let name = name.as_ref();
+        let mut beside = name.to_owned();
+        beside.push(format!(".{}.new", std::process::id()));
+        let mut file = self.open(&beside, Access::Replace)?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        let put = written.and_then(|()| Ok(rustix::fs::renameat(&self.fd, &beside, &self.fd, name)?));
+        if put.is_err() {
+            let _ = self.remove(&beside);
+        }
+        put
+    }
+
+    fn remove(&self, name: &OsStr) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn open_existing(&self, name: &OsStr, access: Access) -> io::Result<File> {
+        // Looked at first: to open a device can do something, and to open a FIFO lets its other end go on.
+        let there = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        self.check_file(name, &there)?;
+        let flags = access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
+        self.check_file(name, &rustix::fs::fstat(&fd)?)?;
+        blocking(&fd)?;
+        Ok(fd.into())
+    }
+
+    /// Creates a file. It gets its name once it has its mode: under a umask that takes away the owner's rights, another thread
+    /// could not open it in between.
+    fn create(&self, name: &OsStr, access: Access) -> io::Result<File> {
+        if access == Access::Replace {
+            return created(&self.fd, name, access);
+        }
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let (file, unnamed) = loop {
+            let unnamed = unnamed(name, NUMBER.fetch_add(1, Ordering::Relaxed));
+            match created(&self.fd, &unnamed, access) {
+                // Left by a process that had our number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => break (made?, unnamed),
+            }
+        };
+        let linked = rustix::fs::linkat(&self.fd, &unnamed, &self.fd, name, AtFlags::empty());
+        self.remove(&unnamed)?;
+        match linked {
+            Ok(()) => Ok(file),
+            // A file system without hard links.
+            Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS) => created(&self.fd, name, access),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn check_file(&self, name: &OsStr, stat: &Stat) -> io::Result<()> {
+        let refused = |why| Err(Refused::error(&self.path.join(name), why));
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind != FileType::RegularFile {
+            return refused(Why::NotFile(kind_name(kind)));
+        }
+        if is_trusted_owner(stat) { Ok(()) } else { refused(Why::Foreign(stat.st_uid)) }
+    }
+}
+
+/// The temporary name of a file while it is created in its folder.
+fn unnamed(name: &OsStr, number: u32) -> OsString {
+    let mut unnamed = OsString::from(".");
+    unnamed.push(name);
+    unnamed.push(format!(".{}-{number}.new", std::process::id()));
+    unnamed
+}
+
+/// The name of the file that was being created under this name when a process was killed.
+#[must_use]
+pub fn named_later(unnamed: &str) -> Option<&str> {
+    let (name, by) = unnamed.strip_prefix('.')?.strip_suffix(".new")?.rsplit_once('.')?;
+    by.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-').then_some(name)
+}
+
+/// Opens a file below the home, in its folder.
+///
+/// # Errors
+///
+/// As [`Folder::at`] and [`Folder::open`].
+pub fn open(path: &Path, access: Access) -> io::Result<File> {
+    let (folder, name) = parts(path)?;
+    Folder::at(folder)?.open(name, access)
+}
+
+/// Reads a whole file below the home.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let (folder, name) = parts(path)?;
+    Folder::at(folder)?.read(name)
+}
+
+/// The path at which SQLite opens the database at `path`. All links above it are resolved, so SQLite need not follow a link.
+///
+/// # Errors
+///
+/// As [`Folder::at`]; a [`Refused`] if the database, or a file that SQLite keeps beside it, exists and is not a regular file.
+pub fn database(path: &Path) -> io::Result<PathBuf> {
+    let (parent, name) = parts(path)?;
+    let folder = Folder::at(parent)?;
+    for suffix in DATABASE_SUFFIXES {
+        let mut name = name.to_owned();
+        name.push(suffix);
+        match rustix::fs::statat(&folder.fd, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => folder.check_file(&name, &there)?,
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(parent.canonicalize()?.join(name))
+}
+
+/// Opens a regular file that the user has named, and that links may lead to. Anything else is refused and never waited for.
+///
+/// # Errors
+///
+/// That of opening it, or a [`Refused`].
+pub fn open_named(path: &Path) -> io::Result<File> {
+    let check = |stat: &Stat| {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let refused = || Refused::error(path, Why::NotFile(kind_name(kind)));
+        if kind == FileType::RegularFile { Ok(()) } else { Err(refused()) }
+    };
+    check(&rustix::fs::stat(path)?)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty())?;
+    check(&rustix::fs::fstat(&fd)?)?;
+    blocking(&fd)?;
+    Ok(fd.into())
+}
+
+/// Reads a text as [`open_named`] opens it.
+///
+/// # Errors
+///
+/// As [`open_named`]; [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+pub fn read_named(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    open_named(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Creates a folder that only we can enter, anywhere, whatever the umask is.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::AlreadyExists`] if something has its name.
+pub fn create_folder(path: &Path) -> io::Result<()> {
+    Ok(make_one(path)?)
+}
+
+/// Creates a file that only we can read and write, anywhere, whatever the umask is.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::AlreadyExists`] if something has its name.
+pub fn create_file(path: &Path) -> io::Result<File> {
+    created(CWD, path.as_os_str(), Access::Write)
+}
+
+fn created(folder: impl AsFd, name: &OsStr, access: Access) -> io::Result<File> {
+    let flags = access.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(folder, name, flags, FILE_MODE)?;
+    rustix::fs::fchmod(&fd, FILE_MODE)?;
+    Ok(fd.into())
+}
+
+fn parts(path: &Path) -> io::Result<(&Path, &OsStr)> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    Ok((folder.unwrap_or(Path::new(".")), name))
+}
+
+fn blocking(fd: &OwnedFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags - OFlags::NONBLOCK)?)
+}
+
+/// Creates a folder, and those above it that are missing.
+fn make_missing(path: &Path) -> io::Result<()> {
+    match make_one(path) {
+        Err(Errno::NOENT) => {
+            make_missing(path.parent().ok_or(io::ErrorKind::NotFound)?)?;
+            Ok(make_one(path).or_else(is_there)?)
+        }
+        made => Ok(made.or_else(is_there)?),
+    }
+}
+
+fn is_there(error: Errno) -> Result<(), Errno> {
+    if error == Errno::EXIST { Ok(()) } else { Err(error) }
+}
+
+/// Creates one folder. Its mode is set whatever the umask has left of it.
+fn make_one(path: &Path) -> Result<(), Errno> {
+    rustix::fs::mkdir(path, FOLDER_MODE)?;
+    let made = rustix::fs::lstat(path)?;
+    let is_made = FileType::from_raw_mode(made.st_mode) == FileType::Directory && made.st_uid == own_uid();
+    if is_made && Mode::from_raw_mode(made.st_mode) != FOLDER_MODE {
+        rustix::fs::chmodat(CWD, path, FOLDER_MODE, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// The error of a folder that could not be opened, which may be something else.
+fn not_folder(path: &Path, error: Errno) -> io::Error {
+    match (error, rustix::fs::lstat(path)) {
+        (Errno::NOTDIR | Errno::LOOP, Ok(there)) => {
+            Refused::error(path, Why::NotFolder(kind_name(FileType::from_raw_mode(there.st_mode))))
+        }
+        (error, _) => error.into(),
+    }
+}
+
+fn is_trusted_owner(stat: &Stat) -> bool {
+    stat.st_uid == 0 || stat.st_uid == own_uid()
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn kind_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a file",
+        FileType::Directory => "a folder",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Unknown => "of an unknown kind",
+    }
+}

@@ -1,0 +1,523 @@
+//! The surroundings of the home's files: other users, links, FIFOs, the umask, and relays that do not answer.
+
+use std::fs::{self, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::PATIENCE;
+use crate::support::both_ends::Live;
+use crate::support::shim::{Home, SHIM};
+
+const LINE: &[u8] = b"{\"id\":1}\n";
+
+/// A user who is neither us nor root.
+const NOBODY: u32 = 65_534;
+
+/// Tools that only read, of session `s`.
+const READERS: [&[&str]; 8] = [
+    &["sessions"],
+    &["status"],
+    &["requests"],
+    &["events"],
+    &["tail"],
+    &["children"],
+    &["context", "show"],
+    &["fragments"],
+];
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).expect("it is there").permissions().mode() & 0o7777
+}
+
+fn folder(path: &Path, bits: u32) {
+    fs::create_dir_all(path).expect("a folder");
+    chmod(path, bits);
+}
+
+fn fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The output of a process once it has ended. A process that hangs is killed and fails the test.
+pub fn ends(mut child: Child, what: &str) -> Output {
+    let began = Instant::now();
+    while child.try_wait().expect("it is ours").is_none() {
+        if began.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("{what}: it hangs");
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("it has ended")
+}
+
+fn tool(home: &Home, args: &[&str]) -> Output {
+    let child = home.shim(args).stdin(Stdio::null()).spawn().expect("it starts");
+    ends(child, &format!("{args:?}"))
+}
+
+/// Has a relay pass a line to `cat` and back, and gives what it said on stderr.
+fn relays(mut command: Command, what: &str) -> String {
+    let mut relay = command.spawn().expect("the shim starts");
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    stdin.write_all(LINE).expect("a pipe has room");
+    drop(stdin);
+    let output = ends(relay, what);
+    assert!(output.status.success() && output.stdout == LINE, "{what}: {output:?}");
+    text(&output.stderr)
+}
+
+fn relay(home: &Home, what: &str) -> String {
+    relays(home.shim(&["run", "--session", "s", "--", "cat"]), what)
+}
+
+/// The folders of a session, as a relay creates them.
+fn session_folders(home: &Home) -> [PathBuf; 4] {
+    let sessions = home.path().join("sessions");
+    let session = sessions.join("s");
+    let folders = [home.path(), sessions, session.clone(), session.join("journal")];
+    folders.iter().for_each(|path| folder(path, 0o700));
+    folders
+}
+
+fn is_root(what: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: only root can become another user");
+    }
+    is_root
+}
+
+fn doctor_finds(home: &Home, found: &str, remedy: &str) {
+    let told: Value = serde_json::from_slice(&tool(home, &["doctor", "--json"]).stdout).expect("one document");
+    let checks = told["checks"].as_array().expect("checks");
+    let has = |check: &&Value| {
+        let member = |name: &str| check[name].as_str().unwrap_or_default();
+        check["status"] == "broken" && member("found").contains(found) && member("remedy").contains(remedy)
+    };
+    assert!(checks.iter().any(|check| has(&check)), "{found}, {remedy}: {told}");
+}
+
+// Folders
+
+#[test]
+fn folders_that_others_can_write_to_are_refused() {
+    for (number, bits) in [(0, 0o770), (0, 0o1777), (1, 0o775), (2, 0o702), (3, 0o720)] {
+        let home = Home::new();
+        let folders = session_folders(&home);
+        let open = &folders[number];
+        chmod(open, bits);
+        let said = relay(&home, &format!("{number} {bits:o}"));
+        let remedy = format!("chmod go-w {}", open.display());
+        assert!(said.lines().count() == 1 && said.starts_with("codex-shim: "), "{said}");
+        assert!(said.contains(&remedy) && said.contains(&format!("mode {bits:04o}")), "{said}");
+        let (journal, lock) = (fs::read_dir(&folders[3]).expect("a folder").count(), folders[2].join("lock").exists());
+        assert_eq!((journal, mode(open)), (0, bits), "nothing is recorded, and the mode stays");
+        assert!(number == 3 || !lock, "{number}");
+        if number < 3 {
+            // With a lock it is a session.
+            fs::write(folders[2].join("lock"), "").expect("write");
+            doctor_finds(&home, &format!("write to {}", open.display()), &remedy);
+            let output = tool(&home, &["status", "--session", "s"]);
+            assert!(output.status.code() == Some(1) && text(&output.stderr).contains(&remedy), "{output:?}");
+            for args in READERS {
+                let output = tool(&home, args);
+                assert!(text(&output.stderr).contains(&remedy), "{args:?}: {output:?}");
+            }
+        }
+        chmod(open, 0o700);
+        assert_eq!(relay(&home, "mended"), "");
+    }
+}
+
+#[test]
+fn folders_of_other_users_are_refused() {
+    if !is_root("the test of other users' folders") {
+        return;
+    }
+    for number in 0..4 {
+        let home = Home::new();
+        let folders = session_folders(&home);
+        std::os::unix::fs::chown(&folders[number], Some(NOBODY), None).expect("root may");
+        let said = relay(&home, &number.to_string());
+        assert!(said.lines().count() == 1, "{said}");
+        let found = format!("{} belongs to another user (uid 65534)", folders[number].display());
+        assert!(said.contains(&found) && said.contains("CODEX_SHIM_HOME"), "{said}");
+        assert_eq!(fs::read_dir(&folders[3]).expect("a folder").count(), 0);
+    }
+}
+
+#[test]
+fn a_home_behind_our_own_link_is_used() {
+    let home = Home::new();
+    let real = home.beside().join("real");
+    folder(&real, 0o750);
+    symlink(&real, home.path()).expect("a link");
+    assert_eq!(relay(&home, "behind a link"), "");
+    assert!(real.join("sessions/s/lock").exists() && mode(&real) == 0o750);
+    assert!(tool(&home, &["events", "--session", "s"]).status.success());
+    chmod(&real, 0o777);
+    assert!(relay(&home, "behind a link").contains("chmod go-w"));
+}
+
+#[test]
+fn settings_that_others_can_write_are_ignored() {
+    let home = Home::new();
+    folder(&home.path(), 0o777);
+    let touched = home.beside().join("touched");
+    let codex = home.beside().join("codex");
+    fs::write(home.path().join("config.toml"), format!("codex = {codex:?}\non_idle = [\"touch\", {touched:?}]\n"))
+        .expect("write");
+    fs::write(home.path().join("wrapped.json"), json!([{"codex": codex, "link": "/x/codex"}]).to_string())
+        .expect("write");
+    let output = tool(&home, &["config", "--json"]);
+    let settings: Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!((&settings["codex"]["source"], output.status.code()), (&json!("default"), Some(1)));
+    assert!(text(&output.stderr).contains("chmod go-w"), "{output:?}");
+    chmod(&home.path(), 0o755);
+    let settings: Value = serde_json::from_slice(&tool(&home, &["config", "--json"]).stdout).expect("one document");
+    assert_eq!(settings["codex"]["value"], json!(codex));
+    // A link in a folder that only the user can write to is the user's own.
+    fs::rename(home.path().join("config.toml"), home.beside().join("dotfile.toml")).expect("it moves");
+    symlink(home.beside().join("dotfile.toml"), home.path().join("config.toml")).expect("a link");
+    let settings: Value = serde_json::from_slice(&tool(&home, &["config", "--json"]).stdout).expect("one document");
+    assert_eq!(settings["codex"]["value"], json!(codex));
+}
+
+// Links
+
+#[test]
+fn links_in_a_session_are_never_followed() {
+    let precious = |path: &Path| {
+        fs::write(path, "precious").expect("write");
+        chmod(path, 0o644);
+    };
+    for name in [
+        "sessions/s/lock",
+        "sessions/s/shim.log",
+        "sessions/s/index.lock",
+        "sessions/s/ledger.db",
+        "sessions/s/ledger.db-wal",
+        "sessions/s/history.db",
+        "sessions/s/history.db-wal",
+        "sessions/s/history.db-shm",
+        "sessions/s/journal",
+        "sessions/s/transcripts",
+        "sessions/s",
+        "sessions",
+        "places",
+    ] {
+        for is_there in [true, false] {
+            let home = Home::new();
+            folder(&home.path(), 0o700);
+            if name.starts_with("sessions/s/") {
+                session_folders(&home);
+            } else if name == "sessions/s" {
+                folder(&home.path().join("sessions"), 0o700);
+            }
+            let outside = home.beside().join("outside");
+            folder(&outside, 0o755);
+            let link = home.path().join(name);
+            let is_folder = !name.contains('.') && !name.ends_with("lock");
+            let target = if is_folder { outside.clone() } else { outside.join("file") };
+            match (is_there, is_folder) {
+                (true, false) => precious(&target),
+                (true, true) => precious(&outside.join("file")),
+                (false, false) => {}
+                (false, true) => fs::remove_dir(&outside).expect("it is empty"),
+            }
+            let _ = fs::remove_dir(&link);
+            symlink(&target, &link).expect("a link");
+            let mut command = home.shim(&["run", "--session", "s", "--", "cat"]);
+            command.env("CODEX_SHIM_TRANSCRIPT_FILES", "true");
+            relays(command, name);
+            tool(&home, &["context", "push", "--session", "s", "--cmd", "ls"]);
+            READERS.iter().for_each(|args| drop(tool(&home, args)));
+            if is_there {
+                let left: Vec<_> = fs::read_dir(&outside).expect("a folder").collect();
+                assert_eq!(left.len(), 1, "{name}: {left:?}");
+                assert_eq!(fs::read(outside.join("file")).expect("it is there"), b"precious", "{name}");
+                assert_eq!((mode(&outside.join("file")), mode(&outside)), (0o644, 0o755), "{name}");
+            } else {
+                assert!(fs::symlink_metadata(&target).is_err(), "{name}: something was created behind the link");
+            }
+            assert!(fs::symlink_metadata(&link).is_ok_and(|there| there.is_symlink()), "{name}");
+        }
+    }
+}
+
+// FIFOs and other kinds
+
+#[test]
+fn fifos_in_place_of_files_block_nothing() {
+    let recorded = Home::new();
+    assert_eq!(relay(&recorded, "a session"), "");
+    let segments = fs::read_dir(recorded.path().join("sessions/s/journal")).expect("a folder");
+    let segment = segments.map(|segment| segment.expect("a name").file_name()).next().expect("a segment");
+    let segment = format!("sessions/s/journal/{}", segment.to_string_lossy());
+    let place = fs::read_dir(recorded.path().join("places")).expect("a folder").next().expect("a place").expect("one");
+    let place = format!("places/{}", place.file_name().to_string_lossy());
+    for name in [
+        "config.toml",
+        "wrapped.json",
+        &place,
+        "sessions/s/lock",
+        "sessions/s/shim.log",
+        "sessions/s/index.lock",
+        "sessions/s/ledger.db",
+        "sessions/s/ledger.db-wal",
+        "sessions/s/history.db",
+        "sessions/s/history.db-wal",
+        &segment,
+    ] {
+        let home = Home::new();
+        assert_eq!(relay(&home, name), "");
+        let at = home.path().join(name);
+        if name == segment {
+            let own = fs::read_dir(home.path().join("sessions/s/journal")).expect("a folder").next();
+            let own = own.expect("a segment").expect("one").path();
+            fs::remove_file(&own).expect("it goes");
+            fs::remove_file(home.path().join("sessions/s/history.db")).expect("it goes");
+            fifo(&own);
+        } else {
+            let _ = fs::remove_file(&at);
+            fs::create_dir_all(at.parent().expect("a folder")).expect("a folder");
+            fifo(&at);
+        }
+        for args in READERS.iter().copied().chain([
+            &["doctor"][..],
+            &["config"],
+            &["context", "push", "--session", "s", "--cmd", "ls"],
+            &["context", "clear", "--session", "s"],
+            &["tape", "show", "s"],
+            &["tape", "export", "s", "-o", "/dev/null"],
+            &["prune", "--dry-run"],
+            &["prune"],
+            &["redact", "--all", "--dry-run"],
+            &["redact", "--all"],
+            &["unwrap", "--dry-run"],
+        ]) {
+            let output = tool(&home, args);
+            assert!(output.status.code().is_some_and(|code| code < 100), "{name}: {args:?}: {output:?}");
+        }
+        let mut command = home.shim(&["run", "--", "cat"]);
+        command.current_dir(home.beside());
+        relays(command, name);
+        let said = relay(&home, name);
+        if ["config.toml", "sessions/s/lock", "sessions/s/shim.log"].contains(&name) {
+            let found = format!("{} is a FIFO, not a regular file", at.display());
+            assert!(said.lines().count() == 1 && said.contains(&found), "{name}: {said}");
+        }
+    }
+}
+
+#[test]
+fn an_unusable_history_is_named_with_its_kind() {
+    for (name, args) in [("history.db", &["events"][..]), ("lock", &["status", "--session", "s"])] {
+        for kind in ["a FIFO", "a folder", "a socket"] {
+            let home = Home::new();
+            assert_eq!(relay(&home, name), "");
+            let at = home.path().join("sessions/s").join(name);
+            fs::remove_file(&at).expect("it is there");
+            let _listener = match kind {
+                "a FIFO" => {
+                    fifo(&at);
+                    None
+                }
+                "a folder" => {
+                    fs::create_dir(&at).expect("a folder");
+                    None
+                }
+                _ => Some(UnixListener::bind(&at).expect("a socket")),
+            };
+            let output = tool(&home, args);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{name} {kind}: {output:?}");
+            assert!(said.contains(&format!("{} is {kind}, not a regular file", at.display())), "{name} {kind}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_tape_may_come_through_a_fifo() {
+    let home = Home::new();
+    assert_eq!(relay(&home, "a tape"), "");
+    let (tape, pipe) = (home.beside().join("tape"), home.beside().join("pipe"));
+    assert!(tool(&home, &["tape", "export", "s", "-o", tape.to_str().expect("UTF-8")]).status.success());
+    fifo(&pipe);
+    let checking = home.shim(&["tape", "check", pipe.to_str().expect("UTF-8")]).spawn().expect("it starts");
+    fs::write(&pipe, fs::read(&tape).expect("it is there")).expect("somebody reads");
+    assert!(ends(checking, "tape check").status.success());
+}
+
+// Relays that answer nothing
+
+/// Every tool that asks a relay, and whether it fails if that gives no answer.
+const ASKING: [(&[&str], bool); 22] = [
+    (&["sessions"], false),
+    (&["children"], false),
+    (&["exec", "--", "true"], false),
+    (&["status", "--session", "s"], true),
+    (&["status", "--session", "s", "--json"], true),
+    (&["requests", "--session", "s"], true),
+    (&["show", "latest", "--session", "s"], true),
+    (&["respond", "latest", "accept", "--session", "s"], true),
+    (&["events", "--session", "s"], true),
+    (&["events", "--session", "s", "-f"], true),
+    (&["tail", "--session", "s"], true),
+    (&["tail", "--session", "s", "-f"], true),
+    (&["transcript", "t", "--session", "s"], true),
+    (&["send", "hi", "--session", "s"], true),
+    (&["interrupt", "--session", "s"], true),
+    (&["wait", "--for", "idle", "--session", "s"], true),
+    (&["attach", "--session", "s"], true),
+    (&["context", "show", "--session", "s"], true),
+    (&["context", "push", "--cmd", "ls", "--session", "s"], true),
+    (&["context", "clear", "--session", "s"], true),
+    (&["fragments", "--session", "s"], true),
+    (&["doctor", "--session", "s"], true),
+];
+
+/// Runs all of [`ASKING`] at once; each must end, and say which session, which process and what to do.
+fn all_give_up(home: &Home, pid: u32) {
+    let begun = ASKING.map(|(args, fails)| {
+        let mut command = home.shim(args);
+        command.current_dir(home.beside()).stdin(Stdio::null());
+        (args, fails, command.spawn().expect("it starts"))
+    });
+    for (args, fails, child) in begun {
+        let output = ends(child, &format!("{args:?}"));
+        let said = text(&output.stderr) + &text(&output.stdout);
+        assert_eq!(output.status.code(), Some(i32::from(fails)), "{args:?}: {said}");
+        let pid = format!("pid {pid}");
+        assert!(said.contains("no answer in ") && said.contains(&pid) && said.contains("kill "), "{args:?}: {said}");
+        assert!(said.contains('s') && said.contains("control.sock"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn every_tool_gives_up_on_a_stopped_relay() {
+    let live = Live::start();
+    let relay = Pid::from_child(&live.relay);
+    kill_process(relay, Signal::STOP).expect("it runs");
+    all_give_up(&live.home, live.relay.id());
+    kill_process(relay, Signal::CONT).expect("it is there");
+    live.kill();
+}
+
+#[test]
+fn every_tool_gives_up_on_half_an_answer() {
+    let mut live = Live::start();
+    // Stopped, it keeps its lock and takes nothing; somebody else listens at its socket.
+    kill_process(Pid::from_child(&live.relay), Signal::STOP).expect("it runs");
+    let socket = live.session.join("control.sock");
+    fs::remove_file(&socket).expect("it is there");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 64]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{\"session_id\"");
+            kept.push(stream);
+        }
+    });
+    all_give_up(&live.home, live.relay.id());
+    live.relay.kill().expect("it is there");
+    live.relay.wait().expect("it was killed");
+}
+
+#[test]
+fn nothing_is_sent_to_a_relay_that_hangs() {
+    let live = Live::start();
+    kill_process(Pid::from_child(&live.relay), Signal::STOP).expect("it runs");
+    let socket = live.session.join("control.sock");
+    fs::remove_file(&socket).expect("it is there");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let asking = live.home.shim(&["send", "hello", "--session", "s"]).stdin(Stdio::null()).spawn().expect("it starts");
+    let (mut stream, _) = listener.accept().expect("somebody comes");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    let mut sent = Vec::new();
+    stream.read_to_end(&mut sent).expect("it is closed in the end");
+    let output = ends(asking, "send");
+    assert!(text(&sent).starts_with("GET /healthz") && !text(&sent).contains("hello"), "{}", text(&sent));
+    assert!(text(&output.stderr).contains("nothing was sent"), "{output:?}");
+    live.kill();
+}
+
+// The umask
+
+#[test]
+fn what_is_created_can_be_used_under_any_umask() {
+    if !is_root("the test of a umask that takes the owner's rights") {
+        return;
+    }
+    for umask in ["0277", "0777", "0400"] {
+        let home = Home::new();
+        // The other user must be able to reach the binary.
+        let binary = home.beside().join("codex-shim");
+        fs::copy(SHIM, &binary).expect("it can be copied");
+        [home.beside(), &binary].into_iter().for_each(|path| chmod(path, 0o755));
+        let theirs = home.beside().join("theirs");
+        folder(&theirs, 0o700);
+        std::os::unix::fs::chown(&theirs, Some(NOBODY), Some(NOBODY)).expect("root may");
+        let command = |args: &[&str]| {
+            let mut command = Command::new("sh");
+            home.adopt(&mut command).env("CODEX_SHIM_HOME", theirs.join("deep/home")).env("HOME", &theirs);
+            command.env("CODEX_SHIM_TRANSCRIPT_FILES", "true").env("TMPDIR", &theirs).current_dir("/");
+            command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]).arg(&binary).args(args);
+            command.uid(NOBODY).gid(NOBODY);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+        };
+        let done = |args: &[&str]| {
+            let output = ends(command(args).stdin(Stdio::null()).spawn().expect("it starts"), &format!("{args:?}"));
+            assert!(output.status.success(), "{umask}: {args:?}: {output:?}");
+            output
+        };
+        for run in 0..3 {
+            let said = relays(command(&["run", "--session", "s", "--", "cat"]), umask);
+            assert_eq!(said, "", "{umask}, run {run}");
+            let said = relays(command(&["run", "--", "cat"]), umask);
+            assert_eq!(said, "", "{umask}, run {run}");
+            done(&["context", "push", "--session", "s", "--cmd", "ls"]);
+            done(&["events", "--session", "s"]);
+            done(&["redact", "--all"]);
+            done(&["prune"]);
+        }
+        let tape = theirs.join("tape");
+        done(&["tape", "export", "s", "-o", tape.to_str().expect("UTF-8")]);
+        assert_eq!(mode(&tape), 0o600, "{umask}");
+        // A start at the same place found its session again.
+        let sessions = fs::read_dir(theirs.join("deep/home/sessions")).expect("a folder").count();
+        assert_eq!(sessions, 1, "{umask}");
+        let mut dirs = vec![theirs.join("deep")];
+        while let Some(dir) = dirs.pop() {
+            assert_eq!(mode(&dir), 0o700, "{umask}: {}", dir.display());
+            for entry in fs::read_dir(dir).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                match path.is_dir() {
+                    true => dirs.push(path),
+                    false => assert_eq!(mode(&path), 0o600, "{umask}: {}", path.display()),
+                }
+            }
+        }
+        assert_eq!(fs::metadata(theirs.join("deep/home")).expect("it is there").uid(), NOBODY);
+    }
+}
