@@ -19,6 +19,8 @@ const DRAIN_QUIET_MAX: Duration = Duration::from_millis(100);
 pub enum Signal {
     /// SIGTERM.
     Terminate,
+    /// SIGTERM, which our launcher has blocked: the child inherits that, and need not see the signal until it unblocks it.
+    BlockedTerminate,
     /// SIGINT.
     Interrupt,
     /// SIGHUP.

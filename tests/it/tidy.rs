@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in the order in which they may import: each only those before it.
-const ROOMS: [&str; 15] = [
+const ROOMS: [&str; 16] = [
     "wire",
     "engine",
     "journal",
@@ -15,6 +15,7 @@ const ROOMS: [&str; 15] = [
     "index",
     "keeping",
     "control",
+    "launch",
     "capture",
     "replay",
     "context_engine",
