@@ -171,7 +171,7 @@ pub fn serve(
             relay.notices.say(&error.to_string());
         }
         (relay.server, relay.engine, relay.from_client, relay.from_server) = (server, engine, from_client, from_server);
-        (relay.client_left, relay.drain) = (false, None);
+        (relay.client_left, relay.output_waits, relay.drain) = (false, false, None);
         relay.is_started();
     }
 }
@@ -263,6 +263,8 @@ fn prepare(
         from_client,
         from_server,
         client_left: false,
+        output_waits: false,
+        exit_grace: settings.exit_grace.value,
         drain: None,
         feeder: None,
         scratch: Scratch::default(),
