@@ -39,7 +39,8 @@
 //! # Rooms
 //!
 //! Imports run one way: `wire ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
-//! context_engine} ← relay ← tui ← cli ← main`, with [`config`] beside [`history`]. To change a rule, go to:
+//! context_engine} ← relay ← tui ← cli ← main`, with [`config`] beside [`history`] and [`launch`] beside [`control`]. To change
+//! a rule, go to:
 //!
 //! | room | the rules that live there |
 //! |---|---|
@@ -53,6 +54,7 @@
 //! | [`index`] | `history.db`: following the journal, each record once; cursors and gaps; what is kept and for how long |
 //! | [`keeping`] | what of stored sessions goes, and what of it is masked, when a person asks |
 //! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
+//! | [`launch`] | what our launcher gave us, and which program inherits it: signal mask, ignored signals, descriptors |
 //! | [`capture`] | what the user does in a terminal: a program in a terminal of ours, shells' hooks, followed events |
 //! | [`context_engine`] | how the user's context engine is started, called and ended; in which order; what fragments say |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
@@ -91,6 +93,8 @@ pub mod index;
 pub mod keeping;
 
 pub mod control;
+
+pub mod launch;
 
 pub mod capture;
 

@@ -15,6 +15,7 @@ use rustix::stdio::stdin;
 use rustix::termios::tcsetpgrp;
 
 use super::ahead::Ahead;
+use crate::launch;
 
 /// Exit status of a shell for a command that cannot be run.
 const CANNOT_RUN: i32 = 126;
@@ -38,7 +39,7 @@ fn run(words: &[OsString]) -> i32 {
     // Either fails only where it is so already.
     let _ = setsid();
     let _ = rustix::process::ioctl_tiocsctty(stdin());
-    set_background_output(libc::SIG_IGN);
+    ignore_background_output();
     let program = match start(words) {
         Ok(program) => program,
         Err(error) => return not_started(&words[0], &error),
@@ -75,19 +76,20 @@ fn start(words: &[OsString]) -> io::Result<Pid> {
         command.pre_exec(|| {
             // Where there is no terminal to have, the program can still run.
             let _ = tcsetpgrp(stdin(), getpid());
-            set_background_output(libc::SIG_DFL);
             Ok(())
         });
     }
+    // Behind the above, which SIGTTOU must not stop.
+    launch::hand_down(&mut command, &[]);
     let child = command.spawn()?;
     Ok(Pid::from_child(&child))
 }
 
-/// What SIGTTOU does: whoever gives a terminal away from its background would be stopped by it.
+/// Ignores SIGTTOU, which would stop a process that gives a terminal away from its background.
 #[expect(unsafe_code, reason = "no safe interface sets a signal's disposition")]
-fn set_background_output(disposition: libc::sighandler_t) {
-    // SAFETY: `signal` is async-signal-safe, and both dispositions that are given are valid.
-    unsafe { libc::signal(libc::SIGTTOU, disposition) };
+fn ignore_background_output() {
+    // SAFETY: SIG_IGN is a valid disposition for SIGTTOU, and no handler of ours is replaced.
+    unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
 }
 
 /// Says what a shell would, and gives the status that it would.

@@ -31,7 +31,6 @@ pub use leader::lead;
 pub use outputs::{Outputs, output_of};
 pub use piped::run_piped;
 pub use screen::{Ran, run_in_terminal};
-pub(crate) use signals::is_ignored;
 pub use tail::Tail;
 pub use terminal::Terminal;
 pub use watch::Watch;

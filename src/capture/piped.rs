@@ -21,6 +21,7 @@ use super::leader::not_started;
 use super::screen::{Ran, status_of};
 use super::signals::Signals;
 use super::tail::Tail;
+use crate::launch;
 
 /// What one read asks for, in bytes.
 const READ_BYTES: usize = 64 << 10;
@@ -57,6 +58,7 @@ pub fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
     let ended = Arc::new(AtomicBool::new(false));
     let out = pass(out_reader.into(), Stream::Out, &tail, &ended)?;
     let err = err_reader.map(|reader| pass(reader.into(), Stream::Err, &tail, &ended)).transpose()?;
+    launch::hand_down(&mut command, &[0]);
     let mut child = match command.spawn() {
         Ok(child) => child,
         // There was no room for one more process: beside us, that is.
@@ -155,6 +157,7 @@ fn write_all(to: Stream, bytes: &[u8]) -> rustix::io::Result<()> {
 
 /// What the program has left behind goes on writing to where it did, without us: `cat` stands in our place.
 fn pass_without_us(left: OwnedFd, to: Stream) {
+    launch::keep_descriptors();
     let mut cat = Command::new("cat");
     cat.stdin(left);
     if to == Stream::Err {

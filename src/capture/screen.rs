@@ -25,6 +25,7 @@ use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SI
 use super::ahead;
 use super::signals::Signals;
 use super::terminal::Terminal;
+use crate::launch;
 
 /// What one read asks for, in bytes.
 const READ_BYTES: usize = 64 << 10;
@@ -116,6 +117,7 @@ fn start_leader(
     }
     // The leader has it, and nobody whom it starts.
     rustix::io::fcntl_setfd(unread_to, FdFlags::empty())?;
+    launch::hand_down(&mut command, &[]);
     command.spawn()
 }
 

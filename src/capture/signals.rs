@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::{flag, low_level};
 
+use crate::launch::{is_ignored, unblock};
+
 /// Which have come since we looked last.
 #[derive(Debug)]
 pub(super) struct Signals {
@@ -16,12 +18,14 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Listens for these; one that is ignored stays so, for us and for what we start.
+    /// Listens for these signals. One that is ignored stays so, for us and for the program that we run. One that our launcher has
+    /// blocked reaches us, and through us the program, in which it is blocked as it was in us.
     pub(super) fn listen(numbers: &[i32]) -> io::Result<Signals> {
         let (wake, waker) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
         let mut come = Vec::new();
+        unblock(numbers);
         for number in numbers.iter().copied().filter(|number| !is_ignored(*number)) {
             let flag = Arc::new(AtomicBool::new(false));
             flag::register(number, Arc::clone(&flag))?;
@@ -44,19 +48,4 @@ impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
-}
-
-/// Whether whoever started us has had this signal ignored.
-#[expect(unsafe_code, reason = "no safe interface reads a signal's disposition")]
-pub(crate) fn is_ignored(number: i32) -> bool {
-    // SAFETY: an all-zero `sigaction` is a valid value to be overwritten; with no new action given, the call only reads
-    // the old one into it.
-    let action = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(number, std::ptr::null(), &raw mut action) != 0 {
-            return false;
-        }
-        action
-    };
-    action.sa_sigaction == libc::SIG_IGN
 }

@@ -13,6 +13,7 @@ use super::{CANNOT_RUN, NOT_FOUND, chosen, say};
 use crate::capture::{Ran, Tail, Terminal, answers_privately, as_typed, keep, run_in_terminal, run_piped};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::{Origin, Preview, Provenance, PushedCommand};
+use crate::launch;
 use crate::store::Otherwise;
 
 /// Does what the command line asks for.
@@ -90,7 +91,9 @@ pub(super) fn say_unread(bytes: usize) {
 
 /// Becomes the command: nobody stands between.
 fn become_it(arguments: &ExecArguments) -> i32 {
-    let error = Command::new(&arguments.words[0]).args(&arguments.words[1..]).exec();
+    let mut command = Command::new(&arguments.words[0]);
+    launch::hand_down(command.args(&arguments.words[1..]), &[0, 1, 2]);
+    let error = command.exec();
     say(&format!("{}: {error}", arguments.words[0].to_string_lossy()));
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-use crate::capture::is_ignored;
+use crate::launch::is_ignored;
 
 /// Those that are kept back; there is one for the process.
 #[derive(Default)]

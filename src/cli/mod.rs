@@ -41,6 +41,7 @@ use clap::{CommandFactory as _, Parser as _};
 
 use crate::config::{Complaint, Environment, Flags, Settings};
 use crate::engine::Exit;
+use crate::launch;
 use crate::relay::locate::{self, LocateError};
 use crate::relay::{self, RelayError, ServerCommand};
 use args::{Arguments, RunArguments, Tool};
@@ -64,6 +65,7 @@ const NOT_FOUND: i32 = 127;
 /// Does what the command line asks for, and returns the status to exit with.
 #[must_use]
 pub fn main() -> i32 {
+    launch::wait_for_children();
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_default();
     let args: Vec<OsString> = args.collect();

@@ -347,8 +347,11 @@ fn engine(known: &ContextEngineDocument) -> String {
     let failed = counted(count(""), "failed", "failed").map(|failed| format!(", {failed}")).unwrap_or_default();
     let name = known.name.as_deref().unwrap_or("the context engine");
     match (known.running, &known.last_end) {
-        (true, _) => {
-            format!("{name}{}: {calls}{failed}", known.version.as_ref().map(|v| format!(" {v}")).unwrap_or_default())
+        (true, last_end) => {
+            let version = known.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+            let times = if known.ends == 1 { "once".to_owned() } else { format!("{} times", known.ends) };
+            let ends = last_end.as_ref().map(|why| format!("; it has ended {times} before, the last time: {why}"));
+            format!("{name}{version}: {calls}{failed}{}", ends.unwrap_or_default())
         }
         (false, Some(why)) => format!("{name} does not run: {why}; {calls}{failed}"),
         (false, None) => format!("{name} is being started"),

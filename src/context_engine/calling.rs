@@ -81,7 +81,7 @@ impl Speaker {
             }
             line.is_busy = true;
             self.last_reading += 1;
-            let due = task.due().unwrap_or(now + HISTORY_WAIT_MAX);
+            let due = task.due(None).unwrap_or(now + HISTORY_WAIT_MAX);
             if self.reader.read(self.last_reading, thread_id, due).is_ok() {
                 self.readings_open += 1;
                 self.readings.insert(self.last_reading, (thread_id.to_owned(), task));
@@ -95,7 +95,7 @@ impl Speaker {
     pub(super) fn has_read(&mut self, number: u64, read: Result<Conversation, String>) {
         self.readings_open = self.readings_open.saturating_sub(1);
         let Some((thread_id, task)) = self.readings.remove(&number) else { return };
-        if task.is_overdue(Instant::now()) {
+        if task.is_overdue(None, Instant::now()) {
             self.reporter.refuse(&thread_id, &task, "timeout");
             return self.is_free(&thread_id);
         }
@@ -153,10 +153,11 @@ impl Speaker {
         let line = call::line(self.last_call, step.method(), &params);
         let (bytes, sent_at) = (line.len(), Instant::now());
         let due = match &work.task {
-            Task::TurnBegins { due, .. } => *due,
+            Task::TurnBegins { wait, .. } => wait.due,
             Task::Met | Task::TurnCompleted { .. } | Task::Compaction { .. } => sent_at + CALL_WAIT_MAX,
         };
         let sent = process.send(self.last_call, line);
+        self.silence.sent(self.last_call, thread_id, step.method(), due.saturating_duration_since(sent_at), sent_at);
         let line = *sent.as_ref().unwrap_or(&u64::MAX);
         let call = Call { thread_id: thread_id.to_owned(), work, step, line, sent_at, due, bytes };
         if let Some(line) = self.lines.get_mut(thread_id) {

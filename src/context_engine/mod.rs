@@ -12,10 +12,12 @@ mod call;
 mod calling;
 mod conversation;
 mod fragments;
+mod late;
 mod lifecycle;
 mod parent;
 mod process;
 mod reading;
+mod silence;
 mod speaker;
 mod task;
 

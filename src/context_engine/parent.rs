@@ -3,6 +3,8 @@
 
 use std::process::Command;
 
+use crate::launch::restore_file_size_signal;
+
 /// Has the child of `command` killed when the calling *thread* ends, on Linux: call this, and start the child, from one that lives as
 /// long as the child may. Signals are to it what they are to any program, whatever we ignore.
 #[cfg(target_os = "linux")]
@@ -18,7 +20,7 @@ pub(super) fn end_with_us(command: &mut Command) {
     // of a number holds no memory.
     unsafe {
         command.pre_exec(move || {
-            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+            restore_file_size_signal();
             set_parent_process_death_signal(Some(Signal::KILL))?;
             // We may have ended before the request was made.
             if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
@@ -35,7 +37,7 @@ pub(super) fn end_with_us(command: &mut Command) {
     // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
     unsafe {
         command.pre_exec(|| {
-            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+            restore_file_size_signal();
             Ok(())
         });
     }

@@ -16,6 +16,7 @@ use super::conversation::Conversation;
 use super::lifecycle::{Abilities, Method};
 use super::process::{Heard, Process};
 use super::reading::{Conversations, Reader};
+use super::silence::{Silence, Wait};
 use super::task::{Call, Line, Reporter, Task, Tell};
 use crate::engine::{Consultation, ContextEngineSettings, Input, Note, redacted};
 
@@ -140,7 +141,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    fn process(&mut self) -> Option<&mut Process> {
+    pub(super) fn process(&mut self) -> Option<&mut Process> {
         match self {
             Phase::Starting { process, .. } | Phase::Ready { process, .. } => Some(process),
             Phase::Down { .. } => None,
@@ -171,7 +172,8 @@ pub(super) struct Speaker {
     /// Readings that were asked for and have come to nothing yet, also those that nobody waits for any more.
     pub(super) readings_open: usize,
     /// Calls in a row that were not answered, and when the last of them was given up.
-    unanswered: (u32, Instant),
+    pub(super) unanswered: (u32, Instant),
+    pub(super) silence: Silence,
 }
 
 impl Speaker {
@@ -202,6 +204,7 @@ impl Speaker {
             readings: HashMap::new(),
             readings_open: 0,
             unanswered: (0, now),
+            silence: Silence::default(),
         }
     }
 
@@ -249,10 +252,14 @@ impl Speaker {
             Phase::Ready { .. } => None,
         };
         let reads = self.phase.process().and_then(|process| process.stuck_since()).map(|since| since + NOT_READING_MAX);
-        let calls = self.calls.values().map(|call| call.due);
-        let reading = self.readings.values().filter_map(|(_, task)| task.due());
-        let waiting = self.lines.values().flat_map(|line| line.tasks.iter().filter_map(Task::due));
-        phase.into_iter().chain(reads).chain(calls).chain(reading).chain(waiting).min()
+        let calls = self.calls.values().map(|call| self.due(call));
+        let reading = self.readings.values().filter_map(|(_, task)| task.due(None));
+        let waiting = self.lines.values().flat_map(|line| {
+            let silent_since = line.silent_since(self.silence.since());
+            line.tasks.iter().filter_map(move |task| task.due(silent_since))
+        });
+        let hung = self.silence.hung_at();
+        phase.into_iter().chain(reads).chain(calls).chain(reading).chain(waiting).chain(hung).min()
     }
 
     /// Does what is due.
@@ -269,40 +276,13 @@ impl Speaker {
                 self.fail("it does not read what it is sent", "not_reading");
             }
         }
-        let late: Vec<u64> = self.calls.iter().filter(|(_, call)| call.due <= now).map(|(id, _)| *id).collect();
-        for id in late {
-            let Some(call) = self.calls.remove(&id) else { continue };
-            // One that it has not come to says nothing of it, and those that it was asked at the same time count as one.
-            let has_read = self.phase.process().is_some_and(|process| process.has_read(call.line));
-            if has_read && call.sent_at >= self.unanswered.1 {
-                self.unanswered = (self.unanswered.0 + 1, now);
-            }
-            self.reporter.note(&call, 0, "timeout");
-            self.give_up(call);
-        }
+        self.give_up_late_calls(now);
         self.refuse_what_is_late(now);
         if self.unanswered.0 >= UNANSWERED_MAX {
             self.fail("it did not answer three calls in a row in time", "ended");
         }
-    }
-
-    /// Lines no longer wait for what no call was made for.
-    fn refuse_what_is_late(&mut self, now: Instant) {
-        let late: Vec<u64> =
-            self.readings.iter().filter(|(_, (_, task))| task.is_overdue(now)).map(|(number, _)| *number).collect();
-        for number in late {
-            let Some((thread_id, task)) = self.readings.remove(&number) else { continue };
-            self.reporter.refuse(&thread_id, &task, "timeout");
-            self.is_free(&thread_id);
-        }
-        for (thread_id, line) in &mut self.lines {
-            line.tasks.retain(|task| {
-                let is_overdue = task.is_overdue(now);
-                if is_overdue {
-                    self.reporter.refuse(thread_id, task, "timeout");
-                }
-                !is_overdue
-            });
+        if let Some((method, time)) = self.silence.hung(now) {
+            self.fail(&format!("it has not answered {} for {} s", method.name(), time.as_secs()), "ended");
         }
     }
 
@@ -349,6 +329,7 @@ impl Speaker {
         // What it still says is not heard.
         self.run += 1;
         self.unanswered.0 = 0;
+        self.silence.ended();
         for (_, call) in std::mem::take(&mut self.calls) {
             self.reporter.note(&call, 0, outcome);
             self.give_up(call);
@@ -357,7 +338,9 @@ impl Speaker {
             self.reporter.refuse(&thread_id, &task, "not_running");
             self.is_free(&thread_id);
         }
-        self.lines.values_mut().for_each(|line| (line.is_met, line.is_met_again_at) = (false, None));
+        for line in self.lines.values_mut() {
+            (line.is_met, line.is_met_again_at, line.silent_since) = (false, None, None);
+        }
         tracing::warn!(why, ?wait, "the context engine has ended");
         if !std::mem::replace(&mut self.fault_said, true) {
             (self.say_fault)(&format!("the context engine: {why}; turns go on without it, and it is started again"));
@@ -380,15 +363,14 @@ impl Speaker {
 
     /// Takes what the relay asks or tells.
     fn take(&mut self, consultation: Consultation, began_at: Instant) {
+        let wait = |due: Duration| Wait { came_at: Instant::now(), due: began_at + due };
         let (thread_id, task) = match consultation {
             Consultation::Opened { thread_id } => (thread_id, Task::Met),
             Consultation::Assemble { token, due, thread_id, prompt, room_chars, model, tools } => {
                 let beginning = Rc::new(Beginning { prompt, room_chars, model, tools });
-                (thread_id, Task::TurnBegins { token, beginning, due: began_at + due })
+                (thread_id, Task::TurnBegins { token, beginning, wait: wait(due) })
             }
-            Consultation::Compact { token, thread_id, due } => {
-                (thread_id, Task::Compaction { token, due: began_at + due })
-            }
+            Consultation::Compact { token, thread_id, due } => (thread_id, Task::Compaction { token, wait: wait(due) }),
             Consultation::TurnCompleted { thread_id, turn_id } => (thread_id, Task::TurnCompleted { turn_id }),
         };
         if self.lines.len() >= THREADS_MAX {
@@ -409,6 +391,7 @@ impl Speaker {
     fn heard(&mut self, heard: Heard) {
         match heard {
             Heard::Answer { id: 0, answer, bytes: _ } if matches!(self.phase, Phase::Starting { .. }) => {
+                self.silence.answered(0, Instant::now());
                 match answer.and_then(|result| call::introduced(&result)) {
                     Ok(introduced) => self.is_ready(introduced),
                     Err(why) => {
@@ -418,6 +401,11 @@ impl Speaker {
                 }
             }
             Heard::Answer { id, answer, bytes } => {
+                if let Some(thread_id) = self.silence.answered(id, Instant::now())
+                    && let Some(line) = self.lines.get_mut(&thread_id)
+                {
+                    line.silent_since = None;
+                }
                 // One that was given up by then is nobody's.
                 let Some(call) = self.calls.remove(&id) else { return };
                 self.unanswered.0 = 0;

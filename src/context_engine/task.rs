@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::call::{Beginning, Compaction};
 use super::conversation::Conversation;
 use super::lifecycle::{Method, Occasion, Step};
+use super::silence::Wait;
 use crate::engine::{Assembled, Input, Note, Token};
 
 /// Tells the relay something; may wait until that takes it.
@@ -22,28 +23,28 @@ pub(super) enum Task {
     TurnBegins {
         token: Token,
         beginning: Rc<Beginning>,
-        due: Instant,
+        wait: Wait,
     },
     TurnCompleted {
         turn_id: String,
     },
     Compaction {
         token: Token,
-        due: Instant,
+        wait: Wait,
     },
 }
 
 impl Task {
-    /// When lines of the client's no longer wait for it, where some do.
-    pub(super) fn due(&self) -> Option<Instant> {
+    /// When the client's lines no longer wait for it, if some do. The engine may be silent since some time.
+    pub(super) fn due(&self, silent_since: Option<Instant>) -> Option<Instant> {
         match self {
-            Task::TurnBegins { due, .. } | Task::Compaction { due, .. } => Some(*due),
+            Task::TurnBegins { wait, .. } | Task::Compaction { wait, .. } => Some(wait.until(silent_since)),
             Task::Met | Task::TurnCompleted { .. } => None,
         }
     }
 
-    pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        self.due().is_some_and(|due| due <= now)
+    pub(super) fn is_overdue(&self, silent_since: Option<Instant>, now: Instant) -> bool {
+        self.due(silent_since).is_some_and(|due| due <= now)
     }
 }
 
@@ -59,9 +60,16 @@ pub(super) struct Line {
     pub(super) is_busy: bool,
     /// Counts who has waited, so that the first is the first to go on.
     pub(super) waits_since: u64,
+    /// Since when the engine is silent in this thread: a turn has waited in vain, and no call for the thread was answered since.
+    pub(super) silent_since: Option<Instant>,
 }
 
 impl Line {
+    /// The engine is silent in this thread if it is silent at all.
+    pub(super) fn silent_since(&self, engine_silent_since: Option<Instant>) -> Option<Instant> {
+        self.silent_since.into_iter().chain(engine_silent_since).min()
+    }
+
     /// What is to be done next.
     pub(super) fn next(&mut self, is_told_of_threads: bool, now: Instant) -> Option<Task> {
         if !self.is_met && self.is_met_again_at.is_none_or(|at| at <= now) {

@@ -186,7 +186,7 @@ mod tests {
             assert_eq!(taken, [sent(Some("7"), "{\"a\":\"b: c\"}"), sent(None, "{}")], "{bytes_each}");
             assert_eq!(pieces.bytes, b"id: 8\nda");
             pieces.bytes.extend(b"ta: 1\n\n: closed\nretry: 5000\n\n");
-            assert_eq!((pieces.take(), pieces.take()), (Some(sent(Some("8"), "1")), None));
+            assert_eq!((pieces.take().0, pieces.take().0), (Some(sent(Some("8"), "1")), None));
             assert_eq!(pieces.retry_after, Some(Duration::from_secs(5)));
         }
     }

@@ -48,6 +48,10 @@ impl Engine {
                 self.requests.side_answers(now, caller, &request_id, &given, effects);
                 return;
             }
+            Question::Attach | Question::Stop | Question::Start if !self.attendant.is_served() => {
+                effects.push(Effect::Reply(asker, SideReply::NotServed));
+                return;
+            }
             Question::Attach => {
                 let reply = self.attach(asker, server_listens, effects);
                 effects.push(Effect::Reply(asker, reply));

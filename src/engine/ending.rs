@@ -2,6 +2,9 @@
 //!
 //! Time comes in as the time since the relay began. Nothing here waits; what is due is asked for by
 //! [`Ending::tick_due`].
+//!
+//! The grace of a server whose client has ended its input stands still while the server's output waits for that client: without us
+//! the server would wait in its `write` for as long. A signal is the way to end that wait.
 
 use std::time::Duration;
 
@@ -19,6 +22,8 @@ const DRAIN_QUIET_MAX: Duration = Duration::from_millis(100);
 pub enum Signal {
     /// SIGTERM.
     Terminate,
+    /// SIGTERM, which our launcher has blocked: the child inherits that, and need not see the signal until it unblocks it.
+    BlockedTerminate,
     /// SIGINT.
     Interrupt,
     /// SIGHUP.
@@ -62,9 +67,36 @@ pub(super) struct Ending {
     server_closed: bool,
     signalled: bool,
     exited: Option<Exit>,
-    terminate_due: Option<Duration>,
+    /// What is left of the time that the child has after the client's end.
+    grace: Option<Grace>,
+    /// The server's output waits for the client to take some.
+    output_waits: bool,
     kill_due: Option<Duration>,
     finished: bool,
+}
+
+/// A time that stands still now and then.
+#[derive(Debug, Clone, Copy)]
+struct Grace {
+    left: Duration,
+    /// `None` while it stands still.
+    runs_since: Option<Duration>,
+}
+
+impl Grace {
+    fn run(&mut self, elapsed: Duration) {
+        self.runs_since.get_or_insert(elapsed);
+    }
+
+    fn stand_still(&mut self, elapsed: Duration) {
+        if let Some(since) = self.runs_since.take() {
+            self.left = self.left.saturating_sub(elapsed.saturating_sub(since));
+        }
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.runs_since.map(|since| since + self.left)
+    }
 }
 
 impl Ending {
@@ -76,7 +108,8 @@ impl Ending {
             server_closed: false,
             signalled: false,
             exited: None,
-            terminate_due: None,
+            grace: None,
+            output_waits: false,
             kill_due: None,
             finished: false,
         }
@@ -85,7 +118,17 @@ impl Ending {
     /// The client is gone, though not all that it wrote has been handed on.
     pub(super) fn client_left(&mut self, elapsed: Duration) {
         if self.exited.is_none() {
-            self.terminate_due.get_or_insert(elapsed + self.exit_grace);
+            let runs_since = (!self.output_waits).then_some(elapsed);
+            self.grace.get_or_insert(Grace { left: self.exit_grace, runs_since });
+        }
+    }
+
+    /// The server's output waits for the client, or no longer does. A server of ours that is told to stop is not given longer by a
+    /// client that is only attached.
+    pub(super) fn output_waits(&mut self, elapsed: Duration, waits: bool) {
+        self.output_waits = waits && self.attendance == Attendance::Client;
+        if let Some(grace) = &mut self.grace {
+            if self.output_waits { grace.stand_still(elapsed) } else { grace.run(elapsed) }
         }
     }
 
@@ -108,7 +151,7 @@ impl Ending {
 
     pub(super) fn server_exited(&mut self, exit: Exit, effects: &mut Vec<Effect>) {
         self.exited = Some(exit);
-        self.terminate_due = None;
+        self.grace = None;
         self.kill_due = None;
         self.hand_over(exit, effects);
     }
@@ -129,8 +172,8 @@ impl Ending {
     }
 
     pub(super) fn tick(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
-        if self.terminate_due.is_some_and(|due| due <= elapsed) {
-            self.terminate_due = None;
+        if self.grace.and_then(|grace| grace.due()).is_some_and(|due| due <= elapsed) {
+            self.grace = None;
             effects.push(Effect::SignalServer(Signal::Terminate));
             self.kill_due.get_or_insert(elapsed + TERM_GRACE);
         }
@@ -141,7 +184,11 @@ impl Ending {
     }
 
     pub(super) fn tick_due(&self) -> Option<Duration> {
-        [self.terminate_due, self.kill_due].into_iter().flatten().min()
+        [self.grace.and_then(|grace| grace.due()), self.kill_due].into_iter().flatten().min()
+    }
+
+    pub(super) fn was_signalled(&self) -> bool {
+        self.signalled
     }
 
     /// The child is gone; what it wrote goes to the client as slowly as that reads. A client that has sent us a signal
@@ -181,11 +228,14 @@ mod tests {
             let mut effects = Vec::new();
             match what {
                 "client left" => ending.client_left(elapsed),
+                "output waits" => ending.output_waits(elapsed, true),
+                "output goes on" => ending.output_waits(elapsed, false),
                 "client closed" => ending.client_closed(elapsed, &mut effects),
                 "server closed" => ending.server_closed(&mut effects),
                 "exit 0" => ending.server_exited(Exit::Code(0), &mut effects),
                 "killed" => ending.server_exited(Exit::Signal(9), &mut effects),
                 "TERM" => ending.signalled(elapsed, Signal::Terminate, &mut effects),
+                "blocked TERM" => ending.signalled(elapsed, Signal::BlockedTerminate, &mut effects),
                 "INT" => ending.signalled(elapsed, Signal::Interrupt, &mut effects),
                 "tick" => ending.tick(elapsed, &mut effects),
                 other => panic!("unknown step {other}"),
@@ -232,6 +282,33 @@ mod tests {
             "0 TERM, 100 TERM, 1999 tick, 2000 tick, 2001 killed, 2002 server closed",
             &["Terminate", "Terminate", "KillServer", "drain Some(10s)", "CloseClientOutput", "note", "finish 137"],
         );
+    }
+
+    #[test]
+    fn grace_stands_still_while_output_waits() {
+        check(
+            "0 client closed, 4000 output waits, 90000 tick, 90000 output goes on, 95999 tick, 96000 tick, 98000 tick",
+            &["CloseServerInput", "Terminate", "KillServer"],
+        );
+        check(
+            "0 output waits, 0 client closed, 10000 tick, 60000 output goes on, 69999 tick, 70000 tick",
+            &["CloseServerInput", "Terminate"],
+        );
+        check("0 output waits, 0 client left, 60000 tick, 60001 output goes on, 70001 tick", &["Terminate"]);
+        check("0 client left, 9999 output waits, 9999 output waits, 50000 output goes on, 50001 tick", &["Terminate"]);
+    }
+
+    #[test]
+    fn signals_keep_their_limits_while_output_waits() {
+        check(
+            "0 client closed, 1 output waits, 5000 TERM, 7000 tick, 7001 killed, 7002 TERM",
+            &["CloseServerInput", "Terminate", "KillServer", "drain Some(10s)", "note", "finish 137"],
+        );
+    }
+
+    #[test]
+    fn a_blocked_terminate_is_passed_on_without_a_limit() {
+        check("0 blocked TERM, 60000 tick, 60001 TERM, 62001 tick", &["BlockedTerminate", "Terminate", "KillServer"]);
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub enum Input<'a> {
     },
     /// The client is gone, though not all that it wrote has been handed on.
     ClientLeft,
+    /// Whether the server's output waits for the client to take some, and nothing more is read from the server meanwhile. Told when
+    /// it changes.
+    OutputWaits(bool),
     /// The client that had attached itself is gone, or it never came.
     Detached,
     /// The child was reaped.

@@ -177,6 +177,7 @@ impl Engine {
                 self.let_all_go(now, effects);
                 self.ending.client_left(now.elapsed);
             }
+            Input::OutputWaits(waits) => self.ending.output_waits(now.elapsed, waits),
             Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
             Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change),
@@ -256,6 +257,12 @@ impl Engine {
     #[must_use]
     pub fn client_stall_max(&self) -> Option<Duration> {
         self.attendant.admitted().map(|_| self.exit_grace)
+    }
+
+    /// Whether a signal to us has come, which limits how long the client may take nothing of the last output.
+    #[must_use]
+    pub fn was_signalled(&self) -> bool {
+        self.ending.was_signalled()
     }
 
     /// The last token that was given, for [`EngineSettings::tokens_before`].

@@ -1,4 +1,5 @@
-//! The child: started in our process group, with our working directory, environment and stderr.
+//! The child: started in our process group, with our working directory, environment and stderr, and with the signal mask, ignored
+//! signals and descriptors that our launcher gave us.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,7 +10,6 @@ use rustix::process::{Pid, Signal as KernelSignal, kill_process};
 
 use super::command::ServerCommand;
 use super::pipes::{Sink, Source};
-use super::signals;
 use crate::engine::{Exit, Signal};
 
 /// A child that runs, or has not been reaped yet.
@@ -33,15 +33,13 @@ impl Server {
     /// that lives as long as the process.
     #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
     pub(super) fn spawn(command: &ServerCommand) -> io::Result<Spawned> {
-        let mut process = command.to_process();
+        // Its stdin and stdout are pipes of ours.
+        let mut process = command.to_process(&[libc::STDERR_FILENO]);
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let parent = rustix::process::getpid();
         // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
         unsafe {
-            process.pre_exec(move || {
-                signals::restore_file_size_signal();
-                end_with_parent(parent)
-            });
+            process.pre_exec(move || end_with_parent(parent));
         }
         let mut child = process.spawn()?;
         let taken = "BUG: the stream was asked to be piped";
@@ -78,7 +76,7 @@ impl Server {
     /// Passes a signal on. A child that is gone already is no error.
     pub(super) fn signal(&self, signal: Signal) {
         let number = match signal {
-            Signal::Terminate => KernelSignal::TERM,
+            Signal::Terminate | Signal::BlockedTerminate => KernelSignal::TERM,
             Signal::Interrupt => KernelSignal::INT,
             Signal::HangUp => KernelSignal::HUP,
         };

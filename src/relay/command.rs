@@ -1,12 +1,14 @@
 //! A server to start, as a command line.
 
 use std::ffi::OsString;
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::config::DEPTH_VARIABLE;
 use crate::engine::masked_args;
+use crate::launch;
 
 /// A server to start.
 #[derive(Debug, Clone)]
@@ -22,9 +24,12 @@ pub struct ServerCommand {
 }
 
 impl ServerCommand {
-    pub(super) fn to_process(&self) -> Command {
+    /// The process to start or to become. It inherits what our launcher gave us; of the standard streams, those in `closed` are
+    /// closed if our launcher has closed them.
+    pub(super) fn to_process(&self, closed: &'static [RawFd]) -> Command {
         let mut process = Command::new(&self.program);
         process.arg0(&self.name).args(&self.args).env(DEPTH_VARIABLE, self.depth.to_string());
+        launch::hand_down(&mut process, closed);
         process
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::child::Server;
+use super::delivery::Drain;
 use super::direction::{Direction, Waiting};
 use super::hooks::Hooks;
 use super::inbox::{Askers, Inbox, Letter};
@@ -65,19 +66,15 @@ pub(super) struct Relay {
     pub(super) from_server: Direction,
     /// The engine has been told that the client is gone.
     pub(super) client_left: bool,
+    /// The engine has been told that the server's output waits for the client.
+    pub(super) output_waits: bool,
+    /// How long the client may take nothing of the last output once a signal has come.
+    pub(super) exit_grace: Duration,
     pub(super) drain: Option<Drain>,
     /// Hands over the last of our output, where a thread does that.
     pub(super) feeder: Option<Feeder>,
     /// Reused from one read to the next.
     pub(super) scratch: Scratch,
-}
-
-/// See [`Effect::DrainServer`].
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Drain {
-    since: Duration,
-    quiet_max: Duration,
-    stall_max: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -96,8 +93,10 @@ impl Relay {
             if let Some(exit) = self.carry_out_all(&mut effects) {
                 return exit;
             }
+            self.see_output_before_wait(&mut effects);
             let ready = self.wait();
             let now = self.clock.now();
+            self.see_output_after_wait(ready.from_server, &mut effects);
             if ready.signals {
                 self.take_signals(now, &mut effects);
             }
@@ -121,10 +120,8 @@ impl Relay {
     }
 
     /// Hands over what is left, and ends what stands beside the relay.
-    pub(super) fn finish(self) {
-        if let Some(feeder) = self.feeder {
-            feeder.finish(|| !self.signals.take().signals.is_empty());
-        }
+    pub(super) fn finish(mut self) {
+        self.finish_delivery();
         self.recorder.close();
     }
 
@@ -176,12 +173,8 @@ impl Relay {
         let overflow = self.recorder.overflows().then(|| self.clock.0.elapsed() + OVERFLOW_LOOK_AFTER);
         // What has waited at the end of the client's lines was let go, and that end is still to be told.
         let ended = self.from_client.is_at_end().then_some(Duration::ZERO);
-        let due = [self.engine.tick_due(), self.drained_at(), self.client_stalled_at(), overflow, ended];
+        let due = [self.engine.tick_due(), self.delivery_due(), self.client_stalled_at(), overflow, ended];
         due.into_iter().flatten().min()
-    }
-
-    fn drained_at(&self) -> Option<Duration> {
-        self.drain.and_then(|drain| self.from_server.drained_at(drain.since, drain.quiet_max, drain.stall_max))
     }
 
     /// Takes what other threads have put into the inbox.
@@ -251,20 +244,7 @@ impl Relay {
             self.engine.handle(now, Input::Tick, effects);
         }
         self.cut_off_stalled(now, effects);
-        if self.drained_at().is_some_and(|due| due <= now.elapsed) {
-            match self.from_server.waiting() {
-                Waiting::ToRead => {
-                    let mut frames = std::mem::take(&mut self.scratch.frames);
-                    self.from_server.end(&mut frames);
-                    self.pass(Side::Server, now, frames, effects);
-                }
-                Waiting::ToWrite => {
-                    self.notices.say("the client did not take all that the server wrote");
-                    self.from_server.give_up();
-                }
-                Waiting::Held | Waiting::Idle => {}
-            }
-        }
+        self.end_delivery(now, effects);
     }
 
     fn take_ends(&mut self, now: Now, effects: &mut Vec<Effect>) {
@@ -417,7 +397,7 @@ impl Relay {
                 Effect::SignalServer(signal) => self.server.signal(signal),
                 Effect::KillServer => self.server.kill(),
                 Effect::DrainServer { quiet_max, stall_max } => {
-                    self.drain = Some(Drain { since: self.clock.now().elapsed, quiet_max, stall_max });
+                    self.drain = Some(Drain::since(self.clock.now().elapsed, quiet_max, stall_max));
                 }
                 Effect::Keep(entry) => drop(self.recorder.order(Order::Keep(entry))),
                 Effect::KeepFirst(token, entry) => {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use super::signals;
+use crate::launch;
 use crate::store::Ledger;
 
 /// How long a command may take. Source: the contract.
@@ -141,7 +141,7 @@ fn run_within(command: &mut Command, input: &str, wait_max: Duration) -> Came {
     // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
     unsafe {
         command.pre_exec(|| {
-            signals::restore_file_size_signal();
+            launch::restore_file_size_signal();
             Ok(())
         });
     }
@@ -206,7 +206,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_command_ignores_no_signal_because_we_do() {
-        signals::ignore_file_size_signal();
+        launch::ignore_file_size_signal();
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let file = dir.path().join("ignored");
         let script = format!("grep ^SigIgn: /proc/self/status > {}", file.display());

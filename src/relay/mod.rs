@@ -9,6 +9,7 @@ mod assembling;
 mod attach;
 mod child;
 mod command;
+mod delivery;
 mod direction;
 mod event_loop;
 mod hooks;

@@ -9,10 +9,13 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -20,6 +23,9 @@ use rustix::pipe::PipeFlags;
 
 /// What one read asks for, in bytes: as much as a Linux pipe holds unless somebody made it bigger.
 const READ_BYTES: usize = 64 << 10;
+
+/// What the feeding thread writes at a time, in bytes: a page, which a pipe takes as a whole.
+const FED_BYTES: usize = 4 << 10;
 
 /// How often a wait for the feeding thread looks whether it is to go on.
 const FEEDER_LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -172,27 +178,62 @@ impl AsFd for Sink {
 pub(super) struct Feeder {
     /// Closed when the thread has ended.
     running: Receiver<()>,
+    /// How much was taken.
+    taken_bytes: Arc<AtomicU64>,
 }
 
 impl Feeder {
     fn start(reading: OwnedFd, target: OwnedFd) -> io::Result<Feeder> {
         let (done, running) = sync_channel(1);
+        let taken_bytes = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&taken_bytes);
         let thread = std::thread::Builder::new().name("stdout-feeder".to_owned()).stack_size(128 << 10);
         thread.spawn(move || {
             let _done = done;
-            let (mut from, mut to) = (std::fs::File::from(reading), std::fs::File::from(target));
-            // An error is the reader's end; dropping `from` tells the relay.
-            let _ = io::copy(&mut from, &mut to);
+            // An error is the reader's end; dropping `reading` tells the relay.
+            let _ = feed(&reading, &target, &counter);
         })?;
-        Ok(Feeder { running })
+        Ok(Feeder { running, taken_bytes })
     }
 
-    /// Waits until everything is handed over, or `told_to_end` says that nobody waits for it any more.
-    pub(super) fn finish(self, mut told_to_end: impl FnMut() -> bool) {
+    /// Waits until everything is handed over. `signals` counts those that have come: after the first one the wait ends if nothing is
+    /// taken for `stall_max`, and a further one ends it at once.
+    pub(super) fn finish(self, stall_max: Duration, mut signals: impl FnMut() -> usize) {
+        let mut taken = (self.taken_bytes.load(Ordering::Relaxed), Instant::now());
         while self.running.recv_timeout(FEEDER_LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-            if told_to_end() {
+            let (count, bytes) = (signals(), self.taken_bytes.load(Ordering::Relaxed));
+            if bytes != taken.0 || count == 0 {
+                taken = (bytes, Instant::now());
+            }
+            if count > 1 || (count == 1 && taken.1.elapsed() >= stall_max) {
                 tracing::warn!("stdout did not take all that was written to it");
                 return;
+            }
+        }
+    }
+}
+
+/// Copies in small pieces, so that the progress of a slow reader is seen.
+fn feed(from: &OwnedFd, to: &OwnedFd, taken_bytes: &AtomicU64) -> rustix::io::Result<()> {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let read = match rustix::io::read(from, &mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error),
+        };
+        let mut rest = &buffer[..read];
+        while !rest.is_empty() {
+            match rustix::io::write(to, &rest[..rest.len().min(FED_BYTES)]) {
+                Ok(written) => {
+                    rest = &rest[written..];
+                    taken_bytes.fetch_add(written as u64, Ordering::Relaxed);
+                }
+                Err(Errno::INTR) => {}
+                // Another process that shares the description has set O_NONBLOCK.
+                Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(to, PollFlags::OUT)], None)),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -292,7 +333,7 @@ mod tests {
                 rustix::event::poll(&mut fds, None).expect("a poll");
             }
         }
-        sink.close().expect("it is fed").finish(|| false);
+        sink.close().expect("it is fed").finish(Duration::ZERO, || 0);
         assert!(reader.join().expect("the reader ends") == sent);
     }
 

@@ -1,6 +1,7 @@
 //! Signals that reach us, as something that the loop can poll; other threads wake the loop the same way.
 //!
-//! A signal that was ignored when we were started, as under `nohup`, stays ignored, and the child inherits that.
+//! A signal that was ignored when we were started, as under `nohup`, stays ignored, and the child inherits that. One that was
+//! blocked then reaches us all the same: it is passed on to the child, in which it is blocked as it would be without us.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +13,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use crate::engine::Signal;
 
-use crate::capture::is_ignored;
+use crate::launch::{is_ignored, unblock, was_blocked};
 
 /// What we listen for, from before the child is started.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ impl Signals {
         let (wake, woken_by_handler) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken_by_handler.set_nonblocking(true)?;
-        unblock();
+        unblock(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]);
         let listen_for = |number| -> io::Result<Arc<AtomicBool>> {
             let seen = Arc::new(AtomicBool::new(false));
             if !is_ignored(number) || number == SIGCHLD {
@@ -49,9 +50,10 @@ impl Signals {
             }
             Ok(seen)
         };
+        let terminate = if was_blocked(SIGTERM) { Signal::BlockedTerminate } else { Signal::Terminate };
         Ok(Signals {
             passed_on: [
-                (Signal::Terminate, listen_for(SIGTERM)?),
+                (terminate, listen_for(SIGTERM)?),
                 (Signal::Interrupt, listen_for(SIGINT)?),
                 (Signal::HangUp, listen_for(SIGHUP)?),
             ],
@@ -82,34 +84,5 @@ impl Signals {
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
-    }
-}
-
-/// Ignores SIGXFSZ, so that a limit on the size of files is an error of a write and not our end.
-#[expect(unsafe_code, reason = "no safe interface sets a signal's disposition to `ignore`")]
-pub(super) fn ignore_file_size_signal() {
-    // SAFETY: SIG_IGN is a valid disposition for SIGXFSZ, and no handler of ours is replaced.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-}
-
-/// Gives SIGXFSZ its default back, in a child that has not become its program yet.
-#[expect(unsafe_code, reason = "no safe interface sets a signal's disposition")]
-pub(super) fn restore_file_size_signal() {
-    // SAFETY: `signal` is async-signal-safe, and SIG_DFL is a valid disposition for SIGXFSZ.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
-}
-
-/// Lets through what a launcher may have blocked in us: without SIGCHLD the child's end would not be seen.
-#[expect(unsafe_code, reason = "no safe interface changes the signal mask")]
-fn unblock() {
-    // SAFETY: an all-zero `sigset_t` is valid to be initialised by `sigemptyset`; the numbers are those of signals; no old
-    // mask is asked for.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        for number in [SIGTERM, SIGINT, SIGHUP, SIGCHLD] {
-            libc::sigaddset(&raw mut set, number);
-        }
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
     }
 }

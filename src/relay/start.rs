@@ -20,7 +20,7 @@ use super::notices::Notices;
 use super::opening::{Opening, RecordKept};
 use super::pipes::{Sink, Source};
 use super::recorder::Recorder;
-use super::signals::{self, Signals};
+use super::signals::Signals;
 use super::watching::Watched;
 use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
@@ -29,6 +29,7 @@ use crate::control::Published;
 use crate::engine::{Attendance, Engine, EngineSettings, Exit, Input, Token};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
+use crate::launch;
 use crate::store::Place;
 use crate::wire::Side;
 
@@ -71,7 +72,7 @@ impl std::error::Error for RelayError {
 /// Becomes the server: this process goes on as `command`. Returns only where that fails.
 #[must_use]
 pub fn become_server(command: &ServerCommand) -> RelayError {
-    let source = command.to_process().exec();
+    let source = command.to_process(&[0, 1, 2]).exec();
     RelayError::Start { program: command.program.clone(), source }
 }
 
@@ -170,7 +171,7 @@ pub fn serve(
             relay.notices.say(&error.to_string());
         }
         (relay.server, relay.engine, relay.from_client, relay.from_server) = (server, engine, from_client, from_server);
-        (relay.client_left, relay.drain) = (false, None);
+        (relay.client_left, relay.output_waits, relay.drain) = (false, false, None);
         relay.is_started();
     }
 }
@@ -213,7 +214,8 @@ fn prepare(
     attendance: Attendance,
     ends: impl FnOnce(Sink, Source) -> Result<(Direction, Direction), RelayError>,
 ) -> Result<Relay, RelayError> {
-    signals::ignore_file_size_signal();
+    launch::keep_descriptors();
+    launch::ignore_file_size_signal();
     let clock = Clock::start();
     let signals = Signals::listen().map_err(set_up("signal handlers"))?;
     let Spawned { server, input, output } = spawn(command)?;
@@ -261,6 +263,8 @@ fn prepare(
         from_client,
         from_server,
         client_left: false,
+        output_waits: false,
+        exit_grace: settings.exit_grace.value,
         drain: None,
         feeder: None,
         scratch: Scratch::default(),

@@ -238,9 +238,11 @@ fn attached_one_at_a_time() {
     Client::named(&live, "other").leave(&live);
     live.signal_end();
 
-    let relay = Live::start().initialize();
-    failed(&attach_fails(&relay.home), 1, "the client `tester` speaks to this server already");
-    refused(http(&relay.session, &at, b""), (409, "client_attached"));
+    let relay = Live::start();
+    refused(http(&relay.session, &at, b""), (409, "not_served"));
+    let relay = relay.initialize();
+    failed(&attach_fails(&relay.home), 1, "the client has started this server");
+    refused(http(&relay.session, &at, b""), (409, "not_served"));
     relay.end_quietly();
 }
 

@@ -476,3 +476,128 @@ fn what_an_engine_says_of_an_error_is_in_no_event() {
     let events = home.journal().events;
     assert!(events.iter().all(|(_, data)| !data.to_string().contains("giraffe")), "{events:?}");
 }
+
+/// Does `hangs` the first time that it is asked, and then what `works`.
+fn hangs_once(hangs: &str, works: &str) -> String {
+    format!("if [ ! -e hung ]; then : > hung; {hangs}; fi; {works}")
+}
+
+#[test]
+fn an_engine_that_blocks_is_started_again() {
+    let home = Home::new();
+    let engine = Engine::new(&home, "assemble", &[("assemble", &hangs_once("sleep 600", &assembles(EARLIER, "")))]);
+    let mut live = live(home, &engine, 5_000, "");
+    // Turns behind the first one do not have its whole deadline, or three of them would be the end of the engine.
+    for id in 1..=4 {
+        let sent = turn(id, "t", "hi");
+        assert_eq!(live.send(&sent), format!("{sent}\n"));
+        live.take_turn(id);
+    }
+    let why = eventually("its end", || ends(&live.home).first().cloned());
+    assert!(why.starts_with("it has not answered assemble for "), "{why}");
+    engine.is_ready(&live.session);
+    let next = turn(5, "t", "hi");
+    assert_eq!(carried(&live.send(&next), &next), projection("[user]\nearlier"));
+    live.take_turn(5);
+    let document = live.get("/sessions/self");
+    assert_eq!(document["context_engine"]["last_end"], why);
+    assert!(document["faults"].to_string().contains(&why), "{document}");
+    let status = live.tool(&["status", "--session", "s"]);
+    assert!(String::from_utf8_lossy(&status.stdout).contains(&why), "{status:?}");
+    let log = fs::read_to_string(live.session.join("shim.log")).expect("a log");
+    assert!(log.contains("has not answered in time") && log.contains(&why), "{log}");
+    let (home, stderr) = live.end();
+    assert!(stderr.contains(&why) && stderr.lines().count() == 1, "{stderr}");
+    assert_eq!(outcomes(&home), [["assemble timeout"; 4].as_slice(), &["assemble ok"]].concat());
+}
+
+#[test]
+fn an_engine_that_answers_only_others_is_started_again() {
+    let home = Home::new();
+    let never = format!(r#"case "$line" in *'"sessionKey":"t"'*) ;; *) {};; esac"#, assembles(EARLIER, ""));
+    let engine = Engine::new(&home, "assemble", &[("assemble", &never)]);
+    let mut live = live(home, &engine, 3_000, "");
+    let sent = turn(1, "t", "hi");
+    assert_eq!(live.send(&sent), format!("{sent}\n"));
+    let mut id = 1;
+    let why = eventually("its end", || {
+        id += 1;
+        live.send(&turn(id, "u", "hi"));
+        ends(&live.home).first().cloned()
+    });
+    assert!(why.starts_with("it has not answered assemble for "), "{why}");
+    let home = live.kill();
+    assert!(engine.methods().len() > 2, "it was asked meanwhile: {:?}", outcomes(&home));
+}
+
+#[test]
+fn an_engine_that_never_introduces_itself_is_started_again() {
+    let home = Home::new();
+    let works = r#"printf '{"id":%s,"result":{"info":{"id":"lab"},"methods":["assemble"]}}\n' "$id""#;
+    let (hangs, answers) = (hangs_once("sleep 600", works), assembles(EARLIER, ""));
+    let engine = Engine::new(&home, "", &[("initialize", &hangs), ("assemble", &answers)]);
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::write(home.path().join("config.toml"), engine.config(SOON_MS)).expect("a file");
+    let mut live = Live::start_in(home);
+    for id in 1..=2 {
+        let sent = turn(id, "t", "hi");
+        assert_eq!(live.send(&sent), format!("{sent}\n"));
+        live.take_turn(id);
+    }
+    engine.is_ready(&live.session);
+    let next = turn(3, "t", "hi");
+    assert_eq!(carried(&live.send(&next), &next), projection("[user]\nearlier"));
+    live.take_turn(3);
+    let (home, _) = live.end();
+    assert_eq!(ends(&home), ["it did not answer initialize in time"]);
+}
+
+#[test]
+fn an_engine_that_blocks_behind_a_turn_is_started_again() {
+    let methods = ["bootstrap", "maintain", "afterTurn"];
+    let mut all: Vec<(&str, Engine, Live)> = Vec::new();
+    for method in methods {
+        let home = Home::new();
+        let (hangs, answers) = (hangs_once("sleep 600", r#"printf '{"id":%s}\n' "$id""#), assembles(EARLIER, ""));
+        let engine =
+            Engine::new(&home, "bootstrap maintain assemble afterTurn", &[(method, &hangs), ("assemble", &answers)]);
+        let mut live = live(home, &engine, SOON_MS, "");
+        live.send(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
+        live.say_plainly(
+            r#"{"id":1,"result":{"thread":{"id":"t","turns":[{"id":"t0","status":"completed","items":[{"type":"userMessage","id":"i","content":[{"type":"text","text":"before"}]}]}]}}}"#,
+        );
+        live.send(&turn(2, "t", "hi"));
+        live.take_turn(2);
+        take_place(&mut live, "t", "u2", "hi", "completed");
+        all.push((method, engine, live));
+    }
+    // The time of each call is up first, and the engine is ended some time later.
+    for (method, _, live) in &all {
+        let timeout = format!("{method} timeout");
+        eventually(&timeout, || outcomes(&live.home).contains(&timeout).then_some(()));
+    }
+    for (method, engine, mut live) in all {
+        let why = eventually(&format!("{method}: its end"), || ends(&live.home).first().cloned());
+        assert!(why.starts_with(&format!("it has not answered {method} for ")), "{why}");
+        engine.is_ready(&live.session);
+        let next = turn(3, "v", "hi");
+        assert_eq!(carried(&live.send(&next), &next), projection("[user]\nearlier"), "{method}");
+        live.kill();
+    }
+}
+
+#[test]
+fn an_engine_that_does_not_dispose_ends_with_the_relay() {
+    let home = Home::new();
+    let stays = "trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done";
+    let engine = Engine::new(&home, "assemble dispose", &[("assemble", &assembles(EARLIER, "")), ("dispose", stays)]);
+    let mut live = live(home, &engine, 60_000, "");
+    live.send(&turn(1, "t", "hi"));
+    live.take_turn(1);
+    let pid = live.get("/sessions/self")["context_engine"]["pid"].clone();
+    live.end_quietly();
+    eventually("the end of the engine", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        (stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))).then_some(())
+    });
+}

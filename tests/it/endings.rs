@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus};
 use serde_json::Value;
 
+use crate::support::launch::{LAUNCHERS, Launcher};
 use crate::support::shim::{Home, SHIM};
 use crate::support::{PATIENCE, eventually};
 
@@ -657,4 +658,192 @@ fn a_named_pipe_whose_writer_has_left_before_the_start_ends() {
     let mut relay = command.spawn().expect("sh starts");
     let status = eventually("the end", || relay.try_wait().expect("it is our child"));
     assert_eq!(status.code(), Some(0));
+}
+
+/// A relay that `launcher` has started, in front of `sh -c SCRIPT`.
+fn launched(launcher: Launcher, script: &str) -> Run {
+    let home = Home::new();
+    let mut command = home.shell(script);
+    launcher.launch(&mut command).env("DIR", home.beside());
+    Run::start(home, command)
+}
+
+/// The signals that wait for a process, as the kernel tells them.
+fn pending(pid: Pid) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("the process is there");
+    let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).expect("a process has this line");
+    u64::from_str_radix(mask.trim(), 16).expect("it is a mask")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_blocked_termination_waits_as_without_us() {
+    let launcher = Launcher { blocks: &[libc::SIGTERM, libc::SIGCHLD], ..Launcher::default() };
+    let mut run = launched(launcher, r#"echo $$ >"$DIR/pid"; echo ready; exec cat"#).ready();
+    let server = run.server();
+    run.signal(Signal::TERM);
+    let terminate = 1 << (libc::SIGTERM - 1);
+    eventually("a signal that waits", || (pending(server) & terminate != 0).then_some(()));
+    // As long as a server is left that ends for nothing else.
+    let stubborn = Run::shell(STUBBORN).ready();
+    stubborn.signal(Signal::TERM);
+    assert_eq!(stubborn.exit(), 137);
+    run.send("more\n").expect("the shim reads");
+    assert_eq!(run.stdout().line(), "more\n");
+    run.stdin = None;
+    assert_eq!(run.exit(), 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_ignored_termination_is_ignored_as_without_us() {
+    let launcher = Launcher { ignores: &[libc::SIGTERM], ..Launcher::default() };
+    let mut run = launched(launcher, "echo ready; exec cat").ready();
+    run.signal(Signal::TERM);
+    run.send("more\n").expect("the shim reads");
+    assert_eq!(run.stdout().line(), "more\n");
+    run.stdin = None;
+    assert_eq!(run.exit(), 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn exit_codes_are_seen_whatever_a_launcher_blocks() {
+    for launcher in LAUNCHERS {
+        for way in [&["run"][..], &["exec"], &["exec", "--private"]] {
+            let home = Home::new();
+            let mut command = home.shim(&[way, &["--", "sh", "-c", "sh -c 'exit 4'; exit 5"]].concat());
+            launcher.launch(&mut command).stderr(Stdio::null());
+            let run = Run::start(home, command);
+            assert_eq!(run.exit(), 5, "{way:?}, {}", launcher.name);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_is_left_whatever_a_launcher_blocks() {
+    if !Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        skip("a_terminal_is_left_whatever_a_launcher_blocks", "there is no `script`");
+        return;
+    }
+    for how in ["--ignore-signal=CHLD", "--block-signal=CHLD,TERM,CONT"] {
+        let home = Home::new();
+        let mut command = Command::new("script");
+        home.adopt(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).env("SHELL", "/bin/sh").env("SHIM", SHIM);
+        let script = format!(r#"exec env {how} "$SHIM" exec -- sh -c 'exit 5'"#);
+        command.args(["-qec", &script, "/dev/null"]);
+        assert_eq!(Run::start(home, command).exit(), 5, "{how}");
+    }
+}
+
+/// Waits as long as a server is left that ignores the end of its input, with this grace.
+fn wait_for_grace(exit_grace: &str) {
+    let mut other = Run::with(&["--exit-grace", exit_grace], TRAPS).ready();
+    other.stdin = None;
+    assert_eq!(other.exit(), 7);
+}
+
+#[test]
+fn a_server_that_waits_for_a_slow_client_keeps_its_grace() {
+    // More than all pipes hold, so that the server has to wait.
+    let script = "echo ready; cat; seq 100000 999999 | head -c 1048576";
+    let mut run = Run::with(&["--exit-grace", "2s"], script).ready();
+    run.stdin = None;
+    eventually("a full pipe", || (run.stdout().waiting() > 60_000).then_some(()));
+    wait_for_grace("2s");
+    let mut seen = run.stdout().exactly(100_000, 1_000);
+    wait_for_grace("2s");
+    seen.extend(run.stdout().exactly((1 << 20) - 100_000, 64 << 10));
+    assert!(seen == numbers(1 << 20), "every byte in its order");
+    assert_eq!(run.stdout().rest(), "");
+    assert_eq!(run.exit(), 0);
+}
+
+#[test]
+fn lines_behind_a_slow_client_keep_the_grace_too() {
+    // The server reads no more while nobody takes what it writes, so that the client has left with lines on their way.
+    let mut run = Run::with(&["--exit-grace", "2s"], "echo ready; exec cat").ready();
+    let stdin = run.stdin.take().expect("stdin is open");
+    // Less than all pipes hold.
+    let sent = numbers(380_000);
+    let line = sent.clone();
+    let writer = std::thread::spawn(move || File::from(stdin).write_all(&line));
+    eventually("a full pipe", || (run.stdout().waiting() > 60_000).then_some(()));
+    wait_for_grace("2s");
+    assert!(run.stdout().exactly(380_000, 64 << 10) == sent, "every byte in its order");
+    writer.join().expect("the writer ends").expect("all is taken");
+    assert_eq!(run.stdout().rest(), "");
+    assert_eq!(run.exit(), 0);
+}
+
+#[test]
+fn a_client_that_never_reads_again_can_terminate_us() {
+    let mut run = Run::with(&["--exit-grace", "1s"], r#"echo $$ >"$DIR/pid"; echo ready; cat; exec yes flood"#).ready();
+    run.stdin = None;
+    eventually("a full pipe", || (run.stdout().waiting() > 60_000).then_some(()));
+    wait_for_grace("1s");
+    assert!(matches!(state(run.server()), Some('S' | 'R' | 'D')), "the server only waits");
+    run.signal(Signal::TERM);
+    assert_eq!(run.exit(), 143);
+}
+
+#[test]
+fn the_grace_goes_on_once_output_is_taken() {
+    // It has written more than all pipes hold, and then ends for nothing but a signal.
+    let script =
+        "trap 'exit 7' TERM; echo ready; cat; seq 100000 999999 | head -c 1048576; while :; do sleep 0.05; done";
+    let mut run = Run::with(&["--exit-grace", "1s"], script).ready();
+    run.stdin = None;
+    eventually("a full pipe", || (run.stdout().waiting() > 60_000).then_some(()));
+    wait_for_grace("1s");
+    assert!(run.stdout().exactly(1 << 20, 64 << 10) == numbers(1 << 20), "every byte in its order");
+    assert_eq!(run.stdout().rest(), "");
+    assert_eq!(run.exit(), 7);
+}
+
+/// A relay whose stdout is a named pipe, which a thread of the relay feeds, and the reading end of that.
+fn into_named_pipe(exit_grace: &str, script: &str) -> (Run, Output) {
+    let home = Home::new();
+    let path = home.beside().join("out");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("a FIFO");
+    let reading =
+        rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, rustix::fs::Mode::empty()).expect("a FIFO");
+    let mut command = home.shim(&["run", "--session", "s", "--exit-grace", exit_grace, "--", "sh", "-c", script]);
+    command.env("DIR", home.beside()).stdout(File::options().write(true).open(&path).expect("a FIFO"));
+    (Run::start(home, command), Output(reading))
+}
+
+#[test]
+fn a_slow_reader_of_a_named_pipe_gets_everything() {
+    let script = r#"echo $$ >"$DIR/pid"; cat; seq 100000 999999 | head -c 1048576; exit 3"#;
+    let (mut run, output) = into_named_pipe("2s", script);
+    run.stdin = None;
+    eventually("a full pipe", || (output.waiting() > 60_000).then_some(()));
+    wait_for_grace("2s");
+    // The pipes hold the rest then, so that the server can end.
+    let left = 100_000;
+    let mut seen = output.exactly((1 << 20) - left, 4_096);
+    run.wait_until_reaped();
+    // The first signal only sets a limit.
+    run.signal(Signal::TERM);
+    seen.extend(output.exactly(left, 4_096));
+    assert_eq!(output.rest(), "");
+    assert!(seen == numbers(1 << 20), "every byte in its order");
+    assert_eq!(run.exit(), 3);
+}
+
+#[test]
+fn a_named_pipe_that_nobody_reads_has_its_limit() {
+    let script = r#"echo $$ >"$DIR/pid"; head -c 100000 /dev/zero; exit 3"#;
+    let (run, _output) = into_named_pipe("1s", script);
+    run.wait_until_reaped();
+    run.signal(Signal::TERM);
+    assert_eq!(run.exit(), 3);
+    let (run, _output) = into_named_pipe("1h", script);
+    run.wait_until_reaped();
+    run.signal(Signal::TERM);
+    run.signal(Signal::INT);
+    assert_eq!(run.exit(), 3);
 }

@@ -9,10 +9,13 @@ use std::process::{Child, Command, Output, Stdio};
 use codex_shim::control::client;
 use serde_json::{Value, json};
 
-use crate::support::both_ends::Live;
+use crate::support::both_ends::{Live, turn};
+use crate::support::engine::{Engine, assembles};
 use crate::support::eventually;
 use crate::support::history::page;
 use crate::support::journal::Journal;
+use crate::support::launch::inherits;
+use crate::support::requests::command_asked;
 use crate::support::shim::{Home, SHIM};
 
 const LINES: usize = 2_000;
@@ -428,4 +431,103 @@ fn a_hook_that_runs_when_the_relay_ends_is_not_cut_short() {
     fs::write(dir.join("go"), "").expect("a file");
     let did = eventually("its end", || fs::read_to_string(dir.join("did")).ok().filter(|did| did.ends_with('\n')));
     assert_eq!(did, "s\n");
+}
+
+/// The name of the pipe behind a descriptor, as `/proc` has it.
+#[cfg(target_os = "linux")]
+fn name_of(end: &impl std::os::fd::AsFd) -> String {
+    format!("pipe:[{}]", rustix::fs::fstat(end).expect("it is open").st_ino)
+}
+
+/// A shell script that writes what the descriptors of processes refer to into a file, whole.
+#[cfg(target_os = "linux")]
+fn tells_descriptors(of: &[&str], file: &Path) -> String {
+    let globs: Vec<String> = of.iter().map(|pid| format!("/proc/{pid}/fd/*")).collect();
+    let (globs, file) = (globs.join(" "), file.display());
+    format!("for fd in {globs}; do readlink $fd; done > {file}.new; mv {file}.new {file}")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn programs_of_the_user_get_no_descriptor_of_ours() {
+    let home = Home::new();
+    let file = |name: &str| home.beside().join(name);
+    let engine_tells = format!("{}; {}", tells_descriptors(&["$$"], &file("engine-fds")), assembles("[]", ""));
+    let engine = Engine::new(&home, "assemble", &[("assemble", &engine_tells)]);
+    let shell = |of: &[&str], name: &str| format!(r#"["sh", "-c", "{}; echo x"]"#, tells_descriptors(of, &file(name)));
+    // The keeper of a hook is its parent.
+    let hook = |name: &str| shell(&["$$", "$PPID"], name);
+    let fragment =
+        format!("[[fragments]]\nname = \"f\"\nrole = \"developer\"\ncommand = {}", shell(&["$$"], "fragment"));
+    let config = [
+        format!("on_idle = {}", hook("idle")),
+        format!("on_pending = {}", hook("pending")),
+        engine.config(60_000),
+        fragment,
+    ];
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::write(home.path().join("config.toml"), config.join("\n")).expect("a file");
+    let (reading, writing) = std::io::pipe().expect("a pipe");
+    let (liveness, files) = (name_of(&reading), ["idle", "pending", "engine-fds", "fragment"].map(file));
+    let mut live = Live::start_inheriting(home, writing.into());
+    engine.is_ready(&live.session);
+    live.send(&turn(1, "t", "hi"));
+    live.at_server();
+    live.say_plainly(&command_asked("7", "t"));
+    eventually("a hook for the request", || files[1].exists().then_some(()));
+    live.take_turn(1);
+    live.say_plainly(TURN_COMPLETED);
+    let ours = live.home.path().canonicalize().expect("it is there").display().to_string();
+    for file in files {
+        let told = eventually("a list", || fs::read_to_string(&file).ok());
+        let is_bad = |target: &&str| {
+            **target == liveness || target.starts_with(&ours) || target.contains("socket:") || target.contains("anon")
+        };
+        assert_eq!(told.lines().find(is_bad), None, "{}: {told}", file.display());
+        // Its stdin, and the stdout and stderr of the engine or what a command prints.
+        let pipes: BTreeSet<&str> = told.lines().filter(|target| target.starts_with("pipe:")).collect();
+        assert!((1..=3).contains(&pipes.len()), "{}: {told}", file.display());
+    }
+    // The relay itself has it, as a server in its place would.
+    let relay = crate::support::launch::descriptors(live.relay.id());
+    assert!(relay.iter().any(|(_, target)| *target == liveness), "{relay:?}");
+    live.kill();
+}
+
+#[test]
+fn a_hook_does_not_hold_what_our_launcher_waits_for() {
+    let home = Home::new();
+    fs::create_dir_all(home.path()).expect("a folder");
+    let script = r#"cat > "$CODEX_SHIM_HOME/began"; until [ -e "$CODEX_SHIM_HOME/go" ]; do sleep 0.1; done; echo > "$CODEX_SHIM_HOME/did""#;
+    let config = format!("on_idle = [\"sh\", \"-c\", '''{script}''']\n");
+    fs::write(home.path().join("config.toml"), config).expect("a file");
+    let (mut reading, writing) = std::io::pipe().expect("a pipe");
+    let mut live = Live::start_inheriting(home, writing.into());
+    assert_eq!(live.turn(1, "t"), [""; 0]);
+    live.take_turn(1);
+    live.say_plainly(TURN_COMPLETED);
+    let dir = live.home.path();
+    eventually("a hook that runs", || fs::read_to_string(dir.join("began")).ok().filter(|told| told.ends_with('\n')));
+    let _home = live.end_quietly();
+    assert_eq!(reading.read(&mut [0]).expect("a pipe"), 0);
+    // The hook was not killed for that.
+    fs::write(dir.join("go"), "").expect("a file");
+    eventually("its end", || dir.join("did").exists().then_some(()));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_doctor_runs_gets_no_descriptor_of_ours() {
+    let home = Home::new();
+    let (list, codex) = (home.beside().join("fds"), home.beside().join("codex"));
+    let script = format!("#!/bin/sh\n{}; echo codex-cli 0.169.0\n", tells_descriptors(&["$$"], &list));
+    let mut write = Command::new("sh");
+    let written = write.args(["-c", r#"printf %s "$1" >"$0" && chmod 755 "$0""#]).arg(&codex).arg(script).status();
+    assert!(written.expect("sh starts").success());
+    let (reading, writing) = std::io::pipe().expect("a pipe");
+    let mut doctor = home.shim(&["doctor", "--json"]);
+    let output = inherits(doctor.env("CODEX_SHIM_CODEX", &codex), writing.into()).output().expect("it runs");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("codex-cli 0.169.0"), "{output:?}");
+    let told = fs::read_to_string(&list).expect("it ran");
+    assert!(!told.contains(&name_of(&reading)), "{told}");
 }

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::support::eventually;
 use super::support::journal::Journal;
+use super::support::launch::{INHERITED, LAUNCHERS, descriptors, inherits, report, reported};
 use super::support::shim::{Home, SHIM};
 
 /// Tells its pid, name, folder, environment and arguments, and ends with 42. Needs no `PATH`.
@@ -548,4 +549,105 @@ fn an_unknown_setting_is_told_and_stops_no_relay() {
     assert_eq!((relay.stdout.as_slice(), relay.code), (&b"relayed\n"[..], Some(3)));
     assert!(relay.stderr.starts_with("codex-shim: ") && relay.stderr.contains("`holds`"), "{}", relay.stderr);
     assert_eq!(scene.home.journal().server, [Some(b"relayed\n".to_vec())]);
+}
+
+/// Starts a program that reports how it was started, and gives its report. `serve` does not end by itself.
+#[cfg(target_os = "linux")]
+fn report_of(scene: &Scene, way: &str, launcher: super::support::launch::Launcher) -> String {
+    let dir = scene.dir(&format!("{way} {}", launcher.name));
+    let words = report(&dir);
+    let mut command = match way {
+        "directly" => Command::new(&words[0]),
+        "codex" => Command::new(scene.link("named", "codex", SHIM)),
+        _ => Command::new(SHIM),
+    };
+    scene.home.adopt(&mut command);
+    match way {
+        "directly" => command.args(&words[1..]),
+        "codex" => command.env("CODEX_SHIM_CODEX", "/bin/cp").args(&words[1..]),
+        "off" => command.env("CODEX_SHIM_OFF", "1").args(["run", "--"]).args(&words),
+        "private" => command.args(["exec", "--private", "--"]).args(&words),
+        tool => command.args([tool, "--"]).args(&words),
+    };
+    let command = launcher.launch(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("it starts");
+    let told = eventually(&format!("{way}, {}", launcher.name), || {
+        let has_ended = way == "serve" || child.try_wait().expect("it is our child").is_some();
+        reported(&dir).filter(|_| has_ended)
+    });
+    if way == "serve" {
+        child.kill().expect("it runs");
+    }
+    let _ = child.wait();
+    let _ = fs::remove_file(scene.dir("named").join("codex"));
+    told
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_inherits_what_it_would_without_us() {
+    let scene = Scene::new();
+    for launcher in LAUNCHERS {
+        let directly = report_of(&scene, "directly", launcher);
+        for way in ["run", "off", "codex", "serve", "exec", "private"] {
+            assert_eq!(report_of(&scene, way, launcher), directly, "{way}, {}", launcher.name);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_in_a_terminal_inherits_signals() {
+    if !Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: signals in a terminal: there is no `script`");
+        return;
+    }
+    let scene = Scene::new();
+    let told = |how: &str| {
+        let dir = scene.dir(how);
+        let mut command = Command::new("script");
+        scene.home.adopt(&mut command).env("SHIM", SHIM).env("SHELL", "/bin/sh").env("DIR", &dir);
+        let launcher = "env --block-signal=TERM,CHLD,WINCH --ignore-signal=PIPE,USR1,TTOU";
+        let shim = if how == "directly" { "" } else { "\"$SHIM\" exec --" };
+        let script = format!("exec {launcher} {shim} cp /proc/self/status \"$DIR\"");
+        let ran = run(command.args(["-qec", &script, "/dev/null"]));
+        let status = fs::read_to_string(dir.join("status")).unwrap_or_else(|error| panic!("{error}: {}", ran.stderr));
+        let is_set = |line: &&str| ["SigBlk", "SigIgn", "SigCgt"].iter().any(|name| line.starts_with(name));
+        status.lines().filter(is_set).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(told("exec"), told("directly"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_inherits_descriptors_and_none_of_ours() {
+    let scene = Scene::new();
+    let seen = |command: &mut Command, is_server: &dyn Fn(u32) -> Option<u32>| {
+        let (_reading, writing) = std::io::pipe().expect("a pipe");
+        let stderr = fs::File::create(scene.dir("x").join("stderr")).expect("a file");
+        let command = inherits(command, writing.into()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        let mut child = command.spawn().expect("it starts");
+        // The server has begun, with all that it opens.
+        child.stdin.as_mut().expect("it is piped").write_all(b"x\n").expect("it reads");
+        child.stdout.as_mut().expect("it is piped").read_exact(&mut [0; 2]).expect("it answers");
+        let server = eventually("the server", || is_server(child.id()));
+        let mut seen = descriptors(server);
+        child.kill().expect("it runs");
+        child.wait().expect("it is our child");
+        // The pipes are others each time.
+        seen.iter_mut()
+            .filter(|(_, target)| target.starts_with("pipe:"))
+            .for_each(|(_, target)| *target = "pipe".into());
+        seen
+    };
+    let runs_cat = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "cat\n");
+    let directly = seen(Command::new("cat").arg("-"), &|pid| runs_cat(pid).then_some(pid));
+    assert!(directly.iter().any(|(number, _)| *number == INHERITED), "{directly:?}");
+    let relayed = seen(&mut scene.home.shim(&["run", "--session", "s", "--", "cat", "-"]), &|shim| {
+        // All that we open is open by then.
+        scene.home.path().join("sessions/s/ledger.db").exists().then_some(())?;
+        let children = fs::read_to_string(format!("/proc/{shim}/task/{shim}/children")).ok()?;
+        children.split_whitespace().find_map(|pid| pid.parse().ok().filter(|pid| runs_cat(*pid)))
+    });
+    assert_eq!(relayed, directly);
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in the order in which they may import: each only those before it.
-const ROOMS: [&str; 16] = [
+const ROOMS: [&str; 17] = [
     "wire",
     "engine",
     "files",
@@ -16,6 +16,7 @@ const ROOMS: [&str; 16] = [
     "index",
     "keeping",
     "control",
+    "launch",
     "capture",
     "replay",
     "context_engine",

@@ -21,6 +21,7 @@ use crate::engine::MARKER_START;
 use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
+use crate::launch;
 use crate::wire::Side;
 use client::Client;
 use screen::Stage;
@@ -41,6 +42,7 @@ type Outcome<T> = Result<T, String>;
 
 /// Shows the demo.
 pub(super) fn run(arguments: &DemoArguments, environment: &Environment) -> i32 {
+    launch::keep_descriptors();
     let mut stage = if arguments.json { Stage::kept() } else { Stage::of_stdout(environment) };
     if let Err(error) = client::listen_for_the_end() {
         say(&format!("demo: listen for signals: {error}"));

@@ -16,6 +16,7 @@ use serde_json::json;
 use super::screen::{Screen, Tone, plain};
 use super::{FAILED, chosen, screen};
 use crate::config::{Environment, Flags, Settings};
+use crate::launch;
 use crate::store::Otherwise;
 
 /// Look whether anything is wrong, and say what to do about it
@@ -94,6 +95,7 @@ impl Verdict {
 }
 
 pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32 {
+    launch::keep_descriptors();
     let only = match arguments.session.as_deref().map(|named| chosen::one(Some(named), Otherwise::Latest, environment))
     {
         None => None,

@@ -3,10 +3,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Output};
+use std::process::{Child, ChildStdin, Command, Output};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
 use codex_shim::control::{self, client};
@@ -74,13 +75,25 @@ impl Live {
         Live::start_as(home, "run", session)
     }
 
+    /// A relay that its launcher gives a descriptor of its own, [`super::launch::INHERITED`].
+    pub fn start_inheriting(home: Home, end: OwnedFd) -> Live {
+        Live::start_launched(home, "run", "s", |command| {
+            super::launch::inherits(command, end);
+        })
+    }
+
     fn start_as(home: Home, how: &str, session: &str) -> Live {
+        Live::start_launched(home, how, session, |_| {})
+    }
+
+    fn start_launched(home: Home, how: &str, session: &str, launch: impl FnOnce(&mut Command)) -> Live {
         let fifos = tempfile::tempdir_in(home.beside()).expect("a folder").keep();
         let (up, down) = (fifos.join("up"), fifos.join("down"));
         for path in [&up, &down] {
             rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
         }
         let mut command = home.shim(&[how, "--session", session, "--", "sh", "-c", SERVER]);
+        launch(&mut command);
         let mut relay = command.env("UP", &up).env("DOWN", &down).spawn().expect("the shim starts");
         let client = lines_of(relay.stdout.take().expect("stdout is piped"));
         let server = lines_of_file(up);

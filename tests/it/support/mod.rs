@@ -6,6 +6,7 @@ pub mod conversations;
 pub mod engine;
 pub mod history;
 pub mod journal;
+pub mod launch;
 pub mod model;
 pub mod pane;
 pub mod patience;

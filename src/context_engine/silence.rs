@@ -1,0 +1,173 @@
+//! Calls that the engine has not answered, and what follows: when it counts as hung, and how long a turn still waits for it.
+//!
+//! Pure: time comes in. Nothing here calls, ends or starts an engine.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::lifecycle::Method;
+
+/// How much longer than its limit a call may stay unanswered until the engine counts as hung. Source: docs/context-engines.md.
+const HUNG_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a turn waits for an engine that has let another turn wait in vain and has answered nothing since. What was said is read
+/// in addition.
+const SILENT_WAIT_MAX: Duration = Duration::from_millis(250);
+
+/// Calls that are watched; further ones are not, since those that are count as hung earlier.
+const WATCHED_MAX: usize = 1_024;
+
+/// What one run of the engine owes, and whether it is silent.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    /// Calls without an answer, in time or late, in the order in which they were sent.
+    open: BTreeMap<u64, Open>,
+    since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Open {
+    thread_id: String,
+    method: Method,
+    sent_at: Instant,
+    /// When the engine can have begun with it at the latest: it may answer one call after the other.
+    begun_at: Instant,
+    limit: Duration,
+}
+
+impl Open {
+    fn hung_at(&self) -> Instant {
+        self.begun_at + self.limit + HUNG_AFTER
+    }
+}
+
+impl Silence {
+    /// A call for a thread was sent, which may take `limit`.
+    pub(super) fn sent(&mut self, id: u64, thread_id: &str, method: Method, limit: Duration, now: Instant) {
+        if self.open.len() < WATCHED_MAX {
+            let thread_id = thread_id.to_owned();
+            self.open.insert(id, Open { thread_id, method, sent_at: now, begun_at: now, limit });
+        }
+    }
+
+    /// The engine has answered a call, in time or late. Gives the thread of the call.
+    pub(super) fn answered(&mut self, id: u64, now: Instant) -> Option<String> {
+        self.since = None;
+        let call = self.open.remove(&id)?;
+        // It may only come to later ones now; an earlier one it has passed over.
+        self.open.range_mut(id..).for_each(|(_, later)| later.begun_at = now);
+        Some(call.thread_id)
+    }
+
+    /// A turn, or a compaction, has waited for the engine in vain.
+    pub(super) fn waited_in_vain(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    /// Since when the engine is silent: it has let somebody wait in vain, and has answered nothing since.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// The process has ended. Whether the next one speaks is not known yet.
+    pub(super) fn ended(&mut self) {
+        self.open.clear();
+    }
+
+    /// When the engine counts as hung if it answers nothing until then.
+    pub(super) fn hung_at(&self) -> Option<Instant> {
+        self.open.values().map(Open::hung_at).min()
+    }
+
+    /// What an engine that is hung has not answered, and for how long.
+    pub(super) fn hung(&self, now: Instant) -> Option<(Method, Duration)> {
+        let hung = self.open.values().find(|call| call.hung_at() <= now)?;
+        Some((hung.method, now.saturating_duration_since(hung.sent_at)))
+    }
+}
+
+/// How long somebody waits for the engine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) came_at: Instant,
+    pub(super) due: Instant,
+}
+
+impl Wait {
+    /// Until when it waits in the queue, if the engine is silent since `silent_since`.
+    pub(super) fn until(&self, silent_since: Option<Instant>) -> Instant {
+        self.until_from(self.came_at, silent_since)
+    }
+
+    /// The same of a call that was sent then.
+    pub(super) fn until_from(&self, sent_at: Instant, silent_since: Option<Instant>) -> Instant {
+        match silent_since {
+            Some(since) => self.due.min(since.max(sent_at) + SILENT_WAIT_MAX),
+            None => self.due,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(2);
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_call_that_is_never_answered_is_a_hang() {
+        let (mut silence, now) = (Silence::default(), Instant::now());
+        silence.sent(1, "t", Method::Bootstrap, LIMIT, now);
+        assert_eq!(silence.hung_at(), Some(now + seconds(12)));
+        assert_eq!(silence.hung(now + seconds(11)), None);
+        assert_eq!(silence.hung(now + seconds(13)), Some((Method::Bootstrap, seconds(13))));
+        silence.answered(1, now + seconds(11));
+        assert_eq!((silence.hung_at(), silence.hung(now + seconds(99))), (None, None));
+    }
+
+    #[test]
+    fn answers_to_later_calls_save_no_engine() {
+        let (mut silence, now) = (Silence::default(), Instant::now());
+        silence.sent(1, "t", Method::AfterTurn, LIMIT, now);
+        for id in 2..12 {
+            silence.sent(id, "t", Method::Assemble, LIMIT, now + seconds(id));
+            silence.answered(id, now + seconds(id));
+        }
+        assert_eq!(silence.hung(now + seconds(12)), Some((Method::AfterTurn, seconds(12))));
+    }
+
+    #[test]
+    fn an_engine_that_answers_in_order_has_time_for_each() {
+        let (mut silence, now) = (Silence::default(), Instant::now());
+        for id in 1..=9 {
+            silence.sent(id, "t", Method::Bootstrap, LIMIT, now);
+        }
+        for id in 1..=8 {
+            assert_eq!(silence.hung(now + seconds(id * 10)), None, "{id}");
+            silence.answered(id, now + seconds(id * 10));
+        }
+        assert_eq!(silence.hung_at(), Some(now + seconds(92)));
+    }
+
+    #[test]
+    fn turns_wait_shortly_for_a_silent_engine() {
+        let (mut silence, now) = (Silence::default(), Instant::now());
+        silence.waited_in_vain(now + seconds(2));
+        silence.waited_in_vain(now + seconds(3));
+        let later = Wait { came_at: now + seconds(9), due: now + seconds(11) };
+        assert_eq!(later.until(silence.since()), now + seconds(9) + SILENT_WAIT_MAX);
+        let earlier = Wait { came_at: now, due: now + seconds(60) };
+        assert_eq!(earlier.until(silence.since()), now + seconds(2) + SILENT_WAIT_MAX);
+        let soon = Wait { came_at: now + seconds(9), due: now + seconds(9) };
+        assert_eq!(soon.until(silence.since()), now + seconds(9));
+        // The next process has said nothing yet either.
+        silence.ended();
+        assert_eq!(silence.since(), Some(now + seconds(2)));
+        silence.answered(0, now + seconds(9));
+        assert_eq!(later.until(silence.since()), later.due);
+    }
+}

@@ -1,0 +1,205 @@
+//! The state that our launcher gave us: signal mask, ignored signals, descriptors. A program that stands in our place, or that we
+//! stand in front of, starts with exactly this state; all other programs that we start get none of the descriptors.
+//!
+//! [`Launch`] is read before the runtime of the language starts, since that ignores SIGPIPE and opens standard streams that are
+//! closed. [`hand_down`] restores it in a child. [`keep_descriptors`] makes inherited descriptors close at each `exec` but one after
+//! [`hand_down`].
+//!
+//! Nothing here starts, ends or waits for a process.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
+
+/// The highest number of a signal that is looked at. Source: Linux has 64, the others have fewer.
+const SIGNAL_MAX: i32 = 64;
+
+/// The first descriptor that is not a standard stream.
+const FIRST_DESCRIPTOR: RawFd = 3;
+
+/// Descriptors that are tried one by one on a system that lists them nowhere.
+const DESCRIPTORS_MAX: RawFd = 4_096;
+
+/// The state at our start.
+#[derive(Clone, Copy)]
+struct Launch {
+    mask: libc::sigset_t,
+    /// Bit n-1 is set if signal n was ignored.
+    ignored: u64,
+    /// Standard streams that were closed.
+    closed: [bool; FIRST_DESCRIPTOR as usize],
+}
+
+static LAUNCH: OnceLock<Launch> = OnceLock::new();
+
+/// Inherited descriptors that [`keep_descriptors`] has found.
+static DESCRIPTORS: OnceLock<Vec<RawFd>> = OnceLock::new();
+
+/// Runs before `main`, and before the runtime changes anything.
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
+#[expect(unsafe_code, reason = "nothing else runs before the runtime has changed SIGPIPE and the standard streams")]
+#[used]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
+#[cfg_attr(target_vendor = "apple", unsafe(link_section = "__DATA,__mod_init_func"))]
+static READ_BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn read() {
+        launch();
+    }
+    read
+};
+
+fn launch() -> &'static Launch {
+    LAUNCH.get_or_init(|| Launch {
+        mask: current_mask(),
+        ignored: (1..=SIGNAL_MAX).filter(|number| is_ignored(*number)).map(bit).sum(),
+        closed: [0, 1, 2].map(|fd| descriptor_flags(fd).is_none()),
+    })
+}
+
+fn bit(number: i32) -> u64 {
+    1 << (number - 1)
+}
+
+/// Whether the launcher has blocked this signal.
+#[expect(unsafe_code, reason = "no safe interface reads a signal mask")]
+pub(crate) fn was_blocked(number: i32) -> bool {
+    // SAFETY: the set is initialised.
+    unsafe { libc::sigismember(&raw const launch().mask, number) == 1 }
+}
+
+/// Makes the end of a child visible to us: a launcher may have ignored or blocked SIGCHLD, and then it is never seen.
+pub(crate) fn wait_for_children() {
+    launch();
+    if is_ignored(SIGCHLD) {
+        set_disposition(SIGCHLD, SIG_DFL);
+    }
+    unblock(&[SIGCHLD]);
+}
+
+/// Lets these signals reach the calling thread, and the threads that it starts.
+#[expect(unsafe_code, reason = "no safe interface changes the signal mask")]
+pub(crate) fn unblock(numbers: &[i32]) {
+    launch();
+    // SAFETY: an all-zero `sigset_t` is valid to be initialised by `sigemptyset`; the numbers are those of signals; the old mask is
+    // not asked for.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for number in numbers {
+            libc::sigaddset(&raw mut set, *number);
+        }
+        libc::pthread_sigmask(SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Makes every inherited descriptor close in programs that we start from now on, but in those of [`hand_down`]. Call this before
+/// other threads open descriptors.
+pub(crate) fn keep_descriptors() {
+    DESCRIPTORS.get_or_init(|| {
+        let inherited = open_descriptors().into_iter().filter(|fd| {
+            *fd >= FIRST_DESCRIPTOR && descriptor_flags(*fd).is_some_and(|flags| flags & libc::FD_CLOEXEC == 0)
+        });
+        inherited.inspect(|fd| set_descriptor_flags(*fd, libc::FD_CLOEXEC)).collect()
+    });
+}
+
+/// Starts `command` with the signal mask, the ignored signals and the descriptors that our launcher gave us. Of the standard
+/// streams, those in `closed` are closed if they were closed at our start.
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
+pub(crate) fn hand_down(command: &mut Command, closed: &'static [RawFd]) {
+    let launch = *launch();
+    let descriptors = DESCRIPTORS.get().map(Vec::as_slice).unwrap_or_default();
+    // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
+    unsafe {
+        command.pre_exec(move || {
+            for number in 1..=SIGNAL_MAX {
+                let was_ignored = launch.ignored & bit(number) != 0;
+                if is_ignored(number) != was_ignored {
+                    set_disposition(number, if was_ignored { SIG_IGN } else { SIG_DFL });
+                }
+            }
+            for fd in descriptors {
+                set_descriptor_flags(*fd, 0);
+            }
+            for fd in closed {
+                if launch.closed[*fd as usize] {
+                    libc::close(*fd);
+                }
+            }
+            match libc::pthread_sigmask(SIG_SETMASK, &raw const launch.mask, std::ptr::null_mut()) {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        });
+    }
+}
+
+/// Gives a child the default of the signals that we ignore for ourselves, if it is not one of [`hand_down`].
+pub(crate) fn restore_file_size_signal() {
+    set_disposition(libc::SIGXFSZ, SIG_DFL);
+}
+
+/// Ignores SIGXFSZ, so that a limit on the size of files is an error of a write and does not end us.
+pub(crate) fn ignore_file_size_signal() {
+    launch();
+    set_disposition(libc::SIGXFSZ, SIG_IGN);
+}
+
+/// Whether a signal is ignored now.
+#[expect(unsafe_code, reason = "no safe interface reads a signal's disposition")]
+pub(crate) fn is_ignored(number: i32) -> bool {
+    // SAFETY: an all-zero `sigaction` is a valid value to be overwritten; with no new action given, the call only reads
+    // the old one into it, and is async-signal-safe.
+    let action = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(number, std::ptr::null(), &raw mut action) != 0 {
+            return false;
+        }
+        action
+    };
+    action.sa_sigaction == SIG_IGN
+}
+
+#[expect(unsafe_code, reason = "no safe interface sets a signal's disposition")]
+fn set_disposition(number: i32, disposition: libc::sighandler_t) {
+    // SAFETY: `signal` is async-signal-safe, and only SIG_DFL and SIG_IGN are given here.
+    unsafe { libc::signal(number, disposition) };
+}
+
+#[expect(unsafe_code, reason = "no safe interface reads a signal mask")]
+fn current_mask() -> libc::sigset_t {
+    // SAFETY: an all-zero `sigset_t` is valid to be initialised by `sigemptyset`; without a new set the call only reads the mask.
+    unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut mask);
+        libc::pthread_sigmask(SIG_BLOCK, std::ptr::null(), &raw mut mask);
+        mask
+    }
+}
+
+/// The flags of a descriptor; `None` if it is not open.
+#[expect(unsafe_code, reason = "a descriptor that is inherited comes as a number")]
+fn descriptor_flags(fd: RawFd) -> Option<i32> {
+    // SAFETY: the call only reads flags, and refuses a number under which nothing is open.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    (flags >= 0).then_some(flags)
+}
+
+#[expect(unsafe_code, reason = "a descriptor that is inherited comes as a number")]
+fn set_descriptor_flags(fd: RawFd, flags: i32) {
+    // SAFETY: the call is async-signal-safe, and changes only whether the descriptor outlives an `exec`.
+    unsafe { libc::fcntl(fd, libc::F_SETFD, flags) };
+}
+
+/// The numbers of the open descriptors.
+fn open_descriptors() -> Vec<RawFd> {
+    let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
+    match std::fs::read_dir(folder) {
+        Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect(),
+        Err(_) => (FIRST_DESCRIPTOR..DESCRIPTORS_MAX).collect(),
+    }
+}
