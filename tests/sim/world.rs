@@ -9,7 +9,7 @@ use codex_shim::engine::{
     AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
     Input, Now, PushedCommand, Question, RequestSettings, RequestSource, RequestType, WaitingCommand,
 };
-use codex_shim::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Position, ServerOrigin, Writer};
+use codex_shim::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Position, Previous, ServerOrigin, Writer};
 use codex_shim::store::SeqMark;
 use codex_shim::wire::Side;
 use serde_json::json;
@@ -178,6 +178,7 @@ impl World {
             cwd: "/".to_owned(),
             codex: ServerOrigin { path: "codex".to_owned() },
             shim: "0".to_owned(),
+            previous: Previous::of_end(&self.journal()),
         };
         let bounds = Bounds { journal_bytes_max: 1 << 40, journal_age_max: Duration::from_secs(1 << 30) };
         let writer = Writer::new(self.journal(), generation.clone(), header, bounds, IndexedTo::default());
