@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use super::index_lock::IndexLock;
 use super::ledger::LEDGER_FILE;
+use super::witness;
 use crate::config::SessionName;
 use crate::journal::SegmentName;
 
@@ -101,6 +102,7 @@ pub fn remove_outlived(home: &Path, id: &str, now: SystemTime, age_max: Duration
     let going = home.join("sessions").join(format!("{GOING}{id}.{}", std::process::id()));
     std::fs::rename(&dir, &going)?;
     forget_places(home, id);
+    witness::forget(home, id);
     // Of a link only the link goes, here and below.
     std::fs::remove_dir_all(&going)?;
     Ok(Ok(()))
