@@ -8,10 +8,11 @@ use serde_json::value::RawValue;
 
 use super::schema;
 use super::stamp::{Fate, Stamp};
+use super::vouching::{Cause, Epoch, Kept};
 use crate::engine::Masker;
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
-use crate::journal::{Position, SegmentName};
-use crate::store::{DatabaseError, Opened, SeqMark, open_database, put_aside, put_aside_beside};
+use crate::journal::{Generation, Position, SegmentName};
+use crate::store::{DatabaseError, Opened, open_database, put_aside, put_aside_beside};
 
 const INSERT_EVENT: &str = "
     INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview,
@@ -41,6 +42,34 @@ const CHECKPOINT: &str = "
         byte_offset = excluded.byte_offset, last_seq = excluded.last_seq, state = excluded.state";
 
 const LOAD: &str = "SELECT last_seq, state FROM codex_event_checkpoints WHERE session_id = ?1";
+
+const EPOCH: &str = "SELECT epoch, after_seq, cause, promised FROM codex_event_epochs WHERE session_id = ?1";
+
+const SET_EPOCH: &str = "
+    INSERT OR REPLACE INTO codex_event_epochs (session_id, epoch, after_seq, cause, promised) VALUES (?1, ?2, ?3, ?4, ?5)";
+
+const FORGET_OTHERS: &str = "DELETE FROM codex_event_epochs WHERE session_id <> ?1";
+
+const KEY: &str = "SELECT generation, segment, byte_offset FROM codex_events WHERE seq = ?1";
+
+const OF_ANOTHER: &str = "SELECT COUNT(*) FROM codex_event_checkpoints WHERE session_id <> ?1";
+
+/// A session's folder that was given another name.
+const ADOPT: [&str; 3] = [
+    "DELETE FROM codex_event_checkpoints WHERE session_id <> ?1
+        AND EXISTS (SELECT 1 FROM codex_event_checkpoints WHERE session_id = ?1)",
+    "UPDATE codex_event_checkpoints SET session_id = ?1",
+    "UPDATE OR REPLACE codex_event_epochs SET session_id = ?1",
+];
+
+const FIRST: &str = "SELECT MIN(seq) FROM codex_events";
+
+/// The rows stay in their order without a hole, and get the numbers of another epoch.
+const RENUMBER: [&str; 3] = [
+    "UPDATE codex_events SET seq = seq + ?1",
+    "UPDATE codex_event_gaps SET after_seq = after_seq + ?1",
+    "UPDATE codex_event_checkpoints SET last_seq = last_seq + ?1",
+];
 
 /// A history, as far as it is committed.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -107,9 +136,65 @@ impl Database {
         &mut self.connection
     }
 
-    /// How far it is; `None` where nothing was indexed yet.
-    pub(super) fn load(&self) -> Result<Option<Reached>, DatabaseError> {
-        load(&self.connection, &self.session_id).map_err(|source| self.error(source))
+    /// The last commit, if there was one, and the epoch of the numbers. A database of a session that was renamed
+    /// becomes that of the new name.
+    pub(super) fn load(&mut self) -> Result<(Option<Kept>, Option<Epoch>), DatabaseError> {
+        let Database { connection, session_id, path, .. } = self;
+        let mut work = || -> rusqlite::Result<(Option<Kept>, Option<Epoch>)> {
+            let strangers: i64 = connection.query_row(OF_ANOTHER, [&*session_id], |row| row.get(0))?;
+            if strangers > 0 {
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                for sql in ADOPT {
+                    transaction.execute(sql, [&*session_id])?;
+                }
+                transaction.commit()?;
+            }
+            let kept = load(connection, session_id)?.map(|reached| Kept { reached });
+            let read = |row: &rusqlite::Row<'_>| {
+                let cause: String = row.get(2)?;
+                Ok(Epoch {
+                    id: row.get(0)?,
+                    after_seq: row.get::<_, i64>(1)?.unsigned_abs(),
+                    cause: Cause::of_name(&cause).unwrap_or(Cause::OtherHistory),
+                    promised: row.get::<_, i64>(3)?.unsigned_abs(),
+                })
+            };
+            Ok((kept, connection.query_row(EPOCH, [&*session_id], read).optional()?))
+        };
+        work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })
+    }
+
+    /// The first record of the event that has this number.
+    pub(super) fn key_of(&self, seq: u64) -> Option<Position> {
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?, row.get::<_, i64>(2)?.unsigned_abs()))
+        };
+        let (generation, number, offset) = self.connection.query_row(KEY, [seq as i64], read).ok()?;
+        Some(Position { segment: SegmentName { generation: Generation::parse(&generation)?, number }, offset })
+    }
+
+    /// Keeps which epoch the numbers are of.
+    pub(super) fn set_epoch(&self, epoch: &Epoch) -> Result<(), DatabaseError> {
+        set_epoch(&self.connection, &self.session_id, epoch).map_err(|source| self.error(source))
+    }
+
+    /// Begins an epoch: all events that there are get its numbers. Gives by how much those are higher.
+    pub(super) fn begin_epoch(&mut self, epoch: &Epoch) -> Result<u64, DatabaseError> {
+        let Database { connection, session_id, path, .. } = self;
+        let mut work = || -> rusqlite::Result<u64> {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let first: Option<i64> = transaction.query_row(FIRST, [], |row| row.get(0))?;
+            let last = load(&transaction, session_id)?.map_or(0, |reached| reached.seq);
+            let before = first.map_or(last, |first| first.unsigned_abs().saturating_sub(1));
+            let higher_by = epoch.after_seq.saturating_sub(before);
+            for sql in RENUMBER {
+                transaction.execute(sql, [higher_by as i64])?;
+            }
+            set_epoch(&transaction, session_id, epoch)?;
+            transaction.commit()?;
+            Ok(higher_by)
+        };
+        work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })
     }
 
     /// Commits rows that begin behind `before`, and that they reach to `reached`.
@@ -134,6 +219,13 @@ pub(super) fn peek(path: &Path, session_id: &str) -> Option<Reached> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).ok()?;
     load(&connection, session_id).ok().flatten()
+}
+
+fn set_epoch(connection: &Connection, session_id: &str, epoch: &Epoch) -> rusqlite::Result<()> {
+    let Epoch { id, after_seq, cause, promised } = epoch;
+    connection.execute(FORGET_OTHERS, [session_id])?;
+    let row = params![session_id, id, *after_seq as i64, cause.name(), *promised as i64];
+    connection.execute(SET_EPOCH, row).map(drop)
 }
 
 fn load(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Reached>> {
@@ -294,14 +386,6 @@ fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached
         state,
     ])?;
     Ok(())
-}
-
-/// The number before that of the first event that is indexed.
-pub(super) fn first_seq(journal_dir: &Path, mark: &SeqMark) -> Result<u64, String> {
-    let begins = first_segment(journal_dir);
-    let is_first =
-        |first: SegmentName| first.number == 1 && mark.first_generation.as_deref() == Some(first.generation.as_str());
-    Ok(if mark.reserved == 0 || begins.is_some_and(is_first) { 0 } else { mark.reserved })
 }
 
 pub(super) fn first_segment(journal_dir: &Path) -> Option<SegmentName> {

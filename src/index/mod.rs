@@ -16,9 +16,12 @@
 
 mod batch;
 mod committed;
+#[cfg(test)]
+mod epoch_tests;
 mod follow;
 mod indexer;
 mod keeping;
+mod opening;
 mod page;
 #[cfg(test)]
 mod plans;
@@ -34,13 +37,14 @@ mod tables;
 mod tests;
 mod transcripts;
 mod upkeep;
+mod vouching;
 
 pub use follow::{Follower, Next, Patience};
 pub use indexer::Index;
 #[cfg(test)]
 pub(crate) use indexer::Stepped;
 pub use keeping::{indexed_before, prune_history, redact_history};
-pub use page::{EventDocument, EventPage, GapReason};
+pub use page::{Cursor, EventDocument, EventPage, GapReason};
 pub use query::{History, HistoryError};
 pub use retention::{Over, Pruned};
 pub use said::{Lacking, Said, Side};

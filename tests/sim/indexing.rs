@@ -70,6 +70,7 @@ impl World {
             let mut mark = mark.lock().unwrap_or_else(PoisonError::into_inner);
             mark.reserved = mark.reserved.max(wish.up_to);
             mark.first_generation = mark.first_generation.take().or(wish.first_generation);
+            mark.epoch = wish.epoch.or(mark.epoch.take());
             Ok(mark.clone())
         });
         self.say(|| format!("index up to {until:?}"));
