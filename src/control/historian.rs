@@ -28,7 +28,7 @@ pub(super) struct Historian {
 /// How far the index is, as an answer needs to know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CaughtUp {
-    /// The database that was asked.
+    /// Identifies the database, see [`IndexState::opened`].
     pub(super) opened: u64,
     /// Not all that was recorded when it was asked is indexed.
     pub(super) is_behind: bool,

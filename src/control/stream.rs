@@ -208,8 +208,8 @@ fn has_number(state: &IndexState, told: &LiveEvent) -> bool {
     state.position.as_ref().is_some_and(|position| *position > told.at)
 }
 
-/// Sends all that the history has behind `cursor`; false where it could not be read. A reader whose cursor is not of this
-/// history is told so, and gets all that there is.
+/// Sends all events behind `cursor`; false if the database cannot be read. A reader whose cursor is not of this history gets a
+/// gap and all events.
 async fn pages(historian: &Historian, opened: u64, cursor: &mut Cursor, pieces: &mut Pieces) -> Result<bool, Gone> {
     loop {
         let since = cursor.clone();
@@ -380,7 +380,7 @@ impl Start {
         parts.next().is_none().then_some(Start { at: Position { segment, offset: offset.parse().ok()? }, told })
     }
 
-    /// Behind the event of a number; if that is gone, at the first that is there. A number that this history has not given out
+    /// Behind the event of a number; if that is gone, at the first that is there. A number that this history has not issued
     /// leads to the beginning, and to the reason.
     async fn behind(known: &Known, cursor: &Cursor) -> Result<(Option<Start>, Option<GapReason>), Refusal> {
         let historian = historian(known)?;

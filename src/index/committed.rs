@@ -54,7 +54,7 @@ const KEY: &str = "SELECT generation, segment, byte_offset FROM codex_events WHE
 
 const OF_ANOTHER: &str = "SELECT COUNT(*) FROM codex_event_checkpoints WHERE session_id <> ?1";
 
-/// A session's folder that was given another name.
+/// Adopts the rows of a renamed session.
 const ADOPT: [&str; 3] = [
     "DELETE FROM codex_event_checkpoints WHERE session_id <> ?1
         AND EXISTS (SELECT 1 FROM codex_event_checkpoints WHERE session_id = ?1)",
@@ -81,6 +81,8 @@ pub(super) struct Reached {
     pub(super) seq: u64,
     /// The last number that the ledger has reserved.
     pub(super) reserved: u64,
+    /// A digest of all events of the epoch; `None` if an older version has indexed some of them.
+    pub(super) digest: Option<u64>,
 }
 
 /// What a checkpoint keeps besides its columns.
@@ -89,6 +91,8 @@ struct State<F> {
     next: Position,
     #[serde(default)]
     reserved: u64,
+    #[serde(default)]
+    digest: Option<u64>,
     fold: F,
 }
 
@@ -238,8 +242,8 @@ fn load(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Re
         tracing::warn!(%error, "what was under way cannot be read");
         Fold::default()
     });
-    let (seq, reserved) = (seq.try_into().unwrap_or(0), state.reserved);
-    Ok(Some(Reached { fold, position: Some(state.next), seq, reserved }))
+    let State { next, reserved, digest, .. } = state;
+    Ok(Some(Reached { fold, position: Some(next), seq: seq.try_into().unwrap_or(0), reserved, digest }))
 }
 
 /// The state of a checkpoint with its secrets masked; `None` where it has none. Where it would be none any more, since a pattern
@@ -249,8 +253,8 @@ pub(super) fn masked_state(state: &str, masker: &Masker) -> Option<String> {
     if serde_json::from_str::<State<Fold>>(&masked).is_ok() {
         return Some(masked);
     }
-    let State { next, reserved, .. } = serde_json::from_str::<State<serde::de::IgnoredAny>>(state).ok()?;
-    serde_json::to_string(&State { next, reserved, fold: Fold::default() }).ok()
+    let State { next, reserved, digest, .. } = serde_json::from_str::<State<serde::de::IgnoredAny>>(state).ok()?;
+    serde_json::to_string(&State { next, reserved, digest, fold: Fold::default() }).ok()
 }
 
 fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: u64) -> rusqlite::Result<()> {
@@ -374,7 +378,8 @@ impl Timestamps {
 
 fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached) -> rusqlite::Result<()> {
     let Some(next) = &reached.position else { return Ok(()) };
-    let state = serde_json::to_string(&State { next: next.clone(), reserved: reached.reserved, fold: &reached.fold })
+    let Reached { fold, reserved, digest, .. } = reached;
+    let state = serde_json::to_string(&State { next: next.clone(), reserved: *reserved, digest: *digest, fold })
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let at = reached.fold.open_since().unwrap_or(next);
     transaction.prepare_cached(CHECKPOINT)?.execute(params![

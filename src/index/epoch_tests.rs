@@ -67,6 +67,26 @@ fn rebuild_that_gives_other_events_begins_an_epoch() {
 }
 
 #[test]
+fn rebuild_in_another_order_begins_an_epoch() {
+    let lab = Lab::new();
+    let params = r#"{"threadId":"t","turnId":"u","itemId":"i","delta":"x"}"#;
+    lab.append(
+        1,
+        1,
+        &[format!(r#"{{"at":1000,"from":"server","line":{{"method":"item/agentMessage/delta","params":{params}}}}}"#)],
+    );
+    // This reading closes the group at once. A rebuild closes it after the next event.
+    lab.catch_up();
+    lab.append(1, 1, &[r#"{"at":1002,"from":"server","line":{"method":"m"}}"#.to_owned()]);
+    lab.append(1, 1, &numbered(3..=3));
+    let epoch = lab.epoch();
+    assert_eq!(lab.events(), ["1 item/agentMessage/delta", "2 m", "3 m3"]);
+    std::fs::remove_file(lab.history()).expect("it is there");
+    assert_ne!(lab.epoch(), epoch);
+    assert_eq!(lab.events(), ["10001 m", "10002 item/agentMessage/delta", "10003 m3"]);
+}
+
+#[test]
 fn renamed_session_goes_on_with_its_numbers() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=2));

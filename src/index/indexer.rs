@@ -14,6 +14,7 @@ use super::settings::{IndexSettings, Marks, Tell, Tidings};
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use super::transcripts::{TranscriptFiles, Transcripts};
+use super::vouching::digest;
 use crate::history::ActivityFold;
 use crate::journal::Position;
 use crate::store::{IndexLock, WitnessFile, boot_id};
@@ -362,15 +363,17 @@ impl Indexer {
         let Some(Indexed { reached, follower, numbers, .. }) = &self.indexed else { return Ok(Committed::BegunAgain) };
         let before = reached.seq;
         let seq = before + batch.rows.events.len() as u64;
-        let key_at = |seq: u64| batch.rows.events.get(seq.checked_sub(before + 1)? as usize).map(|event| &event.key.0);
-        if let Some(expected) = numbers.expected.as_ref().filter(|expected| expected.seq <= seq) {
-            if expected.key.is_some() && key_at(expected.seq) != expected.key.as_ref() {
+        let mut digests = reached.digest;
+        for (event, seq) in batch.rows.events.iter().zip(before + 1..) {
+            digests = digests.map(|before| digest(before, &event.key.0));
+            let expected = numbers.expected.as_ref().filter(|expected| expected.seq == seq);
+            if expected.is_some_and(|expected| !expected.is_met_by(Some(&event.key.0), digests)) {
                 self.disown()?;
                 return Ok(Committed::BegunAgain);
             }
         }
-        let next =
-            Reached { fold: batch.fold, position: follower.position().cloned(), seq, reserved: reached.reserved };
+        let (position, reserved) = (follower.position().cloned(), reached.reserved);
+        let next = Reached { fold: batch.fold, position, seq, reserved, digest: digests };
         let last_key = batch.rows.events.last().map(|event| event.key.0.clone()).or(numbers.last_key.clone());
         self.bear_witness(&next, last_key.as_ref());
         let next = Reached { reserved: self.reserve(seq)?, ..next };

@@ -6,7 +6,7 @@ use super::committed::{Database, Reached, first_segment};
 use super::follow::Follower;
 use super::indexer::{Failure, Indexed, Indexer};
 use super::settings::{IndexSettings, Tidings};
-use super::vouching::{Cause, Epoch, Evidence, Expected, RESERVE, Verdict, judge, needs_mark};
+use super::vouching::{Cause, Epoch, Evidence, Expected, RESERVE, Same, Verdict, judge, needs_mark};
 use crate::journal::Position;
 use crate::store::{DatabaseError, FoundWitness, SeqMark, SeqWish, Witness, WitnessFile};
 
@@ -24,7 +24,7 @@ pub(super) struct Numbers {
 }
 
 impl Indexer {
-    /// Opens the database, and goes to where it has come.
+    /// Opens the database and continues at its checkpoint.
     pub(super) fn open(&mut self) -> Result<(), Failure> {
         let IndexSettings { session_id, journal_dir, .. } = &self.settings;
         let failed = |error: DatabaseError| error.to_string();
@@ -56,7 +56,8 @@ impl Indexer {
         };
         let verdict = judge(&evidence).map_err(|error| format!("read {}: {error}", journal_dir.display()))?;
         match verdict {
-            Verdict::Same { epoch, reached, expected, first_generation } => {
+            Verdict::Same(same) => {
+                let Same { epoch, reached, expected, first_generation } = *same;
                 if begun.as_ref() != Some(&epoch) {
                     database.set_epoch(&epoch).map_err(failed)?;
                 }
@@ -73,7 +74,7 @@ impl Indexer {
         Ok(())
     }
 
-    /// The numbers that are being given are not those that were given out: begins an epoch.
+    /// Begins a new epoch because the journal gives other events than those that had the numbers.
     pub(super) fn disown(&mut self) -> Result<(), Failure> {
         let Some(Indexed { database, reached, numbers, .. }) = self.indexed.take() else { return Ok(()) };
         let highest = numbers.expected.map_or(0, |expected| expected.seq).max(reached.reserved).max(reached.seq);
@@ -96,7 +97,7 @@ impl Indexer {
         tracing::warn!(%cause, epoch = epoch.id, after_seq, "the history begins a new epoch of event numbers");
         let reached = match reached {
             Some(reached) => Reached { seq: reached.seq + higher_by, reserved, ..reached },
-            None => Reached { seq: after_seq, reserved, ..Reached::default() },
+            None => Reached { seq: after_seq, reserved, digest: Some(0), ..Reached::default() },
         };
         let last_key = database.key_of(reached.seq);
         let numbers =
@@ -121,7 +122,7 @@ impl Indexer {
         self.indexed = Some(Indexed { database, reached, follower, numbers, stamp_at: now, read_at: now });
     }
 
-    /// What the first commit learns: the run with whose first record the numbers begin.
+    /// Notes, with the first commit, the run with whose first record the numbers begin.
     pub(super) fn learn_first_generation(&mut self) {
         let Some(Indexed { reached, numbers, .. }) = &mut self.indexed else { return };
         if reached.position.is_none() {
@@ -130,7 +131,7 @@ impl Indexer {
         }
     }
 
-    /// Whether an event that had a number did not come where it stood.
+    /// Whether the journal lacks an event that had a number.
     pub(super) fn is_disproved(&self) -> bool {
         let Some(Indexed { reached, numbers: Numbers { expected: Some(expected), .. }, .. }) = &self.indexed else {
             return false;
@@ -138,7 +139,7 @@ impl Indexer {
         reached.position.as_ref() >= Some(&expected.read_to) && !reached.fold.awaits_silence()
     }
 
-    /// Writes outside the session's folder which numbers are given out, before anybody sees them: a history that lacks them after
+    /// Writes outside the session's folder which numbers are issued, before anybody sees them: a history that lacks them after
     /// a crash gives them to the same events again. Without it the numbers go on as before: only a copy, or a journal that has
     /// lost its end, is not noticed then.
     pub(super) fn bear_witness(&mut self, reached: &Reached, last_key: Option<&Position>) {
@@ -152,6 +153,7 @@ impl Indexer {
             cause: numbers.epoch.cause.name().to_owned(),
             seq: reached.seq,
             key: last_key.cloned(),
+            digest: reached.digest,
             read_to: reached.position.clone(),
             reserved: reached.reserved,
             first_generation: numbers.first_generation.clone(),
@@ -160,11 +162,11 @@ impl Indexer {
         if let Err(error) = file.write(&witness)
             && !std::mem::replace(&mut self.witness_fault_told, true)
         {
-            tracing::warn!(%error, "write which event numbers were given out");
+            tracing::warn!(%error, "write which event numbers were issued");
         }
     }
 
-    /// Reserves all numbers up to `seq`, unless they are; gives the last one that is. The ledger is told of the first witness.
+    /// Reserves all numbers up to `seq`, unless they are; gives the last one that is. The first witness is noted in the ledger.
     pub(super) fn reserve(&mut self, seq: u64) -> Result<u64, Failure> {
         let Some(Indexed { reached, numbers, .. }) = &mut self.indexed else { return Ok(seq) };
         let has_witness = self.witness.as_ref().is_some_and(WitnessFile::is_written);

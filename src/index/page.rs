@@ -34,7 +34,7 @@ pub struct EventDocument {
     pub key: String,
     /// Whether it can be looked up.
     pub persisted: bool,
-    /// The epoch that its number is of; `null` if it has none yet.
+    /// The epoch of its number; `null` for an event without a number.
     pub epoch: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub enum GapReason {
     JournalGap,
     /// The cursor is of an earlier epoch.
     NewEpoch,
-    /// The cursor is a number that this history has not given out.
+    /// The cursor is a number that this history has not issued.
     CursorAhead,
 }
 
@@ -121,9 +121,9 @@ impl EventPage {
 /// What is known besides the rows of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Around {
-    /// The lowest number that is kept, or would be if there were any.
+    /// The lowest number in the table, or the next one if the table is empty.
     pub(super) earliest: Option<u64>,
-    /// The last number that was given.
+    /// The last issued number.
     pub(super) last: u64,
     /// The number behind which the last stretch lies that the journal lacks.
     pub(super) last_gap_after: Option<u64>,
@@ -133,7 +133,7 @@ pub(super) struct Around {
     pub(super) epoch: Option<Epoch>,
 }
 
-/// Where the page of a cursor begins, and why that is not right behind the cursor. The oldest page has every event that the
+/// The number before the page of a cursor, and the reason if that is not the cursor itself. The oldest page has every event that the
 /// reader of a number that is not of this history can lack.
 pub(super) fn begin(cursor: &Cursor, around: &Around) -> (u64, Option<GapReason>) {
     let Some(epoch) = &around.epoch else { return (cursor.seq, Some(GapReason::PersistenceError)) };

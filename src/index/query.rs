@@ -112,7 +112,7 @@ impl History {
             let epoch = epoch(&transaction)?;
             let last = last.unwrap_or_else(|| epoch.as_ref().map_or(0, |epoch| epoch.after_seq));
             let around = Around {
-                // Without any row the numbers that were given still have an end.
+                // An empty table still has a last number.
                 earliest: earliest.or((last > 0).then_some(last + 1)),
                 last,
                 last_gap_after: transaction.prepare_cached(LAST_GAP)?.query_row([], given)?,
@@ -129,7 +129,7 @@ impl History {
             let last_of_page = events.last().and_then(|event| event.seq);
             let gap_reason = other_history.or_else(|| gap(from, first, &around));
             let next = match other_history {
-                // An empty page of it must not lead beyond what comes next.
+                // An empty page must not skip the next event.
                 Some(GapReason::NewEpoch | GapReason::CursorAhead) => last_of_page.unwrap_or(last) + 1,
                 Some(GapReason::Retention | GapReason::PersistenceError | GapReason::JournalGap) | None => {
                     next_seq(last_of_page, from)
@@ -192,7 +192,7 @@ fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
     Ok(row.get::<_, Option<i64>>(column)?.and_then(|value| u64::try_from(value).ok()))
 }
 
-/// The epoch of the numbers; `None` before it was kept.
+/// The epoch of the numbers; `None` in a database that the index has not begun.
 fn epoch(connection: &Connection) -> rusqlite::Result<Option<Epoch>> {
     let read = |row: &Row<'_>| {
         let cause: String = row.get(2)?;

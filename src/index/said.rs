@@ -129,7 +129,7 @@ impl History {
         })
     }
 
-    /// The place of the first event that is kept among all of its epoch; 1 if none is gone.
+    /// The position of the first stored event in its epoch; 1 if every event is stored.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! Epochs: whether the numbers that a history would give are those that its readers have seen.
+//! Epochs: decides whether a history continues the numbers that its readers have seen.
 //!
 //! All numbers of a history belong to one epoch. A history that cannot vouch for its numbers begins a new epoch above every
-//! number that may have been given out, so a number never stands for two events. The evidence is the database, the mark in the
+//! number that may have been issued, so a number never stands for two events. The evidence is the database, the mark in the
 //! ledger, the journal, and the witness outside the session's folder.
 
 use std::fmt;
@@ -11,7 +11,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 use super::committed::{Reached, first_segment};
-use crate::journal::{Position, all_ended, is_whole};
+use crate::journal::{Position, SegmentName, all_ended, is_whole};
 use crate::store::{FoundWitness, SeqMark, Witness, boot_id, booted_unix_s};
 
 /// Numbers that are reserved at a time. Source: the contract.
@@ -27,18 +27,18 @@ pub(super) struct Epoch {
     /// The number before its first one.
     pub(super) after_seq: u64,
     pub(super) cause: Cause,
-    /// The last number that was given out in it, as far as the database may lack it while it is built again.
+    /// The last number that was issued in it, as far as the database may lack it while it is built again.
     pub(super) promised: u64,
 }
 
 /// Why an epoch was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// It is the first.
+    /// The session had no epoch before.
     First,
     /// The database is lost, and the journal has no longer its first record.
     StartLost,
-    /// The database is lost or older than the numbers that were given out, and the journal cannot prove that it has all records
+    /// The database is lost or older than the numbers that were issued, and the journal cannot prove that it has all records
     /// that had one.
     JournalShorter,
     /// The machine was restarted while a run had not recorded its end.
@@ -47,7 +47,7 @@ pub(super) enum Cause {
     Copied,
     /// The database is of another epoch.
     OtherHistory,
-    /// The journal gives other events than those that had the numbers.
+    /// The journal gives other events for the issued numbers.
     OtherEvents,
 }
 
@@ -78,7 +78,7 @@ impl Cause {
         Cause::ALL.into_iter().find(|cause| cause.name() == name)
     }
 
-    /// Whether the mark may be lower than numbers that were given out.
+    /// Whether the mark may be lower than numbers that were issued.
     fn may_have_old_mark(self) -> bool {
         match self {
             Cause::Copied => true,
@@ -107,13 +107,30 @@ impl Epoch {
     }
 }
 
-/// What an event that had a number must be when the journal is read again.
+/// The event that must get a certain number again when the journal is read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) seq: u64,
     pub(super) key: Option<Position>,
+    pub(super) digest: Option<u64>,
     /// Behind this position of the journal it must have come.
     pub(super) read_to: Position,
+}
+
+impl Expected {
+    /// Whether the event that gets the number is that one, and so are all before it.
+    pub(super) fn is_met_by(&self, key: Option<&Position>, digest: Option<u64>) -> bool {
+        let is_same = self.digest.is_none() || digest.is_none() || self.digest == digest;
+        is_same && (self.key.is_none() || self.key.as_ref() == key)
+    }
+}
+
+/// A digest of events (FNV-1a) with the next one, whose first record is `key`.
+pub(super) fn digest(before: u64, key: &Position) -> u64 {
+    let Position { segment: SegmentName { generation, number }, offset } = key;
+    let bytes = generation.as_str().bytes().chain(number.to_le_bytes()).chain(offset.to_le_bytes());
+    let begin = if before == 0 { 0xcbf2_9ce4_8422_2325 } else { before };
+    bytes.fold(begin, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// A database, as far as it was indexed.
@@ -122,29 +139,39 @@ pub(super) struct Kept {
     pub(super) reached: Reached,
 }
 
-/// What there is to judge by.
+/// The evidence for [`judge`].
 pub(super) struct Evidence<'a> {
     pub(super) journal_dir: &'a Path,
     pub(super) kept: Option<&'a Kept>,
     /// The epoch that the database names.
     pub(super) begun: Option<&'a Epoch>,
     pub(super) witness: &'a FoundWitness,
-    /// The mark in the ledger, if it was asked for.
+    /// The mark in the ledger, if [`needs_mark`].
     pub(super) mark: &'a SeqMark,
     /// The first record of the event that has a number in the database.
     pub(super) key_of: &'a dyn Fn(u64) -> Option<Position>,
 }
 
-/// What comes of it.
+/// Numbers that go on.
+#[derive(Debug, PartialEq)]
+pub(super) struct Same {
+    pub(super) epoch: Epoch,
+    pub(super) reached: Reached,
+    /// The last event that had a number, if the database lacks it.
+    pub(super) expected: Option<Expected>,
+    pub(super) first_generation: Option<String>,
+}
+
+/// The result of [`judge`].
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
     /// The numbers go on.
-    Same { epoch: Epoch, reached: Reached, expected: Option<Expected>, first_generation: Option<String> },
+    Same(Box<Same>),
     /// A new epoch begins behind this number.
     New { after_seq: u64, cause: Cause },
 }
 
-/// Whether the ledger has to be asked.
+/// Whether [`judge`] needs the mark in the ledger.
 pub(super) fn needs_mark(kept: Option<&Kept>, witness: &FoundWitness) -> bool {
     kept.is_none() || !matches!(witness, FoundWitness::Original(_))
 }
@@ -180,22 +207,22 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> io::Result<Verdict> {
     }
 }
 
-/// As before there were witnesses.
+/// Judges without a witness, as older versions did.
 fn without_witness(evidence: &Evidence<'_>) -> Verdict {
     let Evidence { kept, begun, mark, journal_dir, .. } = evidence;
     let first_generation = mark.first_generation.clone();
     let epoch = begun.cloned().unwrap_or_else(|| Epoch::begin(0, Cause::First));
     if let Some(Kept { reached }) = kept {
-        return Verdict::Same { epoch, reached: reached.clone(), expected: None, first_generation };
+        return Verdict::Same(Box::new(Same { epoch, reached: reached.clone(), expected: None, first_generation }));
     }
     if mark.reserved > 0 && !begins_with(journal_dir, first_generation.as_deref()) {
         return Verdict::New { after_seq: mark.reserved, cause: Cause::StartLost };
     }
-    let reached = Reached { reserved: mark.reserved, ..Reached::default() };
-    Verdict::Same { epoch, reached, expected: None, first_generation }
+    let reached = Reached { reserved: mark.reserved, digest: Some(0), ..Reached::default() };
+    Verdict::Same(Box::new(Same { epoch, reached, expected: None, first_generation }))
 }
 
-/// By a witness that is older than nothing but what was lost with the machine's power; an error is the cause of a new epoch.
+/// Judges by a witness in its original file. The inner error is the cause of a new epoch.
 fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<Verdict, Cause>> {
     let Evidence { journal_dir, kept, begun, key_of, mark, .. } = evidence;
     let read_to = witness.read_to.as_ref();
@@ -204,12 +231,17 @@ fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<V
     if was_restarted && !all_ended(journal_dir, read_to.map(|at| &at.segment.generation), since)? {
         return Ok(Err(Cause::MachineRestarted));
     }
-    let expected =
-        read_to.map(|read_to| Expected { seq: witness.seq, key: witness.key.clone(), read_to: read_to.clone() });
+    let expected = read_to.map(|read_to| Expected {
+        seq: witness.seq,
+        key: witness.key.clone(),
+        digest: witness.digest,
+        read_to: read_to.clone(),
+    });
     let same = |epoch: Epoch, reached: Reached, expected: Option<Expected>| {
         let epoch = Epoch { promised: witness.seq, ..epoch };
         let reached = Reached { reserved: reached.reserved.max(witness.reserved), ..reached };
-        Ok(Ok(Verdict::Same { epoch, reached, expected, first_generation: witness.first_generation.clone() }))
+        let first_generation = witness.first_generation.clone();
+        Ok(Ok(Verdict::Same(Box::new(Same { epoch, reached, expected, first_generation }))))
     };
     let proves = |from: Option<&Position>| read_to.map_or(Ok(false), |to| is_whole(journal_dir, from, to));
     match (kept, begun) {
@@ -234,7 +266,8 @@ fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<V
                 cause: Cause::of_name(&witness.cause).unwrap_or(Cause::First),
                 promised: witness.seq,
             };
-            let reached = Reached { seq: witness.after_seq, reserved: mark.reserved, ..Reached::default() };
+            let reached =
+                Reached { seq: witness.after_seq, reserved: mark.reserved, digest: Some(0), ..Reached::default() };
             if witness.seq == witness.after_seq {
                 return same(epoch, reached, None);
             }

@@ -46,7 +46,7 @@ impl Previous {
     }
 }
 
-/// Whether records are missing between the position `at`, behind which its segment has none, and the segment `next`.
+/// Whether records are missing between the position `at`, the end of its segment, and the segment `next`.
 ///
 /// # Errors
 ///
@@ -127,7 +127,7 @@ fn follows(segment: &SegmentName, next: &SegmentName) -> bool {
     if segment.generation == next.generation { next.number == segment.number + 1 } else { next.number == 1 }
 }
 
-/// What the header of a segment says of the one before it; `None` if it says nothing, as that of an older version.
+/// Reads `previous` from the header of a segment; `None` in headers of older versions.
 fn previous_of(dir: &Path, segment: &SegmentName) -> io::Result<Option<Previous>> {
     let mut line = Vec::new();
     BufReader::new(open(dir, segment)?.take(HEADER_BYTES_MAX)).read_until(b'\n', &mut line)?;

@@ -106,7 +106,7 @@ impl Reader {
                 Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
                 Some(Filled::Short) => {}
                 None => match self.successor(&at.segment)? {
-                    // It was removed after its last record was read.
+                    // Every record of the removed segment was read.
                     Some(after) if chain::ended_at(&self.dir, &at, &after)? => {
                         self.go_to(after);
                         continue;

@@ -43,8 +43,8 @@ const GENERATION_DIGITS: usize = 12;
 const HEX_DIGITS: [u8; 16] = *b"0123456789abcdef";
 
 impl Generation {
-    /// The generation of a child started at `unix_s`. It is always after `last`, the newest of the session, even if the clock
-    /// was set back. `salt` distinguishes it from others of that second, and from a later one that a restore has lost.
+    /// The generation of a child started at `unix_s`. Sorts after `last`, the newest of the session, even if the clock was
+    /// set back. `salt` distinguishes it from others of that second, and from a later one that a restore has lost.
     #[must_use]
     pub fn after(last: Option<&Generation>, unix_s: u32, salt: u16) -> Generation {
         let fresh = u64::from(unix_s) << 16 | u64::from(salt);

@@ -1,4 +1,4 @@
-//! The highest number that events of a session may have, so no number is given out twice.
+//! The highest number that events of a session may have, so no number is issued twice.
 
 use rusqlite::{OptionalExtension as _, Transaction, params};
 

@@ -1,6 +1,6 @@
 //! The witness of a session's event numbers: `marks/<session>` in the home, outside the session's folder.
 //!
-//! It names the last number that a history gave out and the record that got it, so a session folder that was restored from a
+//! It names the last number that a history issued and the record that got it, so a session folder that was restored from a
 //! copy, or a journal that has lost its end, cannot give the same numbers to other events unnoticed. The index writes it after
 //! each commit, without a sync: the page cache outlives the process, and [`Witness::boot`] tells whether the machine was
 //! restarted since.
@@ -29,7 +29,7 @@ const SESSIONS_DIR: &str = "sessions";
 /// Most bytes of a witness that are read.
 const WITNESS_BYTES_MAX: u64 = 4 << 10;
 
-/// What the numbers of a session's events stand for, as far as they were given out.
+/// The last issued number of a session, and its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Witness {
     /// The epoch of the history.
@@ -38,13 +38,15 @@ pub struct Witness {
     pub after_seq: u64,
     /// Why that epoch was begun.
     pub cause: String,
-    /// The last number that was given out.
+    /// The last number that was issued.
     pub seq: u64,
     /// The first record of the event with that number, if it is of this epoch.
     pub key: Option<Position>,
+    /// A digest of all events of the epoch up to that one, in the order of their numbers.
+    pub digest: Option<u64>,
     /// The end of the journal that was read for it.
     pub read_to: Option<Position>,
-    /// No number above this one was ever given out.
+    /// No number above this one was ever issued.
     pub reserved: u64,
     /// The run with whose first record the numbers of the epoch began.
     pub first_generation: Option<String>,
@@ -83,7 +85,7 @@ impl Identity {
     }
 }
 
-/// What stands in the place of a witness.
+/// The result of [`WitnessFile::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// Nothing, or no witness.
@@ -135,7 +137,7 @@ impl WitnessFile {
     ///
     /// # Errors
     ///
-    /// That of writing. What stood there before may still do.
+    /// That of writing. The old file may still be there.
     pub fn write(&mut self, witness: &Witness) -> io::Result<()> {
         match &self.own {
             Some((file, identity)) => put(file, witness, *identity),
@@ -177,7 +179,7 @@ fn put(file: &File, witness: &Witness, identity: Identity) -> io::Result<()> {
 
 /// Removes the witness of a session that is removed.
 pub(super) fn forget(home: &Path, session_id: &str) {
-    // There may be none.
+    // Sessions without events have no witness.
     let _ = std::fs::remove_file(path_of(home, session_id));
 }
 
@@ -210,6 +212,7 @@ mod tests {
             cause: "first".to_owned(),
             seq,
             key: None,
+            digest: None,
             read_to: None,
             reserved: 10_000,
             first_generation: None,

@@ -40,7 +40,7 @@ impl Reader {
                 let (seq, key) = (event["seq"].as_u64().expect("a number"), event["key"].as_str().expect("a key"));
                 assert_eq!(event["epoch"], page["epoch"]);
                 let before = self.numbered.insert(seq, key.to_owned());
-                assert!(before.is_none_or(|before| before == key), "{seq} was given out twice");
+                assert!(before.is_none_or(|before| before == key), "{seq} was issued twice");
                 self.seen.insert(key.to_owned());
             }
             self.cursor = page["next_seq"].as_u64().expect("a number") - 1;
@@ -76,8 +76,8 @@ fn run(home: Home, from: u64, count: u64, reader: &mut Reader) -> (Home, Value) 
     (echo.end(), told)
 }
 
-/// Three runs, with harm done between the second and the third. Gives what the reader was told in the third, and whether the
-/// epoch was another one.
+/// Three runs, with harm done between the second and the third. Returns the gap reason in the third run, and whether the epoch
+/// changed.
 fn told_after(harm: impl FnOnce(&Home, &Path)) -> (Value, bool) {
     let mut reader = Reader::default();
     let (home, told) = run(Home::new(), 0, 100, &mut reader);
@@ -357,7 +357,7 @@ fn journal_of_older_versions_has_no_chain() {
             forget(&session(&home.path()), &["history.db", "ledger.db"]);
             fs::remove_dir_all(home.path().join("marks")).expect("it goes");
         },
-        // As it was: the numbers are the same, and nobody can tell whether they are.
+        // The numbers are the same, but without evidence.
         ("", true),
     );
 }

@@ -116,7 +116,7 @@ fn raw_is_the_journal_wherever_it_is_resumed() {
     let event = seqs.iter().filter(|row| row.pieces.is_none()).nth(70).expect("events");
     let at = expect.iter().position(|(id, _)| *id == key_of(&event.place)).expect("its record");
     assert_eq!(raw(&format!("mode=raw&since_seq={}", event.seq), None), expect[at + 1..]);
-    // A number that was never given out is told, and leads to all that there is.
+    // A number that was never issued leads to a gap and the whole journal.
     let mut future = Stream::open(&session, "mode=raw&since_seq=999999", None).begun();
     let gap = future.next().json();
     assert_eq!((&gap["type"], &gap["reason"]), (&json!("event_gap"), &json!("cursor_ahead")));

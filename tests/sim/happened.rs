@@ -35,10 +35,12 @@ pub enum Event {
     History,
     /// A session that was looked at while it was live.
     LookAtActivity,
+    /// Something that was stored was restored or lost.
+    Harm,
 }
 
 impl Event {
-    const ALL: [Event; 20] = [
+    const ALL: [Event; 21] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -59,6 +61,7 @@ impl Event {
         Event::IndexStop,
         Event::History,
         Event::LookAtActivity,
+        Event::Harm,
     ];
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Told {
 /// A session that is followed.
 pub(super) struct Following<'a> {
     read: &'a mut Read,
-    /// The last number that was given, and its epoch.
+    /// The number of the last event, and its epoch.
     cursor: Cursor,
     listener: Option<Listener>,
     waiting: VecDeque<Told>,

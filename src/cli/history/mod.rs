@@ -58,7 +58,7 @@ struct Page {
     history_gap: bool,
     gap_reason: Option<String>,
     next_seq: u64,
-    /// A relay of an older version tells none.
+    /// Relays of older versions omit it.
     #[serde(default)]
     epoch: Option<String>,
 }
