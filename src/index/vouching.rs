@@ -238,7 +238,8 @@ fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<V
         read_to: read_to.clone(),
     });
     let same = |epoch: Epoch, reached: Reached, expected: Option<Expected>| {
-        let epoch = Epoch { promised: witness.seq, ..epoch };
+        let promised = expected.as_ref().map_or(epoch.promised, |expected| expected.seq);
+        let epoch = Epoch { promised, ..epoch };
         let reached = Reached { reserved: reached.reserved.max(witness.reserved), ..reached };
         let first_generation = witness.first_generation.clone();
         Ok(Ok(Verdict::Same(Box::new(Same { epoch, reached, expected, first_generation }))))
@@ -264,7 +265,7 @@ fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<V
                 id: witness.epoch.clone(),
                 after_seq: witness.after_seq,
                 cause: Cause::of_name(&witness.cause).unwrap_or(Cause::First),
-                promised: witness.seq,
+                promised: witness.after_seq,
             };
             let reached =
                 Reached { seq: witness.after_seq, reserved: mark.reserved, digest: Some(0), ..Reached::default() };
