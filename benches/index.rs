@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use codex_shim::config::RetentionBounds;
-use codex_shim::index::{History, Index, IndexSettings};
+use codex_shim::index::{Cursor, History, Index, IndexSettings};
 use codex_shim::journal::{Generation, SegmentName};
 use codex_shim::store::SeqMark;
 
@@ -64,7 +64,7 @@ fn measure(what: &str, session_dir: &std::path::Path, lines: u64, line: fn(u64) 
         indexed_to: codex_shim::journal::IndexedTo::default(),
     };
     let marks = Box::new(|wish: codex_shim::store::SeqWish| {
-        Ok(SeqMark { reserved: wish.up_to, first_generation: wish.first_generation })
+        Ok(SeqMark { reserved: wish.up_to, first_generation: wish.first_generation, epoch: wish.epoch })
     });
     let began = Instant::now();
     let (state, _) = Index::catch_up(settings.clone(), None, marks, Box::new(|_| {}));
@@ -76,9 +76,9 @@ fn measure(what: &str, session_dir: &std::path::Path, lines: u64, line: fn(u64) 
         state.fault
     );
     let history = History::new(&settings.history_path());
-    let page = |since| {
+    let page = |since: Option<u64>| {
         let began = Instant::now();
-        let page = history.events(since, 500, 0, false).expect("a page");
+        let page = history.events(since.map(Cursor::from).as_ref(), 500, 0, false).expect("a page");
         (page.events.len(), began.elapsed())
     };
     page(None);

@@ -51,7 +51,7 @@
 //! | [`history`] (pure) | what a record tells of: events, what tools and turns did, activity, transcripts, UI events |
 //! | [`config`] | every setting, its sources and its default |
 //! | [`store`] | the folder of a session, its lock, its ledger, which session a start or a tool belongs to, the log |
-//! | [`index`] | `history.db`: following the journal, each record once; cursors and gaps; what is kept and for how long |
+//! | [`index`] | `history.db`: following the journal, each record once; cursors, epochs and gaps; what is kept and for how long |
 //! | [`keeping`] | what of stored sessions goes, and what of it is masked, when a person asks |
 //! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it |
 //! | [`launch`] | what our launcher gave us, and which program inherits it: signal mask, ignored signals, descriptors |

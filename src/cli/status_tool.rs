@@ -131,6 +131,7 @@ fn look_back(document: &mut SessionDocument, session: &Found, retention: Retenti
             let (activity, since_us) = past.activity.session(u64::MAX);
             document.state_since = (activity == Activity::Stopped).then(|| rfc3339_millis(since_us));
             document.index.persisted = true;
+            document.index.epoch = past.history.events(None, 1, 0, false).ok().and_then(|page| page.epoch);
         }
         // One that has just been started is told of the next time.
         Err(NoPast::Live | NoPast::NothingRecorded) => {}
@@ -279,7 +280,7 @@ fn context(commands: u64) -> String {
 
 /// How far the history is behind.
 fn index(report: &Report) -> String {
-    let IndexDocument { lag_lines, lag_ms, persisted, event_persist_error, pruned } = report.document.index;
+    let IndexDocument { lag_lines, lag_ms, persisted, event_persist_error, pruned, .. } = report.document.index;
     let mut told = vec![how_far(report, lag_lines, lag_ms, persisted)];
     told.extend(counted(pruned.events, "old event", "old events").map(|events| format!("{events} pruned")));
     told.extend(counted(event_persist_error, "commit", "commits").map(|commits| format!("{commits} failed")));

@@ -1,5 +1,6 @@
 //! `codex-shim tape export`: a session's recording as a tape with nothing of this machine in it.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -80,7 +81,7 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
             }
             let is_later_header = number > 0 && record.starts_with(b"{\"journal\":");
             if selection.keeps(number) && !is_later_header {
-                let record = String::from_utf8_lossy(record);
+                let record = without_previous(record);
                 writeln!(output, "{}", anonymizer.record(&record)).map_err(|error| error.to_string())?;
                 written += 1;
             }
@@ -138,6 +139,17 @@ fn open_as_it_is(target: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)
 }
 
+/// A record as text; that of a header without the segment before it, which the tape lacks.
+fn without_previous(record: &[u8]) -> Cow<'_, str> {
+    match Record::parse(record) {
+        Ok(Record::Header(header)) if header.previous.is_some() => {
+            let header = Header { previous: None, ..header };
+            Cow::Owned(serde_json::to_string(&header).expect("BUG: plain data is JSON"))
+        }
+        Ok(_) | Err(_) => String::from_utf8_lossy(record),
+    }
+}
+
 /// Hands every record of one generation to `take`.
 fn read(journal: &Path, from: &Position, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
     let mut reader = Reader::new(journal, Some(from.clone()));
@@ -145,7 +157,14 @@ fn read(journal: &Path, from: &Position, mut take: impl FnMut(&[u8]) -> Result<(
         match reader.step().map_err(|error| format!("read {}: {error}", journal.display()))? {
             Step::Record { at, bytes } if at.segment.generation == from.segment.generation => take(bytes)?,
             Step::Record { .. } | Step::End => return Ok(()),
-            Step::Lost { at } => return Err(format!("{} was removed while it was read", at.segment)),
+            Step::Lost { at } => {
+                let next = reader.position();
+                if next.is_some_and(|next| next.segment.generation == from.segment.generation) {
+                    return Err(format!("{} was removed while it was read", at.segment));
+                }
+                // The next generation is another tape.
+                return Ok(());
+            }
         }
     }
 }

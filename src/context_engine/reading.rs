@@ -100,7 +100,7 @@ impl Conversations {
         }
         let (is_behind, fault, epoch) = {
             let state = state.borrow();
-            (!is_there(&state), state.fault.clone(), state.epoch)
+            (!is_there(&state), state.fault.clone(), state.opened)
         };
         if let Some(fault) = fault {
             return Err(fault);

@@ -131,6 +131,9 @@ pub struct CallCount {
 /// How far the index is behind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexDocument {
+    /// The epoch of the numbers of events; `null` if no history was opened.
+    #[serde(default)]
+    pub epoch: Option<String>,
     /// Lines that are recorded and not indexed.
     pub lag_lines: u64,
     /// Age of the oldest of them in milliseconds.
@@ -162,6 +165,7 @@ pub struct PrunedDocument {
 impl IndexDocument {
     /// No index at all.
     pub const NONE: IndexDocument = IndexDocument {
+        epoch: None,
         lag_lines: 0,
         lag_ms: 0,
         persisted: false,

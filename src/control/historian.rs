@@ -28,7 +28,8 @@ pub(super) struct Historian {
 /// How far the index is, as an answer needs to know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CaughtUp {
-    pub(super) epoch: u64,
+    /// Identifies the database, see [`IndexState::opened`].
+    pub(super) opened: u64,
     /// Not all that was recorded when it was asked is indexed.
     pub(super) is_behind: bool,
 }
@@ -44,7 +45,7 @@ impl Historian {
     pub(super) async fn catch_up(&self) -> CaughtUp {
         let end = end_of(&self.journal_dir);
         let mut state = self.index.state();
-        let is_there = |state: &IndexState| end.is_none() || state.position >= end;
+        let is_there = |state: &IndexState| state.opened > 0 && (end.is_none() || state.position >= end);
         if !is_there(&state.borrow()) {
             self.index.look();
             let settled = state.wait_for(|state| is_there(state) || state.fault.is_some());
@@ -53,13 +54,13 @@ impl Historian {
         }
         let state = state.borrow();
         // Whatever is joined until it is over is not indexed either, though it was read.
-        CaughtUp { epoch: state.epoch, is_behind: !is_there(&state) || state.fault.is_some() }
+        CaughtUp { opened: state.opened, is_behind: !is_there(&state) || state.fault.is_some() }
     }
 
-    /// Asks the history as it was at `epoch`, on a thread that may wait; has it built again where that shows it broken.
+    /// Asks the database that is `opened`, on a thread that may wait; a database that proves to be broken is built again.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
-        epoch: u64,
+        opened: u64,
         ask: impl FnOnce(&History) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<T, HistoryError> {
         let history = Arc::clone(&self.history);
@@ -67,7 +68,7 @@ impl Historian {
         // Nothing cuts one short; one that panics has said so, and takes with it only whoever asked.
         asked.unwrap_or_else(|stopped| std::panic::resume_unwind(stopped.into_panic())).inspect_err(|error| {
             if error.is_broken() {
-                self.index.build_again(epoch);
+                self.index.build_again(opened);
             }
         })
     }
@@ -79,9 +80,9 @@ impl Historian {
 
     /// What its threads do at `now_us`, and did last.
     pub(super) async fn threads(&self, now_us: u64) -> Vec<ThreadDocument> {
-        let epoch = self.index.state().borrow().epoch;
+        let opened = self.index.state().borrow().opened;
         let activity = self.index.activity();
-        self.ask(epoch, move |history| Ok(threads(&activity, history, epoch, now_us))).await.unwrap_or_default()
+        self.ask(opened, move |history| Ok(threads(&activity, history, opened, now_us))).await.unwrap_or_default()
     }
 
     /// How far the index is.
@@ -91,6 +92,7 @@ impl Historian {
         let lag_ms = oldest_us.map_or(0, |at_us| now_us().saturating_sub(at_us) / 1_000);
         let Pruned { events, tool_events, turn_events, took_ms, .. } = state.pruned;
         IndexDocument {
+            epoch: state.epoch,
             lag_lines,
             lag_ms,
             persisted: state.fault.is_none(),
@@ -102,10 +104,10 @@ impl Historian {
 
 /// What threads do at `now_us`, as it is told. What they did last is left out where it cannot be read.
 #[must_use]
-pub fn threads(activity: &ActivityFold, history: &History, epoch: u64, now_us: u64) -> Vec<ThreadDocument> {
+pub fn threads(activity: &ActivityFold, history: &History, opened: u64, now_us: u64) -> Vec<ThreadDocument> {
     let threads = activity.threads(now_us);
     let ids: Vec<String> = threads.iter().map(|thread| thread.thread_id.clone()).collect();
-    let last = if ids.is_empty() { Ok(Vec::new()) } else { history.last_actions(&ids, epoch) };
+    let last = if ids.is_empty() { Ok(Vec::new()) } else { history.last_actions(&ids, opened) };
     let last = last.unwrap_or_else(|error| {
         tracing::debug!(%error, "what threads did last");
         Vec::new()

@@ -16,13 +16,16 @@ use super::historian::{CaughtUp, Historian, now_us};
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
 use crate::history::Action;
-use crate::index::{EventPage, HistoryError, Table};
+use crate::index::{Cursor, EventPage, HistoryError, Table};
 
 /// Events of a page, where nobody says how many. Source: the contract.
 const EVENTS_DEFAULT: u64 = 200;
 
 /// The most events of a page. Source: the contract.
 const EVENTS_MAX: u64 = 500;
+
+/// Longest text that is taken for an epoch; ours have 12 digits.
+const EPOCH_DIGITS_MAX: usize = 32;
 
 /// Actions that are told, where nobody says how many.
 const ACTIONS_DEFAULT: u64 = 20;
@@ -64,6 +67,17 @@ impl Query {
         }
     }
 
+    /// The place of a reader, if one is named: `since_seq`, and the epoch that the number is of.
+    pub(super) fn cursor(&self) -> Result<Option<Cursor>, Refusal> {
+        let epoch = match self.text("since_epoch") {
+            Some(text) => Some(epoch_of(text).ok_or_else(|| {
+                bad(format!("`since_epoch={text}`: not an epoch; give the `epoch` of a page or an event"))
+            })?),
+            None => None,
+        };
+        Ok(self.number("since_seq")?.map(|seq| Cursor { seq, epoch }))
+    }
+
     /// How many, at least one and at most `most`.
     pub(super) fn limit(&self, default: u64, most: u64) -> Result<u64, Refusal> {
         match self.number("limit")? {
@@ -72,6 +86,12 @@ impl Query {
             Some(limit) => Err(bad(format!("`limit={limit}`: it is 1 to {most}"))),
         }
     }
+}
+
+/// An epoch as a reader names it; `None` if it cannot be one.
+pub(super) fn epoch_of(text: &str) -> Option<String> {
+    let is_hex = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_hex && text.len() <= EPOCH_DIGITS_MAX).then(|| text.to_ascii_lowercase())
 }
 
 pub(super) fn bad(message: String) -> Refusal {
@@ -91,14 +111,15 @@ pub(super) async fn events(
     _: ThisSession,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    let query = Query::of(query.as_deref(), &["since_seq", "limit"])?;
-    let (since, limit) = (query.number("since_seq")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
+    let query = Query::of(query.as_deref(), &["since_seq", "since_epoch", "limit"])?;
+    let (since, limit) = (query.cursor()?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
     let historian = historian(&known)?;
-    let CaughtUp { epoch, is_behind } = historian.catch_up().await;
-    let page = historian.ask(epoch, move |history| history.events(since, limit, epoch, is_behind)).await;
+    let CaughtUp { opened, is_behind } = historian.catch_up().await;
+    let since_seq = since.as_ref().map(|cursor| cursor.seq);
+    let page = historian.ask(opened, move |history| history.events(since.as_ref(), limit, opened, is_behind)).await;
     let page = page.unwrap_or_else(|error| {
         tracing::warn!(%error, "a page of events");
-        EventPage::unreadable(since)
+        EventPage::unreadable(since_seq)
     });
     Ok(json(StatusCode::OK, &page))
 }
@@ -117,8 +138,8 @@ pub(super) async fn actions(
 ) -> Result<Response, Refusal> {
     let limit = Query::of(query.as_deref(), &["limit"])?.limit(ACTIONS_DEFAULT, ACTIONS_MAX)?;
     let historian = historian(&known)?;
-    let CaughtUp { epoch, .. } = historian.catch_up().await;
-    let actions = historian.ask(epoch, move |history| history.actions(limit, epoch)).await.map_err(unreadable)?;
+    let CaughtUp { opened, .. } = historian.catch_up().await;
+    let actions = historian.ask(opened, move |history| history.actions(limit, opened)).await.map_err(unreadable)?;
     let actions: Vec<Value> = actions.iter().map(Action::document).collect();
     Ok(json(StatusCode::OK, &json!({ "actions": actions })))
 }
@@ -143,9 +164,9 @@ async fn rows(table: Table, known: &Known, _: ThisSession, RawQuery(query): RawQ
     let query = Query::of(query.as_deref(), &["since_id", "limit"])?;
     let (since, limit) = (query.number("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
     let historian = historian(known)?;
-    let CaughtUp { epoch, .. } = historian.catch_up().await;
+    let CaughtUp { opened, .. } = historian.catch_up().await;
     let page =
-        historian.ask(epoch, move |history| history.rows(table, since, limit, epoch)).await.map_err(unreadable)?;
+        historian.ask(opened, move |history| history.rows(table, since, limit, opened)).await.map_err(unreadable)?;
     Ok(json(StatusCode::OK, &page))
 }
 
@@ -155,9 +176,9 @@ pub(super) async fn transcript(
     Path((_, thread_id)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
     let historian = historian(&known)?;
-    let CaughtUp { epoch, .. } = historian.catch_up().await;
+    let CaughtUp { opened, .. } = historian.catch_up().await;
     let of_thread = thread_id.clone();
-    let entries = historian.ask(epoch, move |history| history.transcript(&of_thread, epoch)).await;
+    let entries = historian.ask(opened, move |history| history.transcript(&of_thread, opened)).await;
     let entries = entries.map_err(unreadable)?;
     let is_known = || historian.index.activity().threads(now_us()).iter().any(|thread| thread.thread_id == thread_id);
     if entries.is_empty() && !is_known() {

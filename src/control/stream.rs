@@ -20,12 +20,12 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::timeout;
 
 use super::historian::{CaughtUp, Historian};
-use super::history::{Query, bad, historian, unreadable};
+use super::history::{Query, bad, epoch_of, historian, unreadable};
 use super::known::{Known, ThisSession};
 use super::places;
 use super::refusal::Refusal;
 use crate::history::{Seen, UiFold};
-use crate::index::{Follower, IndexState, LiveEvent, Next, Patience};
+use crate::index::{Cursor, Follower, GapReason, IndexState, LiveEvent, Next, Patience};
 use crate::journal::{Generation, Position, Record, SegmentName, end_of};
 
 /// Events that are read from the history at a time.
@@ -69,7 +69,7 @@ pub(super) async fn stream(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let query = Query::of(query.as_deref(), &["since_seq", "mode"])?;
+    let query = Query::of(query.as_deref(), &["since_seq", "since_epoch", "mode"])?;
     let mode = match query.text("mode").unwrap_or("events") {
         "events" => Mode::Events,
         "raw" => Mode::Raw,
@@ -77,35 +77,32 @@ pub(super) async fn stream(
         other => return Err(bad(format!("`mode={other}`: there is events, raw and ui"))),
     };
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
-    let since = query.number("since_seq")?;
+    let since = query.cursor()?;
     historian(&known)?;
     let (sender, body) = Channel::new(WAITING_MAX);
     match mode {
         Mode::Events => {
-            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: the number of an event goes there"));
-            let is_number = |id: &&str| id.bytes().all(|byte| byte.is_ascii_digit());
+            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: SEQ or EPOCH:SEQ goes there"));
             let since = match last_id {
-                Some(id) => {
-                    Some(Some(id).filter(is_number).and_then(|id| u64::from_str(id).ok()).ok_or_else(|| wrong(id))?)
-                }
+                Some(id) => Some(cursor_of(id).ok_or_else(|| wrong(id))?),
                 None => since,
             };
             tokio::spawn(async move {
                 if let Ok(historian) = historian(&known) {
-                    let _ = events(historian, since.unwrap_or(0), sender).await;
+                    let _ = events(historian, since.unwrap_or_default(), sender).await;
                 }
             });
         }
         Mode::Raw | Mode::Ui => {
             let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: a generation:segment:offset goes there"));
-            let start = match (last_id, since) {
-                (Some(id), _) => Some(Start::parse(id).ok_or_else(|| wrong(id))?),
-                (None, Some(since)) => Start::behind(&known, since).await?,
-                (None, None) => None,
+            let (start, gap) = match (last_id, since) {
+                (Some(id), _) => (Some(Start::parse(id).ok_or_else(|| wrong(id))?), None),
+                (None, Some(since)) => Start::behind(&known, &since).await?,
+                (None, None) => (None, None),
             };
             tokio::spawn(async move {
                 if let Ok(historian) = historian(&known) {
-                    let _ = records(historian, &known.subject.journal_dir, start, mode, sender).await;
+                    let _ = records(historian, &known.subject.journal_dir, (start, gap), mode, sender).await;
                 }
             });
         }
@@ -158,7 +155,7 @@ impl Pieces {
     }
 }
 
-pub(super) async fn events(historian: &Historian, since: u64, sender: Sender<Bytes>) -> Result<(), Gone> {
+pub(super) async fn events(historian: &Historian, since: Cursor, sender: Sender<Bytes>) -> Result<(), Gone> {
     let mut pieces = Pieces::new(sender);
     let mut state = historian.index.state();
     let mut live = historian.index.live();
@@ -169,7 +166,7 @@ pub(super) async fn events(historian: &Historian, since: u64, sender: Sender<Byt
     historian.catch_up().await;
     let is_faulty = state.borrow().fault.is_some();
     if is_faulty {
-        gap(&mut pieces, "persistence_error", cursor, None).await?;
+        gap(&mut pieces, "persistence_error", cursor.seq, None).await?;
     }
     let mut was_slow = false;
     loop {
@@ -179,16 +176,16 @@ pub(super) async fn events(historian: &Historian, since: u64, sender: Sender<Byt
                 Ok(told) if has_number(&state.borrow(), &told) => {}
                 Ok(told) => pieces.event(None, &told.json).await?,
                 // What was missed has its number later.
-                Err(TryRecvError::Lagged(_)) => gap(&mut pieces, "persistence_error", cursor, None).await?,
+                Err(TryRecvError::Lagged(_)) => gap(&mut pieces, "persistence_error", cursor.seq, None).await?,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
         let now = state.borrow_and_update().clone();
-        if was_up && was_slow && now.last_seq.saturating_sub(cursor) > BEHIND_MAX {
-            gap(&mut pieces, "reader_behind", cursor, Some(now.last_seq)).await?;
+        if was_up && was_slow && now.last_seq.saturating_sub(cursor.seq) > BEHIND_MAX {
+            gap(&mut pieces, "reader_behind", cursor.seq, Some(now.last_seq)).await?;
         }
         let began = Instant::now();
-        was_up = pages(historian, now.epoch, &mut cursor, &mut pieces).await?;
+        was_up = pages(historian, now.opened, &mut cursor, &mut pieces).await?;
         pieces.send().await?;
         was_slow = began.elapsed() >= SLOW_AFTER;
         let happened = async {
@@ -217,29 +214,41 @@ fn has_number(state: &IndexState, told: &LiveEvent) -> bool {
     state.position.as_ref().is_some_and(|position| *position > told.at)
 }
 
-/// Sends all that the history has behind `cursor`; false where it could not be read.
-async fn pages(historian: &Historian, epoch: u64, cursor: &mut u64, pieces: &mut Pieces) -> Result<bool, Gone> {
+/// Sends all events behind `cursor`; false if the database cannot be read. A reader whose cursor is not of this history gets a
+/// gap and all events.
+async fn pages(historian: &Historian, opened: u64, cursor: &mut Cursor, pieces: &mut Pieces) -> Result<bool, Gone> {
     loop {
-        let since = *cursor;
-        let page = match historian.ask(epoch, move |history| history.events(Some(since), PAGE, epoch, false)).await {
+        let since = cursor.clone();
+        let page = historian.ask(opened, move |history| history.events(Some(&since), PAGE, opened, false)).await;
+        let page = match page {
             Ok(page) => page,
             Err(error) => {
                 tracing::debug!(%error, "a page for a stream");
                 return Ok(false);
             }
         };
-        let Some(first) = page.events.first().and_then(|event| event.seq) else { return Ok(true) };
-        if first > *cursor + 1 {
-            gap(pieces, "retention", *cursor, Some(first - 1)).await?;
+        let first = page.events.first().and_then(|event| event.seq);
+        match page.gap_reason {
+            Some(reason @ (GapReason::NewEpoch | GapReason::CursorAhead)) => {
+                gap(pieces, reason.name(), cursor.seq, first.map(|first| first - 1)).await?;
+                *cursor = Cursor { seq: page.next_seq.saturating_sub(1), epoch: page.epoch.clone() };
+            }
+            Some(GapReason::Retention | GapReason::PersistenceError | GapReason::JournalGap) | None => {
+                if let Some(first) = first.filter(|first| *first > cursor.seq + 1) {
+                    gap(pieces, "retention", cursor.seq, Some(first - 1)).await?;
+                }
+                if page.epoch.is_some() {
+                    cursor.epoch.clone_from(&page.epoch);
+                }
+            }
         }
-        let count = page.events.len() as u64;
         for event in &page.events {
             let Some(seq) = event.seq else { continue };
             let json = serde_json::to_string(event).expect("BUG: plain data is JSON");
             pieces.event(Some(&seq.to_string()), &json).await?;
-            *cursor = seq;
+            cursor.seq = seq;
         }
-        if count < PAGE {
+        if (page.events.len() as u64) < PAGE {
             return Ok(true);
         }
     }
@@ -255,13 +264,17 @@ async fn gap(pieces: &mut Pieces, reason: &str, after_seq: u64, up_to_seq: Optio
 async fn records(
     historian: &Historian,
     journal_dir: &Path,
-    start: Option<Start>,
+    (start, missing): (Option<Start>, Option<GapReason>),
     mode: Mode,
     sender: Sender<Bytes>,
 ) -> Result<(), Gone> {
     let mut pieces = Pieces::new(sender);
     let mut state = historian.index.state();
     pieces.alive().await?;
+    if let Some(reason) = missing {
+        let event = json!({ "type": "event_gap", "reason": reason.name() });
+        pieces.event(None, &event.to_string()).await?;
+    }
     // What a simple UI is told depends on what was told before: it is read from the start of the segment on.
     let from = start.clone().map(|Start { at, .. }| match mode {
         Mode::Ui => Position { offset: 0, ..at },
@@ -344,6 +357,16 @@ fn fold(ui: &mut UiFold, bytes: &[u8], successor: Option<&[u8]>, events: &mut Ve
     events.extend(told.into_iter().map(|event| event.json));
 }
 
+/// The cursor that an id names: a number, or an epoch and a number of it.
+fn cursor_of(id: &str) -> Option<Cursor> {
+    let (epoch, seq) = match id.split_once(':') {
+        Some((epoch, seq)) => (Some(epoch_of(epoch)?), seq),
+        None => (None, id),
+    };
+    let is_number = seq.bytes().all(|byte| byte.is_ascii_digit());
+    Some(Cursor { seq: u64::from_str(seq).ok().filter(|_| is_number)?, epoch })
+}
+
 /// Where a reader of records goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Start {
@@ -363,19 +386,28 @@ impl Start {
         parts.next().is_none().then_some(Start { at: Position { segment, offset: offset.parse().ok()? }, told })
     }
 
-    /// Behind the event of a number; where that is not there any more, at the first that is, and where it is not there yet,
-    /// at the end.
-    async fn behind(known: &Known, seq: u64) -> Result<Option<Start>, Refusal> {
+    /// Behind the event of a number; if that is gone, at the first that is there. A number that this history has not issued
+    /// leads to the beginning, and to the reason.
+    async fn behind(known: &Known, cursor: &Cursor) -> Result<(Option<Start>, Option<GapReason>), Refusal> {
         let historian = historian(known)?;
-        let CaughtUp { epoch, .. } = historian.catch_up().await;
-        let Some(before) = seq.checked_sub(1) else { return Ok(None) };
-        let page = historian.ask(epoch, move |history| history.events(Some(before), 1, epoch, false)).await;
-        let page = page.map_err(unreadable)?;
+        let CaughtUp { opened, is_behind } = historian.catch_up().await;
+        let of_cursor = cursor.clone();
+        let asked = historian.ask(opened, move |history| history.events(Some(&of_cursor), 1, opened, is_behind)).await;
+        let asked = asked.map_err(unreadable)?;
+        if let Some(reason @ (GapReason::NewEpoch | GapReason::CursorAhead)) = asked.gap_reason {
+            return Ok((None, Some(reason)));
+        }
+        let Some(before) = cursor.seq.checked_sub(1) else { return Ok((None, None)) };
+        let page = historian
+            .ask(opened, move |history| history.events(Some(&Cursor::from(before)), 1, opened, false))
+            .await
+            .map_err(unreadable)?;
         let Some(event) = page.events.first() else {
-            return Ok(end_of(&known.subject.journal_dir).map(|at| Start { at, told: 0 }));
+            return Ok((end_of(&known.subject.journal_dir).map(|at| Start { at, told: 0 }), None));
         };
         let start = Start::parse(&event.key);
-        Ok(start.map(|start| if event.seq == Some(seq) { start } else { Start { told: 0, ..start } }))
+        let is_it = event.seq == Some(cursor.seq);
+        Ok((start.map(|start| if is_it { start } else { Start { told: 0, ..start } }), None))
     }
 
     /// Whether a part of the record at `at` is still to be told.
@@ -387,6 +419,16 @@ impl Start {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cursor_may_name_its_epoch() {
+        let read = |id: &str| cursor_of(id).map(|Cursor { seq, epoch }| (seq, epoch.unwrap_or_default()));
+        assert_eq!(read("7"), Some((7, String::new())));
+        assert_eq!(read("0a1b2c3d4e5f:7"), Some((7, "0a1b2c3d4e5f".to_owned())));
+        for wrong in ["", ":7", "7:", "x:7", "a:b:7", "+7", "a:-7"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn ids_are_positions() {

@@ -72,6 +72,7 @@ impl Lab {
             let mut mark = mark.lock().unwrap_or_else(PoisonError::into_inner);
             mark.reserved = mark.reserved.max(wish.up_to);
             mark.first_generation = mark.first_generation.take().or(wish.first_generation);
+            mark.epoch = wish.epoch.or(mark.epoch.take());
             Ok(mark.clone())
         });
         let (index, stepped) = Stepped::new(settings, marks, Box::new(|_| {}));
@@ -116,7 +117,7 @@ impl Reader {
         let (sender, body) = Channel::new(4);
         let (historian, since) = (Arc::clone(&lab.historian), self.last_seq);
         tokio::spawn(async move {
-            let _ = events(&historian, since, sender).await;
+            let _ = events(&historian, since.into(), sender).await;
         });
         self.text.clear();
         self.body = Some(body);

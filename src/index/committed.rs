@@ -8,10 +8,11 @@ use serde_json::value::RawValue;
 
 use super::schema;
 use super::stamp::{Fate, Stamp};
+use super::vouching::{Cause, Epoch, Kept};
 use crate::engine::Masker;
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
-use crate::journal::{Position, SegmentName};
-use crate::store::{DatabaseError, Opened, SeqMark, connect_database, open_database, put_aside, put_aside_beside};
+use crate::journal::{Generation, Position, SegmentName};
+use crate::store::{DatabaseError, Opened, connect_database, open_database, put_aside, put_aside_beside};
 
 const INSERT_EVENT: &str = "
     INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview,
@@ -42,6 +43,34 @@ const CHECKPOINT: &str = "
 
 const LOAD: &str = "SELECT last_seq, state FROM codex_event_checkpoints WHERE session_id = ?1";
 
+const EPOCH: &str = "SELECT epoch, after_seq, cause, promised FROM codex_event_epochs WHERE session_id = ?1";
+
+const SET_EPOCH: &str = "
+    INSERT OR REPLACE INTO codex_event_epochs (session_id, epoch, after_seq, cause, promised) VALUES (?1, ?2, ?3, ?4, ?5)";
+
+const FORGET_OTHERS: &str = "DELETE FROM codex_event_epochs WHERE session_id <> ?1";
+
+const KEY: &str = "SELECT generation, segment, byte_offset FROM codex_events WHERE seq = ?1";
+
+const OF_ANOTHER: &str = "SELECT COUNT(*) FROM codex_event_checkpoints WHERE session_id <> ?1";
+
+/// Adopts the rows of a renamed session.
+const ADOPT: [&str; 3] = [
+    "DELETE FROM codex_event_checkpoints WHERE session_id <> ?1
+        AND EXISTS (SELECT 1 FROM codex_event_checkpoints WHERE session_id = ?1)",
+    "UPDATE codex_event_checkpoints SET session_id = ?1",
+    "UPDATE OR REPLACE codex_event_epochs SET session_id = ?1",
+];
+
+const FIRST: &str = "SELECT MIN(seq) FROM codex_events";
+
+/// The rows stay in their order without a hole, and get the numbers of another epoch.
+const RENUMBER: [&str; 3] = [
+    "UPDATE codex_events SET seq = seq + ?1",
+    "UPDATE codex_event_gaps SET after_seq = after_seq + ?1",
+    "UPDATE codex_event_checkpoints SET last_seq = last_seq + ?1",
+];
+
 /// A history, as far as it is committed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Reached {
@@ -52,6 +81,8 @@ pub(super) struct Reached {
     pub(super) seq: u64,
     /// The last number that the ledger has reserved.
     pub(super) reserved: u64,
+    /// A digest of all events of the epoch; `None` if an older version has indexed some of them.
+    pub(super) digest: Option<u64>,
 }
 
 /// What a checkpoint keeps besides its columns.
@@ -60,6 +91,8 @@ struct State<F> {
     next: Position,
     #[serde(default)]
     reserved: u64,
+    #[serde(default)]
+    digest: Option<u64>,
     fold: F,
 }
 
@@ -107,9 +140,65 @@ impl Database {
         &mut self.connection
     }
 
-    /// How far it is; `None` where nothing was indexed yet.
-    pub(super) fn load(&self) -> Result<Option<Reached>, DatabaseError> {
-        load(&self.connection, &self.session_id).map_err(|source| self.error(source))
+    /// The last commit, if there was one, and the epoch of the numbers. A database of a session that was renamed
+    /// becomes that of the new name.
+    pub(super) fn load(&mut self) -> Result<(Option<Kept>, Option<Epoch>), DatabaseError> {
+        let Database { connection, session_id, path, .. } = self;
+        let mut work = || -> rusqlite::Result<(Option<Kept>, Option<Epoch>)> {
+            let strangers: i64 = connection.query_row(OF_ANOTHER, [&*session_id], |row| row.get(0))?;
+            if strangers > 0 {
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                for sql in ADOPT {
+                    transaction.execute(sql, [&*session_id])?;
+                }
+                transaction.commit()?;
+            }
+            let kept = load(connection, session_id)?.map(|reached| Kept { reached });
+            let read = |row: &rusqlite::Row<'_>| {
+                let cause: String = row.get(2)?;
+                Ok(Epoch {
+                    id: row.get(0)?,
+                    after_seq: row.get::<_, i64>(1)?.unsigned_abs(),
+                    cause: Cause::of_name(&cause).unwrap_or(Cause::OtherHistory),
+                    promised: row.get::<_, i64>(3)?.unsigned_abs(),
+                })
+            };
+            Ok((kept, connection.query_row(EPOCH, [&*session_id], read).optional()?))
+        };
+        work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })
+    }
+
+    /// The first record of the event that has this number.
+    pub(super) fn key_of(&self, seq: u64) -> Option<Position> {
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?, row.get::<_, i64>(2)?.unsigned_abs()))
+        };
+        let (generation, number, offset) = self.connection.query_row(KEY, [seq as i64], read).ok()?;
+        Some(Position { segment: SegmentName { generation: Generation::parse(&generation)?, number }, offset })
+    }
+
+    /// Keeps which epoch the numbers are of.
+    pub(super) fn set_epoch(&self, epoch: &Epoch) -> Result<(), DatabaseError> {
+        set_epoch(&self.connection, &self.session_id, epoch).map_err(|source| self.error(source))
+    }
+
+    /// Begins an epoch: all events that there are get its numbers. Gives by how much those are higher.
+    pub(super) fn begin_epoch(&mut self, epoch: &Epoch) -> Result<u64, DatabaseError> {
+        let Database { connection, session_id, path, .. } = self;
+        let mut work = || -> rusqlite::Result<u64> {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let first: Option<i64> = transaction.query_row(FIRST, [], |row| row.get(0))?;
+            let last = load(&transaction, session_id)?.map_or(0, |reached| reached.seq);
+            let before = first.map_or(last, |first| first.unsigned_abs().saturating_sub(1));
+            let higher_by = epoch.after_seq.saturating_sub(before);
+            for sql in RENUMBER {
+                transaction.execute(sql, [higher_by as i64])?;
+            }
+            set_epoch(&transaction, session_id, epoch)?;
+            transaction.commit()?;
+            Ok(higher_by)
+        };
+        work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })
     }
 
     /// Commits rows that begin behind `before`, and that they reach to `reached`.
@@ -136,6 +225,13 @@ pub(super) fn peek(path: &Path, session_id: &str) -> Option<Reached> {
     load(&connection, session_id).ok().flatten()
 }
 
+fn set_epoch(connection: &Connection, session_id: &str, epoch: &Epoch) -> rusqlite::Result<()> {
+    let Epoch { id, after_seq, cause, promised } = epoch;
+    connection.execute(FORGET_OTHERS, [session_id])?;
+    let row = params![session_id, id, *after_seq as i64, cause.name(), *promised as i64];
+    connection.execute(SET_EPOCH, row).map(drop)
+}
+
 fn load(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Reached>> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
     let Some((seq, state)) = connection.query_row(LOAD, [session_id], read).optional()? else { return Ok(None) };
@@ -146,8 +242,8 @@ fn load(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Re
         tracing::warn!(%error, "what was under way cannot be read");
         Fold::default()
     });
-    let (seq, reserved) = (seq.try_into().unwrap_or(0), state.reserved);
-    Ok(Some(Reached { fold, position: Some(state.next), seq, reserved }))
+    let State { next, reserved, digest, .. } = state;
+    Ok(Some(Reached { fold, position: Some(next), seq: seq.try_into().unwrap_or(0), reserved, digest }))
 }
 
 /// The state of a checkpoint with its secrets masked; `None` where it has none. Where it would be none any more, since a pattern
@@ -157,8 +253,8 @@ pub(super) fn masked_state(state: &str, masker: &Masker) -> Option<String> {
     if serde_json::from_str::<State<Fold>>(&masked).is_ok() {
         return Some(masked);
     }
-    let State { next, reserved, .. } = serde_json::from_str::<State<serde::de::IgnoredAny>>(state).ok()?;
-    serde_json::to_string(&State { next, reserved, fold: Fold::default() }).ok()
+    let State { next, reserved, digest, .. } = serde_json::from_str::<State<serde::de::IgnoredAny>>(state).ok()?;
+    serde_json::to_string(&State { next, reserved, digest, fold: Fold::default() }).ok()
 }
 
 fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: u64) -> rusqlite::Result<()> {
@@ -282,7 +378,8 @@ impl Timestamps {
 
 fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached) -> rusqlite::Result<()> {
     let Some(next) = &reached.position else { return Ok(()) };
-    let state = serde_json::to_string(&State { next: next.clone(), reserved: reached.reserved, fold: &reached.fold })
+    let Reached { fold, reserved, digest, .. } = reached;
+    let state = serde_json::to_string(&State { next: next.clone(), reserved: *reserved, digest: *digest, fold })
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let at = reached.fold.open_since().unwrap_or(next);
     transaction.prepare_cached(CHECKPOINT)?.execute(params![
@@ -294,14 +391,6 @@ fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached
         state,
     ])?;
     Ok(())
-}
-
-/// The number before that of the first event that is indexed.
-pub(super) fn first_seq(journal_dir: &Path, mark: &SeqMark) -> Result<u64, String> {
-    let begins = first_segment(journal_dir);
-    let is_first =
-        |first: SegmentName| first.number == 1 && mark.first_generation.as_deref() == Some(first.generation.as_str());
-    Ok(if mark.reserved == 0 || begins.is_some_and(is_first) { 0 } else { mark.reserved })
 }
 
 pub(super) fn first_segment(journal_dir: &Path) -> Option<SegmentName> {

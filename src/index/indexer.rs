@@ -7,15 +7,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
 
 use super::batch::{Ahead, Batch, Scope, read};
-use super::committed::{Database, Reached, first_segment, first_seq, peek};
+use super::committed::{Database, Reached, peek};
 use super::follow::{Follower, Patience};
+use super::opening::Numbers;
 use super::settings::{IndexSettings, Marks, Tell, Tidings};
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use super::transcripts::{TranscriptFiles, Transcripts};
+use super::vouching::digest;
 use crate::history::ActivityFold;
 use crate::journal::Position;
-use crate::store::{IndexLock, SeqWish};
+use crate::store::{IndexLock, WitnessFile, boot_id};
 
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(20);
@@ -40,9 +42,6 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// How long a relay's index waits for whoever rewrites the session, until it says so.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// Numbers that are reserved at a time. Source: the contract.
-const RESERVE: u64 = 10_000;
 
 /// The stack of the thread, in bytes.
 const STACK_BYTES: usize = 512 << 10;
@@ -105,9 +104,9 @@ impl Index {
         self.0.activity()
     }
 
-    /// Has it build the database of this epoch again: a reader has found it broken.
-    pub fn build_again(&self, epoch: u64) {
-        self.0.broken(epoch);
+    /// Builds the database again that was `opened` as this one: a reader has found it broken.
+    pub fn build_again(&self, opened: u64) {
+        self.0.broken(opened);
     }
 
     /// Has it look now.
@@ -175,6 +174,10 @@ pub(super) struct Indexer {
     pub(super) began: Instant,
     pub(super) transcripts: Option<Transcripts>,
     pub(super) transcript_fault_told: bool,
+    /// Outside the session's folder; `None` if that is not below a home.
+    pub(super) witness: Option<WitnessFile>,
+    pub(super) witness_fault_told: bool,
+    pub(super) boot: Option<String>,
 }
 
 /// Whether nobody else indexes the session.
@@ -192,6 +195,7 @@ pub(super) struct Indexed {
     pub(super) database: Database,
     pub(super) reached: Reached,
     pub(super) follower: Follower,
+    pub(super) numbers: Numbers,
     pub(super) stamp_at: Instant,
     pub(super) read_at: Instant,
 }
@@ -202,6 +206,7 @@ impl Indexer {
             TranscriptFiles::Kept => Some(Transcripts::new(&settings.session_dir)),
             TranscriptFiles::None => None,
         };
+        let witness = WitnessFile::of_session(&settings.session_dir);
         Indexer {
             settings,
             marks,
@@ -218,6 +223,9 @@ impl Indexer {
             began: Instant::now(),
             transcripts,
             transcript_fault_told: false,
+            witness,
+            witness_fault_told: false,
+            boot: boot_id(),
         }
     }
 
@@ -270,6 +278,10 @@ impl Indexer {
         let batch = read(&indexed.reached.fold, follower, &mut indexed.read_at, &self.scope)
             .map_err(|error| format!("read {}: {error}", self.settings.journal_dir.display()))?;
         let Some(batch) = batch else {
+            if self.is_disproved() {
+                self.disown()?;
+                return Ok(Looked::More);
+            }
             self.recovered();
             self.remove_session();
             return self.prune();
@@ -278,7 +290,9 @@ impl Indexer {
         if self.commit(batch)? == Committed::Yes {
             // Also where there is no end of what happens.
             self.prune()?;
-            if is_all {
+            if is_all && self.is_disproved() {
+                self.disown()?;
+            } else if is_all {
                 self.recovered();
                 return Ok(Looked::All);
             }
@@ -310,46 +324,6 @@ impl Indexer {
         Ok(true)
     }
 
-    /// Opens the database, and goes to where it has come.
-    fn open(&mut self) -> Result<(), Failure> {
-        let IndexSettings { session_id, journal_dir, .. } = &self.settings;
-        let (database, set_aside) =
-            Database::open(&self.settings.history_path(), session_id).map_err(|e| e.to_string())?;
-        if let Some(kept) = set_aside {
-            (self.tell)(Tidings::SetAside(kept));
-        }
-        let (database, reached) = match database.load() {
-            Ok(reached) => (database, reached),
-            Err(error) if error.is_broken() => {
-                self.set_aside(database)?;
-                return self.open();
-            }
-            Err(error) => return Err(error.to_string().into()),
-        };
-        let reached = match reached {
-            Some(reached) => reached,
-            None => {
-                let mark = (self.marks)(SeqWish::default()).map_err(Failure::Ledger)?;
-                let seq = first_seq(journal_dir, &mark)?;
-                Reached { seq, reserved: mark.reserved, ..Reached::default() }
-            }
-        };
-        let follower = Follower::new(journal_dir, reached.position.clone());
-        let now = Instant::now();
-        let epoch = self.shared.state.borrow().epoch + 1;
-        self.shared.state.send_modify(|state| {
-            state.epoch = epoch;
-            state.position = reached.position.clone();
-            state.last_seq = reached.seq;
-        });
-        if self.ahead.is_none() {
-            self.shared.set_activity(reached.fold.activity());
-        }
-        self.indexed = Some(Indexed { database, reached, follower, stamp_at: now, read_at: now });
-        self.complete_transcripts(None);
-        Ok(())
-    }
-
     /// Looks whether the database's file is still there, every now and then, and at once where somebody doubts it.
     fn look_at_file(&mut self) -> Result<(), Failure> {
         let Some(indexed) = &mut self.indexed else { return Ok(()) };
@@ -378,27 +352,34 @@ impl Indexer {
         self.open()
     }
 
-    fn set_aside(&mut self, database: Database) -> Result<(), String> {
+    pub(super) fn set_aside(&mut self, database: Database) -> Result<(), String> {
         let kept = database.set_aside().map_err(|error| error.to_string())?;
         (self.tell)(Tidings::SetAside(kept));
         Ok(())
     }
 
     fn commit(&mut self, batch: Batch) -> Result<Committed, Failure> {
-        let Some(Indexed { database, reached, follower, .. }) = &mut self.indexed else {
-            return Ok(Committed::BegunAgain);
-        };
+        self.learn_first_generation();
+        let Some(Indexed { reached, follower, numbers, .. }) = &self.indexed else { return Ok(Committed::BegunAgain) };
         let before = reached.seq;
         let seq = before + batch.rows.events.len() as u64;
-        let mut reserved = reached.reserved;
-        if seq > reserved {
-            let first_generation = first_segment(&self.settings.journal_dir)
-                .filter(|first| first.number == 1 && before == 0)
-                .map(|first| first.generation.to_string());
-            let wish = SeqWish { up_to: seq.next_multiple_of(RESERVE), first_generation };
-            reserved = (self.marks)(wish).map_err(Failure::Ledger)?.reserved;
+        let mut digests = reached.digest;
+        for (event, seq) in batch.rows.events.iter().zip(before + 1..) {
+            digests = digests.map(|before| digest(before, &event.key.0));
+            let expected = numbers.expected.as_ref().filter(|expected| expected.seq == seq);
+            if expected.is_some_and(|expected| !expected.is_met_by(Some(&event.key.0), digests)) {
+                self.disown()?;
+                return Ok(Committed::BegunAgain);
+            }
         }
-        let next = Reached { fold: batch.fold, position: follower.position().cloned(), seq, reserved };
+        let (position, reserved) = (follower.position().cloned(), reached.reserved);
+        let next = Reached { fold: batch.fold, position, seq, reserved, digest: digests };
+        let last_key = batch.rows.events.last().map(|event| event.key.0.clone()).or(numbers.last_key.clone());
+        self.bear_witness(&next, last_key.as_ref());
+        let next = Reached { reserved: self.reserve(seq)?, ..next };
+        let Some(Indexed { database, reached, numbers, .. }) = &mut self.indexed else {
+            return Ok(Committed::BegunAgain);
+        };
         match database.commit(&batch.rows, before, &next) {
             Ok(()) => *reached = next,
             Err(error) if error.is_broken() => {
@@ -407,6 +388,8 @@ impl Indexer {
             }
             Err(error) => return Err(error.to_string().into()),
         }
+        numbers.expected.take_if(|expected| expected.seq <= seq);
+        numbers.last_key = last_key;
         let begun = reached.fold.open_since().or(reached.position.as_ref());
         begun.into_iter().for_each(|at| self.settings.indexed_to.reached(&at.segment));
         if self.ahead.is_none() {

@@ -8,17 +8,21 @@
 //! indexed, and the index goes on where it was once the database can be used again. One that is broken or gone is built
 //! again from the journal.
 //!
-//! *Numbers.* Events are numbered without a hole from 1. A rebuild that no longer has the first record goes on above every
-//! number that was ever given; the mark for that stands in the ledger.
+//! *Numbers.* Events have consecutive numbers from 1. All numbers of a history belong to one epoch. A rebuild continues the epoch
+//! if the journal proves that each event gets its old number; any other history begins a new epoch above every issued number.
+//! The evidence is the mark in the ledger and a witness outside the session's folder (`vouching`).
 //!
 //! *Locking.* SQLite's; readers never wait for the index, nor it for them. Who indexes a session, or rewrites what is stored
 //! of it, holds its [`crate::store::IndexLock`]; the index of a relay begins once it has that.
 
 mod batch;
 mod committed;
+#[cfg(test)]
+mod epoch_tests;
 mod follow;
 mod indexer;
 mod keeping;
+mod opening;
 mod page;
 #[cfg(test)]
 mod plans;
@@ -34,13 +38,14 @@ mod tables;
 mod tests;
 mod transcripts;
 mod upkeep;
+mod vouching;
 
 pub use follow::{Follower, Next, Patience};
 pub use indexer::Index;
 #[cfg(test)]
 pub(crate) use indexer::Stepped;
 pub use keeping::{indexed_before, prune_history, redact_history};
-pub use page::{EventDocument, EventPage, GapReason};
+pub use page::{Cursor, EventDocument, EventPage, GapReason};
 pub use query::{History, HistoryError};
 pub use retention::{Over, Pruned};
 pub use said::{Lacking, Said, Side};

@@ -5,6 +5,8 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::vouching::{Cause, Epoch};
+
 /// An event as it is told.
 #[derive(Debug, Clone, Serialize)]
 pub struct EventDocument {
@@ -32,6 +34,8 @@ pub struct EventDocument {
     pub key: String,
     /// Whether it can be looked up.
     pub persisted: bool,
+    /// The epoch of its number; `null` for an event without a number.
+    pub epoch: Option<String>,
 }
 
 /// Why a page lacks something.
@@ -44,6 +48,39 @@ pub enum GapReason {
     PersistenceError,
     /// It could not be recorded, or its record is gone.
     JournalGap,
+    /// The cursor is of an earlier epoch.
+    NewEpoch,
+    /// The cursor is a number that this history has not issued.
+    CursorAhead,
+}
+
+impl GapReason {
+    /// Its name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            GapReason::Retention => "retention",
+            GapReason::PersistenceError => "persistence_error",
+            GapReason::JournalGap => "journal_gap",
+            GapReason::NewEpoch => "new_epoch",
+            GapReason::CursorAhead => "cursor_ahead",
+        }
+    }
+}
+
+/// The place of a reader in a history.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// The last number that the reader has; 0 before it has one.
+    pub seq: u64,
+    /// The epoch of that number, if the reader knows.
+    pub epoch: Option<String>,
+}
+
+impl From<u64> for Cursor {
+    fn from(seq: u64) -> Cursor {
+        Cursor { seq, epoch: None }
+    }
 }
 
 /// A page of events.
@@ -61,6 +98,8 @@ pub struct EventPage {
     pub history_gap: bool,
     /// What.
     pub gap_reason: Option<GapReason>,
+    /// The epoch of all numbers of this history; `null` if it cannot be read.
+    pub epoch: Option<String>,
 }
 
 impl EventPage {
@@ -74,24 +113,51 @@ impl EventPage {
             next_seq: next_seq(None, since),
             history_gap: true,
             gap_reason: Some(GapReason::PersistenceError),
+            epoch: None,
         }
     }
 }
 
 /// What is known besides the rows of a page.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Around {
+    /// The lowest number in the table, or the next one if the table is empty.
     pub(super) earliest: Option<u64>,
-    pub(super) latest: Option<u64>,
+    /// The last issued number.
+    pub(super) last: u64,
     /// The number behind which the last stretch lies that the journal lacks.
     pub(super) last_gap_after: Option<u64>,
-    /// What is recorded is not all indexed.
+    /// Some recorded lines are not indexed.
     pub(super) is_behind: bool,
+    /// `None` while the database is being begun.
+    pub(super) epoch: Option<Epoch>,
+}
+
+/// The number before the page of a cursor, and the reason if that is not the cursor itself. The oldest page has every event that the
+/// reader of a number that is not of this history can lack.
+pub(super) fn begin(cursor: &Cursor, around: &Around) -> (u64, Option<GapReason>) {
+    let Some(epoch) = &around.epoch else { return (cursor.seq, Some(GapReason::PersistenceError)) };
+    if cursor.epoch.as_ref().is_some_and(|of| *of != epoch.id) {
+        return (0, Some(GapReason::NewEpoch));
+    }
+    if cursor.seq > around.last.max(epoch.promised) {
+        return (0, Some(GapReason::CursorAhead));
+    }
+    if cursor.seq > around.last {
+        // The database is being built again, and does not have that number yet.
+        return (cursor.seq, Some(GapReason::PersistenceError));
+    }
+    match epoch.cause {
+        Cause::First | Cause::StartLost => (cursor.seq, None),
+        Cause::JournalShorter | Cause::MachineRestarted | Cause::Copied | Cause::OtherHistory | Cause::OtherEvents => {
+            (cursor.seq, (cursor.seq < epoch.after_seq).then_some(GapReason::NewEpoch))
+        }
+    }
 }
 
 /// What a cursor has to be told. `first` is the first number of the page, where it has one.
 pub(super) fn gap(since: Option<u64>, first: Option<u64>, around: &Around) -> Option<GapReason> {
-    let Around { earliest, latest: _, last_gap_after, is_behind } = *around;
+    let Around { earliest, last_gap_after, is_behind, .. } = *around;
     // Without a cursor the page itself is where it stands.
     let since = since.or(first.map(|first| first.saturating_sub(1)));
     let is_before = |seq: u64| since.is_some_and(|since| since < seq);
@@ -115,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_cursor_is_told_what_it_lacks() {
-        let around = Around { earliest: Some(11), latest: Some(90), last_gap_after: Some(50), is_behind: false };
+        let around = Around { earliest: Some(11), last: 90, last_gap_after: Some(50), ..Around::default() };
         let check = |since, expect| assert_eq!(gap(since, Some(60), &around), expect, "{since:?}");
         check(Some(0), Some(GapReason::Retention));
         check(Some(9), Some(GapReason::Retention));
@@ -124,11 +190,32 @@ mod tests {
         check(Some(51), None);
         check(Some(u64::MAX), None);
         check(None, None);
-        let behind = Around { is_behind: true, ..around };
+        let behind = Around { is_behind: true, ..around.clone() };
         assert_eq!(gap(Some(0), None, &behind), Some(GapReason::Retention));
         assert_eq!(gap(Some(10), None, &behind), Some(GapReason::PersistenceError));
         assert_eq!(gap(Some(90), None, &behind), Some(GapReason::PersistenceError));
         assert_eq!(gap(Some(7), None, &Around::default()), None);
+    }
+
+    #[test]
+    fn cursor_of_another_history_gets_the_oldest_page() {
+        let epoch = |cause| Epoch { id: "b".to_owned(), after_seq: 20, cause, promised: 40 };
+        let check = |seq: u64, of: Option<&str>, cause, expect| {
+            let around = Around { last: 30, epoch: Some(epoch(cause)), ..Around::default() };
+            let cursor = Cursor { seq, epoch: of.map(str::to_owned) };
+            assert_eq!(begin(&cursor, &around), expect, "{cursor:?} {cause:?}");
+        };
+        check(25, None, Cause::Copied, (25, None));
+        check(25, Some("b"), Cause::Copied, (25, None));
+        check(25, Some("a"), Cause::Copied, (0, Some(GapReason::NewEpoch)));
+        check(19, None, Cause::Copied, (19, Some(GapReason::NewEpoch)));
+        check(20, None, Cause::Copied, (20, None));
+        check(19, None, Cause::StartLost, (19, None));
+        check(31, None, Cause::First, (31, Some(GapReason::PersistenceError)));
+        check(41, None, Cause::First, (0, Some(GapReason::CursorAhead)));
+        check(u64::MAX, Some("b"), Cause::First, (0, Some(GapReason::CursorAhead)));
+        let begun = Around { last: 30, ..Around::default() };
+        assert_eq!(begin(&Cursor::from(99), &begun), (99, Some(GapReason::PersistenceError)));
     }
 
     #[test]

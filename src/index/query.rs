@@ -14,7 +14,8 @@ use serde_json::value::RawValue;
 use crate::files;
 use crate::store::is_no_database;
 
-use super::page::{Around, EventDocument, EventPage, gap, next_seq};
+use super::page::{Around, Cursor, EventDocument, EventPage, GapReason, begin, gap, next_seq};
+use super::vouching::{Cause, Epoch};
 
 /// How long a reader waits where the file is locked as a whole.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(100);
@@ -22,6 +23,8 @@ const BUSY_WAIT_MAX: Duration = Duration::from_millis(100);
 pub(super) const BOUNDS: &str = "SELECT (SELECT MIN(seq) FROM codex_events), (SELECT MAX(seq) FROM codex_events)";
 
 pub(super) const LAST_SEQ: &str = "SELECT last_seq FROM codex_event_checkpoints";
+
+pub(super) const EPOCH: &str = "SELECT epoch, after_seq, cause, promised FROM codex_event_epochs";
 
 pub(super) const LAST_GAP: &str = "SELECT MAX(after_seq) FROM codex_event_gaps";
 
@@ -77,7 +80,7 @@ pub struct History {
 /// A connection, and which of the databases of this name it is to.
 #[derive(Debug)]
 struct Kept {
-    epoch: u64,
+    opened: u64,
     connection: Connection,
 }
 
@@ -88,56 +91,59 @@ impl History {
         History { path: path.to_owned(), kept: Mutex::default() }
     }
 
-    /// At most `limit` events behind the number `since`, or the last ones. `epoch` is that of the database, `is_behind` tells
-    /// that not all is indexed that is recorded.
+    /// At most `limit` events behind the cursor `since`, or the last ones. `opened` names the database, `is_behind` says that some
+    /// recorded lines are not indexed. A cursor of another history gets the oldest page.
     ///
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
     pub fn events(
         &self,
-        since: Option<u64>,
+        since: Option<&Cursor>,
         limit: u64,
-        epoch: u64,
+        opened: u64,
         is_behind: bool,
     ) -> Result<EventPage, HistoryError> {
-        self.read(epoch, |connection| {
+        self.read(opened, |connection| {
             let transaction = connection.unchecked_transaction()?;
             let bounds = |row: &Row<'_>| Ok((number(row, 0)?, number(row, 1)?));
             let (earliest, latest) = transaction.prepare_cached(BOUNDS)?.query_row([], bounds)?;
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let events: Vec<EventDocument> = match since {
-                Some(since) => {
-                    let since = i64::try_from(since).unwrap_or(i64::MAX);
-                    let mut select = transaction.prepare_cached(EVENTS_AFTER)?;
-                    select.query_map(params![since, limit], event)?.collect::<Result<_, _>>()?
-                }
-                None => {
-                    let mut select = transaction.prepare_cached(LAST_EVENTS)?;
-                    select.query_map(params![limit], event)?.collect::<Result<_, _>>()?
-                }
-            };
             let given = |row: &Row<'_>| number(row, 0);
-            // Where all rows are gone, what there was once still has an end.
-            let floor = match earliest {
-                Some(earliest) => Some(earliest),
-                None => {
-                    let last = transaction.prepare_cached(LAST_SEQ)?.query_row([], given).optional()?.flatten();
-                    last.map(|last| last + 1)
+            let last = transaction.prepare_cached(LAST_SEQ)?.query_row([], given).optional()?.flatten();
+            let epoch = epoch(&transaction)?;
+            let last = last.unwrap_or_else(|| epoch.as_ref().map_or(0, |epoch| epoch.after_seq));
+            let around = Around {
+                // An empty table still has a last number.
+                earliest: earliest.or((last > 0).then_some(last + 1)),
+                last,
+                last_gap_after: transaction.prepare_cached(LAST_GAP)?.query_row([], given)?,
+                is_behind,
+                epoch,
+            };
+            let (from, other_history) = match since.map(|cursor| begin(cursor, &around)) {
+                Some((from, reason)) => (Some(from), reason),
+                None => (None, None),
+            };
+            let epoch = around.epoch.as_ref().map(|epoch| epoch.id.clone());
+            let events = rows(&transaction, from, limit, epoch.as_deref())?;
+            let first = events.first().and_then(|event| event.seq);
+            let last_of_page = events.last().and_then(|event| event.seq);
+            let gap_reason = other_history.or_else(|| gap(from, first, &around));
+            let next = match other_history {
+                // An empty page must not skip the next event.
+                Some(GapReason::NewEpoch | GapReason::CursorAhead) => last_of_page.unwrap_or(last) + 1,
+                Some(GapReason::Retention | GapReason::PersistenceError | GapReason::JournalGap) | None => {
+                    next_seq(last_of_page, from)
                 }
             };
-            let last_gap_after = transaction.prepare_cached(LAST_GAP)?.query_row([], given)?;
-            let around = Around { earliest: floor, latest, last_gap_after, is_behind };
-            let first = events.first().and_then(|event| event.seq);
-            let last = events.last().and_then(|event| event.seq);
-            let gap_reason = gap(since, first, &around);
             Ok(EventPage {
                 events,
                 earliest_seq: earliest,
                 latest_seq: latest,
-                next_seq: next_seq(last, since),
+                next_seq: next,
                 history_gap: gap_reason.is_some(),
                 gap_reason,
+                epoch,
             })
         })
     }
@@ -145,11 +151,11 @@ impl History {
     /// Asks with the connection that there is, or a new one.
     pub(super) fn read<T>(
         &self,
-        epoch: u64,
+        opened: u64,
         ask: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, HistoryError> {
         let failed = |source| HistoryError { path: self.path.clone(), source };
-        let connection = match self.take(epoch) {
+        let connection = match self.take(opened) {
             Some(connection) => connection,
             None => self.connect().map_err(failed)?,
         };
@@ -157,15 +163,15 @@ impl History {
         let asked = ask(&connection).map_err(failed)?;
         let mut kept = self.kept();
         if kept.len() < CONNECTIONS_KEPT_MAX {
-            kept.push(Kept { epoch, connection });
+            kept.push(Kept { opened, connection });
         }
         Ok(asked)
     }
 
-    /// A connection to the database of `epoch` that is kept; those to others are closed.
-    fn take(&self, epoch: u64) -> Option<Connection> {
+    /// A kept connection to the database that was `opened` as this one; those to others are closed.
+    fn take(&self, opened: u64) -> Option<Connection> {
         let mut kept = self.kept();
-        kept.retain(|kept| kept.epoch == epoch);
+        kept.retain(|kept| kept.opened == opened);
         kept.pop().map(|kept| kept.connection)
     }
 
@@ -189,7 +195,38 @@ fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
     Ok(row.get::<_, Option<i64>>(column)?.and_then(|value| u64::try_from(value).ok()))
 }
 
-fn event(row: &Row<'_>) -> rusqlite::Result<EventDocument> {
+/// The epoch of the numbers; `None` in a database that the index has not begun.
+fn epoch(connection: &Connection) -> rusqlite::Result<Option<Epoch>> {
+    let read = |row: &Row<'_>| {
+        let cause: String = row.get(2)?;
+        Ok(Epoch {
+            id: row.get(0)?,
+            after_seq: number(row, 1)?.unwrap_or(0),
+            cause: Cause::of_name(&cause).unwrap_or(Cause::OtherHistory),
+            promised: number(row, 3)?.unwrap_or(0),
+        })
+    };
+    connection.prepare_cached(EPOCH)?.query_row([], read).optional()
+}
+
+fn rows(
+    connection: &Connection,
+    after: Option<u64>,
+    limit: u64,
+    epoch: Option<&str>,
+) -> rusqlite::Result<Vec<EventDocument>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let event = |row: &Row<'_>| event(row, epoch);
+    match after {
+        Some(after) => {
+            let after = i64::try_from(after).unwrap_or(i64::MAX);
+            connection.prepare_cached(EVENTS_AFTER)?.query_map(params![after, limit], event)?.collect()
+        }
+        None => connection.prepare_cached(LAST_EVENTS)?.query_map(params![limit], event)?.collect(),
+    }
+}
+
+fn event(row: &Row<'_>, epoch: Option<&str>) -> rusqlite::Result<EventDocument> {
     let generation: String = row.get(8)?;
     let (segment, offset): (i64, i64) = (row.get(9)?, row.get(10)?);
     let payload: String = row.get(7)?;
@@ -206,5 +243,6 @@ fn event(row: &Row<'_>) -> rusqlite::Result<EventDocument> {
         generation,
         delta_count: number(row, 11)?,
         persisted: true,
+        epoch: epoch.map(str::to_owned),
     })
 }

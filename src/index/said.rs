@@ -18,6 +18,8 @@ pub(super) const LAST_SAID: &str = "SELECT MAX(id) FROM codex_transcript_entries
 pub(super) const SAID_FROM: &str = "
     SELECT id, json_extract(entry, '$.ts') FROM codex_transcript_entries WHERE id >= ?1 ORDER BY id LIMIT 1";
 
+pub(super) const AFTER_SEQ: &str = "SELECT after_seq FROM codex_event_epochs WHERE cause <> 'start_lost'";
+
 pub(super) const FIRST_EVENT: &str = "SELECT MIN(seq) FROM codex_events";
 
 /// Each with the time of the last event in front of it.
@@ -65,8 +67,8 @@ impl History {
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn said_from(&self, at: &str, epoch: u64) -> Result<Option<u64>, HistoryError> {
-        self.read(epoch, |connection| said_from(connection, at).map(|found| found.map(i64::unsigned_abs)))
+    pub fn said_from(&self, at: &str, opened: u64) -> Result<Option<u64>, HistoryError> {
+        self.read(opened, |connection| said_from(connection, at).map(|found| found.map(i64::unsigned_abs)))
     }
 
     /// At most `limit` lines of the transcripts on one side of the number `id`, the nearest to it, and none from the number
@@ -75,9 +77,9 @@ impl History {
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn said(&self, side: Side, id: u64, end: u64, limit: u64, epoch: u64) -> Result<Vec<Said>, HistoryError> {
+    pub fn said(&self, side: Side, id: u64, end: u64, limit: u64, opened: u64) -> Result<Vec<Said>, HistoryError> {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        self.read(epoch, |connection| {
+        self.read(opened, |connection| {
             let said = |row: &Row<'_>| {
                 let id: i64 = row.get(0)?;
                 Ok(Said { id: id.unsigned_abs(), thread_id: row.get(1)?, entry: row.get(2)? })
@@ -105,8 +107,8 @@ impl History {
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn lacking(&self, epoch: u64) -> Result<Vec<Lacking>, HistoryError> {
-        self.read(epoch, |connection| {
+    pub fn lacking(&self, opened: u64) -> Result<Vec<Lacking>, HistoryError> {
+        self.read(opened, |connection| {
             let lacking = |row: &Row<'_>| {
                 Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, String>(1)?, row.get::<_, Option<String>>(2)?))
             };
@@ -127,15 +129,17 @@ impl History {
         })
     }
 
-    /// The number of the first event that is kept; 1 where none is gone.
+    /// The position of the first stored event in its epoch; 1 if every event is stored.
     ///
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn first_seq(&self, epoch: u64) -> Result<Option<u64>, HistoryError> {
-        self.read(epoch, |connection| {
+    pub fn first_seq(&self, opened: u64) -> Result<Option<u64>, HistoryError> {
+        self.read(opened, |connection| {
             let first: Option<i64> = connection.prepare_cached(FIRST_EVENT)?.query_row([], |row| row.get(0))?;
-            Ok(first.map(i64::unsigned_abs))
+            // One that another version wrote has no epoch.
+            let after: Option<i64> = connection.query_row(AFTER_SEQ, [], |row| row.get(0)).optional().unwrap_or(None);
+            Ok(first.map(|first| first.saturating_sub(after.unwrap_or(0)).unsigned_abs()))
         })
     }
 }

@@ -12,7 +12,8 @@ const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
 /// `codex_events`, `codex_tool_events`, `codex_turn_events` and `codex_event_checkpoints` are promised to whoever reads the
 /// file. A checkpoint names where the first record begins that has not led to all its rows; `state` is what is under way
 /// behind that, and where reading goes on.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE codex_events (
         seq INTEGER PRIMARY KEY,
         session_id TEXT NOT NULL,
@@ -92,7 +93,17 @@ const MIGRATIONS: &[&str] = &["
         last_seq INTEGER NOT NULL,
         state TEXT NOT NULL
     ) STRICT;
-"];
+",
+    "
+    CREATE TABLE codex_event_epochs (
+        session_id TEXT PRIMARY KEY,
+        epoch TEXT NOT NULL,
+        after_seq INTEGER NOT NULL,
+        cause TEXT NOT NULL,
+        promised INTEGER NOT NULL
+    ) STRICT;
+",
+];
 
 /// The form of a history that this version writes.
 pub(crate) const HISTORY_FORM: usize = MIGRATIONS.len();

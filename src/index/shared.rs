@@ -26,8 +26,10 @@ pub struct IndexState {
     pub fault: Option<String>,
     /// Commits that failed.
     pub failed_commits: u64,
-    /// How often a database was opened: what was read from another one is not to be relied on.
-    pub epoch: u64,
+    /// How often a database was opened. Nothing that was read from an earlier one still counts.
+    pub opened: u64,
+    /// The epoch of the numbers; `None` before a database was opened.
+    pub epoch: Option<String>,
     /// What went for good.
     pub pruned: Pruned,
 }
@@ -58,6 +60,7 @@ impl LiveEvent {
             delta_count: event.delta_count,
             key: event.key.to_string(),
             persisted: false,
+            epoch: None,
         };
         LiveEvent { at: event.key.0, json: serde_json::to_string(&document).expect("BUG: plain data is JSON") }
     }
@@ -78,7 +81,7 @@ struct Asked {
     /// Somebody waits for what is recorded already.
     looks: bool,
     ends: bool,
-    /// The database of this epoch is broken.
+    /// The database that was opened as this one is broken.
     broken: Option<u64>,
 }
 
@@ -112,16 +115,16 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Has the database of this epoch built again.
-    pub(super) fn broken(&self, epoch: u64) {
-        lock(&self.asked).broken = Some(epoch);
+    /// Asks for a new database in the place of the one that was `opened` as this one.
+    pub(super) fn broken(&self, opened: u64) {
+        lock(&self.asked).broken = Some(opened);
         self.ask();
     }
 
     /// Whether the database that is open was found broken by a reader.
     pub(super) fn is_broken(&self) -> bool {
-        let epoch = self.state.borrow().epoch;
-        lock(&self.asked).broken == Some(epoch)
+        let opened = self.state.borrow().opened;
+        lock(&self.asked).broken == Some(opened)
     }
 
     pub(super) fn end(&self) {

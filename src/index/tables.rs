@@ -66,9 +66,9 @@ impl History {
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn rows(&self, table: Table, since: Option<u64>, limit: u64, epoch: u64) -> Result<RowPage, HistoryError> {
+    pub fn rows(&self, table: Table, since: Option<u64>, limit: u64, opened: u64) -> Result<RowPage, HistoryError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(epoch, |connection| {
+        self.read(opened, |connection| {
             let events: Vec<Value> = match since {
                 Some(since) => {
                     let since = i64::try_from(since).unwrap_or(i64::MAX);
@@ -90,8 +90,8 @@ impl History {
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn actions(&self, limit: u64, epoch: u64) -> Result<Vec<Action>, HistoryError> {
-        self.read(epoch, |connection| {
+    pub fn actions(&self, limit: u64, opened: u64) -> Result<Vec<Action>, HistoryError> {
+        self.read(opened, |connection| {
             let mut select = connection.prepare_cached(TOOLS_NEWEST_FIRST)?;
             let mut failed = None;
             let rows = select.query_map([], kept_tool)?.map_while(|row| row.map_err(|error| failed = Some(error)).ok());
@@ -105,8 +105,8 @@ impl History {
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn last_actions(&self, threads: &[String], epoch: u64) -> Result<Vec<Option<Action>>, HistoryError> {
-        self.read(epoch, |connection| {
+    pub fn last_actions(&self, threads: &[String], opened: u64) -> Result<Vec<Option<Action>>, HistoryError> {
+        self.read(opened, |connection| {
             let mut select = connection.prepare_cached(LAST_TOOLS)?;
             let rows: Vec<KeptTool<'_>> = select.query_map([LAST_ACTION_ROWS], kept_tool)?.collect::<Result<_, _>>()?;
             let last = |thread: &String| {
@@ -122,8 +122,8 @@ impl History {
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn threads(&self, epoch: u64) -> Result<Vec<String>, HistoryError> {
-        self.read(epoch, |connection| connection.prepare_cached(THREADS)?.query_map([], |row| row.get(0))?.collect())
+    pub fn threads(&self, opened: u64) -> Result<Vec<String>, HistoryError> {
+        self.read(opened, |connection| connection.prepare_cached(THREADS)?.query_map([], |row| row.get(0))?.collect())
     }
 
     /// The end of what was said in a thread, as JSON, oldest first: so many whole entries that they have at most `bytes_max`.
@@ -131,8 +131,8 @@ impl History {
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn transcript_end(&self, thread_id: &str, bytes_max: usize, epoch: u64) -> Result<Vec<String>, HistoryError> {
-        self.read(epoch, |connection| {
+    pub fn transcript_end(&self, thread_id: &str, bytes_max: usize, opened: u64) -> Result<Vec<String>, HistoryError> {
+        self.read(opened, |connection| {
             let mut select = connection.prepare_cached(TRANSCRIPT_NEWEST_FIRST)?;
             let mut rows = select.query([thread_id])?;
             let (mut entries, mut bytes) = (Vec::new(), 0);
@@ -154,8 +154,8 @@ impl History {
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn transcript(&self, thread_id: &str, epoch: u64) -> Result<Vec<String>, HistoryError> {
-        self.read(epoch, |connection| {
+    pub fn transcript(&self, thread_id: &str, opened: u64) -> Result<Vec<String>, HistoryError> {
+        self.read(opened, |connection| {
             let mut select = connection.prepare_cached(TRANSCRIPT)?;
             select.query_map([thread_id], |row| row.get(0))?.collect()
         })

@@ -9,29 +9,42 @@ use crate::config::RetentionBounds;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::store::{IndexLock, SeqMark};
 
-/// A session's folder, with the mark that a ledger would keep.
-struct Lab {
+/// A home with the folder of a session, and the mark that a ledger would keep.
+pub(super) struct Lab {
     dir: tempfile::TempDir,
     mark: Arc<Mutex<SeqMark>>,
     told: Arc<Mutex<Vec<String>>>,
 }
 
 impl Lab {
-    fn new() -> Lab {
+    pub(super) fn new() -> Lab {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
-        std::fs::create_dir(dir.path().join("journal")).expect("a folder");
+        std::fs::create_dir_all(dir.path().join("sessions/s/journal")).expect("a folder");
         Lab { dir, mark: Arc::default(), told: Arc::default() }
     }
 
-    fn journal(&self) -> PathBuf {
-        self.dir.path().join("journal")
+    pub(super) fn home(&self) -> &Path {
+        self.dir.path()
     }
 
-    fn history(&self) -> PathBuf {
-        self.dir.path().join(HISTORY_FILE)
+    pub(super) fn session(&self) -> PathBuf {
+        self.home().join("sessions/s")
     }
 
-    fn settings(&self) -> IndexSettings {
+    /// As a ledger of an older version.
+    pub(super) fn forget_epoch(&self) {
+        self.mark.lock().expect("a lock").epoch = None;
+    }
+
+    pub(super) fn journal(&self) -> PathBuf {
+        self.session().join("journal")
+    }
+
+    pub(super) fn history(&self) -> PathBuf {
+        self.session().join(HISTORY_FILE)
+    }
+
+    pub(super) fn settings(&self) -> IndexSettings {
         let retention = RetentionBounds {
             events_max: 50_000,
             tool_events_max: 20_000,
@@ -41,7 +54,7 @@ impl Lab {
         };
         IndexSettings {
             session_id: "s".to_owned(),
-            session_dir: self.dir.path().to_owned(),
+            session_dir: self.session(),
             journal_dir: self.journal(),
             retention,
             transcript_files: TranscriptFiles::Kept,
@@ -50,17 +63,18 @@ impl Lab {
         }
     }
 
-    fn marks(&self) -> Marks {
+    pub(super) fn marks(&self) -> Marks {
         let mark = Arc::clone(&self.mark);
         Box::new(move |wish| {
             let mut mark = mark.lock().expect("a lock");
             mark.reserved = mark.reserved.max(wish.up_to);
             mark.first_generation = mark.first_generation.take().or(wish.first_generation);
+            mark.epoch = wish.epoch.or(mark.epoch.take());
             Ok(mark.clone())
         })
     }
 
-    fn tell(&self) -> Tell {
+    pub(super) fn tell(&self) -> Tell {
         let told = Arc::clone(&self.told);
         Box::new(move |tidings| {
             let word = match tidings {
@@ -74,7 +88,7 @@ impl Lab {
         })
     }
 
-    fn catch_up(&self) -> IndexState {
+    pub(super) fn catch_up(&self) -> IndexState {
         let end = crate::journal::end_of(&self.journal()).expect("there is a journal");
         self.catch_up_to(end)
     }
@@ -83,7 +97,7 @@ impl Lab {
         // One that was told to end may be at it.
         let mut lock = None;
         until("the lock", || {
-            lock = IndexLock::try_take(self.dir.path()).expect("it can be locked");
+            lock = IndexLock::try_take(&self.session()).expect("it can be locked");
             lock.is_some()
         });
         Index::catch_up(self.settings(), Some(end), self.marks(), self.tell()).0
@@ -94,7 +108,7 @@ impl Lab {
     }
 
     /// Appends records to a segment; the first begins with a header.
-    fn append(&self, generation: u32, number: u32, records: &[String]) {
+    pub(super) fn append(&self, generation: u32, number: u32, records: &[String]) {
         let generation = Generation::after(None, generation, 0);
         let path = self.journal().join(SegmentName { generation: generation.clone(), number }.to_string());
         let mut text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -111,17 +125,19 @@ impl Lab {
         std::fs::write(path, text).expect("write");
     }
 
-    fn page(&self, since: Option<u64>, limit: u64) -> EventPage {
-        History::new(&self.history()).events(since, limit, 0, false).expect("it can be asked")
+    pub(super) fn page(&self, since: Option<u64>, limit: u64) -> EventPage {
+        History::new(&self.history())
+            .events(since.map(Cursor::from).as_ref(), limit, 0, false)
+            .expect("it can be asked")
     }
 
     /// All events in words.
-    fn events(&self) -> Vec<String> {
+    pub(super) fn events(&self) -> Vec<String> {
         words(&self.page(Some(0), 10_000))
     }
 }
 
-fn words(page: &EventPage) -> Vec<String> {
+pub(super) fn words(page: &EventPage) -> Vec<String> {
     page.events.iter().map(|event| format!("{} {}", event.seq.expect("a number"), event.event_type)).collect()
 }
 
@@ -136,7 +152,7 @@ fn piece(at_us: u64, text: &str) -> String {
 }
 
 /// Records of now: older ones would go while a test waits.
-fn numbered(range: std::ops::RangeInclusive<u64>) -> Vec<String> {
+pub(super) fn numbered(range: std::ops::RangeInclusive<u64>) -> Vec<String> {
     let now_us = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_micros() as u64;
     range.map(|number| told(now_us + number, &format!("m{number}"))).collect()
 }
@@ -271,7 +287,12 @@ fn pages_follow_each_other() {
         since = page.next_seq - 1;
     }
     assert_eq!(seen.len(), 25);
-    assert_eq!((lab.page(Some(99), 5).next_seq, lab.page(Some(u64::MAX), 5).events.len()), (100, 0));
+    for ahead in [26, 99, u64::MAX] {
+        let page = lab.page(Some(ahead), 5);
+        assert_eq!((page.gap_reason, page.next_seq), (Some(GapReason::CursorAhead), 6), "{ahead}");
+        assert_eq!(words(&page)[0], "1 m1");
+    }
+    assert_eq!((lab.page(Some(25), 5).gap_reason, lab.page(Some(25), 5).next_seq), (None, 26));
 }
 
 #[test]
@@ -312,9 +333,9 @@ fn a_history_that_is_deleted_or_broken_meanwhile_is_built_again() {
     let state = index.state();
     until("it is indexed", || state.borrow().last_seq == 2);
     std::fs::remove_file(lab.history()).expect("it is there");
-    until("it is there again", || lab.history().exists() && state.borrow().epoch == 2 && state.borrow().last_seq == 2);
+    until("it is there again", || lab.history().exists() && state.borrow().opened == 2 && state.borrow().last_seq == 2);
     std::fs::OpenOptions::new().write(true).open(lab.history()).expect("it is there").set_len(100).expect("cut");
-    until("it is there again", || state.borrow().epoch == 3 && state.borrow().last_seq == 2);
+    until("it is there again", || state.borrow().opened == 3 && state.borrow().last_seq == 2);
     lab.append(1, 1, &numbered(3..=3));
     until("it goes on", || state.borrow().last_seq == 3);
     assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3"]);
@@ -372,19 +393,19 @@ fn said(at_us: u64, thread: &str, text: &str) -> String {
 #[test]
 fn transcripts_are_files_too_and_a_fault_there_is_told_once() {
     let lab = Lab::new();
-    let file = lab.dir.path().join("transcripts/a_b.jsonl");
+    let file = lab.session().join("transcripts/a_b.jsonl");
     let entries = || History::new(&lab.history()).transcript("a/b", 0).expect("it can be asked");
     let kept = || std::fs::read_to_string(&file).expect("it is there");
     lab.append(1, 1, &[said(1, "a/b", "one"), said(2, "c", "two")]);
     lab.catch_up();
     assert_eq!(kept(), entries().join("\n") + "\n");
     std::fs::remove_dir_all(file.parent().expect("a folder")).expect("it is there");
-    std::fs::write(lab.dir.path().join("transcripts"), "in the way").expect("write");
+    std::fs::write(lab.session().join("transcripts"), "in the way").expect("write");
     lab.append(1, 1, &[said(3, "a/b", "three"), said(4, "c", "four")]);
     assert_eq!(lab.catch_up().fault, None);
     let told = std::mem::take(&mut *lab.told.lock().expect("a lock"));
     assert!(told.len() == 1 && told[0].starts_with("transcript: write "), "{told:?}");
-    std::fs::remove_file(lab.dir.path().join("transcripts")).expect("it is there");
+    std::fs::remove_file(lab.session().join("transcripts")).expect("it is there");
     lab.catch_up();
     assert_eq!(kept(), entries().join("\n") + "\n");
     assert!(entries().len() >= 2 && kept().contains("three"));
@@ -439,12 +460,12 @@ fn what_a_reader_finds_broken_is_built_again_and_what_goes_on_is_known_meanwhile
     let state = index.state();
     until("it is indexed", || state.borrow().last_seq == 3);
     let told = || lab.told.lock().expect("a lock").clone();
-    index.build_again(state.borrow().epoch + 1);
+    index.build_again(state.borrow().opened + 1);
     lab.append(1, 1, &numbered(4..=4));
     until("it goes on", || state.borrow().last_seq == 4);
-    assert_eq!((told(), state.borrow().epoch), (Vec::new(), 1));
+    assert_eq!((told(), state.borrow().opened), (Vec::new(), 1));
     index.build_again(1);
-    until("it is built again", || state.borrow().epoch == 2 && state.borrow().last_seq == 4);
+    until("it is built again", || state.borrow().opened == 2 && state.borrow().last_seq == 4);
     assert_eq!(told(), ["set aside"]);
     assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3", "4 m4"]);
     index.end();
@@ -471,15 +492,15 @@ fn a_relay_that_starts_meanwhile_keeps_what_it_records_to_itself() {
 fn an_index_waits_for_a_tool() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=2));
-    let lock = IndexLock::try_take(lab.dir.path()).expect("it can be locked").expect("nobody has it");
+    let lock = IndexLock::try_take(&lab.session()).expect("it can be locked").expect("nobody has it");
     let index = lab.start();
     let state = index.state();
     index.look();
     assert!(!lab.history().exists());
     drop(lock);
     until("it is indexed", || state.borrow().last_seq == 2);
-    assert!(IndexLock::try_take(lab.dir.path()).expect("it can be locked").is_none());
+    assert!(IndexLock::try_take(&lab.session()).expect("it can be locked").is_none());
     assert!(lab.told.lock().expect("a lock").is_empty());
     index.end();
-    until("it lets go", || IndexLock::try_take(lab.dir.path()).expect("it can be locked").is_some());
+    until("it lets go", || IndexLock::try_take(&lab.session()).expect("it can be locked").is_some());
 }

@@ -7,12 +7,14 @@
 //! A whole record is never changed, and never taken back once a reader may have seen it. Nothing here waits for a
 //! disk's sync but the keeper's own thread.
 
+mod chain;
 mod keeper;
 pub mod reader;
 mod record;
 mod segment;
 mod writer;
 
+pub use chain::{Previous, all_ended, is_whole};
 pub use keeper::{Bounds, IndexedTo, Size, over_bounds};
 pub use record::{Content, FORMAT, Header, Origin, PlainRecord, Record, RecordError, ServerOrigin};
 pub use segment::{Generation, NoGeneration, Position, SegmentName, end_of, size_bytes};

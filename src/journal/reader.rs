@@ -6,9 +6,9 @@
 //! *Torn records.* A last record without `\n` is not given. In a segment that has a successor it is passed over: nothing
 //! of it ever reached a side.
 //!
-//! *Bounds.* A segment that has been removed before it was read is a [`Step::Lost`], never silence: the segments of a
-//! generation are numbered without a hole, and each generation begins with 1. Only a whole generation that is gone
-//! leaves no trace here.
+//! *Bounds.* A segment that was removed or cut before it was read is a [`Step::Lost`], never silence: segments of a generation
+//! have consecutive numbers from 1, and each header names the segment before its own and its length ([`super::chain`]). A
+//! journal that begins with the first segment of a generation is not a loss: retention removes the oldest generations.
 
 use std::fs::File;
 use std::io;
@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use memchr::memchr;
 
+use super::chain;
 use super::segment::{Position, SegmentName};
 use crate::files::{self, Access};
 
@@ -105,10 +106,15 @@ impl Reader {
             match self.fill(&at)? {
                 Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
                 Some(Filled::Short) => {}
-                None => {
-                    let after = self.successor(&at.segment)?;
-                    return Ok(after.map_or(Step::End, |after| self.lost(at, after)));
-                }
+                None => match self.successor(&at.segment)? {
+                    // Every record of the removed segment was read.
+                    Some(after) if chain::ended_at(&self.dir, &at, &after)? => {
+                        self.go_to(after);
+                        continue;
+                    }
+                    Some(after) => return Ok(self.lost(at, after)),
+                    None => return Ok(Step::End),
+                },
             }
             let Some(after) = self.successor(&at.segment)? else {
                 return Ok(Step::End);
@@ -117,7 +123,7 @@ impl Reader {
             // exists it appends no more.
             match self.fill(&at)? {
                 Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
-                Some(Filled::Short) | None if follows(&at.segment, &after) => self.go_to(after),
+                Some(Filled::Short) | None if !chain::is_broken(&self.dir, &at, &after)? => self.go_to(after),
                 Some(Filled::Short) | None => return Ok(self.lost(at, after)),
             }
         }
@@ -195,11 +201,6 @@ impl Reader {
             self.buffer = Vec::new();
         }
     }
-}
-
-/// Whether no segment can have stood between two.
-fn follows(segment: &SegmentName, next: &SegmentName) -> bool {
-    if segment.generation == next.generation { next.number == segment.number + 1 } else { next.number == 1 }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
+use super::chain::Previous;
 use crate::engine::{Form, Note, Omitted};
 use crate::wire::{LineEnd, Side};
 
@@ -37,6 +38,9 @@ pub struct Header {
     pub codex: ServerOrigin,
     /// The version of codex-shim that wrote it.
     pub shim: String,
+    /// The segment before this one. Headers of older versions lack it, and so does the first segment of a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<Previous>,
 }
 
 /// Where the server came from.

@@ -43,12 +43,12 @@ const GENERATION_DIGITS: usize = 12;
 const HEX_DIGITS: [u8; 16] = *b"0123456789abcdef";
 
 impl Generation {
-    /// The generation of a child started at `unix_s`, told apart from others of that second by `salt`, and always after
-    /// `last`, the newest that the session had, also where the clock was set back.
+    /// The generation of a child started at `unix_s`. Sorts after `last`, the newest of the session, even if the clock was
+    /// set back. `salt` distinguishes it from others of that second, and from a later one that a restore has lost.
     #[must_use]
     pub fn after(last: Option<&Generation>, unix_s: u32, salt: u16) -> Generation {
         let fresh = u64::from(unix_s) << 16 | u64::from(salt);
-        let floor = last.map_or(0, |last| last.number() + 1);
+        let floor = last.map_or(0, |last| last.number() + 1 + u64::from(salt));
         let number = fresh.max(floor);
         let digit = |place: usize| HEX_DIGITS[(number >> (4 * (GENERATION_DIGITS - 1 - place))) as usize & 15];
         Generation(std::array::from_fn(digit))
@@ -65,6 +65,12 @@ impl Generation {
     #[must_use]
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("BUG: a generation is 12 hex digits")
+    }
+
+    /// When its child was started, in seconds since the Unix epoch, as far as the clock was never set back.
+    #[must_use]
+    pub fn begun_unix_s(&self) -> u64 {
+        self.number() >> 16
     }
 
     fn number(&self) -> u64 {

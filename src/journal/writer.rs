@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::chain::Previous;
 use super::keeper::{Bounds, IndexedTo, Keeper};
 use super::record::{self, Header, Written};
 use super::segment::{Generation, SegmentName};
@@ -204,8 +205,8 @@ struct Missed {
 }
 
 impl Writer {
-    /// A writer into the folder `dir`, which must exist. `header` describes the run; its `segment` and `at` are filled
-    /// in for each segment. The first segment is created by the first commit.
+    /// A writer into the folder `dir`, which must exist. `header` describes the run and names the end of the run before it;
+    /// its `segment`, its `at` and, from the second segment on, its `previous` are set for each segment. The first segment is created by the first commit.
     #[must_use]
     pub fn new(dir: PathBuf, generation: Generation, header: Header, bounds: Bounds, indexed: IndexedTo) -> Writer {
         let keeper = Keeper::start(dir.clone(), bounds, indexed);
@@ -335,11 +336,18 @@ impl Writer {
                 let cut_back = segment.file.set_len(segment.bytes).is_ok();
                 // A file that may not grow stays as it is; another one may have room.
                 if !cut_back || error.source.kind() == io::ErrorKind::FileTooLarge {
+                    let bytes = segment.bytes;
+                    self.header.previous = Some(self.end_at(bytes));
                     self.open = None;
                 }
                 Err(Failure { error, records_written: whole })
             }
         }
+    }
+
+    /// The segment that is open, if it ends after so many bytes.
+    fn end_at(&self, bytes: u64) -> Previous {
+        Previous { generation: self.generation.to_string(), segment: self.header.segment, bytes, ended: false }
     }
 
     fn open_next(&mut self) -> Result<(), JournalError> {
@@ -353,7 +361,11 @@ impl Writer {
         // It gets its name once its header is in it, so that a reader never finds one without.
         let unnamed = self.dir.join(format!(".{name}.new"));
         let file = files::open(&unnamed, Access::Replace).map_err(failed)?;
-        let header = Header { segment: name.number, at: self.last_at_us, ..self.header.clone() };
+        let previous = match &self.open {
+            Some(full) => Some(self.end_at(full.bytes)),
+            None => self.header.previous.clone(),
+        };
+        let header = Header { segment: name.number, at: self.last_at_us, previous, ..self.header.clone() };
         let mut bytes = Vec::new();
         record::append_header(&mut bytes, &header);
         let written = write_all(&file, &mut [IoSlice::new(&bytes)]).map_err(|(error, _)| error);
@@ -413,6 +425,7 @@ mod tests {
             cwd: String::new(),
             codex: ServerOrigin { path: String::new() },
             shim: String::new(),
+            previous: None,
         };
         let bounds = Bounds { journal_bytes_max: u64::MAX, journal_age_max: Duration::MAX };
         let writer = Writer::new(dir.to_owned(), Generation::after(None, 1, 0), header, bounds, IndexedTo::default());

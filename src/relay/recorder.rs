@@ -17,7 +17,7 @@ use crate::context_engine::{ContextEngine, Conversations, SpeakerSettings};
 use crate::control::{self, Beside, Published, SocketFiles, Subject};
 use crate::engine::{Input, Note, Now};
 use crate::index::Index;
-use crate::journal::{Batch, FORMAT, Generation, Header, ServerOrigin, Writer};
+use crate::journal::{Batch, FORMAT, Generation, Header, Previous, ServerOrigin, Writer};
 use crate::store::{Ledger, Order, Session, StoreError, open_log};
 
 /// How long a session that could not be opened is left alone.
@@ -145,6 +145,7 @@ impl Opening {
             cwd: self.place.cwd.clone(),
             codex: ServerOrigin { path: self.codex_path.clone() },
             shim: env!("CARGO_PKG_VERSION").to_owned(),
+            previous: Previous::of_end(&session.journal_dir),
         };
         Writer::new(session.journal_dir.clone(), generation, header, self.bounds, self.indexed_to.clone())
     }

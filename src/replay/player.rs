@@ -449,6 +449,7 @@ mod tests {
             cwd: String::new(),
             codex: ServerOrigin { path: String::new() },
             shim: String::new(),
+            previous: None,
         };
         let entries = script.iter().zip(1u64..).map(|(line, number)| {
             let (side, text) = line.split_at(1);

@@ -46,6 +46,7 @@ const MIGRATIONS: &[&str] = &[
     seq_mark::TABLES,
     context_table::BLOCKS_TABLE,
     assembly_table::TABLES,
+    seq_mark::EPOCH_COLUMN,
 ];
 
 /// The thread.

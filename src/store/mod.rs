@@ -23,6 +23,7 @@ mod removal;
 mod request_table;
 mod seq_mark;
 mod session;
+mod witness;
 
 pub use assembly_table::KeptFragment;
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
@@ -45,3 +46,4 @@ pub use removal::{Outlived, Spared, is_outlived, last_use, outlived, remove_outl
 pub use request_table::WhichRequests;
 pub use seq_mark::{SeqMark, SeqWish};
 pub use session::{Holder, Place, Session, StoreError};
+pub use witness::{Found as FoundWitness, Witness, WitnessFile, boot_id, booted_unix_s};

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use super::contents::Contents;
 use super::index_lock::IndexLock;
 use super::ledger::LEDGER_FILE;
+use super::witness;
 use crate::config::SessionName;
 use crate::files::{self, Access};
 use crate::journal::SegmentName;
@@ -114,6 +115,7 @@ pub fn remove_outlived(
     let going = home.join("sessions").join(format!("{GOING}{id}.{}", std::process::id()));
     std::fs::rename(&dir, &going)?;
     forget_places(home, id);
+    witness::forget(home, id);
     let contents = Contents::of(&going)?;
     if !contents.delete(&going)? {
         // The user looks for the rest under the old name. If a new session has taken the name, the rest stays under the other one.

@@ -1,4 +1,4 @@
-//! Up to where events of a session may have been numbered, so that no number is ever given twice.
+//! The highest number that events of a session may have, so no number is issued twice.
 
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
@@ -11,13 +11,17 @@ pub(super) const TABLES: &str = "
     ) STRICT;
 ";
 
+/// The epoch for which a witness was written outside the session's folder.
+pub(super) const EPOCH_COLUMN: &str = "ALTER TABLE codex_seq_marks ADD COLUMN epoch TEXT";
+
 const RESERVE: &str = "
-    INSERT INTO codex_seq_marks (session_id, reserved, first_generation) VALUES (?1, ?2, ?3)
+    INSERT INTO codex_seq_marks (session_id, reserved, first_generation, epoch) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (session_id) DO UPDATE SET
         reserved = MAX(reserved, excluded.reserved),
-        first_generation = COALESCE(first_generation, excluded.first_generation)";
+        first_generation = COALESCE(first_generation, excluded.first_generation),
+        epoch = COALESCE(excluded.epoch, epoch)";
 
-const MARK: &str = "SELECT reserved, first_generation FROM codex_seq_marks WHERE session_id = ?1";
+const MARK: &str = "SELECT reserved, first_generation, epoch FROM codex_seq_marks WHERE session_id = ?1";
 
 /// What is to be reserved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub struct SeqWish {
     pub up_to: u64,
     /// The run with whose first record number 1 began, where that is known.
     pub first_generation: Option<String>,
+    /// The epoch of the history, if its witness was written.
+    pub epoch: Option<String>,
 }
 
 /// What is reserved.
@@ -35,15 +41,18 @@ pub struct SeqMark {
     pub reserved: u64,
     /// The run with whose first record number 1 began.
     pub first_generation: Option<String>,
+    /// The last epoch of which a witness was written.
+    pub epoch: Option<String>,
 }
 
 pub(super) fn reserve(transaction: &Transaction<'_>, session_id: &str, wish: &SeqWish) -> rusqlite::Result<SeqMark> {
     if wish.up_to > 0 {
         let up_to = i64::try_from(wish.up_to).unwrap_or(i64::MAX);
-        transaction.prepare_cached(RESERVE)?.execute(params![session_id, up_to, wish.first_generation])?;
+        transaction.prepare_cached(RESERVE)?.execute(params![session_id, up_to, wish.first_generation, wish.epoch])?;
     }
     let read = |row: &rusqlite::Row<'_>| {
-        Ok(SeqMark { reserved: row.get::<_, i64>(0)?.try_into().unwrap_or(0), first_generation: row.get(1)? })
+        let reserved = row.get::<_, i64>(0)?.try_into().unwrap_or(0);
+        Ok(SeqMark { reserved, first_generation: row.get(1)?, epoch: row.get(2)? })
     };
     Ok(transaction.prepare_cached(MARK)?.query_row([session_id], read).optional()?.unwrap_or_default())
 }

@@ -116,10 +116,12 @@ fn raw_is_the_journal_wherever_it_is_resumed() {
     let event = seqs.iter().filter(|row| row.pieces.is_none()).nth(70).expect("events");
     let at = expect.iter().position(|(id, _)| *id == key_of(&event.place)).expect("its record");
     assert_eq!(raw(&format!("mode=raw&since_seq={}", event.seq), None), expect[at + 1..]);
-    // From the future there is only what comes.
+    // A number that was never issued leads to a gap and the whole journal.
     let mut future = Stream::open(&session, "mode=raw&since_seq=999999", None).begun();
+    let gap = future.next().json();
+    assert_eq!((&gap["type"], &gap["reason"]), (&json!("event_gap"), &json!("cursor_ahead")));
+    assert_eq!(future.next().id.as_ref(), Some(&expect[0].0));
     echo.pass(&[r#"{"method":"next"}"#.to_owned()]);
-    assert_eq!(future.next().json()["line"]["method"], "next");
     // And an event with such bytes is still one.
     let events = all_of(&session, "since_seq=0", None, |sent| sent.json()["event_type"] == "next");
     let odd: Vec<Value> = events.iter().map(Sent::json).filter(|event| event["event_type"] == "cr").collect();
@@ -185,8 +187,11 @@ fn every_cursor_is_told_the_truth() {
     check("since_seq=0&limit=1", Some(1), 1, 2);
     check(&format!("since_seq={last}"), None, 0, last + 1);
     check(&format!("since_seq={}", last - 1), Some(last), 1, last + 1);
-    check("since_seq=1000000", None, 0, 1_000_001);
-    check("since_seq=99999999999999999999999999", None, 0, u64::MAX);
+    for ahead in [&*(last + 1).to_string(), "1000000", "99999999999999999999999999"] {
+        let page = page(&session, &format!("since_seq={ahead}&limit=1"));
+        assert_eq!((&page["events"][0]["seq"], &page["next_seq"]), (&json!(1), &json!(2)), "{ahead}");
+        assert_eq!((&page["history_gap"], &page["gap_reason"]), (&json!(true), &json!("cursor_ahead")), "{ahead}");
+    }
     for wrong in [
         "since_seq=-1",
         "since_seq=x",
@@ -197,6 +202,8 @@ fn every_cursor_is_told_the_truth() {
         "limit=-1",
         "limit=x",
         "what=1",
+        "since_seq=1&since_epoch=x",
+        "since_seq=1&since_epoch=",
     ] {
         let (status, document) = http(&session, &format!("GET {EVENTS}?{wrong}"), b"");
         assert_eq!((status, &document["detail"]["error_code"]), (400, &json!("invalid_parameter")), "{wrong}");

@@ -24,6 +24,7 @@ mod faults;
 mod fragments;
 mod history;
 mod history_e2e;
+mod history_epochs;
 mod history_faults;
 mod history_stream;
 mod history_tools;

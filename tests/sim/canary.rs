@@ -65,6 +65,8 @@ pub enum Canary {
     IndexesTooLittle,
     /// Numbers of the index are left out.
     LeavesGaps,
+    /// It forgets which numbers were issued.
+    ForgetsWitness,
     /// A turn is not in it.
     ForgetsTurns,
     /// What a session does is not read.
@@ -81,7 +83,7 @@ pub enum Canary {
 
 impl Canary {
     /// Each, with what the error begins with by which it has to be found.
-    pub const ALL: [(Canary, &'static str); 36] = [
+    pub const ALL: [(Canary, &'static str); 37] = [
         (Canary::LosesBytes, "1: the engine got"),
         (Canary::SaysTwice, "1: the client got"),
         (Canary::PrintsAgain, "1: the "),
@@ -112,6 +114,7 @@ impl Canary {
         (Canary::IndexesAgain, "4: indexed twice"),
         (Canary::IndexesTooLittle, "4: event"),
         (Canary::LeavesGaps, "4: the numbers"),
+        (Canary::ForgetsWitness, "4: given twice"),
         (Canary::ForgetsTurns, "4: codex_turn_events"),
         (Canary::ForgetsActivity, "5: read live"),
         (Canary::LooksTooEarly, "5: it is not so"),

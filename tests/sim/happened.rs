@@ -41,10 +41,12 @@ pub enum Event {
     History,
     /// A session that was looked at while it was live.
     LookAtActivity,
+    /// Something that was stored was restored or lost.
+    Harm,
 }
 
 impl Event {
-    const ALL: [Event; 23] = [
+    const ALL: [Event; 24] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -68,6 +70,7 @@ impl Event {
         Event::IndexStop,
         Event::History,
         Event::LookAtActivity,
+        Event::Harm,
     ];
 }
 

@@ -25,18 +25,19 @@ impl World {
         let is_all = until.is_none();
         let Some(activity) = self.catch_up(until) else { return };
         if !is_all {
+            self.back_up();
             return;
         }
         match self.canary {
-            Canary::IndexesAgain => checks::spoil(self.dir.path(), checks::INDEXED_AGAIN),
-            Canary::IndexesTooLittle => checks::spoil(self.dir.path(), checks::LAST_IS_GONE),
-            Canary::LeavesGaps => checks::spoil(self.dir.path(), checks::LAST_IS_FURTHER),
-            Canary::ForgetsTurns => checks::spoil(self.dir.path(), checks::A_TURN_IS_GONE),
+            Canary::IndexesAgain => checks::spoil(&self.session(), checks::INDEXED_AGAIN),
+            Canary::IndexesTooLittle => checks::spoil(&self.session(), checks::LAST_IS_GONE),
+            Canary::LeavesGaps => checks::spoil(&self.session(), checks::LAST_IS_FURTHER),
+            Canary::ForgetsTurns => checks::spoil(&self.session(), checks::A_TURN_IS_GONE),
             _ => {}
         }
         let cut = self.dice.roll(200);
         let activity = if self.canary == Canary::ForgetsActivity { Arc::default() } else { activity };
-        self.holds(checks::history(self.dir.path(), &activity, &self.stops, cut));
+        self.holds(checks::history(&self.session(), &activity, &self.stops, cut));
     }
 
     /// Looks at what the session does while it runs, with nothing under way: it is what the server knows.
@@ -55,10 +56,10 @@ impl World {
         self.holds(checks::activity(&activity, self.now.unix_us, &self.server));
     }
 
-    fn catch_up(&mut self, until: Option<Position>) -> Option<Arc<ActivityFold>> {
+    pub fn catch_up(&mut self, until: Option<Position>) -> Option<Arc<ActivityFold>> {
         let settings = IndexSettings {
             session_id: "s".to_owned(),
-            session_dir: self.dir.path().to_owned(),
+            session_dir: self.session(),
             journal_dir: self.journal(),
             retention: RetentionBounds::UNBOUNDED,
             transcript_files: TranscriptFiles::None,
@@ -70,6 +71,7 @@ impl World {
             let mut mark = mark.lock().unwrap_or_else(PoisonError::into_inner);
             mark.reserved = mark.reserved.max(wish.up_to);
             mark.first_generation = mark.first_generation.take().or(wish.first_generation);
+            mark.epoch = wish.epoch.or(mark.epoch.take());
             Ok(mark.clone())
         });
         self.say(|| format!("index up to {until:?}"));

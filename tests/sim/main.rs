@@ -14,7 +14,8 @@
 //!   was not shown;
 //! - the server takes requests back, by themselves or with their turn;
 //! - the child dies; the shim is killed between any two effects, and started again on the same folder;
-//! - the index comes to any record and stops there, and goes on later.
+//! - the index comes to any record and stops there, and goes on later;
+//! - afterwards the session's folder is restored from a copy, the journal loses its end or a run, or the history is lost.
 //!
 //! Not in it: a disk that loses or alters what it has taken, bytes that a kernel's pipe alters, threads, and the control socket,
 //! which the tests with real processes have.
@@ -31,7 +32,8 @@
 //!    those that the ledger has failed, or kept waiting until the deadline, and those are marked late. A request ends once, as
 //!    the first answer to it says. The server gets one answer at most. Each answer that was not the first is kept as one.
 //!    People are told what became of theirs.
-//! 4. Each record is indexed once, whatever happened in between: the database is what one reading of the files gives.
+//! 4. Each record is indexed once, whatever happened in between: the database is what one reading of the files gives. No two events
+//!    get one number, even after a restore or a loss, and a missing run is a gap.
 //! 5. What a session does is what the server knows, once nothing is under way; and the fold that the index goes on with from
 //!    where it had stopped is that of one reading of the files. What `GET /sessions/{id}` lays over that is not looked at here: that
 //!    the relay knows sooner whether its child runs.
@@ -60,6 +62,7 @@ mod indexing;
 mod lines;
 mod pipe;
 mod referee;
+mod restored;
 mod rows;
 mod server;
 mod shim;

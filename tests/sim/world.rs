@@ -9,7 +9,7 @@ use codex_shim::engine::{
     AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
     Input, Now, PushedCommand, Question, RequestSettings, RequestSource, RequestType, WaitingCommand,
 };
-use codex_shim::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Position, ServerOrigin, Writer};
+use codex_shim::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Position, Previous, ServerOrigin, Writer};
 use codex_shim::store::SeqMark;
 use codex_shim::wire::Side;
 use serde_json::json;
@@ -20,6 +20,7 @@ use super::dice::Dice;
 use super::happened::{Event, Happened};
 use super::pipe::Pipe;
 use super::referee::{EXPIRES_AFTER, Referee};
+use super::restored::Backup;
 use super::rows::Rows;
 use super::server::Server;
 use super::shim::{Out, Run};
@@ -54,6 +55,8 @@ pub struct World {
     pub commands: Vec<WaitingCommand>,
     next_row: i64,
     pub mark: Arc<Mutex<SeqMark>>,
+    /// A copy of the session's folder as it once was.
+    pub backup: Option<Backup>,
     pub client: Client,
     pub server: Server,
     /// From and to the client, from and to the server.
@@ -82,7 +85,7 @@ impl World {
         let memory = PathBuf::from("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let dir = dir.expect("a temporary folder");
-        std::fs::create_dir(dir.path().join("journal")).expect("a folder");
+        std::fs::create_dir_all(dir.path().join("sessions/s/journal")).expect("a folder");
         World {
             happened: Happened::default(),
             dice: Dice::new(seed),
@@ -96,6 +99,7 @@ impl World {
             commands: Vec::new(),
             next_row: 1,
             mark: Arc::default(),
+            backup: None,
             client: Client::default(),
             server: Server::default(),
             pipes: std::array::from_fn(|_| Pipe::default()),
@@ -123,6 +127,9 @@ impl World {
         if self.found.is_none() && is_indexed {
             self.happened.count(Event::History);
             self.index(None);
+            if self.found.is_none() {
+                self.harm();
+            }
         }
         self.found.take().map_or(Ok(()), Err)
     }
@@ -178,6 +185,7 @@ impl World {
             cwd: "/".to_owned(),
             codex: ServerOrigin { path: "codex".to_owned() },
             shim: "0".to_owned(),
+            previous: Previous::of_end(&self.journal()),
         };
         let bounds = Bounds { journal_bytes_max: 1 << 40, journal_age_max: Duration::from_secs(1 << 30) };
         let writer = Writer::new(self.journal(), generation.clone(), header, bounds, IndexedTo::default());
@@ -202,7 +210,15 @@ impl World {
     }
 
     pub fn journal(&self) -> PathBuf {
-        self.dir.path().join("journal")
+        self.session().join("journal")
+    }
+
+    pub fn session(&self) -> PathBuf {
+        self.dir.path().join("sessions/s")
+    }
+
+    pub fn mark(&self) -> MutexGuard<'_, SeqMark> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn now(&self) -> Now {

@@ -23,6 +23,10 @@ const LAST: u64 = 50;
 /// The same where it goes on.
 const LAST_BEFORE_FOLLOWING: u64 = 10;
 
+/// Said to somebody whose number is older than the epoch of the history.
+const NEW_EPOCH: &str = "the numbering of events has begun anew, since the history could no longer vouch for the old numbers; these are \
+     all events that it has";
+
 /// Events without a number whose keys are remembered.
 const UNNUMBERED_MAX: usize = 10_000;
 
@@ -107,6 +111,7 @@ struct Shown {
     cursor: u64,
     earliest_seq: Option<u64>,
     latest_seq: Option<u64>,
+    epoch: Option<String>,
     gap_reason: Option<String>,
     /// The number that was asked for, or from which on it was looked.
     since: Option<u64>,
@@ -116,6 +121,7 @@ impl Shown {
     fn learn(&mut self, page: &Page) {
         self.earliest_seq = page.earliest_seq;
         self.latest_seq = page.latest_seq;
+        self.epoch.clone_from(&page.epoch);
         if page.history_gap && self.gap_reason.is_none() {
             self.gap_reason.clone_from(&page.gap_reason);
         }
@@ -125,7 +131,7 @@ impl Shown {
         json!({
             "events": self.events, "earliest_seq": self.earliest_seq, "latest_seq": self.latest_seq,
             "next_seq": self.cursor.saturating_add(1), "history_gap": self.gap_reason.is_some(),
-            "gap_reason": self.gap_reason,
+            "gap_reason": self.gap_reason, "epoch": self.epoch,
         })
     }
 
@@ -137,6 +143,11 @@ impl Shown {
                 say(&format!("events {} to {} are not kept any more", since + 1, earliest.saturating_sub(1)));
             }
             (Some("retention"), None) => say("no event is kept any more"),
+            (Some("new_epoch"), _) => say(NEW_EPOCH),
+            (Some("cursor_ahead"), _) => {
+                let since = self.since.unwrap_or(0);
+                say(&format!("event {since} is not of this history; these are all events that it has"));
+            }
             (Some("persistence_error"), _) => {
                 say("not all that is recorded can be looked up yet; `codex-shim status` may tell why");
             }
@@ -153,6 +164,9 @@ fn first(read: &mut Read, since: u64, limit: u64, wanted: &Wanted) -> Result<Sho
         let page = read.events(Some(shown.cursor), PAGE)?;
         shown.learn(&page);
         let is_last = (page.events.len() as u64) < PAGE;
+        if matches!(page.gap_reason.as_deref(), Some("new_epoch" | "cursor_ahead")) {
+            shown.cursor = page.next_seq.saturating_sub(1);
+        }
         for json in page.events {
             let Ok(event) = serde_json::from_str::<Event>(json.get()) else { continue };
             shown.cursor = event.seq.unwrap_or(shown.cursor);

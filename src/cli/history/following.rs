@@ -11,6 +11,7 @@ use serde_json::json;
 use super::Read;
 use super::words::Event;
 use crate::control::{Heard, Listener, Listening};
+use crate::index::{Cursor, GapReason};
 
 use super::super::requests::{Refused, Stop};
 
@@ -35,8 +36,8 @@ pub(super) struct Told {
 /// A session that is followed.
 pub(super) struct Following<'a> {
     read: &'a mut Read,
-    /// The last number that was given.
-    cursor: u64,
+    /// The number of the last event, and its epoch.
+    cursor: Cursor,
     listener: Option<Listener>,
     waiting: VecDeque<Told>,
     /// What a relay has left was read, so that there is nothing more until the next one.
@@ -48,9 +49,9 @@ pub(super) struct Following<'a> {
 }
 
 impl<'a> Following<'a> {
-    /// Follows a session from behind the event `cursor` on.
-    pub(super) fn new(read: &'a mut Read, cursor: u64) -> Following<'a> {
-        let (waiting, has_left_read, silent_since) = (VecDeque::new(), false, None);
+    /// Follows a session from behind the event `seq` on.
+    pub(super) fn new(read: &'a mut Read, seq: u64) -> Following<'a> {
+        let (cursor, waiting, has_left_read, silent_since) = (Cursor::from(seq), VecDeque::new(), false, None);
         Following { read, cursor, listener: None, waiting, has_left_read, silent_since, ask_again_at: None }
     }
 
@@ -70,10 +71,12 @@ impl<'a> Following<'a> {
             match &mut self.listener {
                 Some(listener) => match listener.next(left) {
                     Ok(Heard::Sent(sent)) => {
+                        let told = told(sent.data);
                         if let Some(seq) = sent.id.as_deref().and_then(|id| id.parse().ok()) {
-                            self.cursor = seq;
+                            let epoch = told.as_ref().and_then(|told| told.event.epoch.clone());
+                            self.cursor = Cursor { seq, epoch };
                         }
-                        self.waiting.extend(told(sent.data));
+                        self.waiting.extend(told);
                     }
                     Ok(Heard::Nothing) => return Ok(None),
                     // Another one may run by now, or soon.
@@ -108,7 +111,7 @@ impl<'a> Following<'a> {
             self.has_left_read = false;
             self.read.past = None;
             let path = "/sessions/self/codex-events/stream";
-            match Listener::start(&session.dir, path, Some(&self.cursor.to_string())) {
+            match Listener::start(&session.dir, path, Some(&last_id(&self.cursor))) {
                 Ok(Listening::Begun(listener)) => (self.listener, self.silent_since) = (Some(listener), None),
                 Ok(Listening::Refused(answer)) => return Err(Stop::Failed(Refused::of(&answer).message)),
                 // It has only just started, or ends.
@@ -130,22 +133,36 @@ impl<'a> Following<'a> {
         // What was opened before that relay ran does not know what it has left.
         self.read.past = None;
         let Some(past) = self.read.past()? else { return Ok(()) };
-        let page = past.history.events(Some(self.cursor), PAGE, 0, false);
+        let page = past.history.events(Some(&self.cursor), PAGE, 0, false);
         let page = page.map_err(|error| Stop::Failed(error.to_string()))?;
         if page.events.len() < PAGE as usize {
             self.has_left_read = true;
         }
         let first = page.events.first().and_then(|event| event.seq);
-        if let Some(first) = first.filter(|first| *first > self.cursor + 1) {
-            let payload = json!({ "reason": "retention", "after_seq": self.cursor, "up_to_seq": first - 1 });
+        let other_history =
+            page.gap_reason.filter(|reason| matches!(reason, GapReason::NewEpoch | GapReason::CursorAhead));
+        let is_gone = first.is_some_and(|first| first > self.cursor.seq + 1);
+        if let Some(reason) = other_history.or(is_gone.then_some(GapReason::Retention)) {
+            let up_to_seq = first.map(|first| first - 1);
+            let payload = json!({ "reason": reason.name(), "after_seq": self.cursor.seq, "up_to_seq": up_to_seq });
             let gap = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
             self.waiting.extend(told(gap.to_string()));
         }
+        let seq = if other_history.is_some() { page.next_seq.saturating_sub(1) } else { self.cursor.seq };
+        self.cursor = Cursor { seq, epoch: page.epoch.clone() };
         for event in &page.events {
-            self.cursor = event.seq.unwrap_or(self.cursor);
+            self.cursor.seq = event.seq.unwrap_or(self.cursor.seq);
             self.waiting.extend(told(serde_json::to_string(event).expect("BUG: plain data is JSON")));
         }
         Ok(())
+    }
+}
+
+/// A cursor as a stream takes it.
+fn last_id(cursor: &Cursor) -> String {
+    match &cursor.epoch {
+        Some(epoch) => format!("{epoch}:{}", cursor.seq),
+        None => cursor.seq.to_string(),
     }
 }
 

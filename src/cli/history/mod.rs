@@ -24,7 +24,7 @@ use super::requests::{Stop, answered, readable};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, ClientError};
 use crate::history::Action;
-use crate::index::HistoryError;
+use crate::index::{Cursor, HistoryError};
 use crate::store::Found;
 
 pub(super) use actions::run_tail;
@@ -57,6 +57,10 @@ struct Page {
     latest_seq: Option<u64>,
     history_gap: bool,
     gap_reason: Option<String>,
+    next_seq: u64,
+    /// Relays of older versions omit it.
+    #[serde(default)]
+    epoch: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -75,7 +79,7 @@ impl Read {
         let since_seq = since.map(|since| format!("since_seq={since}&")).unwrap_or_default();
         let path = format!("/sessions/self/codex-events?{since_seq}limit={limit}");
         self.ask(&path, |past| {
-            let page = past.history.events(since, limit, 0, false)?;
+            let page = past.history.events(since.map(Cursor::from).as_ref(), limit, 0, false)?;
             let text = serde_json::to_string(&page).expect("BUG: plain data is JSON");
             Ok(serde_json::from_str(&text).expect("BUG: a page is a page"))
         })

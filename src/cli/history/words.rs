@@ -35,6 +35,8 @@ pub(super) struct Event {
     delta_count: Option<u64>,
     #[serde(default)]
     pub(super) key: Option<String>,
+    #[serde(default)]
+    pub(super) epoch: Option<String>,
 }
 
 impl Event {
@@ -151,6 +153,14 @@ fn member_of_start(start: &str, name: &str) -> Option<String> {
 
 fn gap(payload: &Value) -> String {
     let reason = payload["reason"].as_str().unwrap_or("unknown");
+    match reason {
+        "new_epoch" => return "the numbering has begun anew: all events that are kept follow".to_owned(),
+        "cursor_ahead" => {
+            let after = payload["after_seq"].as_u64().unwrap_or(0);
+            return format!("event {after} is not of this history: all events that are kept follow");
+        }
+        _ => {}
+    }
     match (payload["after_seq"].as_u64(), payload["up_to_seq"].as_u64(), payload["lines"].as_u64()) {
         (Some(after), Some(up_to), _) if reason == "retention" => {
             format!("events {} to {up_to} are not kept any more", after + 1)

@@ -223,7 +223,7 @@ mod tests {
                 home: None,
                 indexed_to: IndexedTo::default(),
             };
-            let marks = |wish: crate::store::SeqWish| Ok(SeqMark { reserved: wish.up_to, first_generation: None });
+            let marks = |wish: crate::store::SeqWish| Ok(SeqMark { reserved: wish.up_to, ..SeqMark::default() });
             let (state, _) = Index::catch_up(settings, end, Box::new(marks), Box::new(|_| {}));
             assert_eq!(state.fault, None);
         }

@@ -1,0 +1,148 @@
+//! Epochs over real files: which evidence keeps an epoch, and what begins a new one.
+
+use super::tests::{Lab, numbered, words};
+use super::*;
+use crate::journal::{Generation, SegmentName};
+
+const ENDED: &str = r#"{"at":9,"from":"shim","event":"generation_ended","data":{}}"#;
+
+impl Lab {
+    fn epoch(&self) -> String {
+        self.catch_up().epoch.expect("an epoch")
+    }
+
+    fn segment(&self, generation: u32) -> std::path::PathBuf {
+        let name = SegmentName { generation: Generation::after(None, generation, 0), number: 1 };
+        self.journal().join(name.to_string())
+    }
+
+    /// Gives the witness another start of the machine; false if the system does not tell any.
+    fn restart_machine(&self) -> bool {
+        let path = self.home().join("marks/s");
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        let Some(boot) = crate::store::boot_id() else { return false };
+        std::fs::write(&path, text.replace(&boot, "another")).expect("it can be written");
+        true
+    }
+}
+
+#[test]
+fn restart_of_the_machine_after_a_crash_begins_an_epoch() {
+    let check = |last: Option<&str>, expect: &[&str]| {
+        let lab = Lab::new();
+        lab.append(1, 1, &numbered(1..=2));
+        lab.append(1, 1, &last.map(str::to_owned).into_iter().collect::<Vec<_>>());
+        let epoch = lab.epoch();
+        let is_known = lab.restart_machine();
+        lab.append(2, 1, &[numbered(3..=3), vec![ENDED.to_owned()]].concat());
+        let is_new = lab.epoch() != epoch;
+        assert!(!is_known || (is_new == last.is_none() && lab.events() == expect), "{:?}", lab.events());
+        let epoch = lab.epoch();
+        assert_eq!(lab.epoch(), epoch);
+    };
+    check(None, &["10001 m1", "10002 m2", "10003 m3", "10004 generation_ended"]);
+    check(Some(ENDED), &["1 m1", "2 m2", "3 generation_ended", "4 m3", "5 generation_ended"]);
+}
+
+#[test]
+fn rebuild_that_gives_other_events_begins_an_epoch() {
+    let check = |old: &str, new: &str| {
+        let lab = Lab::new();
+        lab.append(1, 1, &numbered(1..=4));
+        let epoch = lab.epoch();
+        let text = std::fs::read_to_string(lab.segment(1)).expect("it is there");
+        assert!(text.contains(old) && old.len() == new.len());
+        std::fs::write(lab.segment(1), text.replacen(old, new, 1)).expect("it can be written");
+        std::fs::remove_file(lab.history()).expect("it is there");
+        assert_ne!(lab.epoch(), epoch);
+        let events = lab.events();
+        assert!(events.iter().all(|event| event.starts_with("1000")) && events.len() >= 3, "{events:?}");
+        lab.append(1, 1, &numbered(5..=5));
+        assert_eq!(lab.epoch(), lab.epoch());
+        assert_eq!(lab.page(Some(4), 9).gap_reason, Some(GapReason::NewEpoch));
+    };
+    // Fewer events, and one that stands elsewhere.
+    check(r#"{"method":"m4","#, r#"{"xethod":"m4","#);
+    check(r#"{"method":"m2","#, r#"{"xethod":"m2","#);
+}
+
+#[test]
+fn rebuild_in_another_order_begins_an_epoch() {
+    let lab = Lab::new();
+    let params = r#"{"threadId":"t","turnId":"u","itemId":"i","delta":"x"}"#;
+    lab.append(
+        1,
+        1,
+        &[format!(r#"{{"at":1000,"from":"server","line":{{"method":"item/agentMessage/delta","params":{params}}}}}"#)],
+    );
+    // This reading closes the group at once. A rebuild closes it after the next event.
+    lab.catch_up();
+    lab.append(1, 1, &[r#"{"at":1002,"from":"server","line":{"method":"m"}}"#.to_owned()]);
+    lab.append(1, 1, &numbered(3..=3));
+    let epoch = lab.epoch();
+    assert_eq!(lab.events(), ["1 item/agentMessage/delta", "2 m", "3 m3"]);
+    std::fs::remove_file(lab.history()).expect("it is there");
+    assert_ne!(lab.epoch(), epoch);
+    assert_eq!(lab.events(), ["10001 m", "10002 item/agentMessage/delta", "10003 m3"]);
+}
+
+#[test]
+fn renamed_session_goes_on_with_its_numbers() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=2));
+    let epoch = lab.epoch();
+    let settings = || IndexSettings { session_id: "t".to_owned(), ..lab.settings() };
+    lab.append(1, 1, &numbered(3..=3));
+    for _ in 0..2 {
+        let (state, _) = Index::catch_up(settings(), None, lab.marks(), lab.tell());
+        assert_eq!((state.fault, state.last_seq, state.epoch.as_ref()), (None, 3, Some(&epoch)));
+    }
+    assert_eq!(words(&lab.page(Some(0), 9)), ["1 m1", "2 m2", "3 m3"]);
+}
+
+#[test]
+fn epoch_stays_without_a_place_for_the_witness() {
+    let lab = Lab::new();
+    std::fs::write(lab.home().join("marks"), "in the way").expect("write");
+    lab.append(1, 1, &numbered(1..=2));
+    let epoch = lab.epoch();
+    lab.append(2, 1, &numbered(3..=3));
+    assert_eq!(lab.epoch(), epoch);
+    std::fs::remove_file(lab.home().join("marks")).expect("it is there");
+    lab.append(2, 1, &numbered(4..=4));
+    assert_eq!((lab.epoch(), lab.home().join("marks/s").exists()), (epoch, true));
+    assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3", "4 m4"]);
+}
+
+#[test]
+fn history_of_an_older_version_is_adopted() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=3));
+    lab.catch_up();
+    std::fs::remove_dir_all(lab.home().join("marks")).expect("it is there");
+    lab.forget_epoch();
+    let older = rusqlite::Connection::open(lab.history()).expect("it is there");
+    older.execute_batch("DROP TABLE codex_event_epochs; PRAGMA user_version = 1").expect("our own SQL");
+    drop(older);
+    lab.append(1, 1, &numbered(4..=4));
+    let epoch = lab.epoch();
+    assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3", "4 m4"]);
+    assert_eq!((lab.epoch(), lab.page(Some(3), 9).gap_reason), (epoch, None));
+}
+
+#[test]
+fn rows_that_the_journal_lacks_stay_in_a_new_epoch() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=3));
+    lab.append(2, 1, &numbered(4..=5));
+    lab.catch_up();
+    std::fs::remove_file(lab.segment(1)).expect("it is there");
+    std::fs::remove_dir_all(lab.home().join("marks")).expect("it is there");
+    lab.append(2, 1, &numbered(6..=6));
+    lab.catch_up();
+    let page = lab.page(Some(0), 9);
+    let first = page.earliest_seq.expect("events");
+    assert!(first > 20_000 && first % 10_000 == 1, "{first}");
+    let expect: Vec<String> = (0..6).map(|number| format!("{} m{}", first + number, number + 1)).collect();
+    assert_eq!((words(&page), page.gap_reason), (expect, Some(GapReason::NewEpoch)));
+}

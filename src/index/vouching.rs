@@ -1,0 +1,296 @@
+//! Epochs: decides whether a history continues the numbers that its readers have seen.
+//!
+//! All numbers of a history belong to one epoch. A history that cannot vouch for its numbers begins a new epoch above every
+//! number that may have been issued, so a number never stands for two events. The evidence is the database, the mark in the
+//! ledger, the journal, and the witness outside the session's folder.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use uuid::Uuid;
+
+use super::committed::{Reached, first_segment};
+use crate::journal::{Position, SegmentName, all_ended, is_whole};
+use crate::store::{FoundWitness, SeqMark, Witness, boot_id, booted_unix_s};
+
+/// Numbers that are reserved at a time. Source: the contract.
+pub(super) const RESERVE: u64 = 10_000;
+
+/// How many times [`RESERVE`] an epoch at most begins above the mark if that may be too low.
+const LEAP_MAX: u64 = 1_000_000;
+
+/// An epoch of a history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Epoch {
+    pub(super) id: String,
+    /// The number before its first one.
+    pub(super) after_seq: u64,
+    pub(super) cause: Cause,
+    /// The last number that was issued in it, as far as the database may lack it while it is built again.
+    pub(super) promised: u64,
+}
+
+/// Why an epoch was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The session had no epoch before.
+    First,
+    /// The database is lost, and the journal has no longer its first record.
+    StartLost,
+    /// The database is lost or older than the numbers that were issued, and the journal cannot prove that it has all records
+    /// that had one.
+    JournalShorter,
+    /// The machine was restarted while a run had not recorded its end.
+    MachineRestarted,
+    /// The home or the session was restored from a copy.
+    Copied,
+    /// The database is of another epoch.
+    OtherHistory,
+    /// The journal gives other events for the issued numbers.
+    OtherEvents,
+}
+
+impl Cause {
+    const ALL: [Cause; 7] = [
+        Cause::First,
+        Cause::StartLost,
+        Cause::JournalShorter,
+        Cause::MachineRestarted,
+        Cause::Copied,
+        Cause::OtherHistory,
+        Cause::OtherEvents,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Cause::First => "first",
+            Cause::StartLost => "start_lost",
+            Cause::JournalShorter => "journal_shorter",
+            Cause::MachineRestarted => "machine_restarted",
+            Cause::Copied => "copied",
+            Cause::OtherHistory => "other_history",
+            Cause::OtherEvents => "other_events",
+        }
+    }
+
+    pub(super) fn of_name(name: &str) -> Option<Cause> {
+        Cause::ALL.into_iter().find(|cause| cause.name() == name)
+    }
+
+    /// Whether the mark may be lower than numbers that were issued.
+    fn may_have_old_mark(self) -> bool {
+        match self {
+            Cause::Copied => true,
+            Cause::First
+            | Cause::StartLost
+            | Cause::JournalShorter
+            | Cause::MachineRestarted
+            | Cause::OtherHistory
+            | Cause::OtherEvents => false,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Epoch {
+    /// One that begins behind the number `after_seq`.
+    pub(super) fn begin(after_seq: u64, cause: Cause) -> Epoch {
+        // The low 62 bits of a UUIDv7 are random.
+        let id = format!("{:012x}", Uuid::now_v7().as_u128() & 0xffff_ffff_ffff);
+        Epoch { id, after_seq, cause, promised: after_seq }
+    }
+}
+
+/// The event that must get a certain number again when the journal is read again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Expected {
+    pub(super) seq: u64,
+    pub(super) key: Option<Position>,
+    pub(super) digest: Option<u64>,
+    /// Behind this position of the journal it must have come.
+    pub(super) read_to: Position,
+}
+
+impl Expected {
+    /// Whether the event that gets the number is that one, and so are all before it.
+    pub(super) fn is_met_by(&self, key: Option<&Position>, digest: Option<u64>) -> bool {
+        let is_same = self.digest.is_none() || digest.is_none() || self.digest == digest;
+        is_same && (self.key.is_none() || self.key.as_ref() == key)
+    }
+}
+
+/// A digest of events (FNV-1a) with the next one, whose first record is `key`.
+pub(super) fn digest(before: u64, key: &Position) -> u64 {
+    let Position { segment: SegmentName { generation, number }, offset } = key;
+    let bytes = generation.as_str().bytes().chain(number.to_le_bytes()).chain(offset.to_le_bytes());
+    let begin = if before == 0 { 0xcbf2_9ce4_8422_2325 } else { before };
+    bytes.fold(begin, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A database, as far as it was indexed.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) reached: Reached,
+}
+
+/// The evidence for [`judge`].
+pub(super) struct Evidence<'a> {
+    pub(super) journal_dir: &'a Path,
+    pub(super) kept: Option<&'a Kept>,
+    /// The epoch that the database names.
+    pub(super) begun: Option<&'a Epoch>,
+    pub(super) witness: &'a FoundWitness,
+    /// The mark in the ledger, if [`needs_mark`].
+    pub(super) mark: &'a SeqMark,
+    /// The first record of the event that has a number in the database.
+    pub(super) key_of: &'a dyn Fn(u64) -> Option<Position>,
+}
+
+/// Numbers that go on.
+#[derive(Debug, PartialEq)]
+pub(super) struct Same {
+    pub(super) epoch: Epoch,
+    pub(super) reached: Reached,
+    /// The last event that had a number, if the database lacks it.
+    pub(super) expected: Option<Expected>,
+    pub(super) first_generation: Option<String>,
+}
+
+/// The result of [`judge`].
+#[derive(Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// The numbers go on.
+    Same(Box<Same>),
+    /// A new epoch begins behind this number.
+    New { after_seq: u64, cause: Cause },
+}
+
+/// Whether [`judge`] needs the mark in the ledger.
+pub(super) fn needs_mark(kept: Option<&Kept>, witness: &FoundWitness) -> bool {
+    kept.is_none() || !matches!(witness, FoundWitness::Original(_))
+}
+
+/// The number behind which a new epoch begins.
+pub(super) fn base(evidence: &Evidence<'_>, cause: Cause) -> u64 {
+    let Evidence { kept, witness, mark, .. } = evidence;
+    let kept = kept.map_or(0, |kept| kept.reached.reserved.max(kept.reached.seq));
+    let witnessed = match witness {
+        FoundWitness::Nothing => 0,
+        FoundWitness::Original(witness) | FoundWitness::Copied(witness) => witness.reserved.max(witness.seq),
+    };
+    let highest = kept.max(witnessed).max(mark.reserved).next_multiple_of(RESERVE);
+    if highest == 0 || !cause.may_have_old_mark() {
+        return highest;
+    }
+    // By chance, so that a home that is restored twice from one copy does not begin twice at one number.
+    highest + RESERVE * (1 + Uuid::now_v7().as_u128() as u64 % LEAP_MAX)
+}
+
+/// Judges whether the numbers go on.
+///
+/// # Errors
+///
+/// That of reading the journal.
+pub(super) fn judge(evidence: &Evidence<'_>) -> io::Result<Verdict> {
+    let new = |cause| Verdict::New { after_seq: base(evidence, cause), cause };
+    match evidence.witness {
+        FoundWitness::Copied(_) => Ok(new(Cause::Copied)),
+        FoundWitness::Nothing if evidence.mark.epoch.is_some() => Ok(new(Cause::Copied)),
+        FoundWitness::Nothing => Ok(without_witness(evidence)),
+        FoundWitness::Original(witness) => Ok(by_witness(evidence, witness)?.unwrap_or_else(new)),
+    }
+}
+
+/// Judges without a witness, as older versions did.
+fn without_witness(evidence: &Evidence<'_>) -> Verdict {
+    let Evidence { kept, begun, mark, journal_dir, .. } = evidence;
+    let first_generation = mark.first_generation.clone();
+    let epoch = begun.cloned().unwrap_or_else(|| Epoch::begin(0, Cause::First));
+    if let Some(Kept { reached }) = kept {
+        return Verdict::Same(Box::new(Same { epoch, reached: reached.clone(), expected: None, first_generation }));
+    }
+    if mark.reserved > 0 && !begins_with(journal_dir, first_generation.as_deref()) {
+        return Verdict::New { after_seq: mark.reserved, cause: Cause::StartLost };
+    }
+    let reached = Reached { reserved: mark.reserved, digest: Some(0), ..Reached::default() };
+    Verdict::Same(Box::new(Same { epoch, reached, expected: None, first_generation }))
+}
+
+/// Judges by a witness in its original file. The inner error is the cause of a new epoch.
+fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<Verdict, Cause>> {
+    let Evidence { journal_dir, kept, begun, key_of, mark, .. } = evidence;
+    let read_to = witness.read_to.as_ref();
+    let was_restarted = matches!((&witness.boot, boot_id()), (Some(then), Some(now)) if *then != now);
+    let since = booted_unix_s().unwrap_or(u64::MAX);
+    if was_restarted && !all_ended(journal_dir, read_to.map(|at| &at.segment.generation), since)? {
+        return Ok(Err(Cause::MachineRestarted));
+    }
+    let expected = read_to.map(|read_to| Expected {
+        seq: witness.seq,
+        key: witness.key.clone(),
+        digest: witness.digest,
+        read_to: read_to.clone(),
+    });
+    let same = |epoch: Epoch, reached: Reached, expected: Option<Expected>| {
+        let promised = expected.as_ref().map_or(epoch.promised, |expected| expected.seq);
+        let epoch = Epoch { promised, ..epoch };
+        let reached = Reached { reserved: reached.reserved.max(witness.reserved), ..reached };
+        let first_generation = witness.first_generation.clone();
+        Ok(Ok(Verdict::Same(Box::new(Same { epoch, reached, expected, first_generation }))))
+    };
+    let proves = |from: Option<&Position>| read_to.map_or(Ok(false), |to| is_whole(journal_dir, from, to));
+    match (kept, begun) {
+        (Some(Kept { reached }), Some(epoch)) if epoch.id == witness.epoch => {
+            let epoch = *epoch;
+            if reached.seq < witness.seq {
+                return match proves(reached.position.as_ref())? {
+                    true => same(epoch.clone(), reached.clone(), expected),
+                    false => Ok(Err(Cause::JournalShorter)),
+                };
+            }
+            match (key_of(witness.seq), &witness.key) {
+                (Some(kept), Some(witnessed)) if kept != *witnessed => Ok(Err(Cause::OtherEvents)),
+                (Some(_) | None, _) => same(epoch.clone(), reached.clone(), None),
+            }
+        }
+        (Some(_), _) => Ok(Err(Cause::OtherHistory)),
+        (None, _) => {
+            let epoch = Epoch {
+                id: witness.epoch.clone(),
+                after_seq: witness.after_seq,
+                cause: Cause::of_name(&witness.cause).unwrap_or(Cause::First),
+                promised: witness.after_seq,
+            };
+            let reached =
+                Reached { seq: witness.after_seq, reserved: mark.reserved, digest: Some(0), ..Reached::default() };
+            if witness.seq == witness.after_seq {
+                return same(epoch, reached, None);
+            }
+            let first = witness.first_generation.as_deref();
+            match begins_with(journal_dir, first) {
+                true if proves(None)? => same(epoch, reached, expected),
+                true => Ok(Err(Cause::JournalShorter)),
+                false if first.is_some() && read_to.is_some_and(|to| reaches(journal_dir, to)) => {
+                    Ok(Err(Cause::StartLost))
+                }
+                false => Ok(Err(Cause::JournalShorter)),
+            }
+        }
+    }
+}
+
+/// Whether the first record of the journal is that of this run.
+fn begins_with(journal_dir: &Path, generation: Option<&str>) -> bool {
+    first_segment(journal_dir).is_some_and(|first| first.number == 1 && generation == Some(first.generation.as_str()))
+}
+
+/// Whether the journal reaches up to a position, whatever it lacks before.
+fn reaches(journal_dir: &Path, to: &Position) -> bool {
+    std::fs::metadata(journal_dir.join(to.segment.to_string())).is_ok_and(|file| file.len() >= to.offset)
+}

@@ -1,0 +1,255 @@
+//! The witness of a session's event numbers: `marks/<session>` in the home, outside the session's folder.
+//!
+//! It names the last number that a history issued and the record that got it, so a session folder that was restored from a
+//! copy, or a journal that has lost its end, cannot give the same numbers to other events unnoticed. The index writes it after
+//! each commit, without a sync: the page cache outlives the process, and [`Witness::boot`] tells whether the machine was
+//! restarted since.
+//!
+//! *A restored home* brings an old witness back. The file names its own inode and time of birth, and gets new ones with the
+//! first commit after each start, so a copy of it is recognized ([`Found::Copied`]). A snapshot of a whole file system or
+//! machine cannot be recognized.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+use crate::files::{self, Access, Folder};
+use crate::journal::Position;
+
+/// The folder of all witnesses in the home.
+const MARKS_DIR: &str = "marks";
+
+/// The folder of all sessions in the home.
+const SESSIONS_DIR: &str = "sessions";
+
+/// Most bytes of a witness that are read.
+const WITNESS_BYTES_MAX: u64 = 4 << 10;
+
+/// The last issued number of a session, and its evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Witness {
+    /// The epoch of the history.
+    pub epoch: String,
+    /// The number before the first one of that epoch.
+    pub after_seq: u64,
+    /// Why that epoch was begun.
+    pub cause: String,
+    /// The last number that was issued.
+    pub seq: u64,
+    /// The first record of the event with that number, if it is of this epoch.
+    pub key: Option<Position>,
+    /// A digest of all events of the epoch up to that one, in the order of their numbers.
+    pub digest: Option<u64>,
+    /// The end of the journal that was read for it.
+    pub read_to: Option<Position>,
+    /// No number above this one was ever issued.
+    pub reserved: u64,
+    /// The run with whose first record the numbers of the epoch began.
+    pub first_generation: Option<String>,
+    /// The start of the machine during which it was written; `None` if the system does not tell.
+    pub boot: Option<String>,
+}
+
+/// A witness as it stands in its file.
+#[derive(Serialize, Deserialize)]
+struct Signed {
+    #[serde(flatten)]
+    witness: Witness,
+    file: Identity,
+}
+
+/// How a file is recognized after a copy of it was put in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    inode: u64,
+    /// Nanoseconds since the Unix epoch, if the file system knows.
+    born_ns: Option<u64>,
+}
+
+impl Identity {
+    fn of(file: &Metadata) -> Identity {
+        let born = file.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        Identity { inode: file.ino(), born_ns: born.map(|born| born.as_nanos() as u64) }
+    }
+
+    /// A file system may number its files anew each time it is mounted; times of birth stay.
+    fn is_same(self, other: Identity) -> bool {
+        match (self.born_ns, other.born_ns) {
+            (Some(own), Some(other)) => own == other,
+            (Some(_) | None, _) => self.inode == other.inode,
+        }
+    }
+}
+
+/// The result of [`WitnessFile::read`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing, or no witness.
+    Nothing,
+    /// The file that was written there.
+    Original(Witness),
+    /// A copy of that file, which may be older.
+    Copied(Witness),
+}
+
+/// The place of a session's witness.
+#[derive(Debug)]
+pub struct WitnessFile {
+    path: PathBuf,
+    /// The file as this process has put it there.
+    own: Option<(File, Identity)>,
+}
+
+impl WitnessFile {
+    /// That of the session in the folder `dir`; `None` if that is not below a home.
+    #[must_use]
+    pub fn of_session(dir: &Path) -> Option<WitnessFile> {
+        let sessions = dir.parent().filter(|sessions| sessions.ends_with(SESSIONS_DIR))?;
+        Some(WitnessFile { path: path_of(sessions.parent()?, dir.file_name()?.to_str()?), own: None })
+    }
+
+    /// Reads it.
+    #[must_use]
+    pub fn read(&self) -> Found {
+        let read = || -> io::Result<(Signed, Identity)> {
+            let file = files::open(&self.path, Access::Read)?;
+            let identity = Identity::of(&file.metadata()?);
+            let mut text = Vec::new();
+            file.take(WITNESS_BYTES_MAX).read_to_end(&mut text)?;
+            // A longer one may have stood there before.
+            let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            Ok((serde_json::from_slice(line)?, identity))
+        };
+        match read() {
+            Ok((Signed { witness, file }, identity)) if file.is_same(identity) => Found::Original(witness),
+            Ok((Signed { witness, .. }, _)) => Found::Copied(witness),
+            Err(_) => Found::Nothing,
+        }
+    }
+
+    /// Writes it: the first time in a new file, later in that one.
+    ///
+    /// # Errors
+    ///
+    /// That of writing. The old file may still be there.
+    pub fn write(&mut self, witness: &Witness) -> io::Result<()> {
+        match &self.own {
+            Some((file, identity)) => put(file, witness, *identity),
+            None => self.replace(witness),
+        }
+    }
+
+    /// Whether [`WitnessFile::write`] has put a file there.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.own.is_some()
+    }
+
+    fn replace(&mut self, witness: &Witness) -> io::Result<()> {
+        if let Some(dir) = self.path.parent() {
+            Folder::make(dir)?;
+        }
+        let beside = self.path.with_added_extension("new");
+        let _ = std::fs::remove_file(&beside);
+        let file = files::open(&beside, Access::Create)?;
+        let identity = Identity::of(&file.metadata()?);
+        put(&file, witness, identity)?;
+        // After a loss of power either the old one stands there or this one.
+        file.sync_data()?;
+        std::fs::rename(&beside, &self.path)?;
+        self.own = Some((file, identity));
+        Ok(())
+    }
+}
+
+fn put(file: &File, witness: &Witness, identity: Identity) -> io::Result<()> {
+    let signed = Signed { witness: witness.clone(), file: identity };
+    let mut text = serde_json::to_vec(&signed).expect("BUG: plain data is JSON");
+    text.push(b'\n');
+    file.write_all_at(&text, 0)
+}
+
+/// Removes the witness of a session that is removed.
+pub(super) fn forget(home: &Path, session_id: &str) {
+    // Sessions without events have no witness.
+    let _ = std::fs::remove_file(path_of(home, session_id));
+}
+
+fn path_of(home: &Path, session_id: &str) -> PathBuf {
+    home.join(MARKS_DIR).join(session_id)
+}
+
+/// The id of this start of the machine, if the system tells.
+#[must_use]
+pub fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+}
+
+/// When the machine was started, in seconds since the Unix epoch, if the system tells.
+#[must_use]
+pub fn booted_unix_s() -> Option<u64> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn witness(seq: u64) -> Witness {
+        Witness {
+            epoch: "e".to_owned(),
+            after_seq: 0,
+            cause: "first".to_owned(),
+            seq,
+            key: None,
+            digest: None,
+            read_to: None,
+            reserved: 10_000,
+            first_generation: None,
+            boot: None,
+        }
+    }
+
+    #[test]
+    fn copy_of_a_witness_is_recognized() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        let session = home.path().join("sessions/s");
+        let open = || WitnessFile::of_session(&session).expect("it is below a home");
+        assert_eq!(open().read(), Found::Nothing);
+        let mut file = open();
+        file.write(&witness(1_000)).expect("it can be written");
+        file.write(&witness(7)).expect("it can be written");
+        assert_eq!(open().read(), Found::Original(witness(7)));
+        let path = home.path().join("marks/s");
+        let copy = std::fs::read(&path).expect("it is there");
+        // In place, once it was written by another start.
+        open().write(&witness(8)).expect("it can be written");
+        std::fs::write(&path, &copy).expect("it can be written over");
+        assert_eq!(open().read(), Found::Copied(witness(7)));
+        // And as another file.
+        open().write(&witness(9)).expect("it can be written");
+        let kept = home.path().join("kept");
+        std::fs::copy(&path, &kept).expect("it can be copied");
+        std::fs::rename(&kept, &path).expect("it can be put there");
+        assert_eq!(open().read(), Found::Copied(witness(9)));
+        forget(home.path(), "s");
+        assert_eq!(open().read(), Found::Nothing);
+    }
+
+    #[test]
+    fn moved_home_keeps_its_witness() {
+        let parent = tempfile::tempdir().expect("BUG: a temporary folder");
+        let home = parent.path().join("a");
+        let open = |home: &Path| WitnessFile::of_session(&home.join("sessions/s")).expect("it is below a home");
+        open(&home).write(&witness(7)).expect("it can be written");
+        std::fs::rename(&home, parent.path().join("b")).expect("it can be moved");
+        assert_eq!(open(&parent.path().join("b")).read(), Found::Original(witness(7)));
+        assert!(WitnessFile::of_session(parent.path()).is_none());
+    }
+}
