@@ -6,11 +6,12 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, Trans
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::follow::{Follower, Next, Patience};
 use super::schema;
 use super::stamp::{Fate, Stamp};
 use crate::engine::Masker;
-use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
-use crate::journal::{Position, SegmentName};
+use crate::history::{Entry, EventRow, Fold, GapRow, Recall, Rows, Seen, rfc3339_millis};
+use crate::journal::{Position, Record, SegmentName};
 use crate::store::{DatabaseError, Opened, SeqMark, open_database, put_aside, put_aside_beside};
 
 const INSERT_EVENT: &str = "
@@ -107,9 +108,9 @@ impl Database {
         &mut self.connection
     }
 
-    /// How far it is; `None` where nothing was indexed yet.
-    pub(super) fn load(&self) -> Result<Option<Reached>, DatabaseError> {
-        load(&self.connection, &self.session_id).map_err(|source| self.error(source))
+    /// How far it is; `None` if nothing was indexed yet.
+    pub(super) fn load(&self, journal_dir: &Path) -> Result<Option<Reached>, DatabaseError> {
+        load(&self.connection, &self.session_id, journal_dir).map_err(|source| self.error(source))
     }
 
     /// Commits rows that begin behind `before`, and that they reach to `reached`.
@@ -130,13 +131,13 @@ impl Database {
 }
 
 /// How far the database at `path` is, where it can be read though it cannot be used otherwise.
-pub(super) fn peek(path: &Path, session_id: &str) -> Option<Reached> {
+pub(super) fn peek(path: &Path, session_id: &str, journal_dir: &Path) -> Option<Reached> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).ok()?;
-    load(&connection, session_id).ok().flatten()
+    load(&connection, session_id, journal_dir).ok().flatten()
 }
 
-fn load(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Reached>> {
+fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqlite::Result<Option<Reached>> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
     let Some((seq, state)) = connection.query_row(LOAD, [session_id], read).optional()? else { return Ok(None) };
     let state: State<Box<RawValue>> =
@@ -147,7 +148,31 @@ fn load(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Re
         Fold::default()
     });
     let (seq, reserved) = (seq.try_into().unwrap_or(0), state.reserved);
+    let fold = recalled(fold, journal_dir, &state.next);
     Ok(Some(Reached { fold, position: Some(state.next), seq, reserved }))
+}
+
+/// The fold with the text that is not stored, read again from the journal up to `next`. What cannot be read is missing.
+fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold {
+    let mut recall = Recall::of(fold);
+    let Some(from) = recall.begins().cloned() else { return recall.finish() };
+    let mut follower = Follower::new(journal_dir, Some(from));
+    loop {
+        match follower.next(Patience::None) {
+            Ok(Next::Record { at, bytes, successor }) if at < *next => {
+                let Ok(record) = Record::parse(bytes) else { continue };
+                let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
+                let replaced_by = successor.as_ref().and_then(Record::line_bytes);
+                recall.take(&at, &Seen::of(&record, replaced_by));
+            }
+            Ok(Next::Lost { .. }) => {}
+            Ok(Next::Record { .. } | Next::End) => return recall.finish(),
+            Err(error) => {
+                tracing::warn!(%error, "the text of what is streamed cannot be read again");
+                return recall.finish();
+            }
+        }
+    }
 }
 
 /// The state of a checkpoint with its secrets masked; `None` where it has none. Where it would be none any more, since a pattern

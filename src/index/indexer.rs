@@ -318,7 +318,7 @@ impl Indexer {
         if let Some(kept) = set_aside {
             (self.tell)(Tidings::SetAside(kept));
         }
-        let (database, reached) = match database.load() {
+        let (database, reached) = match database.load(journal_dir) {
             Ok(reached) => (database, reached),
             Err(error) if error.is_broken() => {
                 self.set_aside(database)?;
@@ -459,7 +459,7 @@ impl Indexer {
             if let Some(indexed) = indexed {
                 return Ahead::new(&settings.journal_dir, Some(&indexed.reached));
             }
-            let reached = peek(&settings.history_path(), &settings.session_id);
+            let reached = peek(&settings.history_path(), &settings.session_id, &settings.journal_dir);
             if let Some(reached) = &reached {
                 // Whoever reads it is told what it holds with its numbers, and so not once more without.
                 shared.state.send_modify(|state| {

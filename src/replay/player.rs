@@ -526,6 +526,22 @@ mod tests {
     }
 
     #[test]
+    fn masked_line_matches_what_was_sent() {
+        let on_tape = [
+            r#">{"id":1,"method":"thread/start","params":{"config":{"env":{"A":"[redacted]***","B":"***"}},"cwd":"/w"}}"#,
+            r#"<{"id":1,"result":{"thread":{"id":"T"}}}"#,
+        ];
+        let sent = [r#"{"id":1,"method":"thread/start","params":{"config":{"env":{"A":"real","B":"x"}},"cwd":"/w"}}"#];
+        let mut masked = tape(&on_tape);
+        masked.entries[0].masked = true;
+        let mut player = Player::new(masked, Strictness::Strict);
+        assert_eq!(play(&mut player, &sent), [&on_tape[1][1..]]);
+        let mut player = Player::new(tape(&on_tape), Strictness::Strict);
+        play(&mut player, &sent);
+        assert_eq!(player.differences().len(), 2);
+    }
+
+    #[test]
     fn a_look_may_be_left_out_and_an_answer_may_not() {
         let mut player = Player::new(tape(&TURN), Strictness::Lenient);
         let said = play(
