@@ -1,13 +1,13 @@
-//! The ids in a line that is no plain message: a batch, a label in front of a message, a message with a repeated member.
+//! The ids in a line that is not a plain message: a batch, a label in front of a message, a message with a repeated member.
 //!
-//! Codex skips such a line. Another server may act on it, and what it answers bears one of the ids that stand in the line.
+//! Codex skips such a line. Another server may act on it, and its answer bears one of the ids that stand in the line.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::value::RawValue;
 
-use super::written::Written;
 use crate::wire::{Members, RpcId, elements};
 
 /// Ids of one line that are remembered.
@@ -19,12 +19,12 @@ const ELEMENTS_MAX: usize = 10_000;
 /// Longest id that is remembered, in bytes.
 const ID_BYTES_MAX: usize = 1_024;
 
-/// What a line can be answered by.
+/// The ids that an answer to a line may bear.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ids {
     /// One of these.
     These(Vec<RpcId>),
-    /// That cannot be told.
+    /// Any id.
     Unknown,
 }
 
@@ -76,7 +76,7 @@ fn of_messages(value: &RawValue) -> Option<Vec<RpcId>> {
     Some(ids)
 }
 
-/// What may be an id in a text that is not JSON as a whole.
+/// Possible ids in a text that is not JSON as a whole.
 fn of_text(text: &str) -> Option<Vec<RpcId>> {
     let mut ids = Vec::new();
     for found in ID_MEMBER.find_iter(text).take(IDS_MAX + 1) {
@@ -92,7 +92,7 @@ fn of_text(text: &str) -> Option<Vec<RpcId>> {
 
 fn add(ids: &mut Vec<RpcId>, raw: &RawValue) {
     let id = RpcId::from_raw(raw);
-    // `1.0` may be given back as `1`.
+    // A server may answer `1.0` with `1`.
     if let RpcId::Other(written) = &id
         && let Ok(number) = written.parse::<f64>()
         && number.fract() == 0.0
@@ -104,15 +104,34 @@ fn add(ids: &mut Vec<RpcId>, raw: &RawValue) {
 }
 
 /// A text with its escapes read as JSON reads them, wherever they stand.
-pub(super) fn unescaped(text: &str) -> String {
-    String::from_utf8_lossy(&Written::of_inner(text).text()).into_owned()
+pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
+    let Some(first) = text.find('\\') else { return Cow::Borrowed(text) };
+    let mut plain = String::with_capacity(text.len());
+    let (before, mut rest) = text.split_at(first);
+    plain.push_str(before);
+    while let Some(escaped) = rest.strip_prefix('\\') {
+        let code = escaped.strip_prefix('u').and_then(|hex| u32::from_str_radix(hex.get(..4)?, 16).ok());
+        let (char, length) = match (code, escaped.chars().next()) {
+            // Half of a character counts as one that cannot be read.
+            (Some(code), _) => (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 5),
+            (None, Some('n' | 'r' | 't' | 'b' | 'f')) => (' ', 1),
+            (None, Some(char)) => (char, char.len_utf8()),
+            (None, None) => ('\\', 0),
+        };
+        plain.push(char);
+        rest = &escaped[length..];
+        let next = rest.find('\\').unwrap_or(rest.len());
+        plain.push_str(&rest[..next]);
+        rest = &rest[next..];
+    }
+    Cow::Owned(plain)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The ids as they are shown, or `?`.
+    /// Compares the printed ids; `?` stands for any.
     fn check(line: &str, expect: &[&str]) {
         let shown: Vec<String> = match ids_in(line.as_bytes()) {
             Ids::These(ids) => ids.iter().map(ToString::to_string).collect(),
@@ -130,6 +149,15 @@ mod tests {
         check(&format!("[{}]", vec![r#"{"id":1}"#; 300].join(",")), &["?"]);
         check(&format!(r#"[{{"id":"{}"}}]"#, "x".repeat(2_000)), &["?"]);
         check(&format!("{}{}", "[".repeat(20_000), "]".repeat(20_000)), &["?"]);
+    }
+
+    #[test]
+    fn escapes_are_read_wherever_they_stand() {
+        let check = |text: &str, expect: &str| assert_eq!(unescaped(text), expect);
+        check("plain", "plain");
+        check(r#"a\/b \u0061\n\"\ud800\"#, "a/b a \"\u{fffd}\\");
+        check(r"\u00", "u00");
+        check(r"\é\", "é\\");
     }
 
     #[test]

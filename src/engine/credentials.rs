@@ -6,12 +6,12 @@
 //! The line is walked as it was written. A value is overwritten with as many bytes, inside its quotation marks, and every
 //! other byte stays. Nothing here touches the bytes that are forwarded.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::ambiguous::unescaped;
 use super::secrets::names_secret;
 use super::written::{MaskSigns, Written};
 use crate::wire::{Members, TokenKind, tokens};
@@ -21,6 +21,9 @@ const DEPTH_MAX: usize = 1_000;
 
 /// Bytes of the values of one request that are remembered until its answer.
 const VALUES_BYTES_MAX: usize = 64 << 10;
+
+/// Longest text of an error that is searched, in bytes; a longer one is masked as a whole.
+const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Shortest value that is masked anywhere in an error, in bytes; a shorter one only if it is a word of its own there.
 const VALUE_BYTES_MIN: usize = 4;
@@ -67,7 +70,7 @@ impl Carrier {
         }
     }
 
-    /// That of the result of a request; `None` if results of this method carry none.
+    /// That of the result of a request; `None` if its results carry no credentials.
     pub(super) fn of_result(method: &str) -> Option<Carrier> {
         let is_of_config = matches!(method, "config/read" | "configRequirements/read" | "getUserSavedConfig");
         let carries =
@@ -80,7 +83,7 @@ impl Carrier {
         Carrier::Form(Arc::new(SecretFields::of(params)))
     }
 
-    /// The line with its credentials masked; `None` if it has none.
+    /// The line with its credentials masked; `None` if it has no credentials.
     pub(super) fn masked(&self, line: &str) -> Result<Option<String>, TooDeep> {
         let found = self.found(line)?;
         if found.is_empty() {
@@ -114,7 +117,7 @@ impl Carrier {
         Ok(Some(Values::These(values)))
     }
 
-    /// Where the credentials stand.
+    /// The places of the credentials.
     fn found(&self, line: &str) -> Result<Vec<Found>, TooDeep> {
         if let Carrier::Error(values) = self {
             return Ok(values.found(line));
@@ -127,7 +130,7 @@ impl SecretFields {
     /// Those that a request for a form says are secret: by `format: "password"` or the like, or by their names.
     fn of(params: &str) -> SecretFields {
         let params: Value = serde_json::from_str(params).unwrap_or_default();
-        // What answers it is the proof that somebody has approved it.
+        // The answer is the proof that a person has approved something.
         if params["mode"] == "openai/userVerification" {
             return SecretFields::All;
         }
@@ -164,7 +167,7 @@ fn secret_fields(schema: &Value, names: &mut Vec<String>) {
     }
 }
 
-/// Whether the schema of one field says that what is filled in is secret.
+/// Whether the schema of one field marks its content as secret.
 fn is_secret_field(field: &Value) -> bool {
     let says = |name: &str| field[name].as_str().unwrap_or_default().to_lowercase();
     let is_typed =
@@ -174,7 +177,7 @@ fn is_secret_field(field: &Value) -> bool {
 }
 
 impl Values {
-    /// Where they stand in the texts of an error.
+    /// Their places in the texts of an error.
     fn found(&self, line: &str) -> Vec<Found> {
         let error = serde_json::from_str::<Members<'_>>(line).ok().and_then(|message| message.get("error"));
         let Some(error) = error.map(|error| error.get()) else { return Vec::new() };
@@ -188,9 +191,12 @@ impl Values {
         within.collect()
     }
 
-    /// Where they stand in one text, as it was written.
+    /// Their places in one text, as it was written.
     fn within(&self, written: &str) -> Vec<Range<usize>> {
-        let Values::These(values) = self else { return std::iter::once(0..written.len()).collect() };
+        let values = match self {
+            Values::These(values) if written.len() <= TEXT_BYTES_MAX => values,
+            Values::These(_) | Values::Any => return std::iter::once(0..written.len()).collect(),
+        };
         let parsed = Written::of_inner(written);
         let said = parsed.text();
         let mut spans: Vec<Range<usize>> =
@@ -210,7 +216,7 @@ impl Values {
 /// A credential in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
-    /// What is inside quotation marks, or a part of that.
+    /// The inside of a string, or a part of it.
     Text(Range<usize>),
     Number(Range<usize>),
 }
@@ -238,7 +244,7 @@ impl Found {
     }
 }
 
-/// Where a value stands in a text; a short one only where no letter or digit touches it.
+/// The places of a value in a text; a short value counts only if no letter or digit touches it.
 fn occurrences(text: &[u8], value: &[u8]) -> Vec<Range<usize>> {
     if value.is_empty() {
         return Vec::new();
@@ -251,7 +257,7 @@ fn occurrences(text: &[u8], value: &[u8]) -> Vec<Range<usize>> {
     .collect()
 }
 
-/// What the values of a member are.
+/// How the values in an object or array are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// The message itself: its members are looked at by their names.
@@ -260,7 +266,7 @@ enum Role {
     Params,
     /// The result of a form, of which only `content` is.
     Answer,
-    /// What was filled in.
+    /// The content of a form.
     Filled,
     /// Nothing in it is a credential.
     Skipped,
@@ -287,7 +293,7 @@ struct Level {
     is_object: bool,
     /// The next string is a name.
     expects_name: bool,
-    /// What the value is that comes next.
+    /// The role of the next value.
     value: Role,
     /// The word before it was an option whose value is a credential.
     is_after_option: bool,
@@ -334,7 +340,7 @@ impl Walk<'_> {
         Ok(self.found)
     }
 
-    /// What the value is that comes next, of those that are neither object nor array.
+    /// The role of the next value, if that is neither object nor array.
     fn role(&self) -> Role {
         match self.levels.last() {
             Some(Level { value: Role::Secret | Role::Place | Role::Entry, .. }) => Role::Secret,
@@ -384,12 +390,22 @@ impl Walk<'_> {
                     Some(_) | None => {}
                 }
             }
-            _ => {}
+            Role::Secret
+            | Role::Message
+            | Role::Params
+            | Role::Answer
+            | Role::Filled
+            | Role::Skipped
+            | Role::Plain
+            | Role::Named
+            | Role::Policy
+            | Role::Place
+            | Role::Entry => {}
         }
     }
 }
 
-/// What the member of this name is, in an object that is `parent`.
+/// The role of a member of an object with the role `parent`.
 fn member_role(parent: Role, name: &str, carrier: &Carrier) -> Role {
     match parent {
         Role::Message => match (name, carrier) {
@@ -418,7 +434,7 @@ fn member_role(parent: Role, name: &str, carrier: &Carrier) -> Role {
     }
 }
 
-/// What a setting is, by its name or its path.
+/// The role of a setting, by its name or its path.
 fn named_role(parent: Role, path: &str) -> Role {
     // A path of a file or an address is the name of nothing that we know.
     if path.contains('/') {
@@ -434,7 +450,7 @@ fn named_role(parent: Role, path: &str) -> Role {
             (_, "shellenvironmentpolicy") => Role::Policy,
             (_, "mcpservers" | "modelproviders" | "profiles" | "projects" | "plugins" | "marketplaces") => Role::Named,
             (_, "args" | "notify") => Role::Words,
-            // Where each setting comes from, not what it is.
+            // Sources of settings and names of variables.
             (_, "origins" | "envhttpheaders" | "envvars") => Role::Skipped,
             _ if is_secret_name(name) => Role::Secret,
             _ => Role::Plain,
@@ -471,23 +487,16 @@ fn is_secret_option(written: &str) -> bool {
     written.starts_with('-') && !written.contains('=') && is_secret_name(written)
 }
 
-/// Where the credential begins in a word such as `--token=x`, `API_KEY=x` or `Authorization: x`.
+/// The offset of the credential in a word such as `--token=x`, `API_KEY=x` or `Authorization: x`.
 fn secret_part(written: &str) -> Option<usize> {
     let at = written.find(['=', ':'])?;
     let name = &written[..at];
-    // An address is no name.
+    // The scheme of an address is not a name.
     if written[at..].starts_with("://") || !is_secret_name(&unescaped(name)) {
         return None;
     }
     let from = at + 1;
     Some(from + written[from..].len() - written[from..].trim_start().len())
-}
-
-fn unescaped(written: &str) -> Cow<'_, str> {
-    match Written::of_inner(written).text() {
-        Cow::Borrowed(_) => Cow::Borrowed(written),
-        Cow::Owned(text) => Cow::Owned(String::from_utf8(text).unwrap_or_default()),
-    }
 }
 
 fn string_end(json: &[u8], mut from: usize) -> usize {
@@ -511,7 +520,7 @@ pub(super) fn remembered(carrier: &Carrier, line: &[u8]) -> Option<Arc<Values>> 
 mod tests {
     use super::*;
 
-    /// Masks a line; `X` in it stands for a credential of its own, and what is left of it are stars.
+    /// Masks a line in which `XXXX` stands for a credential, and expects stars in its place.
     fn check(carrier: &Carrier, line: &str) {
         let secret = line.replace("XXXX", "k3y!");
         let expect = line.replace("XXXX", "****");

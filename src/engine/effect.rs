@@ -184,7 +184,7 @@ pub enum Warning {
     /// A line of this side names a method that carries credentials and can be read in more than one way: it is not recorded,
     /// and neither are the answers to its ids.
     AmbiguousSecret(Side),
-    /// It cannot be told which answers to this side carry credentials: none is recorded any more.
+    /// Any answer to this side may carry credentials: the relay stops recording answers to it.
     AnswersNotRecorded(Side),
 }
 

@@ -1,4 +1,4 @@
-//! How a line is put on record, and what of an answer the ledger keeps.
+//! How a line goes on record, and how an answer goes into the ledger.
 
 use super::effect::{Form, MaskedLine, OwnLine};
 use super::requests;
@@ -39,7 +39,7 @@ pub(super) fn own_line(to: Side, verdict: &Verdict, body: &Body<'_>, bytes: Vec<
     OwnLine { to, form: form(verdict, body, &bytes), bytes }
 }
 
-/// What the ledger keeps of an answer: the answer, as far as it may stand in the record.
+/// The answer for the ledger: as much of it as may stand in the record.
 pub(super) fn kept_answer(verdict: &Verdict, line: &[u8], message: &Message<'_>) -> String {
     match verdict {
         Verdict::Open => requests::answered(message),

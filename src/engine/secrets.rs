@@ -1,4 +1,4 @@
-//! Decides what is kept off the record: a whole line, or some values of it.
+//! Decides what stays off the record: a whole line, or some values of it.
 //!
 //! A line is secret by its method, by the keys it writes, as the answer to a request that was secret, or if the server
 //! repeats such an answer of the user. Other lines carry credentials in some members ([`super::credentials`]); only these
@@ -7,7 +7,6 @@
 //!
 //! Nothing here touches the bytes that are forwarded.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::sync::{Arc, LazyLock};
@@ -60,7 +59,7 @@ pub(super) struct Secrets {
     told: Vec<Warning>,
 }
 
-/// What an answer holds.
+/// The secret part of an expected answer.
 #[derive(Debug, Clone)]
 enum Awaited {
     /// It is secret.
@@ -91,7 +90,7 @@ impl Secrets {
         if tells_answer { Verdict::Secret } else { verdict }
     }
 
-    /// What the user has to be told, once a run.
+    /// A warning for the user, each once a run.
     pub(super) fn take_warning(&mut self) -> Option<Warning> {
         let warning = self.warning.take()?;
         if self.told.contains(&warning) {
@@ -135,8 +134,7 @@ impl Secrets {
         verdict
     }
 
-    /// A line that is no message, or one that could be read in two ways. The other side may read it otherwise than we do, and
-    /// answer it.
+    /// Judges a line that is not a message, or that has two readings. The other side may read it in another way, and answer it.
     fn unread(&mut self, from: Side, line: &[u8]) -> Verdict {
         let (asked_here, asked_there) = match from {
             Side::Client => (&mut self.asked_by_client, &mut self.asked_by_server),
@@ -149,7 +147,7 @@ impl Secrets {
         match ids_in(line) {
             Ids::These(ids) if ids.is_empty() => {}
             Ids::These(ids) => {
-                // Who cannot read a line may say so to nobody in particular, and quote it.
+                // A server that cannot read a line may quote it in an error with the id `null`.
                 let are_remembered =
                     ids.into_iter().chain([RpcId::null()]).all(|id| asked_here.expect(id, Awaited::Secret));
                 self.warning = Some(match are_remembered {
@@ -167,7 +165,7 @@ impl Secrets {
 }
 
 impl Asked {
-    /// Remembers a request; `false` if there is no room for it, and every answer counts as secret from now on.
+    /// Remembers a request; `false` if there is no room for it: then every answer counts as secret.
     fn remember(&mut self, id: &RawValue, awaited: Awaited) -> bool {
         if id.get().len() > ID_BYTES_MAX {
             self.overflowed = true;
@@ -222,7 +220,7 @@ impl Asked {
         }
     }
 
-    /// What the answer to a request holds, which is answered now.
+    /// Settles a request; gives the secret part of its answer.
     fn settle(&mut self, id: &RpcId) -> Option<Awaited> {
         if let Some(awaited) = self.open.remove(id) {
             if self.answered.len() == SECRETS_ANSWERED_MAX {
@@ -295,10 +293,8 @@ const ANSWERED_WITH_CREDENTIALS: [&str; 6] = [
 
 /// Whether a line that cannot be read may carry a credential, or ask for one.
 fn asks_for_secret(line: &[u8]) -> bool {
-    let text = match String::from_utf8_lossy(line) {
-        text if text.contains('\\') => Cow::Owned(unescaped(&text)),
-        text => text,
-    };
+    let text = String::from_utf8_lossy(line);
+    let text = unescaped(&text);
     SECRET_MARKS.is_match(&*text)
         || (text.contains("config/") && (names_secret(&text) || may_name_credential(&text)))
         || (CREDENTIAL_MARKS.is_match(&*text) && may_name_credential(&text))

@@ -152,7 +152,7 @@ impl Fold {
         self.groups.first()
     }
 
-    /// Where the first record stands whose text is not stored.
+    /// The position of the first record whose text is not stored.
     pub(super) fn streamed_since(&self) -> Option<&Position> {
         self.groups.first().into_iter().chain(self.turns.streamed_since()).min()
     }

@@ -64,7 +64,7 @@ impl Item {
         Item::of(serde_json::from_str(raw.get()).ok()?)
     }
 
-    /// It without secrets: what is cut later halves no key.
+    /// The item without secrets, so that a later cut cannot halve a key.
     pub(super) fn masked(&self) -> Item {
         let json = masked_json(Value::Object(self.members.clone()).to_string());
         let members = serde_json::from_str(&json).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Secrets in what is kept of a conversation.
+//! Masking of secrets in stored conversations.
 //!
 //! A mask is as long as what it stands for, as that of `redact` is: a history that is built again from a redacted journal
 //! has the same entries.
@@ -17,7 +17,7 @@ pub(super) fn masked_json(json: String) -> String {
     MASKER.json(&json).unwrap_or(json)
 }
 
-/// Parameters with their secrets masked; `None` if they have none.
+/// Parameters with their secrets masked; `None` if there is no secret.
 pub(super) fn masked_params(params: Params<'_>) -> Option<Box<RawValue>> {
     RawValue::from_string(MASKER.json(params.written()?.get())?).ok()
 }

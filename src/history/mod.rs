@@ -8,7 +8,7 @@
 //! forward what the next record would have led to anyway.
 //!
 //! This room is pure. It keeps no row: a fold holds what is in progress, bounded, and can be stored and taken up again
-//! between any two records. What is stored holds no key: [`Recall`] reads again what is still being streamed.
+//! between any two records. A stored fold holds no text that is still being streamed; [`Recall`] reads that text again.
 
 mod action;
 mod activity;

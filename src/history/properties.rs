@@ -49,7 +49,7 @@ fn fold_with(tape: &str, mut between: impl FnMut(&mut Fold, u64, &mut Rows)) -> 
     fold_after(tape, |fold, _, at_us, rows| between(fold, at_us, rows))
 }
 
-/// `between` is given what was taken so far, too.
+/// The same; `between` also gets the records before it.
 fn fold_after(tape: &str, mut between: impl FnMut(&mut Fold, &str, u64, &mut Rows)) -> (Fold, Rows) {
     let (mut fold, mut rows) = (Fold::default(), Rows::default());
     let mut taken = 0;

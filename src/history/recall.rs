@@ -1,7 +1,7 @@
 //! The text of streams, which a stored fold does not hold.
 //!
-//! A key may be streamed in pieces, and only the whole of it is seen for one. So a fold is stored without the text of what is
-//! still being streamed; whoever takes it up again reads that text once more, from the records in which it stands.
+//! A server may stream a key in pieces, and only the whole key can be recognized. So a stored fold lacks all text that is still
+//! being streamed; the index reads that text again, from the records in which it stands, before it goes on.
 
 use super::fold::Fold;
 use super::happening::Seen;
@@ -11,7 +11,7 @@ use crate::journal::Position;
 #[derive(Debug)]
 pub struct Recall {
     fold: Fold,
-    /// Where the streams begin whose first record was met: only their text is whole.
+    /// The first records of streams whose text is whole.
     met: Vec<Position>,
 }
 

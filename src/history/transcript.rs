@@ -1,8 +1,8 @@
 //! What was said and done in a thread, as a reader wants it: finished things only.
 //!
-//! It is told as it happened, and once more whenever a client reads a thread: what has the same identity is the same, and
-//! is given once, as far as this remembers. What looks like a key in it is masked, and so is what is remembered; the names of
-//! diffs and errors are those of the text as it was told.
+//! The server tells it as it happens, and once more whenever a client reads a thread. Two entries with the same identity are
+//! one, as far as this remembers. Keys are masked in entries and in the state; ids of diffs and errors come from the text before
+//! masking.
 //!
 //! The `codex/event/*` of early 2026 say nothing that does not stand beside them by the names of now.
 

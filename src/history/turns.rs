@@ -180,9 +180,9 @@ struct Turn {
 /// The start of an answer that is being streamed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Streamed {
-    /// Where its first record stands, from which it is read again: see [`super::recall`].
+    /// The position of its first record, from which [`super::recall`] reads it again.
     from: Position,
-    /// Where that cannot be read any more, what was stored stands for it.
+    /// A stored state has it without secrets, for a journal that cannot be read any more.
     #[serde(serialize_with = "so_far_without_secrets")]
     text: String,
 }
@@ -228,7 +228,7 @@ impl Turns {
         runs.turn_id.as_deref().filter(|runs| *runs != turn_id)
     }
 
-    /// Where the first record stands whose text is not stored.
+    /// The position of the first record whose text is not stored.
     pub(super) fn streamed_since(&self) -> Option<&Position> {
         let turns = self.0.iter().filter_map(|(_, thread)| thread.turn.as_ref());
         turns.filter_map(|turn| turn.streamed.as_ref()).map(|streamed| &streamed.from).min()

@@ -152,7 +152,7 @@ fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqli
     Ok(Some(Reached { fold, position: Some(state.next), seq, reserved }))
 }
 
-/// The fold with the text that is not stored, read again from the journal up to `next`. What cannot be read is missing.
+/// The fold with the text that is not stored, read again from the journal up to `next`. Text that cannot be read is missing.
 fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold {
     let mut recall = Recall::of(fold);
     let Some(from) = recall.begins().cloned() else { return recall.finish() };

@@ -128,7 +128,7 @@ impl Mapping {
     }
 }
 
-/// What the values of a message on a tape are.
+/// Whether a message on a tape may hold masks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Values {
     /// Those that were sent.

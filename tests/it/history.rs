@@ -96,17 +96,17 @@ fn history_holds_no_key_that_was_said() {
     assert!(!transcript.contains(KEY), "{transcript}");
     no_key_in_history(&session, KEY);
     let home = live.kill();
-    // What is still open is told once the next relay starts.
+    // The next relay ends the open turn, with its plan.
     let echo = Echo::start(home);
     eventually("the transcript's file", || {
         let kept = fs::read_to_string(session.join("transcripts/t.jsonl")).ok();
         kept.filter(|kept| kept.contains("use [redacted]") && kept.contains("\"role\":\"plan\""))
     });
-    echo.end();
+    let _home = echo.end();
     no_key_in_history(&session, KEY);
 }
 
-/// Neither the database nor what stands beside it holds the key, nor any transcript.
+/// Looks for the key in the database, its log and all transcripts.
 fn no_key_in_history(session: &Path, key: &str) {
     let files = [session.to_owned(), session.join("transcripts")];
     let files = files.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();

@@ -153,7 +153,7 @@ fn secret_fields_of_a_form_are_kept_nowhere() {
     let by_side = live.asked(&asked("1"), "1");
     live.responded(&by_side, &given);
     assert_eq!(parsed(&live.at_server())["result"]["content"], content);
-    // Answers that come too late are kept as well.
+    // The ledger stores late answers as well.
     live.write(&format!("{}\n{}\n", answer("0", &given), answer("1", &given)));
     live.nothing_at_server();
     live.respond(&by_client, &given);

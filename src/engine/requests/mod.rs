@@ -260,7 +260,7 @@ impl Requests {
         effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
     }
 
-    /// The client answers; `kept` is what may be kept of that.
+    /// The client answers; `kept` gives the answer for the ledger.
     pub(super) fn client_answers(
         &mut self,
         now: Now,
@@ -578,7 +578,7 @@ pub(super) fn answered(message: &Message<'_>) -> String {
     }
 }
 
-/// What the ledger keeps of the result that answers a request of this kind and these parameters.
+/// The result of a request of this kind and these parameters, for the ledger.
 #[must_use]
 pub fn kept_result(kind: RequestKind, params: &str, result: &str) -> String {
     match (Hides::of(kind, params), serde_json::from_str(result)) {

@@ -50,7 +50,7 @@ pub(super) struct Request {
     pub(super) state: State,
 }
 
-/// What of an answer is kept off the record and the ledger; it is sent from memory.
+/// The secret part of an answer, which goes to the server from memory and never to the record or the ledger.
 #[derive(Debug, Clone)]
 pub(super) enum Hides {
     Nothing,
@@ -83,7 +83,7 @@ impl Hides {
         }
     }
 
-    /// What the ledger keeps of a result.
+    /// The result for the ledger.
     pub(super) fn kept(&self, result: &Value) -> String {
         match self {
             Hides::Nothing => result.to_string(),
