@@ -182,7 +182,7 @@ impl Values {
         let error = serde_json::from_str::<Members<'_>>(line).ok().and_then(|message| message.get("error"));
         let Some(error) = error.map(|error| error.get()) else { return Vec::new() };
         let error_from = error.as_ptr().addr() - line.as_ptr().addr();
-        let texts = tokens(error).filter(|token| matches!(token.kind, TokenKind::Text | TokenKind::Name));
+        let texts = tokens(error).filter(|token| token.kind == TokenKind::Text);
         let within = texts.flat_map(|token| {
             let from = error_from + token.range.start + 1;
             let written = &error[token.range.start + 1..token.range.end - 1];
@@ -621,5 +621,8 @@ mod tests {
         check(r#"in `sec\"ret`"#, r#"in `********`"#);
         check(r#"string \"ab\", able"#, r#"string \"**\", able"#);
         check("something else", "something else");
+        let long = format!(r#"{{"params":{{"config":{{"env":{{"A":"{}"}}}}}}}}"#, "x".repeat(VALUES_BYTES_MAX + 1));
+        let carrier = Carrier::Error(remembered(&Carrier::Config, long.as_bytes()).expect("it carries one"));
+        assert_eq!(carrier.masked(&error("no x")).expect("it is not deep"), Some(error("****")));
     }
 }

@@ -112,6 +112,9 @@ impl Secrets {
         if message.method.is_none() {
             return asked_there.settles(message);
         }
+        if message.method.as_deref() == Some("serverRequest/resolved") {
+            asked_here.is_resolved(message);
+        }
         let (verdict, awaited) = classes(message, line);
         let Some(id) = message.id else { return verdict };
         match awaited {
@@ -196,6 +199,15 @@ impl Asked {
         if !self.answered.is_empty() {
             let id = RpcId::from_raw(id);
             self.answered.retain(|(answered, _)| *answered != id);
+        }
+    }
+
+    /// The server is done with a request, answered or not. A client may answer it all the same.
+    fn is_resolved(&mut self, notification: &Message<'_>) {
+        if !self.open.is_empty()
+            && let Some(id) = notification.params.and_then(Members::of).and_then(|params| params.get("requestId"))
+        {
+            self.settle(&RpcId::from_raw(id));
         }
     }
 
@@ -616,6 +628,19 @@ mod tests {
         let batch = r#">[{"id":1,"method":"account/read"}]"#;
         assert_eq!(warnings(&[batch, batch]), [Warning::AmbiguousSecret(Side::Client)]);
         assert_eq!(warnings(&[r#">label account/read"#, r#">[{"id":1,"method":"turn/start"}]"#]), []);
+    }
+
+    #[test]
+    fn withdrawn_forms_do_not_fill_the_memory() {
+        let ask = |id: usize| format!(r#"<{{"id":{id},"method":"mcpServer/elicitation/request","params":{{}}}}"#);
+        let resolved = |id: usize| format!(r#"<{{"method":"serverRequest/resolved","params":{{"requestId":{id}}}}}"#);
+        let mut script: Vec<String> = (0..=SECRETS_OPEN_MAX).flat_map(|id| [ask(id), resolved(id)]).collect();
+        let mut expect = ".".repeat(script.len());
+        // A late answer to the last is masked still, and any other answer is recorded as it is.
+        script.push(format!(r#">{{"id":{SECRETS_OPEN_MAX},"result":{{"content":{{}}}}}}"#));
+        script.push(r#">{"id":"x","result":{}}"#.to_owned());
+        expect.push_str("M.");
+        check(&script.iter().map(String::as_str).collect::<Vec<_>>(), &expect);
     }
 
     #[test]
