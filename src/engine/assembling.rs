@@ -287,7 +287,7 @@ impl Engine {
 
     /// A call of ours that goes ahead of the line at hand.
     pub(super) fn ahead(seen: &Seen<'_>, call: Vec<u8>) -> Effect {
-        Effect::Send(own_line(Side::Server, seen.verdict, seen.body, call))
+        Effect::Send(own_line(Side::Server, &seen.verdict, seen.body, call))
     }
 }
 

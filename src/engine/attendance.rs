@@ -386,6 +386,7 @@ mod tests {
             }
             Effect::Reply(9, SideReply::Admitted { admission: 9 }) => "admitted".to_owned(),
             Effect::Reply(9, SideReply::NotReady) => "not ready".to_owned(),
+            Effect::Reply(9, SideReply::NotServed) => "not served".to_owned(),
             Effect::Reply(9, SideReply::ClientAttached { name }) => {
                 format!("taken by {}", name.as_deref().unwrap_or("-"))
             }
@@ -419,7 +420,7 @@ mod tests {
         check(
             RequestSettings::default(),
             Attendance::Client,
-            &[("+", "taken by -"), initialized, ("+", "taken by ide")],
+            &[("+", "not served"), initialized, ("+", "not served")],
         );
         check(RequestSettings::default(), Attendance::Client, &[("-", "")]);
     }

@@ -104,7 +104,7 @@ impl Engine {
         // As secret as the client's own, and so is its answer.
         let body = Body::parse(&line);
         let verdict = self.secrets.judge(Side::Client, &body, &line);
-        let line = own_line(Side::Server, verdict, &body, line.clone());
+        let line = own_line(Side::Server, &verdict, &body, line.clone());
         effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
     }
 

@@ -181,11 +181,29 @@ pub enum Warning {
     FragmentsRefused,
     /// The server takes no reason of a decline, neither in its turn nor ahead of the next.
     ReasonNotTold,
+    /// A line of this side names a method that carries credentials and can be read in more than one way: it is not recorded,
+    /// and neither are the answers to its ids.
+    AmbiguousSecret(Side),
+    /// Any answer to this side may carry credentials: the relay stops recording answers to it.
+    AnswersNotRecorded(Side),
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let write_about = |f: &mut fmt::Formatter<'_>, side: Side, before: &str, after: &str| {
+            write!(f, "{before} the {} {after}", side.name())
+        };
         f.write_str(match self {
+            Warning::AmbiguousSecret(side) => {
+                let after = "names a method that carries credentials, but is a batch, has a label or repeats a member: that \
+                             line is not recorded, and neither are answers to the ids in it";
+                return write_about(f, *side, "a line from", after);
+            }
+            Warning::AnswersNotRecorded(side) => {
+                let after = "is recorded any more in this run: a line that names a method that carries credentials has ids \
+                             that cannot be read, or too many requests of that kind are open";
+                return write_about(f, *side, "no answer to", after);
+            }
             Warning::InjectRefusedFallsBack => {
                 "this codex does not take `thread/inject_items`: context goes in front of the user's words from now on"
             }
@@ -216,8 +234,19 @@ pub enum Form {
     Text,
     /// As base64: the line is not UTF-8.
     Base64,
+    /// As it was written or as a JSON string, with the values overwritten that are credentials.
+    Masked(Box<MaskedLine>),
     /// Not at all, only that it was there.
     Omitted(Box<Omitted>),
+}
+
+/// A line with its credentials overwritten; it is as long as the line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MaskedLine {
+    /// Its text.
+    pub text: String,
+    /// It can stand in the record as it is.
+    pub is_verbatim: bool,
 }
 
 /// What is on record of a line that is not.

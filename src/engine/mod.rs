@@ -8,6 +8,7 @@
 //!
 //! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
 
+mod ambiguous;
 mod assembling;
 mod assembly;
 mod attaching;
@@ -15,12 +16,14 @@ mod attendance;
 mod beside;
 mod calls;
 mod context;
+mod credentials;
 mod echoes;
 mod effect;
 mod ending;
 mod input;
 mod ledger;
 mod masking;
+mod recording;
 mod redaction;
 mod requests;
 mod secrets;
@@ -32,7 +35,7 @@ mod written;
 
 use std::time::Duration;
 
-use crate::wire::{Body, Line, Message, Side, stands_verbatim};
+use crate::wire::{Body, Line, Message, Side};
 
 pub use assembly::{
     Assembled, AssemblySettings, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole,
@@ -43,7 +46,9 @@ pub use context::{
     Carrier, Command, ContextBounds, ContextSettings, Envelope, Label, MARKER_END, MARKER_START, Origin, Preview,
     Provenance, PushError, PushedCommand,
 };
-pub use effect::{Effect, Form, Injection, LateLine, Note, Omitted, OmittedReason, OwnLine, SideReply, Warning};
+pub use effect::{
+    Effect, Form, Injection, LateLine, MaskedLine, Note, Omitted, OmittedReason, OwnLine, SideReply, Warning,
+};
 pub use ending::{Exit, Signal};
 pub use input::{Input, Now, Question};
 pub use ledger::{
@@ -54,7 +59,7 @@ pub use masking::{BadPattern, InPieces, Masker, Pieces};
 pub use redaction::{may_hold_secret, redacted, redacted_json};
 pub use requests::{
     CheckedAnswer, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType, decisions,
-    valid, without_shell,
+    kept_result, valid, without_shell,
 };
 pub use secrets::{masked_args, names_secret};
 pub use token::{AskerId, Token};
@@ -68,6 +73,7 @@ use calls::Calls;
 use context::{Answer, Context, OnTurn};
 use echoes::Echoes;
 use ending::Ending;
+use recording::{form, free_line, kept_answer, own_free_line, own_line};
 use requests::{Items, OnRequest, Pass, Requests};
 use secrets::{Secrets, Verdict};
 use version::VersionWatch;
@@ -294,6 +300,7 @@ impl Engine {
                 pass(self.attendant.server_says_other(), effects);
             }
         }
+        effects.extend(self.secrets.take_warning().map(Effect::Warn));
         if let Body::Message(message) = body
             && let Some(learned) = self.version.learn(from, message)
         {
@@ -310,9 +317,9 @@ impl Engine {
     fn client_line(&mut self, seen: &Seen<'_>, message: &Message<'_>, effects: &mut Vec<Effect>) {
         if message.method.is_none() {
             self.attendant.client_answers(message);
-            let is_secret = seen.verdict == Verdict::Secret;
-            let client = self.client.as_deref().unwrap_or("client");
-            let on_request = self.requests.client_answers(seen.now, seen.line, message, is_secret, client, effects);
+            let client = self.client.as_deref().unwrap_or("client").to_owned();
+            let kept = || kept_answer(&seen.verdict, seen.line, message);
+            let on_request = self.requests.client_answers(seen.now, seen.line, message, kept, client, effects);
             go_on(seen, Effect::Forward, on_request, effects);
             return;
         }
@@ -356,7 +363,7 @@ impl Engine {
         }
         effects.push(seen.record());
         effects.push(match instead.or(instructed) {
-            Some(bytes) => Effect::Replace(own_line(Side::Server, seen.verdict, seen.body, bytes)),
+            Some(bytes) => Effect::Replace(own_line(Side::Server, &seen.verdict, seen.body, bytes)),
             None => Effect::Forward,
         });
     }
@@ -387,7 +394,7 @@ impl Engine {
         };
         match stripped {
             Some(bytes) => {
-                let replace = Effect::Replace(own_line(Side::Client, seen.verdict, seen.body, bytes));
+                let replace = Effect::Replace(own_line(Side::Client, &seen.verdict, seen.body, bytes));
                 go_on(seen, replace, on_request, effects);
             }
             None => go_on(seen, Effect::Forward, on_request, effects),
@@ -443,7 +450,7 @@ struct Seen<'a> {
 
 impl Seen<'_> {
     fn record(&self) -> Effect {
-        Effect::Record(form(self.verdict, self.body, self.line))
+        Effect::Record(form(&self.verdict, self.body, self.line))
     }
 }
 
@@ -463,32 +470,6 @@ fn pass(passing: Passing, effects: &mut Vec<Effect>) {
         Passing::Passes => effects.push(Effect::Forward),
         Passing::Withheld => {}
     }
-}
-
-/// A line of ours to the server that goes with none of anybody's.
-fn free_line(bytes: Vec<u8>) -> OwnLine {
-    own_free_line(Side::Server, bytes)
-}
-
-/// The same to either side.
-fn own_free_line(to: Side, bytes: Vec<u8>) -> OwnLine {
-    let form = if stands_verbatim(&bytes) { Form::Verbatim } else { Form::Text };
-    OwnLine { to, form, bytes }
-}
-
-/// How a line is put on record.
-fn form(verdict: Verdict, body: &Body<'_>, line: &[u8]) -> Form {
-    match (verdict, body) {
-        (Verdict::Secret, _) => secrets::omitted(body, line.len()),
-        (Verdict::Open, Body::Message(_) | Body::OtherJson) if stands_verbatim(line) => Form::Verbatim,
-        (Verdict::Open, Body::Message(_) | Body::OtherJson | Body::Text) => Form::Text,
-        (Verdict::Open, Body::Bytes) => Form::Base64,
-    }
-}
-
-/// A line of ours that goes with one whose verdict and kind are these.
-fn own_line(to: Side, verdict: Verdict, body: &Body<'_>, bytes: Vec<u8>) -> OwnLine {
-    OwnLine { to, form: form(verdict, body, &bytes), bytes }
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! What is kept off the record.
+//! Decides what stays off the record: a whole line, or some values of it.
 //!
-//! A line is secret by its method, by the keys it writes, as the answer to a request that was secret, or where the server
-//! tells such an answer of the user's again. Where that cannot be known (a line that cannot be read, too many open requests
-//! to remember), the line is taken as secret: a gap in the record is mended more easily than a leaked key.
+//! A line is secret by its method, by the keys it writes, as the answer to a request that was secret, or if the server
+//! repeats such an answer of the user. Other lines carry credentials in some members ([`super::credentials`]); only these
+//! are masked. A line that cannot be read in one way only (a batch, a label, a repeated member) is left out if it may be
+//! either, and so are the answers to the ids that stand in it: a gap in the record is easier to mend than a leaked key.
 //!
-//! Nothing here touches what is forwarded.
+//! Nothing here touches the bytes that are forwarded.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use aho_corasick::AhoCorasick;
 use memchr::memmem;
@@ -16,8 +17,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Form, Omitted, OmittedReason};
-use crate::wire::{Body, Members, Message, MethodClass, RpcId, SECRET_METHOD_MARKS, Side};
+use super::ambiguous::{Ids, ids_in, unescaped};
+use super::credentials::{self, Carrier, Values, may_name_credential, writes_credential};
+use super::{Form, Omitted, OmittedReason, Warning};
+use crate::wire::{Body, CREDENTIAL_METHOD_MARKS, Members, Message, MethodClass, RpcId, SECRET_METHOD_MARKS, Side};
 
 /// Secret requests of one side that may wait for an answer at once; beyond it every answer to that side is left out.
 const SECRETS_OPEN_MAX: usize = 1_024;
@@ -34,31 +37,44 @@ const ID_BYTES_MAX: usize = 1_024;
 /// Longest method or id that is named in the record of an omitted line, in bytes.
 const NAMED_BYTES_MAX: usize = 200;
 
-/// Whether a line may stand in the record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How much of a line may stand in the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It may.
+    /// All of it.
     Open,
-    /// It may not.
+    /// All but the credentials that it carries there.
+    Masked(Carrier),
+    /// Nothing.
     Secret,
 }
 
-/// Secret requests that wait for their answers.
+/// Requests whose answers are not recorded as they are.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     asked_by_client: Asked,
     asked_by_server: Asked,
     /// Items that ask the user for a secret, oldest first, as their ids were written.
     asking_items: VecDeque<String>,
+    warning: Option<Warning>,
+    told: Vec<Warning>,
+}
+
+/// The secret part of an expected answer.
+#[derive(Debug, Clone)]
+enum Awaited {
+    /// It is secret.
+    Secret,
+    /// Its result carries credentials, or an error repeats those of the request.
+    Carries { result: Option<Carrier>, values: Option<Arc<Values>> },
 }
 
 #[derive(Debug, Default)]
 struct Asked {
-    /// Ids of secret requests that were not answered yet.
-    open: HashSet<RpcId>,
-    /// Ids of those that were, oldest first: a second answer is as secret as the first.
-    answered: VecDeque<RpcId>,
-    /// There were more than can be remembered, or one that could not be read.
+    /// Requests that were not answered yet.
+    open: HashMap<RpcId, Awaited>,
+    /// Those that were, oldest first: a second answer is as secret as the first.
+    answered: VecDeque<(RpcId, Awaited)>,
+    /// There were more than can be remembered, or ids that could not be read: every answer is taken as secret.
     overflowed: bool,
 }
 
@@ -74,72 +90,167 @@ impl Secrets {
         if tells_answer { Verdict::Secret } else { verdict }
     }
 
+    /// A warning for the user, each once a run.
+    pub(super) fn take_warning(&mut self) -> Option<Warning> {
+        let warning = self.warning.take()?;
+        if self.told.contains(&warning) {
+            return None;
+        }
+        self.told.push(warning);
+        Some(warning)
+    }
+
     fn judge_message(&mut self, from: Side, body: &Body<'_>, line: &[u8]) -> Verdict {
+        let message = match body {
+            Body::Message(message) if !message.repeated_member => message,
+            Body::Message(_) | Body::OtherJson | Body::Text | Body::Bytes => return self.unread(from, line),
+        };
         let (asked_here, asked_there) = match from {
             Side::Client => (&mut self.asked_by_client, &mut self.asked_by_server),
             Side::Server => (&mut self.asked_by_server, &mut self.asked_by_client),
         };
-        let message = match body {
-            Body::Message(message) if !message.repeated_member => message,
-            Body::Message(_) | Body::OtherJson | Body::Text | Body::Bytes => {
-                return unread(line, asked_here, asked_there);
-            }
-        };
         if message.method.is_none() {
-            return if asked_there.settles(message) { Verdict::Secret } else { Verdict::Open };
+            return asked_there.settles(message);
         }
-        let (line_secret, answer_secret) = classes(message);
-        if let Some(id) = message.id {
-            if answer_secret {
-                asked_here.remember(id);
-                let item = message.params.and_then(Members::of).and_then(|params| params.get("itemId"));
-                if let Some(item) = item.map(RawValue::get).filter(|item| item.len() <= ID_BYTES_MAX) {
-                    if self.asking_items.len() == ASKING_ITEMS_MAX {
-                        self.asking_items.pop_front();
+        if message.method.as_deref() == Some("serverRequest/resolved") {
+            asked_here.is_resolved(message);
+        }
+        let (verdict, awaited) = classes(message, line);
+        let Some(id) = message.id else { return verdict };
+        match awaited {
+            Some(awaited) => {
+                if matches!(awaited, Awaited::Secret) {
+                    let item = message.params.and_then(Members::of).and_then(|params| params.get("itemId"));
+                    if let Some(item) = item.map(RawValue::get).filter(|item| item.len() <= ID_BYTES_MAX) {
+                        if self.asking_items.len() == ASKING_ITEMS_MAX {
+                            self.asking_items.pop_front();
+                        }
+                        self.asking_items.push_back(item.to_owned());
                     }
-                    self.asking_items.push_back(item.to_owned());
                 }
-            } else {
-                asked_here.reuse(id);
+                if !asked_here.remember(id, awaited) {
+                    self.warning = Some(Warning::AnswersNotRecorded(from));
+                }
+            }
+            None => asked_here.reuse(id),
+        }
+        verdict
+    }
+
+    /// Judges a line that is not a message, or that has two readings. The other side may read it in another way, and answer it.
+    fn unread(&mut self, from: Side, line: &[u8]) -> Verdict {
+        let (asked_here, asked_there) = match from {
+            Side::Client => (&mut self.asked_by_client, &mut self.asked_by_server),
+            Side::Server => (&mut self.asked_by_server, &mut self.asked_by_client),
+        };
+        let may_answer_one = line.contains(&b'{') && (asked_there.any() || asked_there.may_answer_again(line));
+        if !asks_for_secret(line) {
+            return if may_answer_one { Verdict::Secret } else { Verdict::Open };
+        }
+        match ids_in(line) {
+            Ids::These(ids) if ids.is_empty() => {}
+            Ids::These(ids) => {
+                // A server that cannot read a line may quote it in an error with the id `null`.
+                let are_remembered =
+                    ids.into_iter().chain([RpcId::null()]).all(|id| asked_here.expect(id, Awaited::Secret));
+                self.warning = Some(match are_remembered {
+                    true => Warning::AmbiguousSecret(from),
+                    false => Warning::AnswersNotRecorded(from),
+                });
+            }
+            Ids::Unknown => {
+                asked_here.overflowed = true;
+                self.warning = Some(Warning::AnswersNotRecorded(from));
             }
         }
-        if line_secret { Verdict::Secret } else { Verdict::Open }
+        Verdict::Secret
     }
 }
 
 impl Asked {
-    fn remember(&mut self, id: &RawValue) {
-        if self.open.len() < SECRETS_OPEN_MAX && id.get().len() <= ID_BYTES_MAX {
-            self.open.insert(RpcId::from_raw(id));
-        } else {
+    /// Remembers a request; `false` if there is no room for it: then every answer counts as secret.
+    fn remember(&mut self, id: &RawValue, awaited: Awaited) -> bool {
+        if id.get().len() > ID_BYTES_MAX {
             self.overflowed = true;
+            return false;
         }
+        self.expect(RpcId::from_raw(id), awaited)
     }
 
-    /// A request that is not secret has taken an id for itself.
+    fn expect(&mut self, id: RpcId, awaited: Awaited) -> bool {
+        if self.open.len() >= SECRETS_OPEN_MAX && !self.open.contains_key(&id) {
+            self.overflowed = true;
+            return false;
+        }
+        // Two requests may have this id: an answer is taken as that to either.
+        let both = match (self.open.remove(&id), awaited) {
+            (None, awaited) => awaited,
+            (Some(Awaited::Carries { result, .. }), Awaited::Carries { result: other, values: _ }) => {
+                Awaited::Carries { result: result.or(other), values: Some(Arc::new(Values::Any)) }
+            }
+            (Some(_), _) => Awaited::Secret,
+        };
+        self.open.insert(id, both);
+        true
+    }
+
+    /// A request whose answer is not secret has taken an id for itself.
     fn reuse(&mut self, id: &RawValue) {
         if !self.answered.is_empty() {
             let id = RpcId::from_raw(id);
-            self.answered.retain(|answered| *answered != id);
+            self.answered.retain(|(answered, _)| *answered != id);
         }
     }
 
-    /// Whether `answer` belongs to a secret request.
-    fn settles(&mut self, answer: &Message<'_>) -> bool {
+    /// The server is done with a request, answered or not. A client may answer it all the same.
+    fn is_resolved(&mut self, notification: &Message<'_>) {
+        if !self.open.is_empty()
+            && let Some(id) = notification.params.and_then(Members::of).and_then(|params| params.get("requestId"))
+        {
+            self.settle(&RpcId::from_raw(id));
+        }
+    }
+
+    /// How much of an answer may stand in the record.
+    fn settles(&mut self, answer: &Message<'_>) -> Verdict {
+        let unknown = if self.overflowed { Verdict::Secret } else { Verdict::Open };
         if self.open.is_empty() && self.answered.is_empty() {
-            return self.overflowed;
+            return unknown;
         }
         let Some(id) = answer.id.filter(|id| id.get().len() <= ID_BYTES_MAX).map(RpcId::from_raw) else {
-            return self.overflowed;
+            return unknown;
         };
-        if self.open.remove(&id) {
+        match self.settle(&id) {
+            Some(Awaited::Secret) => Verdict::Secret,
+            Some(Awaited::Carries { result, values }) => match (answer.refusal(), result, values) {
+                _ if self.overflowed => Verdict::Secret,
+                (Some(_), _, Some(values)) => Verdict::Masked(Carrier::Error(values)),
+                (_, Some(result), _) => Verdict::Masked(result),
+                (_, None, _) => Verdict::Open,
+            },
+            None => unknown,
+        }
+    }
+
+    /// Settles a request; gives the secret part of its answer.
+    fn settle(&mut self, id: &RpcId) -> Option<Awaited> {
+        if let Some(awaited) = self.open.remove(id) {
             if self.answered.len() == SECRETS_ANSWERED_MAX {
                 self.answered.pop_front();
             }
-            self.answered.push_back(id);
-            return true;
+            self.answered.push_back((id.clone(), awaited.clone()));
+            return Some(awaited);
         }
-        self.overflowed || self.answered.contains(&id)
+        self.answered.iter().rev().find(|(answered, _)| answered == id).map(|(_, awaited)| awaited.clone())
+    }
+
+    /// Whether a line that cannot be read may be a second answer.
+    fn may_answer_again(&self, line: &[u8]) -> bool {
+        !self.answered.is_empty()
+            && match ids_in(line) {
+                Ids::These(ids) => self.answered.iter().any(|(answered, _)| ids.contains(answered)),
+                Ids::Unknown => true,
+            }
     }
 
     fn any(&self) -> bool {
@@ -147,35 +258,60 @@ impl Asked {
     }
 }
 
-/// Whether the message itself is secret, and whether the answer to it will be.
-fn classes(message: &Message<'_>) -> (bool, bool) {
+/// How much of a request or a notification may stand in the record, and what its answer will hold.
+fn classes(message: &Message<'_>, line: &[u8]) -> (Verdict, Option<Awaited>) {
     let method = message.method.as_deref().unwrap_or_default();
+    let params = message.params.map(RawValue::get);
     match MethodClass::of(method) {
-        MethodClass::Secret => (true, true),
-        MethodClass::ConfigWrite => {
-            let secret = message.params.is_some_and(|params| writes_secret(params.get()));
-            (secret, secret)
+        MethodClass::Secret => (Verdict::Secret, Some(Awaited::Secret)),
+        MethodClass::ConfigWrite => match params.is_some_and(writes_secret) {
+            true => (Verdict::Secret, Some(Awaited::Secret)),
+            false => (Verdict::Open, None),
+        },
+        MethodClass::AskUser => (Verdict::Open, params.is_some_and(asks_secret).then_some(Awaited::Secret)),
+        MethodClass::Elicitation => {
+            let form = Carrier::of_form(params.unwrap_or_default());
+            (Verdict::Open, Some(Awaited::Carries { result: Some(form), values: None }))
         }
-        MethodClass::AskUser => (false, message.params.is_some_and(|params| asks_secret(params.get()))),
-        MethodClass::Initialize | MethodClass::Ordinary => (false, false),
+        MethodClass::Credentials => {
+            let carrier = Carrier::of_params(method);
+            let values = credentials::remembered(&carrier, line);
+            let verdict = if values.is_some() { Verdict::Masked(carrier) } else { Verdict::Open };
+            let result = Carrier::of_result(method);
+            let is_awaited = values.is_some() || result.is_some();
+            (verdict, is_awaited.then_some(Awaited::Carries { result, values }))
+        }
+        MethodClass::Initialize | MethodClass::Ordinary => (Verdict::Open, None),
     }
 }
 
-/// What names a secret method in a line however broken, as it is written and with `\/`.
-static METHOD_MARKS: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let marks = SECRET_METHOD_MARKS.iter().flat_map(|mark| [(*mark).to_owned(), mark.replace('/', "\\/")]);
-    AhoCorasick::new(marks).expect("BUG: the marks are few and short")
-});
+/// Names secret methods in a line however broken.
+static SECRET_MARKS: LazyLock<AhoCorasick> =
+    LazyLock::new(|| AhoCorasick::new(SECRET_METHOD_MARKS).expect("BUG: the marks are few and short"));
 
-/// A line that is no message, or one that could be read in two ways.
-fn unread(line: &[u8], asked_here: &mut Asked, asked_there: &Asked) -> Verdict {
-    let has = |mark: &str| memmem::find(line, mark.as_bytes()).is_some();
-    let names_one = METHOD_MARKS.is_match(line);
-    let writes_one = has("config/") && names_secret(&String::from_utf8_lossy(line));
-    let may_answer_one = asked_there.any() && line.contains(&b'{');
-    // A server may read it otherwise than we do, and answer with an id that we do not know.
-    asked_here.overflowed |= (names_one || writes_one) && has("\"id\"");
-    if names_one || writes_one || may_answer_one { Verdict::Secret } else { Verdict::Open }
+/// Names methods of which some members hold credentials.
+static CREDENTIAL_MARKS: LazyLock<AhoCorasick> =
+    LazyLock::new(|| AhoCorasick::new(CREDENTIAL_METHOD_MARKS).expect("BUG: the marks are few and short"));
+
+/// Methods whose answers carry credentials, whatever their parameters are.
+const ANSWERED_WITH_CREDENTIALS: [&str; 6] = [
+    "config/read",
+    "configRequirements/read",
+    "getUserSavedConfig",
+    "externalAgentConfig/",
+    "remoteControl/",
+    "mcpServer/elicitation/request",
+];
+
+/// Whether a line that cannot be read may carry a credential, or ask for one.
+fn asks_for_secret(line: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(line);
+    let text = unescaped(&text);
+    SECRET_MARKS.is_match(&*text)
+        || (text.contains("config/") && (names_secret(&text) || may_name_credential(&text)))
+        || (CREDENTIAL_MARKS.is_match(&*text) && may_name_credential(&text))
+        || ANSWERED_WITH_CREDENTIALS.iter().any(|method| text.contains(method))
+        || (text.contains("requestUserInput") && text.contains("isSecret"))
 }
 
 /// Whether a question to the user has `isSecret`.
@@ -195,7 +331,7 @@ pub(super) fn asks_secret(params: &str) -> bool {
     }
 }
 
-/// Whether a configuration write has a value under a key that names a secret.
+/// Whether a configuration write has a value under a key that names a secret, or at a place for one.
 fn writes_secret(params: &str) -> bool {
     match serde_json::from_str::<Value>(params) {
         Ok(params) => under_secret_key(&params),
@@ -205,10 +341,17 @@ fn writes_secret(params: &str) -> bool {
 
 fn under_secret_key(value: &Value) -> bool {
     match value {
-        Value::Object(members) => members.iter().any(|(key, value)| {
-            let path = key == "keyPath" && value.as_str().is_none_or(names_secret);
-            path || names_secret(key) || under_secret_key(value)
-        }),
+        Value::Object(members) => {
+            let at_place = members
+                .get("keyPath")
+                .and_then(Value::as_str)
+                .is_some_and(|path| writes_credential(path, members.get("value").unwrap_or(&Value::Null)));
+            at_place
+                || members.iter().any(|(key, value)| {
+                    let path = key == "keyPath" && value.as_str().is_none_or(names_secret);
+                    path || names_secret(key) || under_secret_key(value)
+                })
+        }
         Value::Array(values) => values.iter().any(under_secret_key),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
@@ -306,6 +449,7 @@ mod tests {
                 let line = &step.as_bytes()[1..];
                 match secrets.judge(from, &Body::parse(line), line) {
                     Verdict::Secret => 'S',
+                    Verdict::Masked(_) => 'M',
                     Verdict::Open => '.',
                 }
             })
@@ -439,6 +583,76 @@ mod tests {
                 r#"<{"id":1,"result":{}}"#,
             ],
             "SSS..",
+        );
+    }
+
+    #[test]
+    fn ambiguous_line_hides_only_its_own_answers() {
+        let plain = [r#">{"id":8,"method":"thread/list"}"#, r#"<{"id":8,"result":{}}"#];
+        let check = |asks: &str, answer: &str| check(&[asks, plain[0], plain[1], answer, plain[0], plain[1]], "S..S..");
+        let answer = r#"<{"id":1,"result":{"token":"t"}}"#;
+        check(r#">[{"id":1,"method":"account/read","params":{"id":8}}]"#, answer);
+        check(r#">[{"id":1,"method":"acc\u006funt/read"}]"#, answer);
+        check(r#">{"id":7,"method":"account/read","id":1}"#, answer);
+        check(r#">{"id":1,"method":"x","method":"account\/read"}"#, answer);
+        check(r#">{"\u0069d":1,"method":"account/read","method":"x"}"#, answer);
+        check(r#">label {"id":1,"method":"account/read"}"#, answer);
+        check(r#">{"id":1,"method":"account/read"} tail"#, answer);
+        check(r#">[{"id":1.0,"method":"account/read"}]"#, answer);
+        check(r#">[{"id":1,"method":"config/read"}]"#, r#"<[{"id":1,"result":{"env":{"A":"t"}}}]"#);
+        check(r#">[{"id":1,"method":"account/read"}]"#, r#"<{"id":null,"error":{"message":"in {token}"}}"#);
+    }
+
+    #[test]
+    fn ambiguous_question_hides_its_answer() {
+        let asks = |params: &str| format!(r#"<[{{"id":1,"method":"item/tool/requestUserInput","params":{params}}}]"#);
+        let answer = r#">{"id":1,"result":{"answers":{}}}"#;
+        check(&[&asks(r#"{"questions":[{"isSecret":true}]}"#), answer, r#">{"id":2,"result":{}}"#], "SS.");
+        check(&[r#"<[{"id":1,"method":"mcpServer/elicitation/request"}]"#, answer, r#">{"id":2,"result":{}}"#], "SS.");
+    }
+
+    #[test]
+    fn ids_that_cannot_be_read_hide_every_answer() {
+        let script = [r#">{'id': 'a', 'method': 'account/read'}"#, r#"<{"id":8,"result":{}}"#];
+        check(&script, "SS");
+        let warnings = |script: &[&str]| {
+            let mut secrets = Secrets::default();
+            let judged = script.iter().filter_map(|line| {
+                let bytes = line.as_bytes();
+                secrets.judge(Side::Client, &Body::parse(&bytes[1..]), &bytes[1..]);
+                secrets.take_warning()
+            });
+            judged.collect::<Vec<_>>()
+        };
+        assert_eq!(warnings(&[script[0], script[0]]), [Warning::AnswersNotRecorded(Side::Client)]);
+        let batch = r#">[{"id":1,"method":"account/read"}]"#;
+        assert_eq!(warnings(&[batch, batch]), [Warning::AmbiguousSecret(Side::Client)]);
+        assert_eq!(warnings(&[r#">label account/read"#, r#">[{"id":1,"method":"turn/start"}]"#]), []);
+    }
+
+    #[test]
+    fn withdrawn_forms_do_not_fill_the_memory() {
+        let ask = |id: usize| format!(r#"<{{"id":{id},"method":"mcpServer/elicitation/request","params":{{}}}}"#);
+        let resolved = |id: usize| format!(r#"<{{"method":"serverRequest/resolved","params":{{"requestId":{id}}}}}"#);
+        let mut script: Vec<String> = (0..=SECRETS_OPEN_MAX).flat_map(|id| [ask(id), resolved(id)]).collect();
+        let mut expect = ".".repeat(script.len());
+        // A late answer to the last is masked still, and any other answer is recorded as it is.
+        script.push(format!(r#">{{"id":{SECRETS_OPEN_MAX},"result":{{"content":{{}}}}}}"#));
+        script.push(r#">{"id":"x","result":{}}"#.to_owned());
+        expect.push_str("M.");
+        check(&script.iter().map(String::as_str).collect::<Vec<_>>(), &expect);
+    }
+
+    #[test]
+    fn second_unreadable_answer_is_left_out_too() {
+        check(
+            &[
+                r#">{"id":1,"method":"getAuthStatus"}"#,
+                r#"<{"id":1,"result":{"authToken":"t"}}"#,
+                r#"<label {"id":1,"result":{"authToken":"t"}}"#,
+                r#"<label {"id":2}"#,
+            ],
+            "SSS.",
         );
     }
 

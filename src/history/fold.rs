@@ -118,7 +118,7 @@ impl Fold {
             self.tools.turn_replaced(seen.at_us, thread_id, turn_id, &mut rows.tools);
         }
         self.tools.take(seen, &mut rows.tools);
-        self.turns.take(seen, &mut rows.turns);
+        self.turns.take(at, seen, &mut rows.turns);
         self.transcript.take(seen, &mut rows.entries);
         self.activity.take(seen);
     }
@@ -150,6 +150,19 @@ impl Fold {
     #[must_use]
     pub fn open_since(&self) -> Option<&Position> {
         self.groups.first()
+    }
+
+    /// The position of the first record whose text is not stored.
+    pub(super) fn streamed_since(&self) -> Option<&Position> {
+        self.groups.first().into_iter().chain(self.turns.streamed_since()).min()
+    }
+
+    /// Takes the text of a record that was taken before the fold was stored.
+    pub(super) fn recall(&mut self, at: &Position, seen: &Seen<'_>, met: &mut Vec<Position>) {
+        if let Happening::Told(told) | Happening::Asked { told, id: _ } = &seen.happening {
+            self.groups.recall(at, told, met);
+            self.turns.recall(at, told, met);
+        }
     }
 
     /// When the last record was made, in microseconds since the Unix epoch.

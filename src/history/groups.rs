@@ -44,9 +44,12 @@ pub(super) struct Group {
     pub(super) telling: Telling,
     #[serde(default)]
     spelling: Spelling,
-    /// The parameters of the first piece, up to its text and behind it.
+    /// The parameters of the first piece, up to its text and behind it. Not stored, as the text is not: see
+    /// [`super::recall`].
+    #[serde(default, skip_serializing)]
     beside: Option<(String, String)>,
     /// All of its text; once it is closed, without secrets.
+    #[serde(default, skip_serializing)]
     pub(super) text: String,
     count: u64,
 }
@@ -102,6 +105,26 @@ impl Groups {
             over.push(self.0.remove(0).closed());
         }
         true
+    }
+
+    /// Takes the text of a piece that was taken before the groups were stored. One group of an item is open at a time, and
+    /// has taken every piece of it since its first.
+    pub(super) fn recall(&mut self, at: &Position, told: &Told<'_>, met: &mut Vec<Position>) {
+        if self.0.is_empty() {
+            return;
+        }
+        let Some(OfItem { piece: Some(piece), .. }) = OfItem::read(told) else { return };
+        let Some(of) = OfItem::read(told) else { return };
+        let is_meant = |group: &&mut Group| group.at <= *at && group.is_of_turn(&of) && group.is_of_item(&of);
+        let Some(group) = self.0.iter_mut().find(is_meant) else { return };
+        if group.at == *at {
+            group.text.clear();
+            group.beside = told.params.written().and_then(|params| piece.spelling.beside(params.get()));
+            met.push(at.clone());
+        }
+        if met.contains(&group.at) {
+            group.text.push_str(&piece.text);
+        }
     }
 
     fn close_if(&mut self, is_over: impl Fn(&Group) -> bool, over: &mut Vec<Group>) {

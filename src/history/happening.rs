@@ -232,7 +232,7 @@ impl<'a> Seen<'a> {
             Record::Header(header) => {
                 Seen { at_us: header.at, happening: Happening::Generation(header.generation.clone()) }
             }
-            Record::Line { at_us, from, to, replaces, content, end: _ } => {
+            Record::Line { at_us, from, to, replaces, content, masked: _, end: _ } => {
                 let happening = match (from, to) {
                     (_, _) if *replaces => Happening::Other,
                     (Origin::Side(Side::Server), _) => line(Side::Server, content, replaced_by),

@@ -3,6 +3,7 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::masked::masked_json;
 use super::object::{Object, bounded, tail};
 
 /// Longest output of a command that is kept whole, in bytes; over that its end is kept. Also the longest of whatever else
@@ -61,6 +62,13 @@ impl Item {
     /// Reads one; `None` where it names no type.
     pub(super) fn read(raw: &RawValue) -> Option<Item> {
         Item::of(serde_json::from_str(raw.get()).ok()?)
+    }
+
+    /// The item without secrets, so that a later cut cannot halve a key.
+    pub(super) fn masked(&self) -> Item {
+        let json = masked_json(Value::Object(self.members.clone()).to_string());
+        let members = serde_json::from_str(&json).unwrap_or_default();
+        Item { kind: self.kind, members }
     }
 
     /// One by its members.

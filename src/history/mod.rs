@@ -7,8 +7,8 @@
 //! Whatever it gives depends on the records alone, and on nothing that it was told besides; [`Fold::silence`] only brings
 //! forward what the next record would have led to anyway.
 //!
-//! This room is pure. It keeps no row: a fold holds what is under way, bounded, and can be stored and taken up again
-//! between any two records.
+//! This room is pure. It keeps no row: a fold holds what is in progress, bounded, and can be stored and taken up again
+//! between any two records. A stored fold holds no text that is still being streamed; [`Recall`] reads that text again.
 
 mod action;
 mod activity;
@@ -23,9 +23,11 @@ mod fold;
 mod groups;
 mod happening;
 mod item;
+mod masked;
 mod object;
 mod piece;
 mod reading;
+mod recall;
 mod recent;
 mod time;
 mod tool_row;
@@ -41,6 +43,7 @@ pub use activity::{Activity, ActivityFold, ThreadActivity};
 pub use event::{EventRow, Key};
 pub use fold::{Fold, GapRow, Rows};
 pub use happening::{Happening, Params, Place, Seen, Told};
+pub use recall::Recall;
 pub use time::rfc3339_millis;
 pub use tool_row::{Phase, ToolEvent, ToolRow};
 pub use transcript::Entry;

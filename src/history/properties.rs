@@ -46,17 +46,41 @@ const BUSY: &str = r#"{"journal":1,"session":"s","generation":"000000000001","se
 "#;
 
 fn fold_with(tape: &str, mut between: impl FnMut(&mut Fold, u64, &mut Rows)) -> (Fold, Rows) {
+    fold_after(tape, |fold, _, at_us, rows| between(fold, at_us, rows))
+}
+
+/// The same; `between` also gets the records before it.
+fn fold_after(tape: &str, mut between: impl FnMut(&mut Fold, &str, u64, &mut Rows)) -> (Fold, Rows) {
     let (mut fold, mut rows) = (Fold::default(), Rows::default());
-    let segment = SegmentName::parse("000000000001-001.jsonl").expect("BUG: a test gives a name");
-    let mut offset = 0;
+    let mut taken = 0;
     for line in tape.lines() {
         let record = Record::parse(line.as_bytes()).expect("a tape holds records");
         let seen = Seen::of(&record, None);
-        between(&mut fold, seen.at_us, &mut rows);
-        fold.take(&Position { segment: segment.clone(), offset }, &seen, &mut rows);
-        offset += line.len() as u64 + 1;
+        between(&mut fold, &tape[..taken], seen.at_us, &mut rows);
+        fold.take(&at(taken), &seen, &mut rows);
+        taken += line.len() + 1;
     }
     (fold, rows)
+}
+
+fn at(offset: usize) -> Position {
+    let segment = SegmentName::parse("000000000001-001.jsonl").expect("BUG: a test gives a name");
+    Position { segment, offset: offset as u64 }
+}
+
+/// A fold that was stored, taken up again with what it had `taken`.
+fn taken_up(json: &str, taken: &str) -> Fold {
+    let mut recall = Recall::of(serde_json::from_str(json).expect("it is as it was stored"));
+    let Some(from) = recall.begins().cloned() else { return recall.finish() };
+    let mut offset = 0;
+    for line in taken.lines() {
+        if at(offset) >= from {
+            let record = Record::parse(line.as_bytes()).expect("a tape holds records");
+            recall.take(&at(offset), &Seen::of(&record, None));
+        }
+        offset += line.len() + 1;
+    }
+    recall.finish()
 }
 
 fn fold_whole(tape: &str) -> (Fold, Rows) {
@@ -70,9 +94,9 @@ fn a_fold_is_the_same_wherever_it_is_cut() {
         let (whole, rows) = fold_whole(tape);
         assert!(!rows.events.is_empty() && !rows.turns.is_empty(), "{name} leads to something");
         let mut at_record = 0;
-        let (stored, stored_rows) = fold_with(tape, |fold, _, _| {
+        let (stored, stored_rows) = fold_after(tape, |fold, taken, _, _| {
             let json = serde_json::to_string(fold).expect("a fold is plain data");
-            let again: Fold = serde_json::from_str(&json).expect("it is as it was stored");
+            let again = taken_up(&json, taken);
             assert_eq!(again, *fold, "{name} cut at record {at_record}");
             *fold = again;
             at_record += 1;
@@ -80,6 +104,51 @@ fn a_fold_is_the_same_wherever_it_is_cut() {
         assert_eq!(stored_rows, rows, "{name}");
         assert_eq!(stored, whole, "{name}");
     }
+}
+
+/// Every kind of text that a fold holds for a while, with a key in it; one key is streamed in pieces.
+const KEYS: &str = r#"{"at":1000,"from":"shim","event":"generation_started","data":{"pid":1}}
+{"at":1001,"from":"server","line":{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}}
+{"at":1002,"from":"server","line":{"method":"turn/plan/updated","params":{"threadId":"t","turnId":"u","explanation":"KEY","plan":[{"step":"use KEY","status":"pending"}]}}}
+{"at":1003,"from":"server","line":{"method":"item/started","params":{"threadId":"t","turnId":"u","item":{"type":"commandExecution","id":"c","command":"curl -H KEY","cwd":"/w"}}}}
+{"at":1004,"from":"shim","event":"request_opened","data":{"request_id":"g-0","request_type":"request_approval"}}
+{"at":1005,"from":"server","line":{"method":"item/commandExecution/requestApproval","id":0,"params":{"threadId":"t","turnId":"u","itemId":"c","command":["use","KEY"],"reason":"KEY"}}}
+{"at":1006,"from":"server","line":{"method":"item/commandExecution/outputDelta","params":{"threadId":"t","turnId":"u","itemId":"c","delta":"a key: HALF"}}}
+{"at":1007,"from":"server","line":{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"u","itemId":"m","delta":"I see HALF"}}}
+{"at":1008,"from":"server","line":{"method":"item/commandExecution/outputDelta","params":{"threadId":"t","turnId":"u","itemId":"c","delta":"REST and more"}}}
+{"at":1009,"from":"server","line":{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"u","itemId":"m","delta":"REST there"}}}
+{"at":1010,"from":"server","line":{"method":"error","params":{"threadId":"t","turnId":"u","willRetry":false,"error":{"message":"no KEY"}}}}
+{"at":1011,"from":"server","line":{"method":"turn/diff/updated","params":{"threadId":"t","turnId":"u","diff":"+ KEY"}}}
+{"at":900000,"from":"shim","event":"request_resolved","data":{"request_id":"g-0","status":"resolved","source":"client","decision":"accept","error_code":null}}
+{"at":900001,"from":"server","line":{"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"commandExecution","id":"c","command":"curl -H KEY","aggregatedOutput":"FILLERKEY","status":"completed"}}}}
+{"at":900002,"from":"server","line":{"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"mcpToolCall","id":"n","tool":"x","arguments":{"password":"PLAIN"},"result":{"text":"KEY"},"status":"completed"}}}}
+{"at":900003,"from":"server","line":{"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"userMessage","id":"o","content":[{"type":"text","text":"my KEY"}]}}}}
+{"at":900004,"from":"server","line":{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u","status":"failed","error":{"message":"no KEY"}}}}}
+"#;
+
+#[test]
+fn no_key_is_stored_wherever_a_fold_is_cut() {
+    let (key, plain) = ("ghp_0123456789abcdefghijABCDEFGHIJ012345", "hunter2-of-nobody");
+    let (half, rest) = key.split_at(30);
+    // A cut of the output falls into the key.
+    let filler = "x".repeat((64 << 10) - 20) + " ";
+    let tape = KEYS.replace("HALF", half).replace("REST", rest).replace("PLAIN", plain);
+    let tape = tape.replace("FILLERKEY", &format!("{key} {filler}")).replace("KEY", key);
+    let (whole, rows) = fold_whole(&tape);
+    let (stored, stored_rows) = fold_after(&tape, |fold, taken, _, _| {
+        let json = serde_json::to_string(fold).expect("a fold is plain data");
+        for hidden in [key, half, plain] {
+            assert!(!json.contains(hidden), "{hidden} in {json}");
+        }
+        *fold = taken_up(&json, taken);
+    });
+    assert_eq!((&stored, &stored_rows), (&whole, &rows));
+    assert_eq!(rows.entries.len(), 8);
+    let told = format!("{rows:?}").replace(&filler, "");
+    for hidden in [key, half, plain, &key[20..]] {
+        assert!(!told.contains(hidden), "{told}");
+    }
+    assert!(rows.entries.iter().any(|entry| entry.json.contains("my [redacted]")), "{told}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::fold::{Fold, Rows};
 use super::happening::Seen;
+use super::recall::Recall;
 use super::transcript::{Entry, Transcript};
 use super::ui::{UiEvent, UiFold};
 use crate::journal::{Generation, Position, Record, SegmentName};
@@ -77,7 +78,17 @@ pub(super) fn entries(lines: &str) -> Vec<Entry> {
         fold.take(&at, seen, &mut rows);
         at.offset += 1;
         let stored = serde_json::to_string(&fold).expect("plain data");
-        let again: Fold = serde_json::from_str(&stored).expect("as it was stored");
+        let mut recall = Recall::of(serde_json::from_str(&stored).expect("as it was stored"));
+        if recall.begins().is_some() {
+            let mut before = Position { offset: 0, ..at.clone() };
+            each_seen(lines, |seen| {
+                if before < at {
+                    recall.take(&before, seen);
+                }
+                before.offset += 1;
+            });
+        }
+        let again = recall.finish();
         assert_eq!(again, fold);
         fold = again;
     });

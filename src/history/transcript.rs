@@ -1,7 +1,8 @@
 //! What was said and done in a thread, as a reader wants it: finished things only.
 //!
-//! It is told as it happened, and once more whenever a client reads a thread: what has the same identity is the same, and
-//! is given once, as far as this remembers. Its words stand as they were said: no secret is masked here.
+//! The server tells it as it happens, and once more whenever a client reads a thread. Two entries with the same identity are
+//! one, as far as this remembers. Keys are masked in entries and in the state; ids of diffs and errors come from the text before
+//! masking.
 //!
 //! The `codex/event/*` of early 2026 say nothing that does not stand beside them by the names of now.
 
@@ -14,8 +15,9 @@ use super::approval::{Ask, Asked, End};
 use super::bounded::{Bounded, Weigh};
 use super::diff::{Came, Diffs, digest};
 use super::failure::{Failure, STREAM_CLOSED};
-use super::happening::{Happening, Seen, Told};
+use super::happening::{Happening, Params, Seen, Told};
 use super::item::{Item, ItemKind};
+use super::masked::{masked_json, masked_params};
 use super::object::Object;
 use super::reading::ThreadRead;
 use super::recent::{Met, Recent};
@@ -110,7 +112,10 @@ impl Transcript {
             Happening::Told(told) => self.told(seen.at_us, told, entries),
             Happening::Asked { told, id } => {
                 let mut gone = Vec::new();
-                self.asked.asked(told, id, &mut gone);
+                let masked = masked_params(told.params);
+                let params = masked.as_deref().map_or(told.params, Params::Written);
+                let told = Told { method: told.method.clone(), params, place: told.place.clone() };
+                self.asked.asked(&told, id, &mut gone);
                 gone.iter().for_each(|ask| self.resolved(seen.at_us, ask, &End::not_followed(), entries));
             }
             Happening::Called { told, id } => {
@@ -163,7 +168,7 @@ impl Transcript {
             ("turn/started", Some(key)) => self.turn_started(at_us, key, entries),
             ("item/started", Some(key)) => self.item_started(at_us, key, told, entries),
             ("turn/plan/updated", Some(key)) => {
-                let plan = told.params.written().map(|params| params.get().to_owned());
+                let plan = told.params.written().map(|params| masked_json(params.get().to_owned()));
                 let plan = plan.filter(|plan| plan.len() <= PLAN_BYTES_MAX);
                 let changed = self.turns.change(&key, |turn| turn.plan = plan);
                 let gone = changed.map(|((), gone)| gone).unwrap_or_default();
@@ -244,6 +249,7 @@ impl Transcript {
     }
 
     fn item(&mut self, spot: Spot<'_>, item: &Item, entries: &mut Vec<Entry>) {
+        let item = item.masked();
         let (role, text) = (item.kind.role().unwrap_or("tool"), item.text());
         let spot = Spot { at_us: item.at_us().unwrap_or(spot.at_us), ..spot };
         let object = spot.object(role, item.id());
@@ -363,7 +369,7 @@ impl Transcript {
     fn push(&mut self, spot: Spot<'_>, identity: &str, object: Object, entries: &mut Vec<Entry>) {
         if self.given.meet(&[spot.thread_id, identity]) == Met::First {
             let thread_id = spot.thread_id.to_owned();
-            entries.push(Entry { thread_id, identity: identity.to_owned(), json: object.finish() });
+            entries.push(Entry { thread_id, identity: identity.to_owned(), json: masked_json(object.finish()) });
         }
     }
 }
@@ -485,9 +491,9 @@ mod tests {
     }
 
     #[test]
-    fn secrets_stand_as_they_were_said() {
+    fn secrets_are_masked() {
         let said = r#""type":"agentMessage","id":"i","text":"export TOKEN=abcdefghijk""#;
-        check(&item(said), r#"u/i/assistant {"text":"export TOKEN=abcdefghijk"}"#);
+        check(&item(said), r#"u/i/assistant {"text":"export TOKEN=[redacted]*"}"#);
     }
 
     #[test]

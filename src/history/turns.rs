@@ -10,7 +10,9 @@ use super::bounded::{Bounded, Weigh};
 use super::event::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_start, preview};
 use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
 use super::happening::{Happening, Params, Place, Seen, Told};
+use super::masked::{masked_so_far, masked_text};
 use super::time::latency_ms;
+use crate::journal::Position;
 use crate::wire::{Members, text};
 
 /// Longest start of an answer that is kept with a turn, in characters.
@@ -165,10 +167,32 @@ struct Turn {
     started_us: Option<u64>,
     delta_chars: u64,
     /// The start of the last answer, and the item that it is of.
+    #[serde(serialize_with = "without_secrets")]
     output: String,
     output_item: Option<String>,
+    /// The same while it is being streamed.
+    #[serde(default)]
+    streamed: Option<Streamed>,
     spent: Option<Tokens>,
     error: TurnError,
+}
+
+/// The start of an answer that is being streamed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Streamed {
+    /// The position of its first record, from which [`super::recall`] reads it again.
+    from: Position,
+    /// A stored state has it without secrets, for a journal that cannot be read any more.
+    #[serde(serialize_with = "so_far_without_secrets")]
+    text: String,
+}
+
+fn without_secrets<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&masked_text(text))
+}
+
+fn so_far_without_secrets<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&masked_so_far(text))
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,14 +202,14 @@ struct Tokens {
 }
 
 impl Turns {
-    /// Takes a record, and appends what it says of turns.
-    pub(super) fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<TurnRow>) {
+    /// Takes the record at `at`, and appends what it says of turns.
+    pub(super) fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Vec<TurnRow>) {
         match &seen.happening {
             Happening::Told(told) => {
                 if told.method == "turn/started" {
                     rows.extend(self.replaced(seen.at_us, &told.place));
                 }
-                self.told(seen.at_us, told, rows);
+                self.told(at, seen.at_us, told, rows);
             }
             Happening::Generation(_)
             | Happening::Asked { .. }
@@ -202,6 +226,32 @@ impl Turns {
         let turn_id = place.turn_id.as_deref()?;
         let runs = self.0.get(&place.thread_id.as_deref().map(str::to_owned))?.turn.as_ref()?;
         runs.turn_id.as_deref().filter(|runs| *runs != turn_id)
+    }
+
+    /// The position of the first record whose text is not stored.
+    pub(super) fn streamed_since(&self) -> Option<&Position> {
+        let turns = self.0.iter().filter_map(|(_, thread)| thread.turn.as_ref());
+        turns.filter_map(|turn| turn.streamed.as_ref()).map(|streamed| &streamed.from).min()
+    }
+
+    /// Takes the text of a record that was taken before the turns were stored.
+    pub(super) fn recall(&mut self, at: &Position, told: &Told<'_>, met: &mut Vec<Position>) {
+        if told.method != "item/agentMessage/delta" {
+            return;
+        }
+        let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
+        self.0.change(&thread_id, |thread| {
+            let turn = told.place.turn_id.as_deref().and_then(|turn_id| thread.running(turn_id));
+            let turn = turn.filter(|turn| turn.output_item.as_deref() == told.place.item_id.as_deref());
+            let Some(streamed) = turn.and_then(|turn| turn.streamed.as_mut()) else { return };
+            if streamed.from == *at {
+                streamed.text.clear();
+                met.push(at.clone());
+            }
+            if met.contains(&streamed.from) {
+                append(&mut streamed.text, told.place.delta.as_deref().unwrap_or_default());
+            }
+        });
     }
 
     /// The child is gone.
@@ -221,7 +271,7 @@ impl Turns {
         Some(TurnRow { thread_id, ..turn?.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
     }
 
-    fn told(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<TurnRow>) {
+    fn told(&mut self, at: &Position, at_us: u64, told: &Told<'_>, rows: &mut Vec<TurnRow>) {
         if !TELLING.contains(&&*told.method) {
             return;
         }
@@ -230,7 +280,7 @@ impl Turns {
             Some(_) => Vec::new(),
             None => self.0.insert(thread_id.clone(), Thread::default()),
         };
-        if let Some((row, more)) = self.0.change(&thread_id, |thread| thread.told(at_us, told)) {
+        if let Some((row, more)) = self.0.change(&thread_id, |thread| thread.told(at, at_us, told)) {
             rows.extend(row.map(|row| TurnRow { thread_id, ..row }));
             gone.extend(more);
         }
@@ -244,8 +294,9 @@ impl Turns {
 impl Weigh for Thread {
     fn weight(&self) -> usize {
         let turn = self.turn.as_ref().map_or(0, |turn| {
-            let Turn { turn_id, started_us: _, delta_chars: _, output, output_item, spent: _, error } = turn;
+            let Turn { turn_id, started_us: _, delta_chars: _, output, output_item, streamed, spent: _, error } = turn;
             output.weight()
+                + streamed.as_ref().map_or(0, |streamed| size_of::<Streamed>() + streamed.text.weight())
                 + [turn_id, output_item, &error.code, &error.message].map(Weigh::weight).iter().sum::<usize>()
         });
         size_of::<Thread>() + turn + self.ended.weight()
@@ -253,7 +304,7 @@ impl Weigh for Thread {
 }
 
 impl Thread {
-    fn told(&mut self, at_us: u64, told: &Told<'_>) -> Option<TurnRow> {
+    fn told(&mut self, at: &Position, at_us: u64, told: &Told<'_>) -> Option<TurnRow> {
         let turn_id = told.place.turn_id.as_deref();
         let with_payload =
             |row: TurnRow| TurnRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row };
@@ -263,7 +314,7 @@ impl Thread {
             "item/started" => drop(self.goes_on(turn_id?)),
             "item/agentMessage/delta" => {
                 let turn = self.goes_on(turn_id?)?;
-                turn.streams(told.place.item_id.as_deref(), told.place.delta.as_deref().unwrap_or_default());
+                turn.streams(at, told.place.item_id.as_deref(), told.place.delta.as_deref().unwrap_or_default());
             }
             // It may come long after its turn.
             "item/completed" => self.running(turn_id?)?.says(told),
@@ -339,14 +390,19 @@ impl Thread {
 
 impl Turn {
     /// A piece of an answer.
-    fn streams(&mut self, item_id: Option<&str>, delta: &str) {
+    fn streams(&mut self, at: &Position, item_id: Option<&str>, delta: &str) {
         self.delta_chars += delta.chars().count() as u64;
-        if self.output_item.as_deref() != item_id {
+        if self.output_item.as_deref() != item_id || (self.output.is_empty() && self.streamed.is_none()) {
             self.output.clear();
             self.output_item = item_id.map(str::to_owned);
+            self.streamed = Some(Streamed { from: at.clone(), text: String::new() });
         }
-        let room = OUTPUT_BYTES_MAX.saturating_sub(self.output.len());
-        self.output.push_str(&delta[..delta.floor_char_boundary(room)]);
+        let text = self.streamed.as_mut().map_or(&mut self.output, |streamed| &mut streamed.text);
+        append(text, delta);
+        // More of it is not kept, so it can be masked as it is.
+        if let Some(whole) = self.streamed.take_if(|streamed| streamed.text.len() == OUTPUT_BYTES_MAX) {
+            self.output = whole.text;
+        }
     }
 
     /// An item is complete: an answer is what it says now.
@@ -355,6 +411,7 @@ impl Turn {
         let Some(item) = item.filter(|item| item.text("type").as_deref() == Some("agentMessage")) else { return };
         if let Some(said) = item.text("text").filter(|said| !said.is_empty()) {
             self.output = said[..said.floor_char_boundary(OUTPUT_BYTES_MAX)].to_owned();
+            self.streamed = None;
             self.output_item = told.place.item_id.as_deref().map(str::to_owned);
         }
     }
@@ -373,6 +430,7 @@ impl Turn {
     }
 
     fn row(&self, at_us: u64, event_type: TurnEvent, status: &str) -> TurnRow {
+        let output = self.streamed.as_ref().map_or(&self.output, |streamed| &streamed.text);
         TurnRow {
             at_us,
             thread_id: None,
@@ -381,7 +439,7 @@ impl Turn {
             status: status.to_owned(),
             latency_ms: None,
             delta_chars: self.delta_chars,
-            output_preview: (!self.output.is_empty()).then(|| masked_start(&self.output, OUTPUT_CHARS_MAX)),
+            output_preview: (!output.is_empty()).then(|| masked_start(output, OUTPUT_CHARS_MAX)),
             input_tokens: self.spent.map(|spent| spent.input),
             output_tokens: self.spent.map(|spent| spent.output),
             error_code: None,
@@ -389,6 +447,12 @@ impl Turn {
             raw_payload_json: None,
         }
     }
+}
+
+/// Appends to the start of an answer, as far as there is room.
+fn append(output: &mut String, delta: &str) {
+    let room = OUTPUT_BYTES_MAX.saturating_sub(output.len());
+    output.push_str(&delta[..delta.floor_char_boundary(room)]);
 }
 
 impl Tokens {

@@ -6,12 +6,13 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, Trans
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::follow::{Follower, Next, Patience};
 use super::schema;
 use super::stamp::{Fate, Stamp};
 use super::vouching::{Cause, Epoch, Kept};
 use crate::engine::Masker;
-use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
-use crate::journal::{Generation, Position, SegmentName};
+use crate::history::{Entry, EventRow, Fold, GapRow, Recall, Rows, Seen, rfc3339_millis};
+use crate::journal::{Generation, Position, Record, SegmentName};
 use crate::store::{DatabaseError, Opened, connect_database, open_database, put_aside, put_aside_beside};
 
 const INSERT_EVENT: &str = "
@@ -142,7 +143,7 @@ impl Database {
 
     /// The last commit, if there was one, and the epoch of the numbers. A database of a session that was renamed
     /// becomes that of the new name.
-    pub(super) fn load(&mut self) -> Result<(Option<Kept>, Option<Epoch>), DatabaseError> {
+    pub(super) fn load(&mut self, journal_dir: &Path) -> Result<(Option<Kept>, Option<Epoch>), DatabaseError> {
         let Database { connection, session_id, path, .. } = self;
         let mut work = || -> rusqlite::Result<(Option<Kept>, Option<Epoch>)> {
             let strangers: i64 = connection.query_row(OF_ANOTHER, [&*session_id], |row| row.get(0))?;
@@ -153,7 +154,7 @@ impl Database {
                 }
                 transaction.commit()?;
             }
-            let kept = load(connection, session_id)?.map(|reached| Kept { reached });
+            let kept = load(connection, session_id, journal_dir)?.map(|reached| Kept { reached });
             let read = |row: &rusqlite::Row<'_>| {
                 let cause: String = row.get(2)?;
                 Ok(Epoch {
@@ -188,7 +189,8 @@ impl Database {
         let mut work = || -> rusqlite::Result<u64> {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let first: Option<i64> = transaction.query_row(FIRST, [], |row| row.get(0))?;
-            let last = load(&transaction, session_id)?.map_or(0, |reached| reached.seq);
+            let last: Option<i64> = transaction.query_row(LOAD, [&*session_id], |row| row.get(0)).optional()?;
+            let last = last.map_or(0, |seq| seq.try_into().unwrap_or(0));
             let before = first.map_or(last, |first| first.unsigned_abs().saturating_sub(1));
             let higher_by = epoch.after_seq.saturating_sub(before);
             for sql in RENUMBER {
@@ -219,10 +221,10 @@ impl Database {
 }
 
 /// How far the database at `path` is, where it can be read though it cannot be used otherwise.
-pub(super) fn peek(path: &Path, session_id: &str) -> Option<Reached> {
+pub(super) fn peek(path: &Path, session_id: &str, journal_dir: &Path) -> Option<Reached> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = connect_database(path, flags).ok()?;
-    load(&connection, session_id).ok().flatten()
+    load(&connection, session_id, journal_dir).ok().flatten()
 }
 
 fn set_epoch(connection: &Connection, session_id: &str, epoch: &Epoch) -> rusqlite::Result<()> {
@@ -232,7 +234,7 @@ fn set_epoch(connection: &Connection, session_id: &str, epoch: &Epoch) -> rusqli
     connection.execute(SET_EPOCH, row).map(drop)
 }
 
-fn load(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Reached>> {
+fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqlite::Result<Option<Reached>> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
     let Some((seq, state)) = connection.query_row(LOAD, [session_id], read).optional()? else { return Ok(None) };
     let state: State<Box<RawValue>> =
@@ -243,7 +245,31 @@ fn load(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Re
         Fold::default()
     });
     let State { next, reserved, digest, .. } = state;
+    let fold = recalled(fold, journal_dir, &next);
     Ok(Some(Reached { fold, position: Some(next), seq: seq.try_into().unwrap_or(0), reserved, digest }))
+}
+
+/// The fold with the text that is not stored, read again from the journal up to `next`. Text that cannot be read is missing.
+fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold {
+    let mut recall = Recall::of(fold);
+    let Some(from) = recall.begins().cloned() else { return recall.finish() };
+    let mut follower = Follower::new(journal_dir, Some(from));
+    loop {
+        match follower.next(Patience::None) {
+            Ok(Next::Record { at, bytes, successor }) if at < *next => {
+                let Ok(record) = Record::parse(bytes) else { continue };
+                let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
+                let replaced_by = successor.as_ref().and_then(Record::line_bytes);
+                recall.take(&at, &Seen::of(&record, replaced_by));
+            }
+            Ok(Next::Lost { .. }) => {}
+            Ok(Next::Record { .. } | Next::End) => return recall.finish(),
+            Err(error) => {
+                tracing::warn!(%error, "the text of what is streamed cannot be read again");
+                return recall.finish();
+            }
+        }
+    }
 }
 
 /// The state of a checkpoint with its secrets masked; `None` where it has none. Where it would be none any more, since a pattern

@@ -442,7 +442,7 @@ impl Indexer {
             if let Some(indexed) = indexed {
                 return Ahead::new(&settings.journal_dir, Some(&indexed.reached));
             }
-            let reached = peek(&settings.history_path(), &settings.session_id);
+            let reached = peek(&settings.history_path(), &settings.session_id, &settings.journal_dir);
             if let Some(reached) = &reached {
                 // Whoever reads it is told what it holds with its numbers, and so not once more without.
                 shared.state.send_modify(|state| {

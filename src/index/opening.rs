@@ -32,7 +32,7 @@ impl Indexer {
         if let Some(kept) = set_aside {
             (self.tell)(Tidings::SetAside(kept));
         }
-        let (kept, begun) = match database.load() {
+        let (kept, begun) = match database.load(&self.settings.journal_dir) {
             Ok(loaded) => loaded,
             Err(error) if error.is_broken() => {
                 self.set_aside(database)?;

@@ -76,6 +76,8 @@ pub enum Record<'a> {
         replaces: bool,
         /// What it held.
         content: Content<'a>,
+        /// Credentials in it are overwritten.
+        masked: bool,
         /// How it ended.
         end: LineEnd,
     },
@@ -188,6 +190,7 @@ struct Raw<'a> {
     method: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
+    masked: Option<bool>,
     eol: Option<bool>,
     #[serde(borrow)]
     event: Option<Cow<'a, str>>,
@@ -296,7 +299,7 @@ impl<'a> Record<'a> {
             }
             (None, None, None, None) => return Err(RecordError::UnknownKind),
         };
-        Ok(Record::Line { at_us, from, to, replaces, content, end })
+        Ok(Record::Line { at_us, from, to, replaces, content, masked: raw.masked == Some(true), end })
     }
 }
 
@@ -340,6 +343,19 @@ pub(super) fn append_head(out: &mut Vec<u8>, at_us: u64, written: Written, form:
             out.extend_from_slice(b"\"base64\":\"");
             out.extend_from_slice(BASE64_STANDARD.encode(line).as_bytes());
             out.push(b'"');
+        }
+        Form::Masked(masked) => {
+            match masked.is_verbatim {
+                true => {
+                    out.extend_from_slice(b"\"line\":");
+                    out.extend_from_slice(masked.text.as_bytes());
+                }
+                false => {
+                    out.extend_from_slice(b"\"text\":");
+                    append_json(out, &masked.text);
+                }
+            }
+            out.extend_from_slice(b",\"masked\":true");
         }
         Form::Omitted(omitted) => append_omitted(out, omitted),
     }
@@ -537,6 +553,7 @@ mod tests {
                     to: None,
                     replaces: false,
                     content: Content::Json(value),
+                    masked: false,
                     end: LineEnd::Newline,
                 }) if is_value => prop_assert_eq!(value.get().trim(), line.trim()),
                 other => prop_assert!(!is_value, "{:?}", other),
@@ -568,6 +585,7 @@ mod tests {
                     to: None,
                     replaces: false,
                     content,
+                    masked: false,
                     end: seen,
                 }) => {
                     prop_assert_eq!(content.bytes(), Some(&line[..]));

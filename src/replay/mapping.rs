@@ -74,8 +74,8 @@ pub(super) struct Compared {
 
 impl Mapping {
     /// Compares two values, learns what may differ, and returns what may not.
-    pub(super) fn compare(&mut self, message: &str, on_tape: &Value, sent: &Value) -> Compared {
-        let mut comparison = Comparison { mapping: self, message, compared: Compared::default() };
+    pub(super) fn compare(&mut self, message: &str, on_tape: &Value, sent: &Value, values: Values) -> Compared {
+        let mut comparison = Comparison { mapping: self, message, values, compared: Compared::default() };
         comparison.values("params", on_tape, sent);
         comparison.compared
     }
@@ -128,15 +128,26 @@ impl Mapping {
     }
 }
 
+/// Whether a message on a tape may hold masks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Values {
+    /// Those that were sent.
+    AsSent,
+    /// Some may be masks in place of credentials; a mask stands for any value.
+    MaybeMasked,
+}
+
 struct Comparison<'a> {
     mapping: &'a mut Mapping,
     message: &'a str,
+    values: Values,
     compared: Compared,
 }
 
 impl Comparison<'_> {
     fn values(&mut self, place: &str, on_tape: &Value, sent: &Value) {
         match (on_tape, sent) {
+            _ if self.values == Values::MaybeMasked && may_stand_for(on_tape, sent) => {}
             (Value::Object(on_tape), Value::Object(sent)) => {
                 let names = on_tape.keys().chain(sent.keys().filter(|name| !on_tape.contains_key(*name)));
                 for name in names {
@@ -190,6 +201,22 @@ impl Comparison<'_> {
     }
 }
 
+/// Whether a value on the tape is a mask, and `sent` may be what it was put in place of. The mask is the end of a text.
+fn may_stand_for(on_tape: &Value, sent: &Value) -> bool {
+    match (on_tape, sent) {
+        (Value::String(on_tape), Value::String(sent)) => {
+            let shown = on_tape.trim_end_matches('*');
+            let shown = shown.strip_suffix("[redacted]").unwrap_or(shown);
+            shown.len() < on_tape.len() && sent.len() > shown.len() && sent.starts_with(shown)
+        }
+        (Value::Number(on_tape), Value::Number(_)) => {
+            let digits: String = on_tape.to_string().chars().filter(char::is_ascii_digit).collect();
+            digits.trim_end_matches('0') == "1"
+        }
+        (_, _) => false,
+    }
+}
+
 /// Characters of a UUID.
 const ID_LENGTH: usize = 36;
 
@@ -230,12 +257,15 @@ mod tests {
         let mut mapping = Mapping::default();
         let on_tape = json!({"threadId": A, "cwd": "/home/user/project", "startedAt": 5, "x": null});
         let sent = json!({"threadId": B, "cwd": "/w", "startedAt": 9});
-        assert_eq!(mapping.compare("m", &on_tape, &sent).differences, []);
+        assert_eq!(mapping.compare("m", &on_tape, &sent, Values::AsSent).differences, []);
         let line = format!(r#"{{"id":"{A}","p":"/home/user/project/a","q":"/home/user/projects","n":"{A}x"}}"#);
         let expect = format!(r#"{{"id":"{B}","p":"/w/a","q":"/home/user/projects","n":"{A}x"}}"#);
         assert_eq!(mapping.applied(&line), expect);
         let again = |mapping: &mut Mapping, on_tape, sent| {
-            mapping.compare("m", &json!({"threadId": on_tape}), &json!({"threadId": sent})).differences.len()
+            mapping
+                .compare("m", &json!({"threadId": on_tape}), &json!({"threadId": sent}), Values::AsSent)
+                .differences
+                .len()
         };
         assert_eq!(again(&mut mapping, A, A), 1);
         // What stands for something already stands for nothing else.
@@ -245,12 +275,28 @@ mod tests {
 
     #[test]
     fn what_is_said_or_run_is_no_path_and_a_length_of_time_no_time() {
-        let differs = |on_tape, sent| Mapping::default().compare("m", &on_tape, &sent).differences.len();
+        let differs =
+            |on_tape, sent| Mapping::default().compare("m", &on_tape, &sent, Values::AsSent).differences.len();
         assert_eq!(differs(json!({"input": [{"text": "/etc"}]}), json!({"input": [{"text": "/usr"}]})), 1);
         assert_eq!(differs(json!({"command": ["/bin/true"]}), json!({"command": ["/bin/false"]})), 1);
         assert_eq!(differs(json!({"x": "/a b"}), json!({"x": "/c d"})), 1);
         assert_eq!(differs(json!({"timeoutMs": 1}), json!({"timeoutMs": 2})), 1);
         assert_eq!(differs(json!({"startedAtMs": 1}), json!({"startedAtMs": 2})), 0);
+    }
+
+    #[test]
+    fn mask_on_tape_matches_any_value() {
+        let differs = |on_tape: &str, sent: &str| {
+            let of = |values| {
+                let compared = Mapping::default().compare("m", &json!({"a": on_tape}), &json!({"a": sent}), values);
+                compared.differences.len()
+            };
+            assert_eq!(of(Values::AsSent), usize::from(on_tape != sent));
+            of(Values::MaybeMasked) > 0
+        };
+        assert!(!differs("[redacted]***", "anything at all") && !differs("***", "x"));
+        assert!(!differs("--token=[redacted]", "--token=x") && differs("--token=***", "--other=x"));
+        assert!(differs("plain", "other") && differs("***", ""));
     }
 
     #[test]
@@ -260,6 +306,7 @@ mod tests {
                 "turn/start",
                 &json!({"input": [{"text": "a"}], "n": 1}),
                 &json!({"input": [{"text": "b"}], "more": true, "n": 2}),
+                Values::AsSent,
             )
             .differences;
         let places: Vec<&str> = found.iter().map(|difference| difference.place.as_str()).collect();

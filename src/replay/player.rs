@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::mapping::{Compared, Difference, Mapping};
+use super::mapping::{Compared, Difference, Mapping, Values};
 use super::tape::{Entry, EntryKind, Tape};
 use crate::wire::{Body, LineEnd, RpcId, Side};
 
@@ -200,7 +200,7 @@ impl Player {
             let mut mapping = self.mapping.clone();
             // What is on the tape only as omitted is the same as anything.
             let compared = match &self.entries[*index].bytes {
-                Some(bytes) => mapping.compare(message, &params_of(bytes), &sent),
+                Some(bytes) => mapping.compare(message, &params_of(bytes), &sent, self.entries[*index].values()),
                 None => Compared::default(),
             };
             let distance = |compared: &Compared| (compared.differences.len(), compared.learned);
@@ -227,7 +227,9 @@ impl Player {
         let sent: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null);
         let again = self.entries.iter().enumerate().find(|(index, entry)| {
             let same_method = entry.from == Side::Client && entry.kind.method() == Some(method);
-            let same = |bytes| self.mapping.clone().compare(method, &params_of(bytes), &sent).differences.is_empty();
+            let same = |bytes| {
+                self.mapping.clone().compare(method, &params_of(bytes), &sent, entry.values()).differences.is_empty()
+            };
             same_method && self.done[*index] && entry.bytes.as_deref().is_some_and(same)
         });
         if self.strictness == Strictness::Lenient
@@ -293,6 +295,12 @@ impl Player {
 
     fn differ(&mut self, message: &str, on_tape: Option<String>, sent: Option<String>) {
         self.differences.push(Difference { message: message.to_owned(), place: String::new(), on_tape, sent });
+    }
+}
+
+impl Entry {
+    fn values(&self) -> Values {
+        if self.masked { Values::MaybeMasked } else { Values::AsSent }
     }
 }
 
@@ -456,7 +464,15 @@ mod tests {
             let from = if side == ">" { Side::Client } else { Side::Server };
             let bytes = text.as_bytes().to_vec();
             let (kind, thread) = (EntryKind::of(&bytes), thread_of(&bytes));
-            Entry { at_us: number * 1_000, from, bytes: Some(bytes), end: LineEnd::Newline, kind, thread }
+            Entry {
+                at_us: number * 1_000,
+                from,
+                bytes: Some(bytes),
+                masked: false,
+                end: LineEnd::Newline,
+                kind,
+                thread,
+            }
         });
         Tape { header, entries: entries.collect() }
     }
@@ -508,6 +524,22 @@ mod tests {
         );
         assert_eq!(said[0], r#"{"id":"req-1","result":{"userAgent":"a/1"}}"#);
         assert_eq!(said[1], r#"{"id":"req-2","result":{"thread":{"id":"T"},"cwd":"/now"}}"#);
+    }
+
+    #[test]
+    fn masked_line_matches_what_was_sent() {
+        let on_tape = [
+            r#">{"id":1,"method":"thread/start","params":{"config":{"env":{"A":"[redacted]***","B":"***"}},"cwd":"/w"}}"#,
+            r#"<{"id":1,"result":{"thread":{"id":"T"}}}"#,
+        ];
+        let sent = [r#"{"id":1,"method":"thread/start","params":{"config":{"env":{"A":"real","B":"x"}},"cwd":"/w"}}"#];
+        let mut masked = tape(&on_tape);
+        masked.entries[0].masked = true;
+        let mut player = Player::new(masked, Strictness::Strict);
+        assert_eq!(play(&mut player, &sent), [&on_tape[1][1..]]);
+        let mut player = Player::new(tape(&on_tape), Strictness::Strict);
+        play(&mut player, &sent);
+        assert_eq!(player.differences().len(), 2);
     }
 
     #[test]

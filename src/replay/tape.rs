@@ -134,6 +134,8 @@ pub struct Entry {
     pub from: Side,
     /// The line without its `\n`; `None` where it is not on the tape.
     pub bytes: Option<Vec<u8>>,
+    /// Credentials in it are overwritten.
+    pub masked: bool,
     /// How it ended.
     pub end: LineEnd,
     /// What it is.
@@ -220,21 +222,37 @@ impl Tape {
             match record {
                 Record::Header(first) => header = header.or(Some(first)),
                 _ if header.is_none() => return Err(TapeError::NoHeader { path: path.to_owned() }),
-                Record::Line { at_us, from: Origin::Side(from), content, end, .. } => {
-                    let entry = entry(at_us, from, &content, end);
+                Record::Line { at_us, from: Origin::Side(from), content, masked, end, .. } => {
+                    let entry = Entry { masked, ..entry(at_us, from, &content, end) };
                     let is_withheld = from == Side::Server
                         && matches!(&entry.kind, EntryKind::Response { id } if own_calls.contains(id));
                     if !is_withheld {
                         entries.push(entry);
                     }
                 }
-                Record::Line { at_us, from: Origin::Shim, to: Some(Side::Client), replaces: true, content, end } => {
+                Record::Line {
+                    at_us,
+                    from: Origin::Shim,
+                    to: Some(Side::Client),
+                    replaces: true,
+                    content,
+                    end,
+                    ..
+                } => {
                     if let Some(replaced) = entries.last_mut() {
                         *replaced = entry(at_us, Side::Server, &content, end);
                     }
                 }
                 // An answer in the server's stead is one to the client.
-                Record::Line { at_us, from: Origin::Shim, to: Some(Side::Client), replaces: false, content, end } => {
+                Record::Line {
+                    at_us,
+                    from: Origin::Shim,
+                    to: Some(Side::Client),
+                    replaces: false,
+                    content,
+                    end,
+                    ..
+                } => {
                     entries.push(entry(at_us, Side::Server, &content, end));
                 }
                 Record::Line { from: Origin::Shim, to: Some(Side::Server), replaces: false, content, .. } => {
@@ -266,7 +284,7 @@ fn entry(at_us: u64, from: Side, content: &Content<'_>, end: LineEnd) -> Entry {
         }
         (None, Content::Json(_) | Content::Text(_) | Content::Bytes(_)) => (EntryKind::Other, None),
     };
-    Entry { at_us, from, bytes, end, kind, thread }
+    Entry { at_us, from, bytes, masked: false, end, kind, thread }
 }
 
 /// The thread that a message is about: named by its parameters, or the one that an answer brings.

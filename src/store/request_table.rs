@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{GivenRow, LedgerEntry, RequestEnd, RequestRow};
+use crate::engine::{GivenRow, LedgerEntry, RequestEnd, RequestKind, RequestRow, kept_result};
 
 /// The tables.
 pub(super) const TABLES: &str = "
@@ -267,9 +267,8 @@ pub(super) fn answers(transaction: &Transaction<'_>, request_id: &str) -> rusqli
 pub(super) fn answer_late(transaction: &Transaction<'_>, given: &GivenRow) -> rusqlite::Result<Option<Value>> {
     let Some(row) = row(transaction, &given.request_id)? else { return Ok(None) };
     if row["status"] == "resolved" {
-        let questions = row["request_payload"]["questions"].as_array();
-        let is_secret = questions.into_iter().flatten().any(|question| question["isSecret"] == true);
-        let payload = if is_secret { r#"{"omitted":"secret"}"#.to_owned() } else { given.payload.clone() };
+        let kind = row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other);
+        let payload = kept_result(kind, &row["request_payload"].to_string(), &given.payload);
         add_answer(transaction, &GivenRow { payload, ..given.clone() }, false)?;
     }
     Ok(Some(row))

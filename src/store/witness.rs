@@ -246,6 +246,7 @@ mod tests {
     fn moved_home_keeps_its_witness() {
         let parent = tempfile::tempdir().expect("BUG: a temporary folder");
         let home = parent.path().join("a");
+        Folder::make_home(&home).expect("it can be created");
         let open = |home: &Path| WitnessFile::of_session(&home.join("sessions/s")).expect("it is below a home");
         open(&home).write(&witness(7)).expect("it can be written");
         std::fs::rename(&home, parent.path().join("b")).expect("it can be moved");

@@ -16,6 +16,12 @@ pub enum RpcId {
 }
 
 impl RpcId {
+    /// The id of an answer to a line that could not be read.
+    #[must_use]
+    pub fn null() -> RpcId {
+        RpcId::Other("null".to_owned())
+    }
+
     /// Reads an id from its JSON text.
     #[must_use]
     pub fn from_raw(raw: &RawValue) -> RpcId {

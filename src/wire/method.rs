@@ -11,6 +11,10 @@ pub enum MethodClass {
     ConfigWrite,
     /// Asks a human: secret where a question says so.
     AskUser,
+    /// Some members of its parameters, or of its answer, hold credentials.
+    Credentials,
+    /// Asks a human to fill in a form: secret are the fields that its schema says are.
+    Elicitation,
     /// The first request of a client.
     Initialize,
     /// Anything else.
@@ -37,6 +41,49 @@ pub const SECRET_METHOD_MARKS: [&str; 9] = [
     SECRET_NAMES[2],
 ];
 
+/// Prefixes of methods of which some members hold credentials. Source: the schema of the real server.
+const CREDENTIAL_PREFIXES: [&str; 2] = ["externalAgentConfig/", "remoteControl/"];
+
+/// Whole names of such methods; the last five are from older versions.
+const CREDENTIAL_NAMES: [&str; 15] = [
+    "thread/start",
+    "thread/resume",
+    "thread/fork",
+    "thread/realtime/start",
+    "thread/realtime/sdp",
+    "environment/add",
+    "command/exec",
+    "process/spawn",
+    "config/read",
+    "configRequirements/read",
+    "newConversation",
+    "resumeConversation",
+    "forkConversation",
+    "execOneOffCommand",
+    "getUserSavedConfig",
+];
+
+/// Stands in any line, however broken, that names a method of which some members hold credentials.
+pub const CREDENTIAL_METHOD_MARKS: [&str; 17] = [
+    CREDENTIAL_PREFIXES[0],
+    CREDENTIAL_PREFIXES[1],
+    CREDENTIAL_NAMES[0],
+    CREDENTIAL_NAMES[1],
+    CREDENTIAL_NAMES[2],
+    CREDENTIAL_NAMES[3],
+    CREDENTIAL_NAMES[4],
+    CREDENTIAL_NAMES[5],
+    CREDENTIAL_NAMES[6],
+    CREDENTIAL_NAMES[7],
+    CREDENTIAL_NAMES[8],
+    CREDENTIAL_NAMES[9],
+    CREDENTIAL_NAMES[10],
+    CREDENTIAL_NAMES[11],
+    CREDENTIAL_NAMES[12],
+    CREDENTIAL_NAMES[13],
+    CREDENTIAL_NAMES[14],
+];
+
 impl MethodClass {
     /// Classifies a method by its name.
     #[must_use]
@@ -44,10 +91,13 @@ impl MethodClass {
         match method {
             "initialize" => MethodClass::Initialize,
             "item/tool/requestUserInput" => MethodClass::AskUser,
+            "mcpServer/elicitation/request" => MethodClass::Elicitation,
             "config/batchWrite" => MethodClass::ConfigWrite,
             _ if method.starts_with("config/") && method.ends_with("/write") => MethodClass::ConfigWrite,
             _ if SECRET_NAMES.contains(&method) => MethodClass::Secret,
             _ if SECRET_PREFIXES.iter().any(|prefix| method.starts_with(prefix)) => MethodClass::Secret,
+            _ if CREDENTIAL_NAMES.contains(&method) => MethodClass::Credentials,
+            _ if CREDENTIAL_PREFIXES.iter().any(|prefix| method.starts_with(prefix)) => MethodClass::Credentials,
             _ => MethodClass::Ordinary,
         }
     }
@@ -65,7 +115,11 @@ mod tests {
         for write in ["config/value/write", "config/batchWrite"] {
             assert_eq!(MethodClass::of(write), MethodClass::ConfigWrite, "{write}");
         }
-        for ordinary in ["config/read", "skills/config/write", "remoteControl/enable", "mcpServer/tool/call"] {
+        for partly in ["config/read", "remoteControl/enable", "thread/start", "command/exec"] {
+            assert_eq!(MethodClass::of(partly), MethodClass::Credentials, "{partly}");
+        }
+        assert_eq!(MethodClass::of("remoteControl/pairing/start"), MethodClass::Secret);
+        for ordinary in ["thread/started", "skills/config/write", "command/exec/outputDelta", "mcpServer/tool/call"] {
             assert_eq!(MethodClass::of(ordinary), MethodClass::Ordinary, "{ordinary}");
         }
     }

@@ -16,7 +16,7 @@ mod tokens;
 pub use frame::{Frame, Framer, LINE_BYTES_MAX};
 pub use id::RpcId;
 pub use message::{Body, Message, stands_verbatim};
-pub use method::{MethodClass, SECRET_METHOD_MARKS};
+pub use method::{CREDENTIAL_METHOD_MARKS, MethodClass, SECRET_METHOD_MARKS};
 pub use splice::{Members, Splice, elements, text};
 pub use tokens::{Token, TokenKind, tokens};
 

@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 
 use codex_shim::wire::{LINE_BYTES_MAX, Side};
 
+use crate::support::both_ends::Live;
 use crate::support::journal::Journal;
 use crate::support::shim::Home;
 
@@ -242,4 +243,87 @@ fn without_a_record_everything_passes_and_nothing_is_kept() {
     assert_eq!(output.stdout, b"{\"id\":1}\nx");
     assert!(home.journal().texts.is_empty());
     assert!(!holds(&home.path(), b"{\"id\":1}"));
+}
+
+/// Lines that carry the credential `KEY` by the name or the place of a member, with who writes them.
+const CARRYING: [(&str, &str); 14] = [
+    (
+        "client",
+        r#"{"id":1,"method":"thread/start","params":{"config":{"mcp_servers.codex_tui":{"http_headers":{"Authorization":"KEY"}}}}}"#,
+    ),
+    ("server", r#"{"id":1,"result":{"thread":{"id":"t"}}}"#),
+    (
+        "client",
+        r#" {"id":2,"method":"thread\/resume","params":{"threadId":"t","config":{"mcp_servers":{"a":{"e\u006ev":{"PLAIN":"KEY"}}}}}}"#,
+    ),
+    ("server", r#"{"id":2,"error":{"code":-32600,"message":"invalid type: string \"KEY\", expected a map"}}"#),
+    (
+        "client",
+        r#"{"id":3,"method":"environment/add","params":{"environmentId":"e","execServerUrl":"wss://h","authBearerToken":"KEY"}}"#,
+    ),
+    ("client", r#"{"id":4,"method":"command/exec","params":{"command":["true"],"env":{"PLAIN":"KEY"}}}"#),
+    ("client", r#"{"id":5,"method":"process/spawn","params":{"command":["true"],"env":{"PLAIN":"KEY"}}}"#),
+    ("client", r#"{"id":6,"method":"config/read","params":{}}"#),
+    (
+        "server",
+        r#"{"id":6,"result":{"config":{"model":"m","mcp_servers":{"a":{"env":{"PLAIN":"KEY"},"bearer_token":"KEY"}}}}}"#,
+    ),
+    ("client", r#"{"id":7,"method":"externalAgentConfig/detect","params":{}}"#),
+    ("server", r#"{"id":7,"result":{"items":[{"details":{"mcpServers":[{"name":"a","env":{"PLAIN":"KEY"}}]}}]}}"#),
+    ("client", r#"{"id":8,"method":"remoteControl/enable","params":{}}"#),
+    ("server", r#"{"id":8,"result":{"status":"connected","serverToken":"KEY"}}"#),
+    (
+        "client",
+        r#"{"id":9,"method":"config/value/write","params":{"keyPath":"mcp_servers.a.env.PLAIN","value":"KEY"}}"#,
+    ),
+];
+
+#[test]
+fn credentials_by_member_are_masked_in_the_record() {
+    const KEY: &str = "hunter2-of-nobody";
+    let mut live = Live::start();
+    for (from, line) in CARRYING {
+        let line = line.replace("KEY", KEY);
+        let got = if from == "client" { live.send(&line) } else { live.say(&line) };
+        assert_eq!(got, format!("{line}\n"));
+    }
+    let home = live.end_quietly();
+    let journal = home.journal();
+    let lines = journal.client.iter().chain(&journal.server).filter(|line| line.is_some()).count();
+    assert_eq!(lines, CARRYING.len() - 1, "only the write is left out: {:#?}", journal.texts);
+    let masked: Vec<&String> = journal.texts.iter().filter(|text| text.ends_with(r#","masked":true}"#)).collect();
+    assert_eq!(masked.len(), 9, "{masked:#?}");
+    let mask = "[redacted]*******";
+    assert_eq!(mask.len(), KEY.len());
+    let first = CARRYING[0].1.replace("KEY", mask);
+    assert!(masked[0].contains(&format!(r#""line":{first},"#)), "{}", masked[0]);
+    assert!(!holds(&home.path(), KEY.as_bytes()), "the credential is on disk");
+}
+
+#[test]
+fn ambiguous_line_hides_only_its_own_answers() {
+    let asks = [
+        r#"[{"id":1,"method":"account/read"}]"#,
+        r#"[{"id":2,"method":"acc\u006funt/read"}]"#,
+        r#"{"id":3,"method":"account/read","method":"x"}"#,
+        r#"label {"id":4,"method":"account/read"}"#,
+        r#"{"id":5,"method":"account/read","id":6}"#,
+    ];
+    let mut live = Live::start();
+    asks.iter().for_each(|line| assert_eq!(live.send(line), format!("{line}\n")));
+    for id in 1..=6 {
+        live.say_plainly(&format!(r#"{{"id":{id},"result":{{"accessToken":"hunter2-of-nobody"}}}}"#));
+    }
+    for id in 10..30 {
+        live.answer_plainly(&format!(r#"{{"id":{id},"method":"thread/list"}}"#));
+        live.say_plainly(&format!(r#"{{"id":{id},"result":{{"data":[]}}}}"#));
+    }
+    let faults = live.get("/sessions/self")["faults"].to_string();
+    assert_eq!(faults.matches("names a method that carries credentials").count(), 1, "{faults}");
+    let (home, stderr) = live.end();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    let journal = home.journal();
+    assert_eq!(journal.client.iter().filter(|line| line.is_none()).count(), asks.len());
+    assert_eq!(journal.server.iter().filter(|line| line.is_none()).count(), 6, "{:#?}", journal.texts);
+    assert!(!holds(&home.path(), b"hunter2-of-nobody"), "the secret is on disk");
 }

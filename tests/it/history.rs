@@ -71,6 +71,57 @@ fn tapes_are_indexed_once_and_built_again_as_they_were() {
     echo.end();
 }
 
+#[test]
+fn history_holds_no_key_that_was_said() {
+    const KEY: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+    let mut live = Live::configured("transcript_files = true\n");
+    let said = |method: &str, params: &Value| json!({"method": method, "params": params}).to_string();
+    let item = |item: Value| json!({"threadId": "t", "turnId": "u", "item": item});
+    live.say_plainly(&turn_started("t", "u"));
+    let user = json!({"type": "userMessage", "id": "a", "content": [{"type": "text", "text": format!("use {KEY}")}]});
+    live.say_plainly(&said("item/completed", &item(user)));
+    let plan = json!({"threadId": "t", "turnId": "u", "plan": [{"step": format!("use {KEY}"), "status": "pending"}]});
+    live.say_plainly(&said("turn/plan/updated", &plan));
+    let asked =
+        json!({"threadId": "t", "turnId": "u", "itemId": "b", "command": format!("curl -H {KEY}"), "cwd": "/w"});
+    live.say_plainly(&json!({"method": "item/commandExecution/requestApproval", "id": 0, "params": asked}).to_string());
+    let delta = json!({"threadId": "t", "turnId": "u", "itemId": "c", "delta": format!("{KEY} it is")});
+    live.say_plainly(&said("item/agentMessage/delta", &delta));
+    live.say_plainly(&said("turn/diff/updated", &json!({"threadId": "t", "turnId": "u", "diff": format!("+{KEY}")})));
+    let (session, entries) = (live.session.clone(), "SELECT group_concat(entry) FROM codex_transcript_entries");
+    let transcript = eventually("the transcript", || {
+        let told = open(&session).query_row(entries, [], |row| row.get::<_, String>(0)).ok();
+        told.filter(|told| told.contains("use [redacted]") && told.contains("\"role\":\"diff\""))
+    });
+    assert!(!transcript.contains(KEY), "{transcript}");
+    no_key_in_history(&session, KEY);
+    let home = live.kill();
+    // The next relay ends the open turn, with its plan.
+    let echo = Echo::start(home);
+    eventually("the transcript's file", || {
+        let kept = fs::read_to_string(session.join("transcripts/t.jsonl")).ok();
+        kept.filter(|kept| kept.contains("use [redacted]") && kept.contains("\"role\":\"plan\""))
+    });
+    let _home = echo.end();
+    no_key_in_history(&session, KEY);
+}
+
+/// Looks for the key in the database, its log and all transcripts.
+fn no_key_in_history(session: &Path, key: &str) {
+    let files = [session.to_owned(), session.join("transcripts")];
+    let files = files.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    let mut looked_at = 0;
+    for path in files.map(|entry| entry.expect("an entry").path()) {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if name.starts_with("history.db") || name.ends_with(".jsonl") {
+            let bytes = fs::read(&path).expect("a file");
+            assert!(!bytes.windows(key.len()).any(|window| window == key.as_bytes()), "{name}");
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 1, "there is no history");
+}
+
 /// How fast lines come.
 #[derive(Clone, Copy, PartialEq)]
 enum Pace {

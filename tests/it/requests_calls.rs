@@ -134,6 +134,43 @@ fn requests_for_a_secret_get_it_and_nothing_keeps_it() {
     assert_nowhere(&session, SECRET);
 }
 
+#[test]
+fn secret_fields_of_a_form_are_kept_nowhere() {
+    let asked = |id: &str| {
+        let schema = json!({"type": "object", "properties": {
+            "user": {"type": "string"}, "a": {"type": "string", "format": "password"}, "api_key": {"type": "string"},
+        }});
+        json!({"method": "mcpServer/elicitation/request", "id": id.parse::<u64>().expect("a number"), "params": {
+            "threadId": "t", "turnId": "u", "serverName": "s", "mode": "form", "message": "Who?", "requestedSchema": schema,
+        }})
+        .to_string()
+    };
+    let content = json!({"user": "me", "a": SECRET, "api_key": SECRET});
+    let given = json!({"action": "accept", "content": content});
+    let mut live = Live::initialized("");
+    let by_client = live.asked(&asked("0"), "0");
+    live.answer_plainly(&answer("0", &given));
+    let by_side = live.asked(&asked("1"), "1");
+    live.responded(&by_side, &given);
+    assert_eq!(parsed(&live.at_server())["result"]["content"], content);
+    // The ledger stores late answers as well.
+    live.write(&format!("{}\n{}\n", answer("0", &given), answer("1", &given)));
+    live.nothing_at_server();
+    live.respond(&by_client, &given);
+    live.respond(&by_side, &given);
+    for request_id in [&by_client, &by_side] {
+        let kept = live.row(request_id)["resolved_payload"].clone();
+        assert_eq!((&kept["action"], &kept["content"]["user"]), (&json!("accept"), &json!("me")), "{kept}");
+        assert_eq!(live.answers(request_id, 3).len(), 3);
+    }
+    let (session, journal) = (live.session.clone(), crate::support::journal::Journal::read(&live.session));
+    let masked = journal.texts.iter().filter(|text| text.ends_with(r#","masked":true}"#)).count();
+    assert_eq!(masked, 4, "{:#?}", journal.texts);
+    assert_nowhere(&session, SECRET);
+    let _home = live.end_quietly();
+    assert_nowhere(&session, SECRET);
+}
+
 // Reasons.
 
 /// What goes ahead of a turn as it is sent to the server.

@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::support::both_ends::Live;
 use crate::support::codex::Lab;
 use crate::support::conversations::{ALL, COMMAND_APPROVAL, PLAIN_TURN, start_thread, start_turn};
 use crate::support::journal::Journal;
@@ -47,6 +48,29 @@ fn every_conversation_is_played_to_the_client_that_was_recorded() {
         assert!(status.success() && told.is_empty(), "{name}: {told}");
         assert_eq!(said.len(), lines_of_server(&tape), "{name}");
     }
+}
+
+#[test]
+fn masked_tape_plays_strictly_to_its_client() {
+    let asked =
+        r#"{"id":1,"method":"thread/start","params":{"config":{"mcp_servers.a.env":{"PLAIN":"hunter2-of-nobody"}}}}"#;
+    let answer = r#"{"id":1,"result":{"thread":{"id":"t"}}}"#;
+    let mut live = Live::start();
+    assert_eq!(live.send(asked), format!("{asked}\n"));
+    live.say_plainly(answer);
+    let home = live.end_quietly();
+    let tape = home.beside().join("masked.jsonl");
+    let exported = tool(&home, &["tape", "export", "s", "-o", tape.to_str().expect("the path is UTF-8")]);
+    assert!(exported.status.success(), "{exported:?}");
+    assert!(fs::read_to_string(&tape).expect("a tape").contains(r#","masked":true}"#));
+    let mut player =
+        home.shim(&["replay", "--strict", tape.to_str().expect("the path is UTF-8")]).spawn().expect("it starts");
+    writeln!(player.stdin.take().expect("stdin is piped"), "{asked}").expect("it reads");
+    let played = player.wait_with_output().expect("it ends");
+    assert_eq!(
+        (played.status.code(), String::from_utf8_lossy(&played.stdout)),
+        (Some(0), format!("{answer}\n").into())
+    );
 }
 
 #[test]

@@ -27,19 +27,19 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::attendance::Passing;
-use super::effect::{Effect, Form, Injection, Note, Omitted, OmittedReason, OwnLine, SideReply};
+use super::effect::{Effect, Injection, Note, OwnLine, SideReply};
 use super::input::Now;
 use super::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
-use super::secrets::asks_secret;
+use super::recording::form;
 use super::token::{AskerId, Token};
-use crate::wire::{Message, RpcId, Side, stands_verbatim};
+use crate::wire::{Body, Message, RpcId, Side};
 
 pub use answer::{CheckedAnswer, GivenAnswer, InvalidAnswer, decisions, valid};
 use describe::summary;
 pub use describe::without_shell;
 pub(super) use items::Items;
 pub use kind::{RequestKind, RequestPlace, RequestType};
-use open::{Commit, Deciding, EXPIRED, Ended, LateAnswer, Request, State, Withheld};
+use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld};
 pub(super) use open::{OnRequest, Pass};
 
 /// How long a direction is held for the ledger. Source: the contract.
@@ -52,7 +52,7 @@ const OPEN_MAX: usize = 10_000;
 const NAMES_MAX: usize = 100_000;
 
 /// What stands for an answer that is a secret.
-const OMITTED: &str = r#"{"omitted":"secret"}"#;
+pub(super) const OMITTED: &str = r#"{"omitted":"secret"}"#;
 
 /// How requests are treated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl Requests {
             row: row.clone(),
             kind,
             params: message.params.map(ToOwned::to_owned),
-            is_secret: kind == RequestKind::UserInput && message.params.is_some_and(|params| asks_secret(params.get())),
+            hides: Hides::of(kind, message.params.map_or("", RawValue::get)),
             expires_at: expiry.map(|after| now.elapsed + after),
             notify_at: self.settings.notify_after.filter(|_| is_for_human).map(|after| now.elapsed + after),
             withheld: is_held.then(|| Withheld::Until(line.to_vec())),
@@ -264,14 +264,14 @@ impl Requests {
         effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
     }
 
-    /// The client answers. `is_secret` tells that the answer may not be kept.
+    /// The client answers; `kept` gives the answer for the ledger.
     pub(super) fn client_answers(
         &mut self,
         now: Now,
         line: &[u8],
         message: &Message<'_>,
-        is_secret: bool,
-        client: &str,
+        kept: impl FnOnce() -> String,
+        client: String,
         effects: &mut Vec<Effect>,
     ) -> OnRequest {
         if self.open.is_empty() && self.ended.names.is_empty() {
@@ -282,13 +282,12 @@ impl Requests {
         let Some(id) = message.id.filter(|_| answers && !message.repeated_member).map(RpcId::from_raw) else {
             return OnRequest::AT_ONCE;
         };
-        let payload = if is_secret { OMITTED.to_owned() } else { answered(message) };
         let given = |request_id: &str| GivenRow {
             request_id: request_id.to_owned(),
             at_us: now.unix_us,
             source: RequestSource::Client,
-            by: client.to_owned(),
-            payload: payload.clone(),
+            by: client,
+            payload: kept(),
         };
         let Some(request) = self.open.get_mut(&id) else {
             return match self.ended.names.get(&id) {
@@ -357,7 +356,7 @@ impl Requests {
             (Ok(answer), State::Pending) => answer,
         };
         let id = id.clone();
-        let payload = if request.is_secret { OMITTED.to_owned() } else { answer.result.to_string() };
+        let payload = request.hides.kept(&answer.result);
         let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
         let deciding = Deciding { asker, source, answer, runner_up: None, over: None };
         request.state = State::Deciding(Box::new(deciding));
@@ -415,7 +414,7 @@ impl Requests {
                 effects.push(resolved_note(&end));
                 effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
                 self.tokens += 1;
-                effects.push(inject(bytes, request.is_secret, self.tokens));
+                effects.push(inject(bytes, &request.hides, self.tokens));
                 self.await_dispatch(self.tokens, id);
             }
             return;
@@ -428,10 +427,10 @@ impl Requests {
             request_id: row.request_id.clone(),
             status: RequestStatus::Resolved.name(),
             source: source.name(),
-            decision: if request.is_secret { None } else { answer::decided(&answer.result.to_string()) },
+            decision: answer::decided(&request.hides.kept(&answer.result)),
             error_code: None,
         }));
-        let is_secret = request.is_secret;
+        let hides = request.hides.clone();
         let (thread_id, turn_id) = (row.place.thread_id.clone(), row.place.turn_id.clone());
         let bytes = response_line(&row.rpc_request_id, &answer.result);
         if over.is_some() {
@@ -440,7 +439,7 @@ impl Requests {
             self.forget(id, LateAnswer::Withhold);
         } else {
             self.tokens += 1;
-            effects.push(inject(bytes, is_secret, self.tokens));
+            effects.push(inject(bytes, &hides, self.tokens));
             self.await_dispatch(self.tokens, id);
         }
         if let (Some(reason), Some(thread_id)) = (answer.reason, thread_id) {
@@ -469,7 +468,7 @@ impl Requests {
         let end = RequestEnd { error: Some(EXPIRED), late, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         self.tokens += 1;
         self.by_policy.insert(self.tokens, (id.clone(), end));
-        effects.push(inject(bytes, false, self.tokens));
+        effects.push(inject(bytes, &Hides::Nothing, self.tokens));
     }
 
     /// All up to the mark `token` has been written.
@@ -584,11 +583,21 @@ impl Requests {
 }
 
 /// What an answer of the client is kept as.
-fn answered(message: &Message<'_>) -> String {
+pub(super) fn answered(message: &Message<'_>) -> String {
     match (message.refusal(), message.result) {
         (Some(error), _) => format!("{{\"error\":{}}}", error.get()),
         (None, Some(result)) => result.get().to_owned(),
         (None, None) => "null".to_owned(),
+    }
+}
+
+/// The result of a request of this kind and these parameters, for the ledger.
+#[must_use]
+pub fn kept_result(kind: RequestKind, params: &str, result: &str) -> String {
+    match (Hides::of(kind, params), serde_json::from_str(result)) {
+        (Hides::Nothing, _) => result.to_owned(),
+        (hides, Ok(result)) => hides.kept(&result),
+        (_, Err(_)) => OMITTED.to_owned(),
     }
 }
 
@@ -624,15 +633,8 @@ fn with_item(mut params: Value, item: Option<&Value>) -> Value {
 }
 
 /// An answer of ours on its way.
-fn inject(bytes: Vec<u8>, is_secret: bool, mark: Token) -> Effect {
-    let form = match is_secret {
-        true => {
-            let line_bytes = bytes.len() as u64;
-            Form::Omitted(Box::new(Omitted { reason: OmittedReason::Secret, line_bytes, method: None, id: None }))
-        }
-        false if stands_verbatim(&bytes) => Form::Verbatim,
-        false => Form::Text,
-    };
+fn inject(bytes: Vec<u8>, hides: &Hides, mark: Token) -> Effect {
+    let form = form(&hides.verdict(), &Body::parse(&bytes), &bytes);
     Effect::Inject(Injection { lines: vec![OwnLine { to: Side::Server, form, bytes }], mark: Some(mark) })
 }
 

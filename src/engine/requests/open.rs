@@ -3,11 +3,15 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::OMITTED;
 use super::answer::CheckedAnswer;
 use super::kind::RequestKind;
+use crate::engine::credentials::Carrier;
 use crate::engine::ledger::{GivenRow, RequestRow, RequestSource};
+use crate::engine::secrets::{Verdict, asks_secret};
 use crate::engine::token::{AskerId, Token};
 use crate::wire::{Message, RpcId};
 
@@ -42,8 +46,7 @@ pub(super) struct Request {
     pub(super) row: RequestRow,
     pub(super) kind: RequestKind,
     pub(super) params: Option<Box<RawValue>>,
-    /// What is answered is a secret.
-    pub(super) is_secret: bool,
+    pub(super) hides: Hides,
     pub(super) expires_at: Option<Duration>,
     /// It is not shown to the client; its line, until it is kept.
     pub(super) withheld: Option<Withheld>,
@@ -52,6 +55,56 @@ pub(super) struct Request {
     /// Rows of the same request that were answered, and whose answers the server has not confirmed; the oldest first.
     pub(super) answered_before: VecDeque<String>,
     pub(super) state: State,
+}
+
+/// The secret part of an answer, which goes to the server from memory and never to the record or the ledger.
+#[derive(Debug, Clone)]
+pub(super) enum Hides {
+    Nothing,
+    All,
+    /// Fields of a form.
+    Fields(Carrier),
+}
+
+impl Hides {
+    pub(super) fn of(kind: RequestKind, params: &str) -> Hides {
+        match kind {
+            RequestKind::UserInput if asks_secret(params) => Hides::All,
+            RequestKind::Elicitation => Hides::Fields(Carrier::of_form(params)),
+            RequestKind::UserInput
+            | RequestKind::Command
+            | RequestKind::FileChange
+            | RequestKind::Permissions
+            | RequestKind::OldCommand
+            | RequestKind::OldPatch
+            | RequestKind::Other => Hides::Nothing,
+        }
+    }
+
+    /// How much of a line with the answer may stand in the record.
+    pub(super) fn verdict(&self) -> Verdict {
+        match self {
+            Hides::Nothing => Verdict::Open,
+            Hides::All => Verdict::Secret,
+            Hides::Fields(carrier) => Verdict::Masked(carrier.clone()),
+        }
+    }
+
+    /// The result for the ledger.
+    pub(super) fn kept(&self, result: &Value) -> String {
+        match self {
+            Hides::Nothing => result.to_string(),
+            Hides::All => OMITTED.to_owned(),
+            Hides::Fields(carrier) => {
+                let answer = serde_json::json!({ "result": result }).to_string();
+                let masked = match carrier.masked(&answer) {
+                    Ok(masked) => serde_json::from_str::<Value>(&masked.unwrap_or(answer)).ok(),
+                    Err(_) => None,
+                };
+                masked.map_or(OMITTED.to_owned(), |answer| answer["result"].to_string())
+            }
+        }
+    }
 }
 
 /// A request that the client is not shown.

@@ -140,7 +140,14 @@ impl World {
         let line = format!(r#"{{"id":{id},"result":{answer}}}"#);
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("no message") };
         let asked = id < self.asked;
-        match self.requests.client_answers(self.now, line.as_bytes(), &message, false, "c", effects) {
+        match self.requests.client_answers(
+            self.now,
+            line.as_bytes(),
+            &message,
+            || super::answered(&message),
+            "c".to_owned(),
+            effects,
+        ) {
             OnRequest::Forward(Pass { hold: Some(hold), mark }) => self.held.push((hold, id, answer, mark)),
             OnRequest::Forward(Pass { hold: None, mark }) if asked => self.arrives(id, answer, mark, effects),
             OnRequest::Forward(_) | OnRequest::Withhold => {}

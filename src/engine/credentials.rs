@@ -1,0 +1,628 @@
+//! Credentials that a message carries in some of its members: which values they are, and the line with these values masked.
+//!
+//! A value is a credential by the name of its member (`bearer_token`), or by its place: whatever stands below `env` or
+//! `http_headers` is one, whatever it is called. Names may be paths with dots, as in `config["mcp_servers.x.env"]`.
+//!
+//! The line is walked as it was written. A value is overwritten with as many bytes, inside its quotation marks, and every
+//! other byte stays. Nothing here touches the bytes that are forwarded.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::ambiguous::unescaped;
+use super::secrets::names_secret;
+use super::written::{MaskSigns, Written};
+use crate::wire::{Members, TokenKind, tokens};
+
+/// Deepest nesting that is walked; a line that is nested deeper is left out of the record.
+const DEPTH_MAX: usize = 1_000;
+
+/// Bytes of the values of one request that are remembered until its answer.
+const VALUES_BYTES_MAX: usize = 64 << 10;
+
+/// Longest text of an error that is searched, in bytes; a longer one is masked as a whole.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// Shortest value that is masked anywhere in an error, in bytes; a shorter one only if it is a word of its own there.
+const VALUE_BYTES_MIN: usize = 4;
+
+/// The members of a message in which credentials are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// `config` in the parameters.
+    Config,
+    /// Any member of the parameters or of the result.
+    AnyMember,
+    /// The fields of a form, in the `content` of the result.
+    Form(Arc<SecretFields>),
+    /// The texts of an error: these values, which its request has carried.
+    Error(Arc<Values>),
+}
+
+/// The fields of a form whose content is secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SecretFields {
+    All,
+    Named(Vec<String>),
+}
+
+/// The credentials that a request has carried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Values {
+    /// More than are remembered: every text is masked.
+    Any,
+    These(Vec<String>),
+}
+
+/// A line is nested too deep to be walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooDeep;
+
+impl Carrier {
+    /// That of a request's or a notification's parameters.
+    pub(super) fn of_params(method: &str) -> Carrier {
+        match method {
+            "thread/start" | "thread/resume" | "thread/fork" | "newConversation" | "resumeConversation"
+            | "forkConversation" => Carrier::Config,
+            _ => Carrier::AnyMember,
+        }
+    }
+
+    /// That of the result of a request; `None` if its results carry no credentials.
+    pub(super) fn of_result(method: &str) -> Option<Carrier> {
+        let is_of_config = matches!(method, "config/read" | "configRequirements/read" | "getUserSavedConfig");
+        let carries =
+            is_of_config || ["externalAgentConfig/", "remoteControl/"].iter().any(|of| method.starts_with(of));
+        carries.then_some(Carrier::AnyMember)
+    }
+
+    /// That of the answer to a form with these parameters.
+    pub(super) fn of_form(params: &str) -> Carrier {
+        Carrier::Form(Arc::new(SecretFields::of(params)))
+    }
+
+    /// The line with its credentials masked; `None` if it has no credentials.
+    pub(super) fn masked(&self, line: &str) -> Result<Option<String>, TooDeep> {
+        let found = self.found(line)?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let mut bytes = line.as_bytes().to_vec();
+        found.into_iter().for_each(|found| found.overwrite(&mut bytes));
+        // Whole characters were overwritten with ASCII.
+        Ok(String::from_utf8(bytes).ok())
+    }
+
+    /// The credentials in a line, to know them again in an error.
+    pub(super) fn values(&self, line: &str) -> Result<Option<Values>, TooDeep> {
+        let found = self.found(line)?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        if found.iter().map(|found| found.range().len()).sum::<usize>() > VALUES_BYTES_MAX {
+            return Ok(Some(Values::Any));
+        }
+        let mut values: Vec<String> = Vec::new();
+        for found in found {
+            let value = String::from_utf8_lossy(&Written::of_inner(&line[found.range()]).text()).into_owned();
+            // As a program prints it that quotes what it does not like.
+            let quoted = format!("{value:?}");
+            values.push(quoted.trim_matches('"').to_owned());
+            values.push(value);
+        }
+        values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
+        values.dedup();
+        Ok(Some(Values::These(values)))
+    }
+
+    /// The places of the credentials.
+    fn found(&self, line: &str) -> Result<Vec<Found>, TooDeep> {
+        if let Carrier::Error(values) = self {
+            return Ok(values.found(line));
+        }
+        Walk { json: line, carrier: self, levels: Vec::new(), found: Vec::new() }.run()
+    }
+}
+
+impl SecretFields {
+    /// Those that a request for a form says are secret: by `format: "password"` or the like, or by their names.
+    fn of(params: &str) -> SecretFields {
+        let params: Value = serde_json::from_str(params).unwrap_or_default();
+        // The answer is the proof that a person has approved something.
+        if params["mode"] == "openai/userVerification" {
+            return SecretFields::All;
+        }
+        let mut names = Vec::new();
+        secret_fields(&params["requestedSchema"], &mut names);
+        SecretFields::Named(names)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        match self {
+            SecretFields::All => true,
+            SecretFields::Named(names) => names.iter().any(|named| named == name),
+        }
+    }
+}
+
+/// The names of secret fields in a schema, whichever way it lists them: `{NAME: {…}}` or `[{"id": NAME, …}]`.
+fn secret_fields(schema: &Value, names: &mut Vec<String>) {
+    match schema {
+        Value::Object(members) => {
+            for (name, field) in members {
+                if is_secret_field(field) {
+                    names.push(name.clone());
+                }
+                secret_fields(field, names);
+            }
+            if is_secret_field(schema) {
+                let named = ["id", "name", "key"].into_iter().filter_map(|name| schema[name].as_str());
+                names.extend(named.map(str::to_owned));
+            }
+        }
+        Value::Array(fields) => fields.iter().for_each(|field| secret_fields(field, names)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Whether the schema of one field marks its content as secret.
+fn is_secret_field(field: &Value) -> bool {
+    let says = |name: &str| field[name].as_str().unwrap_or_default().to_lowercase();
+    let is_typed =
+        ["format", "type", "inputType", "widget", "ui:widget"].iter().any(|name| says(name).contains("password"));
+    let is_marked = ["writeOnly", "isSecret", "secret", "sensitive"].iter().any(|name| field[*name] == true);
+    is_typed || is_marked || is_secret_name(&says("title").replace(' ', "_"))
+}
+
+impl Values {
+    /// Their places in the texts of an error.
+    fn found(&self, line: &str) -> Vec<Found> {
+        let error = serde_json::from_str::<Members<'_>>(line).ok().and_then(|message| message.get("error"));
+        let Some(error) = error.map(|error| error.get()) else { return Vec::new() };
+        let error_from = error.as_ptr().addr() - line.as_ptr().addr();
+        let texts = tokens(error).filter(|token| token.kind == TokenKind::Text);
+        let within = texts.flat_map(|token| {
+            let from = error_from + token.range.start + 1;
+            let written = &error[token.range.start + 1..token.range.end - 1];
+            self.within(written).into_iter().map(move |span| Found::Text(from + span.start..from + span.end))
+        });
+        within.collect()
+    }
+
+    /// Their places in one text, as it was written.
+    fn within(&self, written: &str) -> Vec<Range<usize>> {
+        let values = match self {
+            Values::These(values) if written.len() <= TEXT_BYTES_MAX => values,
+            Values::These(_) | Values::Any => return std::iter::once(0..written.len()).collect(),
+        };
+        let parsed = Written::of_inner(written);
+        let said = parsed.text();
+        let mut spans: Vec<Range<usize>> =
+            values.iter().flat_map(|value| occurrences(&said, value.as_bytes())).collect();
+        spans.sort_unstable_by_key(|span| (span.start, span.end));
+        let mut apart: Vec<Range<usize>> = Vec::new();
+        for span in spans {
+            match apart.last_mut() {
+                Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+                Some(_) | None => apart.push(span),
+            }
+        }
+        parsed.written_spans(&apart)
+    }
+}
+
+/// A credential in a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Found {
+    /// The inside of a string, or a part of it.
+    Text(Range<usize>),
+    Number(Range<usize>),
+}
+
+impl Found {
+    fn range(&self) -> Range<usize> {
+        match self {
+            Found::Text(range) | Found::Number(range) => range.clone(),
+        }
+    }
+
+    fn overwrite(self, line: &mut [u8]) {
+        let mut signs = MaskSigns::of(&self.range());
+        match self {
+            Found::Text(range) => line[range].iter_mut().for_each(|byte| *byte = signs.next()),
+            Found::Number(range) => {
+                let mut digits = line[range].iter_mut().filter(|byte| byte.is_ascii_digit());
+                // A number of more than one digit does not begin with 0.
+                if let Some(first) = digits.next() {
+                    *first = b'1';
+                }
+                digits.for_each(|digit| *digit = b'0');
+            }
+        }
+    }
+}
+
+/// The places of a value in a text; a short value counts only if no letter or digit touches it.
+fn occurrences(text: &[u8], value: &[u8]) -> Vec<Range<usize>> {
+    if value.is_empty() {
+        return Vec::new();
+    }
+    let is_word = |at: Option<usize>| at.and_then(|at| text.get(at)).is_some_and(u8::is_ascii_alphanumeric);
+    let all = memchr::memmem::find_iter(text, value).map(|at| at..at + value.len());
+    all.filter(|span| {
+        value.len() >= VALUE_BYTES_MIN || !(is_word(span.start.checked_sub(1)) || is_word(Some(span.end)))
+    })
+    .collect()
+}
+
+/// How the values in an object or array are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// The message itself: its members are looked at by their names.
+    Message,
+    /// Parameters of which only `config` is looked at.
+    Params,
+    /// The result of a form, of which only `content` is.
+    Answer,
+    /// The content of a form.
+    Filled,
+    /// Nothing in it is a credential.
+    Skipped,
+    /// Credentials in it are known by their names.
+    Plain,
+    /// The same; its members have names that the user has chosen.
+    Named,
+    /// `shell_environment_policy`, whose `set` is an environment.
+    Policy,
+    /// The words of a command line.
+    Words,
+    /// All in it are credentials.
+    Secret,
+    /// The same; entries of a list may have a `name`.
+    Place,
+    /// An entry of such a list.
+    Entry,
+}
+
+/// An object or an array that the walk is in.
+#[derive(Debug)]
+struct Level {
+    role: Role,
+    is_object: bool,
+    /// The next string is a name.
+    expects_name: bool,
+    /// The role of the next value.
+    value: Role,
+    /// The word before it was an option whose value is a credential.
+    is_after_option: bool,
+}
+
+struct Walk<'a> {
+    json: &'a str,
+    carrier: &'a Carrier,
+    levels: Vec<Level>,
+    found: Vec<Found>,
+}
+
+impl Walk<'_> {
+    /// Walks all of the line, which is JSON.
+    fn run(mut self) -> Result<Vec<Found>, TooDeep> {
+        let bytes = self.json.as_bytes();
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'{' | b'[' => self.enter(*byte == b'{')?,
+                b'}' | b']' => drop(self.levels.pop()),
+                b',' => {
+                    if let Some(level) = self.levels.last_mut() {
+                        level.expects_name = level.is_object;
+                    }
+                }
+                b'"' => {
+                    let end = string_end(bytes, at + 1);
+                    self.string(at + 1..end);
+                    at = end;
+                }
+                b'-' | b'0'..=b'9' => {
+                    let is_part = |byte: &&u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
+                    let end = at + bytes[at..].iter().take_while(is_part).count();
+                    if self.role() == Role::Secret {
+                        self.found.push(Found::Number(at..end));
+                    }
+                    at = end - 1;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        Ok(self.found)
+    }
+
+    /// The role of the next value, if that is neither object nor array.
+    fn role(&self) -> Role {
+        match self.levels.last() {
+            Some(Level { value: Role::Secret | Role::Place | Role::Entry, .. }) => Role::Secret,
+            Some(level) => level.value,
+            None => Role::Skipped,
+        }
+    }
+
+    fn enter(&mut self, is_object: bool) -> Result<(), TooDeep> {
+        if self.levels.len() == DEPTH_MAX {
+            return Err(TooDeep);
+        }
+        let role = match self.levels.last() {
+            None => Role::Message,
+            Some(Level { role: Role::Place, is_object: false, .. }) if is_object => Role::Entry,
+            // The entries of a list have no names.
+            Some(Level { value: Role::Named, .. }) if !is_object => Role::Plain,
+            Some(level) => level.value,
+        };
+        self.levels.push(Level {
+            role,
+            is_object,
+            expects_name: is_object,
+            value: if is_object { Role::Plain } else { role },
+            is_after_option: false,
+        });
+        Ok(())
+    }
+
+    /// A string, whose quotation marks stand around `inner`.
+    fn string(&mut self, inner: Range<usize>) {
+        let written = &self.json[inner.clone()];
+        let role = self.role();
+        let carrier = self.carrier;
+        let Some(level) = self.levels.last_mut() else { return };
+        if level.expects_name {
+            level.expects_name = false;
+            level.value = member_role(level.role, &unescaped(written), carrier);
+            return;
+        }
+        match role {
+            Role::Secret if !written.is_empty() => self.found.push(Found::Text(inner)),
+            Role::Words => {
+                let is_value = std::mem::replace(&mut level.is_after_option, is_secret_option(written));
+                match if is_value { Some(0) } else { secret_part(written) } {
+                    Some(from) if from < written.len() => self.found.push(Found::Text(inner.start + from..inner.end)),
+                    Some(_) | None => {}
+                }
+            }
+            Role::Secret
+            | Role::Message
+            | Role::Params
+            | Role::Answer
+            | Role::Filled
+            | Role::Skipped
+            | Role::Plain
+            | Role::Named
+            | Role::Policy
+            | Role::Place
+            | Role::Entry => {}
+        }
+    }
+}
+
+/// The role of a member of an object with the role `parent`.
+fn member_role(parent: Role, name: &str, carrier: &Carrier) -> Role {
+    match parent {
+        Role::Message => match (name, carrier) {
+            ("id" | "method" | "jsonrpc", _) => Role::Skipped,
+            ("params", Carrier::Config) => Role::Params,
+            ("result", Carrier::Form(_)) => Role::Answer,
+            ("params" | "result" | "error", _) => Role::Plain,
+            (_, _) => named_role(Role::Plain, name),
+        },
+        Role::Params if name == "config" => Role::Plain,
+        // `resumeConversation` of early 2026 has it there.
+        Role::Params if matches!(name, "overrides" | "params") => Role::Params,
+        Role::Answer if name == "content" => Role::Filled,
+        Role::Params | Role::Answer | Role::Skipped => Role::Skipped,
+        Role::Filled => match carrier {
+            Carrier::Form(fields) if fields.has(name) => Role::Secret,
+            Carrier::Form(_) | Carrier::Config | Carrier::AnyMember | Carrier::Error(_) if is_secret_name(name) => {
+                Role::Secret
+            }
+            Carrier::Form(_) | Carrier::Config | Carrier::AnyMember | Carrier::Error(_) => Role::Filled,
+        },
+        Role::Secret | Role::Place => parent,
+        Role::Entry if matches!(name, "name" | "key") => Role::Skipped,
+        Role::Entry => Role::Secret,
+        Role::Plain | Role::Named | Role::Policy | Role::Words => named_role(parent, name),
+    }
+}
+
+/// The role of a setting, by its name or its path.
+fn named_role(parent: Role, path: &str) -> Role {
+    // A path of a file or an address is the name of nothing that we know.
+    if path.contains('/') {
+        return Role::Plain;
+    }
+    path.split('.').map(|name| name.trim_matches(['"', '\'', ' '])).fold(parent, |role, name| {
+        let plain: String = name.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+        match (role, &*plain) {
+            (Role::Secret | Role::Place | Role::Skipped, _) => role,
+            (Role::Named, _) => Role::Plain,
+            (Role::Policy, "set") => Role::Place,
+            (_, "env" | "headers" | "httpheaders" | "requestheaders" | "queryparams") => Role::Place,
+            (_, "shellenvironmentpolicy") => Role::Policy,
+            (_, "mcpservers" | "modelproviders" | "profiles" | "projects" | "plugins" | "marketplaces") => Role::Named,
+            (_, "args" | "notify") => Role::Words,
+            // Sources of settings and names of variables.
+            (_, "origins" | "envhttpheaders" | "envvars") => Role::Skipped,
+            _ if is_secret_name(name) => Role::Secret,
+            _ => Role::Plain,
+        }
+    })
+}
+
+/// Whether the value of a member of this name is a credential itself: not the name of a variable or a file that holds one.
+fn is_secret_name(name: &str) -> bool {
+    const REFERENCES: [&str; 6] = ["envvar", "envkey", "store", "file", "instructions", "url"];
+    const CODES: [&str; 4] = ["pairingcode", "usercode", "sdp", "pin"];
+    let plain: String = name.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    let is_code = CODES.iter().any(|code| if code.len() > 3 { plain.ends_with(code) } else { plain == *code });
+    is_code || (names_secret(name) && !REFERENCES.iter().any(|end| plain.ends_with(end)))
+}
+
+/// Whether `path`, the path of a setting that is written, or something in its `value`, is a credential.
+pub(super) fn writes_credential(path: &str, value: &Value) -> bool {
+    let edit = serde_json::json!({ path: value }).to_string();
+    Carrier::AnyMember.found(&edit).map_or(true, |found| !found.is_empty())
+}
+
+/// Whether any word of a line that cannot be read may be the name of a credential or of a place for them.
+pub(super) fn may_name_credential(text: &str) -> bool {
+    let is_part = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-');
+    text.split(|char| !is_part(char)).any(|word| {
+        let role = named_role(Role::Plain, word);
+        matches!(role, Role::Secret | Role::Place | Role::Policy | Role::Words)
+    })
+}
+
+/// `--token`, behind which its value comes as a word of its own.
+fn is_secret_option(written: &str) -> bool {
+    written.starts_with('-') && !written.contains('=') && is_secret_name(written)
+}
+
+/// The offset of the credential in a word such as `--token=x`, `API_KEY=x` or `Authorization: x`.
+fn secret_part(written: &str) -> Option<usize> {
+    let at = written.find(['=', ':'])?;
+    let name = &written[..at];
+    // The scheme of an address is not a name.
+    if written[at..].starts_with("://") || !is_secret_name(&unescaped(name)) {
+        return None;
+    }
+    let from = at + 1;
+    Some(from + written[from..].len() - written[from..].trim_start().len())
+}
+
+fn string_end(json: &[u8], mut from: usize) -> usize {
+    while let Some(found) = json.get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        from += found;
+        if json[from] == b'"' {
+            return from;
+        }
+        from += 2;
+    }
+    json.len()
+}
+
+/// The values that a request carries, to be known again in an error that answers it.
+pub(super) fn remembered(carrier: &Carrier, line: &[u8]) -> Option<Arc<Values>> {
+    let line = std::str::from_utf8(line).ok()?;
+    carrier.values(line).unwrap_or(Some(Values::Any)).map(Arc::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Masks a line in which `XXXX` stands for a credential, and expects stars in its place.
+    fn check(carrier: &Carrier, line: &str) {
+        let secret = line.replace("XXXX", "k3y!");
+        let expect = line.replace("XXXX", "****");
+        let masked = carrier.masked(&secret).expect("it is not deep").unwrap_or_else(|| secret.clone());
+        assert_eq!(masked, expect);
+        assert_eq!(carrier.masked(&masked).expect("it is not deep").unwrap_or_else(|| masked.clone()), masked);
+    }
+
+    #[test]
+    fn configuration_is_masked_by_name_and_place() {
+        let check = |config: &str| {
+            check(&Carrier::Config, &format!(r#"{{"id":1,"method":"thread/start","params":{{"config":{config}}}}}"#));
+        };
+        check(r#"{"mcp_servers":{"a":{"command":"npx","env":{"PLAIN":"XXXX","n":null},"url":"http://h"}}}"#);
+        check(r#"{"mcp_servers.codex_tui":{"http_headers":{"Authorization":"XXXX"}}}"#);
+        check(r#"{"mcp_servers.a.env":{"A":"XXXX"},"mcp_servers.a.env.B":"XXXX","mcp_servers.\"a.b\".env.C":"XXXX"}"#);
+        check(r#"{"mcp_servers.a.http_headers.X-Any":"XXXX","mcp_servers.a.bearer_token":"XXXX"}"#);
+        check(r#"{"mcp_servers":{"a":{"e\u006ev":{"A":"XXXX"},"env":["XXXX",["XXXX"],{"b":"XXXX"}]}}}"#);
+        check(r#"{"env":{"A":"XXXX"},"env":{"B":"XXXX"}}"#);
+        check(r#"{"shell_environment_policy":{"set":{"A":"XXXX"},"include_only":["PATH"]}}"#);
+        check(r#"{"shell_environment_policy.set":{"A":"XXXX"}}"#);
+        check(r#"{"model_providers":{"m":{"experimental_bearer_token":"XXXX","query_params":{"k":"XXXX"}}}}"#);
+        check(
+            r#"{"mcp_servers.a.args":["--api-key","XXXX","--token=XXXX","-v","TOKEN=XXXX","Authorization: XXXX","x"]}"#,
+        );
+        check(r#"{"otel":{"exporter":{"otlp-http":{"endpoint":"http://h:1","headers":{"x-any":"XXXX"}}}}}"#);
+    }
+
+    #[test]
+    fn settings_that_are_no_credentials_stay() {
+        let config = concat!(
+            r#"{"model":"m","model_auto_compact_token_limit":12345,"env_key":"OPENAI_API_KEY","cli_auth_credentials_store":"#,
+            r#""file","bearer_token_env_var":"MY_TOKEN","env_http_headers":{"X-Key":"MY_VAR"},"requires_openai_auth":true,"#,
+            r#""mcp_servers":{"my-secrets":{"command":"npx","bearer_token_env_var":"V"}},"#,
+            r#""projects":{"/home/me/secret-keys":{"trust_level":"trusted"}}}"#
+        );
+        check(&Carrier::Config, &format!(r#"{{"method":"thread/start","params":{{"config":{config}}}}}"#));
+        let schema = r#"{"method":"thread/start","params":{"dynamicTools":[{"inputSchema":{"password":"string"}}]}}"#;
+        check(&Carrier::Config, schema);
+        check(&Carrier::AnyMember, r#"{"id":1,"result":{"config":{},"origins":{"x.env.A":{"version":"sha"}}}}"#);
+    }
+
+    #[test]
+    fn other_messages_are_masked_by_name_and_place() {
+        let check = |line: &str| check(&Carrier::AnyMember, line);
+        check(r#"{"method":"environment/add","params":{"execServerUrl":"wss://h","authBearerToken":"XXXX"}}"#);
+        check(r#"{"method":"command/exec","params":{"command":["env"],"env":{"PLAIN":"XXXX"}}}"#);
+        check(r#"{"id":1,"result":{"config":{"a":{"env":{"B":"XXXX"}}},"layers":[{"config":{"env":{"C":"XXXX"}}}]}}"#);
+        check(r#"{"id":1,"result":{"requestHeaders":[{"name":"X-Any","value":"XXXX"}]}}"#);
+        check(r#"{"id":1,"result":{"items":[{"details":{"mcpServers":[{"name":"a","env":{"B":"XXXX"}}]}}]}}"#);
+        check(r#"{"id":1,"result":{"status":"enabled","serverToken":"XXXX","pairingCode":"XXXX"}}"#);
+        check(r#"{"method":"thread/realtime/sdp","params":{"threadId":"t","sdp":"XXXX"}}"#);
+        let masked = |line: &str| Carrier::AnyMember.masked(line).expect("it is not deep");
+        assert_eq!(
+            masked(r#"{"params":{"env":{"A":-12.5e3,"B":7}}}"#).as_deref(),
+            Some(r#"{"params":{"env":{"A":-10.0e0,"B":1}}}"#)
+        );
+        assert_eq!(
+            masked(r#"{"params":{"env":{"A":"é\u0041\"0123456789"}}}"#).as_deref(),
+            Some(r#"{"params":{"env":{"A":"[redacted]**********"}}}"#)
+        );
+        let deep = format!(r#"{{"params":{}{}}}"#, "[".repeat(2_000), "]".repeat(2_000));
+        assert_eq!(Carrier::AnyMember.masked(&deep), Err(TooDeep));
+    }
+
+    #[test]
+    fn secret_fields_of_a_form_are_masked() {
+        let schema = concat!(
+            r#"{"mode":"form","requestedSchema":{"type":"object","properties":{"user":{"type":"string"},"#,
+            r#""a":{"type":"string","format":"password"},"b":{"title":"API key","type":"string"},"c":{"writeOnly":true}}}}"#
+        );
+        let answer = |more: &str| {
+            format!(r#"{{"id":1,"result":{{"action":"accept","content":{{"user":"me",{more}}},"_meta":null}}}}"#)
+        };
+        let form = Carrier::of_form(schema);
+        check(&form, &answer(r#""a":"XXXX","b":"XXXX","c":{"d":["XXXX"]},"password":"XXXX","token":["XXXX"]"#));
+        let listed =
+            r#"{"mode":"openai/form","requestedSchema":{"fields":[{"id":"q","type":"password"},{"id":"user"}]}}"#;
+        check(&Carrier::of_form(listed), &answer(r#""q":"XXXX""#));
+        let proof = r#"{"mode":"openai/userVerification","challenge":"c"}"#;
+        check(&Carrier::of_form(proof), r#"{"id":1,"result":{"action":"accept","content":{"proof":{"x":"XXXX"}}}}"#);
+    }
+
+    #[test]
+    fn errors_do_not_repeat_the_credentials() {
+        let asked = r#"{"method":"thread/start","params":{"config":{"env":{"A":"sec\"ret","B":"é"},"x.env":"ab"}}}"#;
+        let values = remembered(&Carrier::Config, asked.as_bytes()).expect("it carries some");
+        let carrier = Carrier::Error(values);
+        let error = |message: &str| format!(r#"{{"error":{{"code":-32600,"message":"{message}"}},"id":1}}"#);
+        let check = |message: &str, expect: &str| {
+            let masked = carrier.masked(&error(message)).expect("it is not deep");
+            assert_eq!(masked.unwrap_or_else(|| error(message)), error(expect));
+        };
+        check(
+            r#"invalid type: string \"sec\\\"ret\", expected a map"#,
+            r#"invalid type: string \"[redacted]\", expected a map"#,
+        );
+        check(r#"in `sec\"ret`"#, r#"in `********`"#);
+        check(r#"string \"ab\", able"#, r#"string \"**\", able"#);
+        check("something else", "something else");
+        let long = format!(r#"{{"params":{{"config":{{"env":{{"A":"{}"}}}}}}}}"#, "x".repeat(VALUES_BYTES_MAX + 1));
+        let carrier = Carrier::Error(remembered(&Carrier::Config, long.as_bytes()).expect("it carries one"));
+        assert_eq!(carrier.masked(&error("no x")).expect("it is not deep"), Some(error("****")));
+    }
+}
