@@ -461,7 +461,7 @@ fn nothing_is_sent_to_a_relay_that_hangs() {
 // The umask
 
 #[test]
-fn what_is_created_can_be_used_under_any_umask() {
+fn created_files_stay_usable_under_any_umask() {
     if !is_root("the test of a umask that takes the owner's rights") {
         return;
     }

@@ -529,7 +529,7 @@ fn read_only_settings_are_refused_with_the_remedy() {
 }
 
 #[test]
-fn settings_that_are_no_regular_file_are_refused() {
+fn irregular_settings_files_are_refused() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     let lab = Lab::new();
     lab.codex("real");
