@@ -7,7 +7,7 @@
 //! and never a wait. The home itself may be reached through a link that is ours or root's. Everything that is created gets its
 //! mode after creation, so a umask that takes away the owner's rights cannot make it unusable.
 //!
-//! It never changes the mode of a folder or a file that was there before.
+//! It never changes the mode of a folder or a file that was there before, except as [`repair_beside_database`] does.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -370,6 +370,30 @@ pub fn database(path: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(parent.canonicalize()?.join(name))
+}
+
+/// Gives the files that SQLite keeps beside the database at `path` the rights of their owner back, if they lack them. SQLite sets
+/// their mode after it has created them, so a process that ends in between leaves them with the mode of its umask.
+///
+/// # Errors
+///
+/// As [`Folder::at`], or that of changing the mode.
+pub fn repair_beside_database(path: &Path) -> io::Result<()> {
+    let (parent, name) = parts(path)?;
+    let folder = Folder::at(parent)?;
+    for suffix in DATABASE_SUFFIXES.iter().filter(|suffix| !suffix.is_empty()) {
+        let mut name = name.to_owned();
+        name.push(suffix);
+        let Ok(there) = rustix::fs::statat(&folder.fd, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        let is_ours = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile && there.st_uid == own_uid();
+        if is_ours && !Mode::from_raw_mode(there.st_mode).contains(FILE_MODE) {
+            match rustix::fs::chmodat(&folder.fd, &name, FILE_MODE, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Opens a regular file that the user has named, and that links may lead to. Anything else is refused and never waited for.

@@ -143,7 +143,8 @@ pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, Database
 fn open_once(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
     let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
     // Made here, so that it is ours alone from the start; SQLite gives its other files the same mode.
-    files::open(path, Access::Create).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
+    let made = files::open(path, Access::Create).and_then(|_| files::repair_beside_database(path));
+    made.map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = connect(path, flags)?;
     connection.busy_timeout(form.busy_wait_max).map_err(failed)?;

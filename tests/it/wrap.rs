@@ -153,7 +153,8 @@ fn what_was_set_aside_comes_back_whatever_became_of_the_link() {
 fn copy(lab: &Lab, folder: &str) -> PathBuf {
     let program = lab.user.join(folder).join("codex-shim");
     fs::create_dir_all(program.parent().expect("a folder")).expect("a folder");
-    fs::copy(SHIM, &program).expect("a copy");
+    // By another process: what this one writes cannot be run while another test starts something.
+    assert!(std::process::Command::new("cp").arg(SHIM).arg(&program).status().expect("it runs").success());
     program
 }
 
@@ -528,7 +529,7 @@ fn read_only_settings_are_refused_with_the_remedy() {
 }
 
 #[test]
-fn settings_that_are_no_regular_file_are_refused() {
+fn irregular_settings_files_are_refused() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     let lab = Lab::new();
     lab.codex("real");
