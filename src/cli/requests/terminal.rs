@@ -161,7 +161,7 @@ fn questions(row: &Value) -> Result<Value, String> {
 /// question takes any text.
 fn answer_to(question: &Value) -> Result<String, String> {
     let options = question["options"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let takes_text = options.is_empty() || question["isOther"] == true;
+    let takes_text = options.is_empty() || question["isOther"] == true || question["isSecret"] == true;
     let prompt = format!("{}: ", screen::plain(text(question, "id")));
     for _ in 0..TRIES_MAX {
         let typed = if question["isSecret"] == true { read_secret(&prompt)? } else { read_line(&prompt)? };
