@@ -276,7 +276,7 @@ fn something_can_be_said_and_stopped_from_the_side() {
     assert_eq!((&call["method"], &call["params"]["threadId"]), (&json!("turn/start"), &json!("t")));
     assert_eq!(call["params"]["input"][0]["text"], "and the tests");
     live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": "u1" } } }).to_string());
-    assert_eq!(shown(&finish(saying)), "said in turn u1, which runs in thread t\n");
+    assert_eq!(shown(&finish(saying)), "sent to running turn u1 in thread t\n");
 
     let stopping = begin(&live, &["interrupt", "--thread", "t"]);
     let call = sent(&live);

@@ -9,23 +9,16 @@ use serde_json::value::RawValue;
 use super::super::requests::{Stop, status};
 use super::super::screen::{self, Screen, Tone};
 use super::args::TranscriptArguments;
-use super::{Read, put};
+use super::{Read, put, threads};
 use crate::config::Environment;
 use crate::engine::{one_line, without_shell};
 use crate::history::action_in_words;
-use crate::index::{HISTORY_FILE, History};
-
-/// What names the thread that spoke last.
-const LATEST: &str = "latest";
 
 /// Lines of an output that are shown: its end.
 const OUTPUT_LINES_MAX: usize = 5;
 
 /// Files of a diff that are named; the rest are counted.
 const DIFF_FILES_MAX: usize = 8;
-
-/// Threads that are named where none is meant.
-const NAMED_MAX: usize = 8;
 
 #[derive(Deserialize)]
 struct Transcript {
@@ -39,7 +32,7 @@ pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environmen
 
 fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Result<i32, Stop> {
     let mut read = Read::chosen(arguments.session.as_deref(), environment)?;
-    let thread = named(&arguments.thread, &threads(&mut read)?, &read.session.id).map_err(Stop::Failed)?;
+    let thread = threads::find(&arguments.thread, &threads::all(&mut read)?).map_err(Stop::NoSuchThread)?;
     let path = format!("/sessions/self/threads/{thread}/transcript");
     let told: Transcript = read.ask(&path, |past| {
         let entries = past.history.transcript(&thread, 0)?;
@@ -56,54 +49,6 @@ fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Res
         }
     }
     Ok(0)
-}
-
-/// All threads in which something was said, that which spoke last first.
-fn threads(read: &mut Read) -> Result<Vec<String>, Stop> {
-    // The relay has all that it has recorded indexed by the time it answers; the rest is in the file, for any reader.
-    let path = read.session.dir.join(HISTORY_FILE);
-    let of_past =
-        read.ask("/sessions/self/codex-events?limit=1", |past| past.history.threads(0).map(Known::Threads))?;
-    match of_past {
-        Known::Threads(threads) => Ok(threads),
-        Known::Page {} => History::new(&path).threads(0).map_err(|error| Stop::Failed(error.to_string())),
-    }
-}
-
-/// What is known of the threads of a session.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Known {
-    Threads(Vec<String>),
-    /// A relay has answered.
-    Page {},
-}
-
-/// The thread that is meant.
-fn named(name: &str, threads: &[String], session: &str) -> Result<String, String> {
-    let list = |threads: &[&String]| {
-        let named: Vec<&str> = threads.iter().take(NAMED_MAX).map(|thread| thread.as_str()).collect();
-        let more = if threads.len() > NAMED_MAX { " and more" } else { "" };
-        format!("{}{more}", named.join(", "))
-    };
-    let all: Vec<&String> = threads.iter().collect();
-    if all.is_empty() {
-        return Err(format!("nothing was said in session {session} yet"));
-    }
-    if let Some(exact) = threads.iter().find(|thread| *thread == name) {
-        return Ok(exact.clone());
-    }
-    if name == LATEST {
-        return Ok(all[0].clone());
-    }
-    let candidates: Vec<&String> = threads.iter().filter(|thread| thread.starts_with(name)).collect();
-    match &candidates[..] {
-        [only] => Ok((*only).clone()),
-        [] => {
-            Err(format!("no thread begins with `{name}` in session {session}; there is {}, and `latest`", list(&all)))
-        }
-        several => Err(format!("several threads begin with `{name}`: {}; say more", list(several))),
-    }
 }
 
 /// An entry for a person; nothing where there is nothing to read in it.
@@ -336,21 +281,5 @@ mod tests {
             json!({"role": "status", "status": "failed", "error_code": "app_server_stream_closed"}),
             "  turn failed: app_server_stream_closed\n\n",
         );
-    }
-
-    #[test]
-    fn a_thread_is_named_by_a_beginning() {
-        let threads = ["ab-2", "ab-1", "c"].map(str::to_owned);
-        let check = |name: &str, expect: Result<&str, &str>| match (named(name, &threads, "s"), expect) {
-            (Ok(found), Ok(expect)) => assert_eq!(found, expect),
-            (Err(why), Err(words)) => assert!(why.contains(words), "{why}"),
-            (found, expect) => panic!("{name}: {found:?}, not {expect:?}"),
-        };
-        check("latest", Ok("ab-2"));
-        check("c", Ok("c"));
-        check("ab-1", Ok("ab-1"));
-        check("ab", Err("say more"));
-        check("x", Err("there is ab-2, ab-1, c"));
-        assert!(named("latest", &[], "s").is_err());
     }
 }
