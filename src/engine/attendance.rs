@@ -417,11 +417,7 @@ mod tests {
         check_served(&[HERE, GREETED, (".", "left(ide) client(codex-shim)"), not_ready]);
         let initialized = (&INITIALIZE.replace("1.0", "1"), "record forward client(ide)");
         let initialized = (initialized.0.as_str(), initialized.1);
-        check(
-            RequestSettings::default(),
-            Attendance::Client,
-            &[("+", "not served"), initialized, ("+", "not served")],
-        );
+        check(RequestSettings::default(), Attendance::Client, &[("+", "not served"), initialized, ("+", "not served")]);
         check(RequestSettings::default(), Attendance::Client, &[("-", "")]);
     }
 

@@ -36,7 +36,7 @@ use crate::wire::{Body, Message, RpcId, Side};
 
 pub use answer::{CheckedAnswer, GivenAnswer, InvalidAnswer, decisions, valid};
 use describe::summary;
-pub use describe::without_shell;
+pub use describe::{FIELD_ORDER, command_line, field_order, permissions_in_words, without_shell};
 pub(super) use items::Items;
 pub use kind::{RequestKind, RequestPlace, RequestType};
 use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld};
