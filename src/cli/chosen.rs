@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::config::Environment;
 use crate::files::Refused;
-use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, Survey, choose};
+use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, Survey, choose, choose_all, label, short};
 
 use super::{FAILED, NO_SUCH_SESSION, say};
 
@@ -70,20 +70,55 @@ pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Ve
 
 /// The session that is meant by `--session`, else by CODEX_SHIM_SESSION, else by where we are.
 pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NotChosen> {
-    one_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)
+    let cwd = std::env::current_dir().unwrap_or_default();
+    meant(&cwd, flag, otherwise, environment, |found, choice| choose(found, choice).cloned())
+}
+
+/// All that are meant: two clients in one folder have a session each. The one that was used last comes first.
+pub(super) fn several(
+    flag: Option<&str>,
+    otherwise: Otherwise,
+    environment: &Environment,
+) -> Result<Vec<Found>, NotChosen> {
+    several_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)
 }
 
 /// The same for something that was done at `cwd`.
-pub(super) fn one_at(
+pub(super) fn several_at(
     cwd: &Path,
     flag: Option<&str>,
     otherwise: Otherwise,
     environment: &Environment,
-) -> Result<Found, NotChosen> {
+) -> Result<Vec<Found>, NotChosen> {
+    meant(cwd, flag, otherwise, environment, |found, choice| {
+        Ok(choose_all(found, choice)?.into_iter().cloned().collect())
+    })
+}
+
+/// The one of several that was used last, for tools that can show one alone; says on stderr which one it is.
+pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NotChosen> {
+    let chosen = several(flag, otherwise, environment)?;
+    if let [shown, others @ ..] = &chosen[..]
+        && !others.is_empty()
+    {
+        let named = |session: &Found| format!("{} ({})", label(session), short(session, &chosen));
+        let others = others.iter().map(named).collect::<Vec<_>>().join(", ");
+        say(&format!("this is {}, used last; --session shows another one here: {others}", named(shown)));
+    }
+    chosen.into_iter().next().ok_or(NotChosen::Choice(ChoiceError::NoneAtAll))
+}
+
+fn meant<T>(
+    cwd: &Path,
+    flag: Option<&str>,
+    otherwise: Otherwise,
+    environment: &Environment,
+    choose: impl Fn(&[Found], Choice<'_>) -> Result<T, ChoiceError>,
+) -> Result<T, NotChosen> {
     let variable = environment.get("CODEX_SHIM_SESSION").map(|name| name.to_string_lossy().into_owned());
     let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
     let Survey { found, mut refused } = survey(environment)?;
-    choose(&found, choice).cloned().map_err(|error| {
+    choose(&found, choice).map_err(|error| {
         // The user may mean a session that is left out.
         let meant = refused.iter().position(|(id, _)| choice.named.is_none_or(|named| id.starts_with(named)));
         match (error, meant) {

@@ -19,7 +19,7 @@ use crate::config::{Environment, Flags, Settings};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::{ContextDocument, DeliveriesDocument, WaitingDocument};
 use crate::engine::{Carrier, ContextBounds, Label, MARKER_END, Preview, PushedCommand};
-use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise};
+use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise, label, short};
 
 /// How much of the end of an output is looked at, in bytes; what is kept of it is far less.
 const OUTPUT_TAIL_BYTES: usize = 256 << 10;
@@ -34,29 +34,50 @@ pub(super) fn run(tool: ContextTool, environment: &Environment) -> i32 {
 }
 
 fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.as_deref(), Otherwise::Latest, environment) {
+    if !arguments.last {
+        let sessions = match chosen::several(arguments.session.as_deref(), Otherwise::Latest, environment) {
+            Ok(sessions) => sessions,
+            Err(error) => return error.told(),
+        };
+        if let [session] = &sessions[..] {
+            return show_buffer(session, arguments, environment);
+        }
+        let shown = |session: &Found| {
+            let name = format!("{} {}", label(session), short(session, &sessions));
+            if !arguments.json {
+                screen::print(&format!("{}\n", screen::plain(&name)));
+            }
+            show_buffer(session, arguments, environment)
+        };
+        return sessions.iter().map(shown).max().unwrap_or(0);
+    }
+    let session = match chosen::latest(arguments.session.as_deref(), Otherwise::Latest, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };
-    let screen = Screen::of_stdout(environment);
-    if arguments.last {
-        let read = |ledger: &mut OfflineLedger| {
-            let deliveries = ledger.deliveries().map_err(|error| error.to_string())?;
-            Ok(DeliveriesDocument { deliveries })
-        };
-        return match look(&session, "/sessions/self/context/deliveries", read) {
-            Ok(DeliveriesDocument { deliveries }) => show_last(deliveries.last(), arguments.json, screen),
-            Err(why) => failed(&why),
-        };
+    let read = |ledger: &mut OfflineLedger| {
+        let deliveries = ledger.deliveries().map_err(|error| error.to_string())?;
+        Ok(DeliveriesDocument { deliveries })
+    };
+    match look(&session, "/sessions/self/context/deliveries", read) {
+        Ok(DeliveriesDocument { deliveries }) => {
+            show_last(deliveries.last(), arguments.json, Screen::of_stdout(environment))
+        }
+        Err(why) => failed(&why),
     }
+}
+
+/// The commands that wait in one session.
+fn show_buffer(session: &Found, arguments: &ContextShowArguments, environment: &Environment) -> i32 {
     let read = |ledger: &mut OfflineLedger| {
         Ok(ContextDocument::of(ledger.waiting_context().map_err(|error| error.to_string())?))
     };
-    match look(&session, "/sessions/self/context", read) {
+    match look(session, "/sessions/self/context", read) {
         Ok(document) if arguments.json => print_json(&document),
         Ok(document) => {
             let (settings, _) = Settings::load(Flags::default(), environment);
-            screen::print(&as_list(&document, &session, settings.carrier.value, screen))
+            let screen = Screen::of_stdout(environment);
+            screen::print(&as_list(&document, session, settings.carrier.value, screen))
         }
         Err(why) => failed(&why),
     }

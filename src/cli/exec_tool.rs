@@ -74,10 +74,11 @@ fn kept(
     pushed: &PushedCommand,
     environment: &Environment,
 ) -> Result<(), String> {
-    let session = chosen::one_at(cwd, arguments.session.as_deref(), Otherwise::None, environment);
-    let session = session.map_err(|error| error.to_string())?;
+    let sessions = chosen::several_at(cwd, arguments.session.as_deref(), Otherwise::None, environment);
+    let sessions = sessions.map_err(|error| error.to_string())?;
     let (settings, _) = Settings::load(Flags::default(), environment);
-    keep(&session, std::slice::from_ref(pushed), &settings.context().bounds).map(|_| ())
+    let kept = sessions.iter().map(|session| keep(session, std::slice::from_ref(pushed), &settings.context().bounds));
+    kept.map(|kept| kept.map(drop)).fold(Ok(()), Result::and)
 }
 
 /// Says what is lost of what was typed ahead.

@@ -12,7 +12,7 @@ use crate::store::{Found, OfflineLedger, Otherwise};
 
 /// Does what the command line asks for.
 pub(super) fn run(arguments: &FragmentsArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.as_deref(), Otherwise::Latest, environment) {
+    let session = match chosen::latest(arguments.session.as_deref(), Otherwise::Latest, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };

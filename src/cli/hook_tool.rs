@@ -68,7 +68,7 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
     };
     let now_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     let Told::Kept(mut pushed) = hooked.told(shell.into(), now_ms) else { return 0 };
-    let Ok(session) = chosen::one_at(Path::new(&cwd), None, Otherwise::None, environment) else { return 0 };
+    let Ok(sessions) = chosen::several_at(Path::new(&cwd), None, Otherwise::None, environment) else { return 0 };
     if let Some(socket) = variable(SHELL_VARIABLE) {
         pushed.provenance.source = Origin::Shell;
         // Of a line that may be another's the output may be private.
@@ -77,6 +77,8 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
         }
     }
     let (settings, _) = Settings::load(Flags::default(), environment);
-    let _ = keep(&session, std::slice::from_ref(&*pushed), &settings.context().bounds);
+    for session in &sessions {
+        let _ = keep(session, std::slice::from_ref(&*pushed), &settings.context().bounds);
+    }
     0
 }

@@ -41,30 +41,36 @@ enum Life {
     Stopped,
 }
 
-/// Tells how a session is.
+/// Tells how a session is, or all that are live in one folder.
 pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.as_deref(), Otherwise::Latest, environment) {
-        Ok(session) => session,
+    let sessions = match chosen::several(arguments.session.as_deref(), Otherwise::Latest, environment) {
+        Ok(sessions) => sessions,
         Err(error) => return error.told(),
     };
-    let (report, as_sent) = look(&session, past::retention(environment));
-    if let (Life::Silent(why), true) = (&report.life, arguments.json) {
-        let pid = session.holder.as_ref().map_or_else(|| "unknown".to_owned(), |holder| holder.pid.to_string());
-        say(&format!("session {} (pid {pid}) runs, but does not answer: {why}", session.id));
-        return FAILED;
-    }
-    let text = match (arguments.json, as_sent) {
-        (true, Some(as_sent)) => as_sent,
-        (true, None) => {
-            format!("{}\n", serde_json::to_string(&report.document).expect("BUG: plain data is JSON"))
+    let retention = past::retention(environment);
+    let (mut texts, mut status) = (Vec::new(), 0);
+    for session in &sessions {
+        let (report, as_sent) = look(session, retention);
+        if let Life::Silent(why) = &report.life {
+            status = FAILED;
+            if arguments.json {
+                let pid = session.holder.as_ref().map_or_else(|| "unknown".to_owned(), |holder| holder.pid.to_string());
+                say(&format!("session {} (pid {pid}) runs, but does not answer: {why}", session.id));
+                continue;
+            }
         }
-        (false, _) => as_screen(&report, &session, SystemTime::now(), Screen::of_stdout(environment)),
-    };
-    let printed = screen::print(&text);
-    match report.life {
-        Life::Live | Life::Stopped => printed,
-        Life::Silent(_) => FAILED,
+        texts.push(match (arguments.json, as_sent) {
+            (true, Some(as_sent)) => as_sent.trim_end().to_owned(),
+            (true, None) => serde_json::to_string(&report.document).expect("BUG: plain data is JSON"),
+            (false, _) => as_screen(&report, session, SystemTime::now(), Screen::of_stdout(environment)),
+        });
     }
+    let printed = match (&sessions[..], arguments.json) {
+        ([_], true) => texts.first().map_or(0, |text| screen::print(&format!("{text}\n"))),
+        (_, true) => screen::print(&format!("{{\"sessions\":[{}]}}\n", texts.join(","))),
+        (_, false) => screen::print(&texts.join("\n")),
+    };
+    if status == 0 { printed } else { status }
 }
 
 /// Asks a live session, and looks at the files of another one. Also gives the answer as it was sent.

@@ -306,7 +306,6 @@ impl Relay {
                             None => self.recorder.miss_note(note),
                         }
                     }
-                    (Effect::Introduce(client), _) => self.published.introduce(*client),
                     (Effect::Forward, _) => {
                         (goes_on, passed.bytes) = (true, passed.bytes + range.len() as u64);
                         direction.outgoing.add(range.clone());
@@ -388,7 +387,10 @@ impl Relay {
                     self.published.note(&note);
                     self.recorder.note(note, self.clock.now(), &mut self.notices);
                 }
-                Effect::Introduce(client) => self.published.introduce(*client),
+                Effect::Introduce(client) => {
+                    self.recorder.name_client(client.name.clone());
+                    self.published.introduce(*client);
+                }
                 Effect::CloseServerInput => drop(self.from_client.close_sink()),
                 Effect::CloseClientOutput => {
                     self.feeder = self.from_server.close_sink();

@@ -190,6 +190,8 @@ pub(super) struct Recorder {
     published: Arc<Published>,
     state: State,
     sides: Sides,
+    /// The name of the client, as it introduced itself.
+    client: Option<String>,
     /// What the ledger had no room for, in its order.
     overflow: VecDeque<Order>,
 }
@@ -225,7 +227,7 @@ impl Recorder {
             Ok(Opened { writer: None, sides }) => (State::Off, sides),
             Err(closed) => (State::Closed(closed), Sides::default()),
         };
-        Recorder { opening, published, state, sides, overflow: VecDeque::new() }
+        Recorder { opening, published, state, sides, client: None, overflow: VecDeque::new() }
     }
 
     /// The child was started anew: another run of the session, with a journal of its own.
@@ -269,6 +271,8 @@ impl Recorder {
         closed.retry_at = now.elapsed + REOPEN_AFTER;
         let Opened { writer, sides } = self.opening.open(&self.published, notices).ok()?;
         self.sides = sides;
+        self.sign_client();
+        let State::Closed(closed) = &mut self.state else { return None };
         notices.say("the session can be used from now on");
         let Some(mut writer) = writer else {
             self.state = State::Off;
@@ -281,6 +285,21 @@ impl Recorder {
         closed.notes.iter().for_each(|note| batch.push_note(note));
         self.state = State::Open(writer);
         Some(batch)
+    }
+
+    /// Notes the name of the client in the lock of the session, now or once there is a session.
+    pub(super) fn name_client(&mut self, name: Option<String>) {
+        self.client = name;
+        self.sign_client();
+    }
+
+    fn sign_client(&self) {
+        if let Some(session) = self.sides.session
+            && let Err(error) = session.name_client(self.client.as_deref())
+        {
+            // Tools then show the session without its client.
+            tracing::warn!(%error, "name the client in the lock");
+        }
     }
 
     /// Appends a batch.

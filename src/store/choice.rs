@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::found::Found;
+use crate::engine::one_line;
 
 /// What a tool knows about the session that is meant.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +68,7 @@ impl fmt::Display for ChoiceError {
             }
             ChoiceError::Ambiguous { by: Clue::Place(dir), candidates } => {
                 let (dir, candidates) = (dir.display(), candidates.join(", "));
-                write!(f, "several sessions are live in {dir}: {candidates}; choose one with --session")
+                write!(f, "several sessions are live in {dir}: {candidates}; name one with --session")
             }
             ChoiceError::NoneAtAll => {
                 f.write_str("there is no session yet; a relay makes one, see `codex-shim --help`")
@@ -81,6 +82,9 @@ impl fmt::Display for ChoiceError {
 
 impl std::error::Error for ChoiceError {}
 
+/// Fewest characters of the end of a session's id that name it.
+const SHORT_CHARS_MIN: usize = 4;
+
 /// Finds the session that is meant among `found`, which is in the order of [`Found::all`].
 ///
 /// A name wins, else the live session whose working directory or repository holds ours, else the only live one.
@@ -89,44 +93,72 @@ impl std::error::Error for ChoiceError {}
 ///
 /// [`ChoiceError`] where there is none, or more than one.
 pub fn choose<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<&'a Found, ChoiceError> {
+    let chosen = choose_all(found, choice)?;
+    match &chosen[..] {
+        [only] => Ok(only),
+        several => Err(ambiguous(Clue::Place(choice.cwd.to_owned()), several, found)),
+    }
+}
+
+/// The same, but all the sessions that are live in one folder, the one that was used last first: two clients in one folder
+/// have a session each. Never empty.
+///
+/// # Errors
+///
+/// [`ChoiceError`] where there is none, or where a name could mean several.
+pub fn choose_all<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError> {
     if let Some(named) = choice.named {
-        return by_name(found, named);
+        return by_name(found, named).map(|session| vec![session]);
     }
     let live: Vec<&Found> = found.iter().filter(|session| session.live).collect();
-    if let Some(here) = by_place(&live, choice.cwd)? {
+    let here = by_place(&live, choice.cwd);
+    if !here.is_empty() {
         return Ok(here);
     }
     match (&live[..], choice.otherwise) {
-        ([only], Otherwise::Latest | Otherwise::None) => Ok(only),
-        (_, Otherwise::Latest) => found.iter().max_by_key(|session| session.last_used).ok_or(ChoiceError::NoneAtAll),
+        ([only], Otherwise::Latest | Otherwise::None) => Ok(vec![only]),
+        (_, Otherwise::Latest) => found
+            .iter()
+            .max_by_key(|session| session.last_used)
+            .map(|latest| vec![latest])
+            .ok_or(ChoiceError::NoneAtAll),
         (_, Otherwise::None) => Err(ChoiceError::NoneLive),
     }
 }
 
+/// A session by its id, a unique beginning or end of it, or the name of its folder.
 fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError> {
     if let Some(exact) = found.iter().find(|session| session.id == named) {
         return Ok(exact);
     }
-    let candidates: Vec<&Found> = found.iter().filter(|session| session.id.starts_with(named)).collect();
-    match &candidates[..] {
-        [] => Err(ChoiceError::NoneNamed { named: named.to_owned() }),
-        [only] => Ok(only),
-        several => Err(ambiguous(Clue::Name(named.to_owned()), several)),
+    let is_end = |session: &&Found| named.len() >= SHORT_CHARS_MIN && session.id.ends_with(named);
+    let is_folder = |session: &&Found| label(session) == named || folder(session) == Some(named);
+    let ways: [&dyn Fn(&&Found) -> bool; 3] = [&|session| session.id.starts_with(named), &is_end, &is_folder];
+    for way in ways {
+        let candidates: Vec<&Found> = found.iter().filter(way).collect();
+        let live: Vec<&Found> = candidates.iter().copied().filter(|session| session.live).collect();
+        match (&candidates[..], &live[..]) {
+            ([], _) => {}
+            ([only], _) => return Ok(only),
+            // A folder has more sessions than are live in it.
+            (_, [only]) if is_folder(only) => return Ok(only),
+            (several, _) => return Err(ambiguous(Clue::Name(named.to_owned()), several, found)),
+        }
     }
+    Err(ChoiceError::NoneNamed { named: named.to_owned() })
 }
 
-/// The live session that is nearest around `cwd`, if one is.
-fn by_place<'a>(live: &[&'a Found], cwd: &Path) -> Result<Option<&'a Found>, ChoiceError> {
+/// The live sessions that are nearest around `cwd`, the one that was used last first.
+fn by_place<'a>(live: &[&'a Found], cwd: &Path) -> Vec<&'a Found> {
     let around: Vec<(&Path, &Found)> =
         live.iter().filter_map(|session| Some((nearest_around(session, cwd)?, *session))).collect();
     let Some(nearest) = around.iter().map(|(dir, _)| *dir).max_by_key(|dir| dir.components().count()) else {
-        return Ok(None);
+        return Vec::new();
     };
-    let there: Vec<&Found> = around.iter().filter(|(dir, _)| *dir == nearest).map(|(_, session)| *session).collect();
-    match &there[..] {
-        [only] => Ok(Some(only)),
-        several => Err(ambiguous(Clue::Place(nearest.to_owned()), several)),
-    }
+    let mut there: Vec<&Found> =
+        around.iter().filter(|(dir, _)| *dir == nearest).map(|(_, session)| *session).collect();
+    there.sort_by_key(|session| std::cmp::Reverse(session.last_used));
+    there
 }
 
 /// The session's working directory, else its repository, whichever holds `cwd`.
@@ -135,8 +167,41 @@ fn nearest_around<'a>(session: &'a Found, cwd: &Path) -> Option<&'a Path> {
     [own, session.repository.as_deref()].into_iter().flatten().find(|dir| cwd.starts_with(dir))
 }
 
-fn ambiguous(by: Clue, candidates: &[&Found]) -> ChoiceError {
-    ChoiceError::Ambiguous { by, candidates: candidates.iter().map(|session| session.id.clone()).collect() }
+fn ambiguous(by: Clue, candidates: &[&Found], all: &[Found]) -> ChoiceError {
+    let shown = |session: &&Found| format!("{} {}", label(session), short(session, all));
+    ChoiceError::Ambiguous { by, candidates: candidates.iter().map(shown).collect() }
+}
+
+fn folder(session: &Found) -> Option<&str> {
+    Path::new(&session.holder.as_ref()?.place.cwd).file_name()?.to_str()
+}
+
+/// A session for a person: its folder and its client, `proj (vscode)`; its id if that is not known.
+#[must_use]
+pub fn label(session: &Found) -> String {
+    let client = session.holder.as_ref().and_then(|holder| holder.client.as_deref()).map(one_line);
+    match (folder(session).map(one_line), client) {
+        (Some(folder), Some(client)) => format!("{folder} ({client})"),
+        (Some(folder), None) => folder,
+        (None, _) => session.id.clone(),
+    }
+}
+
+/// The shortest name that every tool takes for this session among `all`: the end of an id that is a UUID, else the id.
+#[must_use]
+pub fn short<'a>(session: &'a Found, all: &[Found]) -> &'a str {
+    let id = &*session.id;
+    if uuid::Uuid::try_parse(id).is_err() {
+        return id;
+    }
+    let names_only_it = |from: &usize| {
+        let end = &id[*from..];
+        !all.iter().any(|other| {
+            other.id != id && (other.id.ends_with(end) || other.id.starts_with(end) || folder(other) == Some(end))
+        })
+    };
+    let from = (0..=id.len() - SHORT_CHARS_MIN).rev().find(names_only_it).unwrap_or(0);
+    &id[from..]
 }
 
 #[cfg(test)]
@@ -156,7 +221,7 @@ mod tests {
                 dir: PathBuf::from(&id),
                 id,
                 live: told.starts_with('*'),
-                holder: Some(Holder { pid: 1, started_at: String::new(), place }),
+                holder: Some(Holder { pid: 1, started_at: String::new(), client: None, place }),
                 repository: word().map(PathBuf::from),
                 last_used: SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64),
             }
@@ -184,7 +249,7 @@ mod tests {
         check(&found, Some("work"), "/b", "work");
         check(&found, Some("work."), "/b", "work.2");
         check(&found, Some("p"), "/a", "play");
-        check(&found, Some("wo"), "/a", "one of work work.2");
+        check(&found, Some("wo"), "/a", "one of a work a work.2");
         check(&found, Some("x"), "/a", "none named");
     }
 
@@ -195,7 +260,7 @@ mod tests {
         check(&found, None, "/r/inside", "outer");
         check(&found, None, "/q/other", "beside");
         check(&found, None, "/z", "dead, none live");
-        check(&["*one /r", "*two /r"], None, "/r/x", "one of one two");
+        check(&["*one /r", "*two /r"], None, "/r/x", "one of r two r one");
     }
 
     #[test]
@@ -204,5 +269,31 @@ mod tests {
         check(&["dead /a", "later /b"], None, "/x", "later, none live");
         check(&["*one /a", "*two /b"], None, "/x", "two, none live");
         check(&[], None, "/x", "none at all, none live");
+    }
+
+    #[test]
+    fn clients_in_one_folder_have_names() {
+        let ids = ["0192aaaa-0000-7000-8000-00000000ab01", "0192aaaa-0000-7000-8000-00000000cb01", "named"];
+        let mut found =
+            sessions(&[&format!("*{} /w/proj", ids[0]), &format!("*{} /w/proj", ids[1]), "*named /w/other"]);
+        for (session, client) in found.iter_mut().zip(["vscode", "zed", "cli"]) {
+            session.holder.as_mut().expect("it is signed").client = Some(client.to_owned());
+        }
+        let names: Vec<(String, &str)> = found.iter().map(|session| (label(session), short(session, &found))).collect();
+        let name = |label: &str, short: &'static str| (label.to_owned(), short);
+        assert_eq!(names, [name("proj (vscode)", "ab01"), name("proj (zed)", "cb01"), name("other (cli)", "named")]);
+        let named = |name| {
+            choose(&found, Choice { named: Some(name), cwd: Path::new("/"), otherwise: Otherwise::None })
+                .map(|session| session.id.clone())
+        };
+        assert_eq!(named("ab01").as_deref(), Ok(ids[0]));
+        assert_eq!(named("proj (zed)").as_deref(), Ok(ids[1]));
+        assert_eq!(named("other").as_deref(), Ok("named"));
+        let message = named("proj").expect_err("there are two").to_string();
+        assert!(message.contains("proj (vscode) ab01") && message.contains("proj (zed) cb01"), "{message}");
+        let here = Choice { named: None, cwd: Path::new("/w/proj/src"), otherwise: Otherwise::None };
+        let all: Vec<&str> =
+            choose_all(&found, here).expect("both").iter().map(|session| session.id.as_str()).collect();
+        assert_eq!(all, [ids[1], ids[0]]);
     }
 }

@@ -26,7 +26,7 @@ mod session;
 mod witness;
 
 pub use assembly_table::KeptFragment;
-pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
+pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose, choose_all, label, short};
 pub use context_table::{Keep, KeptDelivery, NewCommand};
 pub use database::Life;
 pub(crate) use database::{

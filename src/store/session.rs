@@ -102,12 +102,22 @@ pub struct Holder {
     pub pid: u32,
     /// When it took the lock, RFC 3339.
     pub started_at: String,
+    /// The name of its client, once that has introduced itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
     /// Where it runs, and what.
     #[serde(flatten)]
     pub place: Place,
 }
 
 impl Holder {
+    /// Reads a lock that has been read or written before.
+    fn read_from_start(lock: &File) -> Option<Holder> {
+        let mut text = vec![0; LOCK_BYTES_MAX as usize];
+        let length = lock.read_at(&mut text, 0).ok()?;
+        serde_json::from_slice(text[..length].split(|byte| *byte == b'\n').next()?).ok()
+    }
+
     /// Reads a lock; `None` where nobody has signed it.
     pub(super) fn read(lock: &File) -> Option<Holder> {
         let mut text = Vec::new();
@@ -217,8 +227,25 @@ impl Session {
     /// Writes into the lock who holds it.
     fn sign(&self, place: &Place) -> Result<(), StoreError> {
         let started_at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-        let holder = Holder { pid: std::process::id(), started_at, place: place.clone() };
-        let mut text = serde_json::to_vec(&holder).expect("BUG: plain data is JSON");
+        self.write_lock(&Holder { pid: std::process::id(), started_at, client: None, place: place.clone() })
+    }
+
+    /// Writes the name of the client into the lock, so that tools can tell sessions in one folder apart.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; the lock is held all the same.
+    pub fn name_client(&self, client: Option<&str>) -> Result<(), StoreError> {
+        match Holder::read_from_start(&self.lock) {
+            Some(holder) if holder.client.as_deref() != client => {
+                self.write_lock(&Holder { client: client.map(str::to_owned), ..holder })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn write_lock(&self, holder: &Holder) -> Result<(), StoreError> {
+        let mut text = serde_json::to_vec(holder).expect("BUG: plain data is JSON");
         text.push(b'\n');
         // Written over and then cut: a reader at any instant finds the old line or the new one at the start.
         let written = self.lock.write_all_at(&text, 0).and_then(|()| self.lock.set_len(text.len() as u64));

@@ -67,7 +67,7 @@ fn sent(live: &Live) -> Value {
 #[test]
 fn what_waits_is_listed_and_shown() {
     let mut live = in_turn();
-    assert_eq!(shown(&live.tool(&["requests"])), "nothing waits for an answer in session s\n");
+    assert_eq!(shown(&live.tool(&["requests"])), "nothing is pending in session s\n");
     live.say_plainly(&command(0, "make"));
     live.say_plainly(QUESTION);
     let list = shown(&live.tool(&["requests"]));
@@ -249,7 +249,7 @@ fn a_stopped_session_can_be_read() {
     live.say_plainly(&command(0, "a"));
     let (home, stderr) = live.server_ends();
     assert_eq!(stderr, "");
-    assert!(shown(&tool(&home, &["requests"])).contains("nothing waits"));
+    assert!(shown(&tool(&home, &["requests"])).contains("nothing is pending"));
     let document = told(&tool(&home, &["requests", "--all", "--json"]));
     assert_eq!(document["requests"][0]["status"], "orphaned");
     assert!(shown(&tool(&home, &["requests", "--all"])).contains("orphaned: server_exited"));
@@ -396,4 +396,69 @@ fn one_can_wait_for_either() {
     let home = live.end_quietly();
     failed(&finish(waiting), 4, "not running");
     drop(home);
+}
+
+/// A relay in `folder` whose client calls itself `client`, and whose server asks whether it may run `command`.
+fn client_in(home: &Home, folder: &std::path::Path, session: &str, client: &str, command: &str) -> Child {
+    let asks = format!(
+        r#"read -r line; printf '{{"id":9,"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","command":"{command}"}}}}\n'; cat >/dev/null"#
+    );
+    let mut relay = home.shim(&["run", "--session", session, "--", "sh", "-c", &asks]);
+    let mut relay = relay.current_dir(folder).spawn().expect("the shim starts");
+    let line =
+        format!(r#"{{"id":0,"method":"initialize","params":{{"clientInfo":{{"name":"{client}","version":"1"}}}}}}"#);
+    writeln!(relay.stdin.as_mut().expect("stdin is piped"), "{line}").expect("the relay reads");
+    relay
+}
+
+/// A tool that is run in `folder`.
+fn tool_in(home: &Home, folder: &std::path::Path, arguments: &[&str]) -> Output {
+    let mut command = home.shim(arguments);
+    finish(command.current_dir(folder).stdin(Stdio::null()).spawn().expect("the tool runs"))
+}
+
+#[test]
+fn two_clients_in_one_folder_are_both_shown() {
+    let home = Home::new();
+    let folder = home.beside().join("proj");
+    std::fs::create_dir(&folder).expect("a folder");
+    let mut relays = [
+        client_in(&home, &folder, "one", "vscode", "make first"),
+        client_in(&home, &folder, "two", "zed", "make second"),
+    ];
+    let here = |arguments: &[&str]| tool_in(&home, &folder, arguments);
+    let rows = eventually("two requests", || {
+        let document: Value = serde_json::from_slice(&here(&["requests", "--json"]).stdout).ok()?;
+        let rows = document["requests"].as_array()?.clone();
+        (rows.len() == 2).then_some(rows)
+    });
+    let listed = shown(&here(&["requests"]));
+    for part in ["proj (vscode) one", "proj (zed) two", "run make first", "run make second"] {
+        assert!(listed.contains(part), "{part}: {listed}");
+    }
+    let status = told(&here(&["status", "--json"]));
+    assert_eq!(status["sessions"].as_array().map(Vec::len), Some(2), "{status}");
+    // A short name means two requests here; a whole id means one, wherever it is asked for.
+    let ids: Vec<&str> = rows.iter().filter_map(|row| row["request_id"].as_str()).collect();
+    let both = here(&["respond", "9", "decline"]);
+    failed(&both, 3, ids[0]);
+    failed(&both, 3, ids[1]);
+    let elsewhere = |arguments: &[&str]| tool_in(&home, home.beside(), arguments);
+    assert!(shown(&elsewhere(&["show", ids[0]])).contains("run make"));
+    shown(&elsewhere(&["respond", ids[0], "decline"]));
+    // What is done in the folder is context for both; a message needs a name.
+    shown(&here(&["exec", "--", "true"]));
+    for session in ["one", "two"] {
+        let context = told(&here(&["context", "show", "--session", session, "--json"]));
+        assert_eq!(context["commands"][0]["cmd"], "true", "{session}: {context}");
+    }
+    failed(&here(&["send", "hi"]), 3, "proj (vscode) one");
+    failed(&here(&["send", "hi"]), 3, "--session");
+    for relay in &mut relays {
+        drop(relay.stdin.take());
+        eventually("the relay has not ended", || relay.try_wait().expect("it is our child"));
+    }
+    // The client's name outlives its relay.
+    let named = tool_in(&home, &folder, &["status", "--session", "proj (zed)", "--json"]);
+    assert_eq!(told(&named)["session_id"], "two");
 }

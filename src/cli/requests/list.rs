@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::super::screen::{self, Screen, Tone};
 use super::args::RequestsArguments;
-use super::{Stop, body, kind_name, kind_of, name, print_json, readable, rows, status, text};
+use super::{Stop, body, kind_name, kind_of, name, print_json, readable_all, rows, status, text};
 use crate::config::Environment;
 use crate::control::shown::who;
-use crate::store::WhichRequests;
+use crate::store::{Found, WhichRequests, label, short};
 
 /// Lists requests.
 pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> i32 {
@@ -17,21 +17,31 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
 }
 
 fn list(arguments: &RequestsArguments, environment: &Environment) -> Result<i32, Stop> {
-    let session = readable(arguments.common.session.as_deref(), environment)?;
+    let sessions = readable_all(arguments.common.session.as_deref(), environment)?;
     let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
-    let rows = rows(&session, which)?;
+    let listed: Vec<(&Found, Vec<Value>)> =
+        sessions.iter().map(|session| rows(session, which).map(|rows| (session, rows))).collect::<Result<_, _>>()?;
     if arguments.common.as_json {
+        let rows: Vec<Value> = listed.into_iter().flat_map(|(_, rows)| rows).collect();
         return Ok(print_json(&json!({ "requests": rows })));
     }
     let (now, screen) = (SystemTime::now(), Screen::of_stdout(environment));
-    Ok(screen::print(&match which {
-        WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() => {
-            format!("nothing waits for an answer in session {}\n", session.id)
+    let mut text = String::new();
+    for (session, rows) in &listed {
+        if sessions.len() > 1 {
+            let name = format!("{} {}", label(session), short(session, &sessions));
+            text.push_str(&format!("{}\n", screen.paint(Tone::Faint, &screen::plain(&name))));
         }
-        WhichRequests::All if rows.is_empty() => format!("session {} has had no requests\n", session.id),
-        WhichRequests::Pending | WhichRequests::PendingAndOrphaned => to_do(&rows, now, screen),
-        WhichRequests::All => history(&rows, now, screen),
-    }))
+        text.push_str(&match which {
+            WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() => {
+                format!("nothing is pending in session {}\n", session.id)
+            }
+            WhichRequests::All if rows.is_empty() => format!("session {} has had no requests\n", session.id),
+            WhichRequests::Pending | WhichRequests::PendingAndOrphaned => to_do(rows, now, screen),
+            WhichRequests::All => history(rows, now, screen),
+        });
+    }
+    Ok(screen::print(&text))
 }
 
 /// How long ago a row was written.

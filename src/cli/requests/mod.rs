@@ -88,7 +88,12 @@ pub(super) fn status(done: Result<i32, Stop>) -> i32 {
 
 /// The session that a tool reads, live or not.
 pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
-    chosen::one(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
+    chosen::latest(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
+}
+
+/// The sessions whose requests a tool reads, live or not: all those of one folder.
+fn readable_all(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, Stop> {
+    chosen::several(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
 }
 
 /// The session whose relay a tool needs.
@@ -168,17 +173,28 @@ fn ledger(session: &Found) -> Result<Option<OfflineLedger>, Stop> {
     OfflineLedger::open(&session.dir).map(Some).map_err(|error| Stop::Failed(error.to_string()))
 }
 
-/// The document of the request that is meant.
-fn named(session: &Found, name: &str) -> Result<Value, Stop> {
+/// The request that is meant, and its session: one of those in our folder, else of any live session. `latest` and the
+/// short names of a list never leave our folder, since they mean another request elsewhere.
+fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(Found, Value), Stop> {
+    let here = readable_all(flag, environment)?;
     // A whole id is asked for at once: it may be older than what a list has.
-    if name::looks_whole(name)
-        && let Some(document) = one(session, name)?
-    {
-        return Ok(document);
+    if name::looks_whole(name) {
+        let anywhere = if flag.is_some() { Vec::new() } else { chosen::all(environment).map_err(Stop::NotChosen)? };
+        let elsewhere = anywhere.into_iter().filter(|session| session.live && !here.contains(session));
+        for session in here.iter().cloned().chain(elsewhere) {
+            if let Some(document) = one(&session, name)? {
+                return Ok((session, document));
+            }
+        }
     }
-    let request_id = name::find(name, &rows(session, WhichRequests::All)?).map_err(Stop::NotNamed)?;
+    let rows: Vec<(Found, Vec<Value>)> = here
+        .into_iter()
+        .map(|session| rows(&session, WhichRequests::All).map(|rows| (session, rows)))
+        .collect::<Result<_, _>>()?;
+    let (session, request_id) = name::find_in(name, &rows).map_err(Stop::NotNamed)?;
     let unknown = NotNamed::Unknown { name: request_id.clone(), there_are: Vec::new() };
-    one(session, &request_id)?.ok_or(Stop::NotNamed(unknown))
+    let document = one(&session, &request_id)?.ok_or(Stop::NotNamed(unknown))?;
+    Ok((session, document))
 }
 
 /// The document of one request; `None` where there is none of that id.

@@ -80,6 +80,36 @@ pub(super) fn find(name: &str, rows: &[Value]) -> Result<String, NotNamed> {
     }
 }
 
+/// The session and the id of the request that is meant by `name` among the rows of several sessions, the one that was used
+/// last first. `latest` is the newest pending one of all.
+pub(super) fn find_in<S: Clone>(name: &str, sessions: &[(S, Vec<Value>)]) -> Result<(S, String), NotNamed> {
+    if let [(session, rows)] = sessions {
+        return Ok((session.clone(), find(name, rows)?));
+    }
+    let all = || sessions.iter().flat_map(|(session, rows)| rows.iter().map(move |row| (session, row)));
+    if name == LATEST {
+        let pending = all().filter(|(_, row)| waits(row));
+        let latest = pending.max_by_key(|(_, row)| row["requested_at"].as_str().unwrap_or_default());
+        let (session, row) = latest.ok_or(NotNamed::NothingWaits)?;
+        return Ok((session.clone(), id_of(row).to_owned()));
+    }
+    let (mut found, mut matching, mut there_are) = (Vec::new(), Vec::new(), Vec::new());
+    for (session, rows) in sessions {
+        match find(name, rows) {
+            Ok(id) => found.push((session.clone(), id)),
+            Err(NotNamed::Ambiguous { matching: some, .. }) => matching.extend(some),
+            Err(NotNamed::Unknown { there_are: some, .. }) => there_are.extend(some),
+            Err(NotNamed::NothingWaits) => {}
+        }
+    }
+    matching.extend(found.iter().map(|(_, id)| id.clone()));
+    match (&found[..], matching.len()) {
+        ([only], 1) => Ok(only.clone()),
+        (_, 0) => Err(NotNamed::Unknown { name: name.to_owned(), there_are }),
+        (_, _) => Err(NotNamed::Ambiguous { name: name.to_owned(), matching }),
+    }
+}
+
 /// What a row is called in a list: enough of its id for [`find`] to find it.
 pub(super) fn short<'a>(row: &'a Value, rows: &[Value]) -> &'a str {
     if is_of_last_run(row, rows) { behind_generation(row) } else { id_of(row) }
@@ -139,6 +169,28 @@ mod tests {
         check("bb", "bb00bbbbbbbb-7");
         check("1a00aaaaaaaa-7", "1a00aaaaaaaa-7");
         check("c000cccccccc-s", "c000cccccccc-s.x");
+    }
+
+    #[test]
+    fn requests_of_several_sessions_are_told_apart() {
+        let row = |id: &str, status: &str, at: &str| {
+            let generation = id.split('-').next();
+            json!({"request_id": id, "process_generation": generation, "status": status, "requested_at": at})
+        };
+        let sessions = [
+            (
+                "vscode",
+                vec![row("aa00aaaaaaaa-0", "pending", "2026-01-01"), row("aa00aaaaaaaa-1", "pending", "2026-01-03")],
+            ),
+            ("zed", vec![row("bb00bbbbbbbb-0", "pending", "2026-01-02")]),
+        ];
+        let found = |name| find_in(name, &sessions);
+        assert_eq!(found("latest"), Ok(("vscode", "aa00aaaaaaaa-1".to_owned())));
+        assert_eq!(found("1"), Ok(("vscode", "aa00aaaaaaaa-1".to_owned())));
+        assert_eq!(found("bb"), Ok(("zed", "bb00bbbbbbbb-0".to_owned())));
+        let both = found("0").expect_err("two have that name").to_string();
+        assert!(both.contains("aa00aaaaaaaa-0, bb00bbbbbbbb-0"), "{both}");
+        assert!(matches!(found("9"), Err(NotNamed::Unknown { there_are, .. }) if there_are.len() == 3));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::{FAILED, screen};
 use super::args::RespondArguments;
 use super::name::NotNamed;
-use super::{Refused, Stop, body, named, needed, print_json, running, sight, status, terminal, text};
+use super::{Refused, Stop, body, named, needed, print_json, sight, status, terminal, text};
 use crate::config::Environment;
 use crate::control::client;
 use crate::control::shown::ending;
@@ -23,8 +23,11 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
 
 fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i32, Stop> {
     let raw = raw(arguments)?;
-    let session = running(arguments.session.as_deref(), environment)?;
-    let row = named(&session, &arguments.request)?["request"].take();
+    let (session, mut document) = named(arguments.session.as_deref(), &arguments.request, environment)?;
+    if !session.live {
+        return Err(Stop::NotRunning(session.id));
+    }
+    let row = document["request"].take();
     let body = match (raw, arguments.word, &arguments.answers[..]) {
         (Some(body), _, _) => body,
         (None, Some(word), _) => body::of_word(&row, word, arguments.reason.as_deref()).map_err(Stop::Usage)?,

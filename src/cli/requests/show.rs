@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use super::super::screen::{self, Screen};
 use super::args::ShowRequestArguments;
-use super::{Stop, named, print_json, readable, sight, status};
+use super::{Stop, named, print_json, sight, status};
 use crate::config::Environment;
 
 /// Shows a request.
@@ -13,8 +13,7 @@ pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &E
 }
 
 fn show(arguments: &ShowRequestArguments, environment: &Environment) -> Result<i32, Stop> {
-    let session = readable(arguments.common.session.as_deref(), environment)?;
-    let document = named(&session, &arguments.request)?;
+    let (_, document) = named(arguments.common.session.as_deref(), &arguments.request, environment)?;
     if arguments.common.as_json {
         return Ok(print_json(&document));
     }
