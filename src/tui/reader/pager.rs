@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
-use super::super::model::{Command, News, Page, Way};
+use super::super::events::{Command, News, Page, Way};
 use super::super::timeline::{Heard, Range, Timeline};
 use super::kept::{Kept, PAGE_ENTRIES, kept_id};
 use super::source::{Came, Source};
@@ -21,7 +21,7 @@ const FULL_BYTES_MAX: usize = 1 << 20;
 const BEYOND_MAX: usize = 20_000;
 
 /// What reads a session for as long as it is attached to.
-pub(super) struct Shelf {
+pub(super) struct Pager {
     session_dir: PathBuf,
     /// The journal's folder.
     dir: PathBuf,
@@ -46,14 +46,15 @@ enum Left {
     Unwanted,
 }
 
-impl Shelf {
-    pub(super) fn new(session_dir: &Path, wanted: Arc<AtomicBool>) -> Shelf {
-        Shelf { session_dir: session_dir.to_owned(), dir: journal_dir(session_dir), wanted }
+impl Pager {
+    pub(super) fn new(session_dir: &Path, wanted: Arc<AtomicBool>) -> Pager {
+        Pager { session_dir: session_dir.to_owned(), dir: journal_dir(session_dir), wanted }
     }
 
     /// Reads what a command wants read; `None` where it wants nothing, or nobody wants it any more.
     pub(super) fn read(&self, command: &Command) -> io::Result<Option<News>> {
         Ok(match command {
+            Command::ReadStart => self.start()?.map(News::Start),
             Command::ReadOlder(key) => self.older(key, PAGE_ENTRIES)?.map(News::Older),
             Command::ReadNewer(key) => self.newer(key)?.map(News::Newer),
             Command::Open(key) => self.one(key)?.map(|entry| News::Opened(Some(Box::new(entry)))),
@@ -61,7 +62,11 @@ impl Shelf {
             Command::Quit(_)
             | Command::Suspend
             | Command::Retake
-            | Command::List
+            | Command::Ring
+            | Command::Mouse(_)
+            | Command::Page(_)
+            | Command::PageDiff(_)
+            | Command::Detach
             | Command::Attach { .. }
             | Command::Look
             | Command::Follow { .. }
@@ -149,6 +154,17 @@ impl Shelf {
         let too_many = found.len().saturating_sub(count);
         found.drain(..too_many);
         Ok(Some(Page { entries: found, is_last: is_last && too_many == 0 }))
+    }
+
+    /// The first entries of all: what the history keeps of the time before the journal, or the start of the journal.
+    pub(super) fn start(&self) -> io::Result<Option<Page>> {
+        let front = self.kept().first();
+        if !front.is_last {
+            return Ok(Some(front));
+        }
+        let Some(mut page) = self.newer(&Key::JOURNAL_BEGINS)? else { return Ok(None) };
+        page.entries.splice(0..0, front.entries);
+        Ok(Some(page))
     }
 
     /// The entries behind one.

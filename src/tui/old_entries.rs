@@ -126,7 +126,7 @@ mod tests {
         check(json!({"role": "user", "text": "run it", "content": ["text", "image"]}), "you: [image] | run it");
         check(json!({"role": "assistant", "text": "It ran."}), "codex:  | It ran.");
         check(json!({"role": "reasoning", "text": "Hm"}), "thinks:  | Hm");
-        check(json!({"role": "diff", "text": "+++ b/a.rs\n+x"}), "diff: a.rs | +++ b/a.rs\n+x");
+        check(json!({"role": "diff", "text": "--- a/a.rs\n+++ b/a.rs\n+x"}), "diff: a.rs | --- a/a.rs\n+++ b/a.rs\n+x");
         check(
             json!({"role": "command", "item_type": "commandExecution", "command": "ls", "output": "a\n", "exit_code": 2, "is_error": true}),
             "runs: ls [2] | a\n",

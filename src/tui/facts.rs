@@ -1,9 +1,10 @@
-//! What was heard, and what it says in the words of an entry.
+//! Events of `mode=ui` in the words of an entry, and what they tell about threads.
 //!
 //! Pure.
 
 use serde_json::Value;
 
+use super::diff::{Diff, unified};
 use super::entry::{Key, Kind};
 use crate::journal::Position;
 
@@ -108,7 +109,7 @@ pub(super) fn asked(told: &Value) -> String {
     };
     let what = match text("kind") {
         Some("command") => text("command").map(|command| format!("to run {command}")),
-        Some("diff") => Some(format!("to change {}", files(told))),
+        Some("diff") => Some(format!("to change {}", changed(told))),
         Some("permissions") => Some(format!("for permissions {}", told["permissions"])),
         Some("questions") => questions(),
         Some(_) | None => text("message").map(str::to_owned),
@@ -117,16 +118,20 @@ pub(super) fn asked(told: &Value) -> String {
     format!("{}{reason}", what.unwrap_or_default())
 }
 
-pub(super) fn files(told: &Value) -> String {
-    let paths = told["changes"].as_array().into_iter().flatten().filter_map(|change| change["path"].as_str());
-    paths.collect::<Vec<_>>().join(", ")
+/// The changed file, or how many there are.
+fn changed(told: &Value) -> String {
+    let changes = told["changes"].as_array().map_or(&[][..], Vec::as_slice);
+    match changes {
+        [one] => one["path"].as_str().unwrap_or_default().to_owned(),
+        more => format!("{} files", more.len()),
+    }
 }
 
 pub(super) fn title(kind: Kind, told: &Value) -> String {
     let text = |member: &str| told[member].as_str().unwrap_or_default();
     match told["item_type"].as_str() {
-        Some("commandExecution") => text("command").to_owned(),
-        _ if kind == Kind::Change => files(told),
+        Some("commandExecution") => by_status(told, text("command")),
+        _ if kind == Kind::Change => by_status(told, &changed(told)),
         Some(_) | None => {
             let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
             let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
@@ -136,7 +141,15 @@ pub(super) fn title(kind: Kind, told: &Value) -> String {
     }
 }
 
-/// What goes in the body; `None` where that is to stay as it is.
+/// An action by its status: a declined one says so.
+fn by_status(told: &Value, action: &str) -> String {
+    match told["status"].as_str() {
+        Some("declined") => format!("declined: {action}"),
+        Some(_) | None => action.to_owned(),
+    }
+}
+
+/// The body; `None` if the one before stays.
 pub(super) fn body(kind: Kind, told: &Value) -> Option<String> {
     let error = told["error_message"].as_str().map(|error| format!("{error}\n"));
     let result = match &told["result"] {
@@ -146,13 +159,8 @@ pub(super) fn body(kind: Kind, told: &Value) -> Option<String> {
     };
     match kind == Kind::Change {
         true => {
-            let one = |change: &Value| {
-                let kind = change["kind"]["type"].as_str().unwrap_or("change");
-                let head = format!("{kind} {}", change["path"].as_str().unwrap_or_default());
-                format!("{head}\n{}", change["diff"].as_str().unwrap_or_default().trim_end())
-            };
-            let changes = told["changes"].as_array()?.iter().map(one).collect::<Vec<_>>().join("\n");
-            Some(format!("{}{changes}", error.unwrap_or_default()))
+            let changes = unified(&told["changes"])?;
+            Some(format!("{}{}", error.unwrap_or_default(), changes.trim_end()))
         }
         false => match (told["output"].as_str(), error, result) {
             (None, None, None) => None,
@@ -166,8 +174,12 @@ pub(super) fn body(kind: Kind, told: &Value) -> Option<String> {
     }
 }
 
-/// The files that a diff changes.
+/// The changed file of a diff, or how many there are.
 pub(super) fn files_of_diff(text: &str) -> String {
-    let paths = text.lines().filter_map(|line| line.strip_prefix("+++ ")).map(|path| path.trim_start_matches("b/"));
-    paths.collect::<Vec<_>>().join(", ")
+    let diff = Diff::read(text, "");
+    match &diff.files[..] {
+        [] => String::new(),
+        [one] => one.path.clone(),
+        _ => diff.summary(),
+    }
 }

@@ -1,0 +1,262 @@
+//! The questions of a request, and the answers so far.
+//!
+//! Pure. Every answer stays as it was typed while one moves between the questions. With more than one question, all answers
+//! are shown before they are sent.
+
+use super::ask::Step;
+use super::field::Field;
+
+/// The answer to one question, so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Draft {
+    /// The chosen option; after the last one comes the text.
+    pub chosen: usize,
+    /// The typed text.
+    pub text: Field,
+    /// It was given with Enter.
+    pub is_given: bool,
+    /// Enter was pressed without a text: once more leaves it unanswered.
+    pub is_left_empty: bool,
+}
+
+/// Where one is in a form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    /// At a question.
+    Step(usize),
+    /// At the list of all answers, on this row; after the last answer comes the row that sends.
+    Summary(usize),
+}
+
+/// What Enter leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// Another question, or the list of answers.
+    Moved,
+    /// Everything was answered.
+    Complete,
+    /// Nothing, and why.
+    Refused(&'static str),
+}
+
+/// Questions and answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Form {
+    steps: Vec<Step>,
+    drafts: Vec<Draft>,
+    stand: Stand,
+}
+
+impl Form {
+    /// A form without answers.
+    #[must_use]
+    pub fn new(steps: Vec<Step>) -> Form {
+        let drafts = vec![Draft::default(); steps.len()];
+        Form { steps, drafts, stand: Stand::Step(0) }
+    }
+
+    /// Where one is.
+    #[must_use]
+    pub fn stand(&self) -> Stand {
+        self.stand
+    }
+
+    /// Questions that apply: if the first one is whether to answer at all, only that one until it says yes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match (self.steps.first(), self.drafts.first()) {
+            (Some(first), Some(draft)) if first.decides && draft.chosen != 0 => 1,
+            (_, _) => self.steps.len(),
+        }
+    }
+
+    /// Whether there is no question.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// The question and the answer so far.
+    #[must_use]
+    pub fn current(&self) -> Option<(&Step, &Draft)> {
+        match self.stand {
+            Stand::Step(at) => self.steps.get(at).zip(self.drafts.get(at)),
+            Stand::Summary(_) => None,
+        }
+    }
+
+    /// The answer so far, to be changed.
+    pub fn draft(&mut self) -> Option<&mut Draft> {
+        match self.stand {
+            Stand::Step(at) => self.drafts.get_mut(at),
+            Stand::Summary(_) => None,
+        }
+    }
+
+    /// All questions that apply, with their answers.
+    pub fn all(&self) -> impl Iterator<Item = (&Step, &Draft)> {
+        self.steps.iter().zip(&self.drafts).take(self.len())
+    }
+
+    /// Whether letters are text now.
+    #[must_use]
+    pub fn types_text(&self) -> bool {
+        self.current().is_some_and(|(step, draft)| step.takes_text && draft.chosen >= step.options.len())
+    }
+
+    /// Whether anything was typed or chosen.
+    #[must_use]
+    pub fn is_touched(&self) -> bool {
+        self.drafts.iter().any(|draft| draft.is_given || draft.chosen > 0 || !draft.text.text().is_empty())
+    }
+
+    /// Moves among the options, or in the list of answers.
+    pub fn step_by(&mut self, forward: bool) {
+        let last_row = self.len();
+        let moved = |at: usize, last: usize| if forward { (at + 1).min(last) } else { at.saturating_sub(1) };
+        match &mut self.stand {
+            Stand::Summary(row) => *row = moved(*row, last_row),
+            Stand::Step(at) => {
+                if let (Some(step), Some(draft)) = (self.steps.get(*at), self.drafts.get_mut(*at)) {
+                    draft.is_left_empty = false;
+                    draft.chosen = moved(draft.chosen, step.choices().saturating_sub(1));
+                }
+            }
+        }
+    }
+
+    /// Chooses an option by its number, or an answer to be changed. `false` if there is none of that number.
+    pub fn choose(&mut self, number: usize) -> bool {
+        let len = self.len();
+        match self.stand {
+            Stand::Summary(_) => {
+                let is_there = (1..=len).contains(&number);
+                if is_there {
+                    self.stand = Stand::Step(number - 1);
+                }
+                is_there
+            }
+            Stand::Step(at) => {
+                let is_there = self.steps.get(at).is_some_and(|step| (1..=step.choices()).contains(&number));
+                if let Some(draft) = self.drafts.get_mut(at).filter(|_| is_there) {
+                    draft.chosen = number - 1;
+                    draft.is_left_empty = false;
+                }
+                is_there
+            }
+        }
+    }
+
+    /// Goes back to the question before. Nothing is lost.
+    pub fn back(&mut self) {
+        self.stand = match self.stand {
+            Stand::Step(at) => Stand::Step(at.saturating_sub(1)),
+            Stand::Summary(_) => Stand::Step(self.len().saturating_sub(1)),
+        };
+    }
+
+    /// Goes to a question: its answer was refused.
+    pub fn go_to(&mut self, id: &str) {
+        if let Some(at) = self.steps.iter().position(|step| step.id == id) {
+            self.stand = Stand::Step(at);
+        }
+    }
+
+    /// Enter: takes the answer to this question, or what the chosen row of the list means.
+    pub fn enter(&mut self) -> Taken {
+        let types_text = self.types_text();
+        match self.stand {
+            Stand::Summary(row) if row < self.len() => {
+                self.stand = Stand::Step(row);
+                Taken::Moved
+            }
+            Stand::Summary(_) => Taken::Complete,
+            Stand::Step(at) => {
+                let Some(draft) = self.drafts.get_mut(at) else { return Taken::Complete };
+                if types_text && draft.text.text().is_empty() && !draft.is_left_empty {
+                    draft.is_left_empty = true;
+                    return Taken::Refused("nothing is typed: Enter again leaves this one unanswered");
+                }
+                draft.is_left_empty = false;
+                draft.is_given = true;
+                let len = self.len();
+                if len == 1 {
+                    return Taken::Complete;
+                }
+                // Whoever came back to change one answer returns to the list.
+                let next = (at + 1..len).find(|next| !self.drafts[*next].is_given);
+                self.stand = next.map_or(Stand::Summary(len), Stand::Step);
+                Taken::Moved
+            }
+        }
+    }
+
+    /// The given answers: the id of a question, and what was answered.
+    #[must_use]
+    pub fn answers(&self) -> Vec<(String, String)> {
+        let given = self.all().filter(|(_, draft)| draft.is_given);
+        given.map(|(step, draft)| (step.id.clone(), answer(step, draft).to_owned())).collect()
+    }
+}
+
+/// What an answer says; empty if it was left out.
+#[must_use]
+pub fn answer<'a>(step: &'a Step, draft: &'a Draft) -> &'a str {
+    step.options.get(draft.chosen).map_or(draft.text.text(), |(label, _)| label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(id: &str, options: &[&str], takes_text: bool) -> Step {
+        Step {
+            id: id.to_owned(),
+            question: id.to_owned(),
+            options: options.iter().map(|label| ((*label).to_owned(), String::new())).collect(),
+            takes_text,
+            is_secret: false,
+            decides: false,
+        }
+    }
+
+    fn answers(form: &Form) -> String {
+        form.answers().iter().map(|(id, text)| format!("{id}={text}")).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn moving_back_keeps_every_answer() {
+        let mut form = Form::new(vec![step("a", &["x", "y"], true), step("b", &[], true), step("c", &["u", "v"], false)]);
+        form.choose(3);
+        form.draft().expect("a question").text.insert("typed");
+        assert_eq!(form.enter(), Taken::Moved);
+        form.draft().expect("a question").text.insert("half");
+        form.back();
+        assert_eq!(form.current().map(|(step, draft)| answer(step, draft)), Some("typed"));
+        form.back();
+        assert_eq!(form.enter(), Taken::Moved);
+        assert_eq!(form.current().map(|(_, draft)| draft.text.text()), Some("half"));
+        form.enter();
+        form.step_by(true);
+        assert_eq!(form.enter(), Taken::Moved);
+        assert_eq!(form.stand(), Stand::Summary(3));
+        assert!(form.choose(2) && !form.choose(9));
+        form.draft().expect("a question").text.insert(" done");
+        assert_eq!(form.enter(), Taken::Moved);
+        assert_eq!((form.stand(), form.enter()), (Stand::Summary(3), Taken::Complete));
+        assert_eq!(answers(&form), "a=typed b=half done c=v");
+    }
+
+    #[test]
+    fn one_question_has_no_summary() {
+        let mut form = Form::new(vec![step("a", &["x", "y"], false)]);
+        form.choose(2);
+        assert_eq!((form.enter(), &*answers(&form)), (Taken::Complete, "a=y"));
+        let mut action = step("action", &["accept", "decline"], false);
+        action.decides = true;
+        let mut form = Form::new(vec![action, step("n", &[], true)]);
+        assert_eq!(form.len(), 2);
+        form.choose(2);
+        assert_eq!((form.enter(), &*answers(&form)), (Taken::Complete, "action=decline"));
+    }
+}
