@@ -16,6 +16,7 @@ mod doctor;
 mod exec_tool;
 mod fragments_args;
 mod fragments_tool;
+mod help;
 mod history;
 mod hook_tool;
 mod kept_back;
@@ -69,7 +70,7 @@ pub fn main() -> i32 {
     let args: Vec<OsString> = args.collect();
     let environment = Environment::of_process();
     match dispatch::decide(&name, &args, std::io::stdin().is_terminal()) {
-        Invocation::Help => print_help(),
+        Invocation::Help => print_help(&[], true),
         Invocation::Relay { codex_args } => relay_codex(codex_args, Flags::default(), relay::run, &environment),
         Invocation::BecomeCodex { codex_args } => become_codex(codex_args, &environment),
         Invocation::Tool => match Arguments::try_parse() {
@@ -112,8 +113,12 @@ pub fn main() -> i32 {
             Ok(Arguments { tool: Tool::Demo(demo) }) => demo::run(&demo, &environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
             Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay),
+            Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => {
+                let is_short = args.iter().any(|arg| arg == "-h");
+                print_help(&args, !is_short)
+            }
             Err(error) => {
-                // Help goes to stdout with status 0, a wrong usage to stderr with 2.
+                // The version goes to stdout with status 0, a usage error to stderr with 2.
                 let _ = error.print();
                 error.exit_code()
             }
@@ -121,9 +126,14 @@ pub fn main() -> i32 {
     }
 }
 
-fn print_help() -> i32 {
-    let help = Arguments::command().render_long_help();
-    screen::print(&help.to_string())
+fn print_help(args: &[OsString], is_long: bool) -> i32 {
+    let help = help::render(Arguments::command(), args, is_long);
+    // The stream drops the styles if stdout is not a terminal.
+    match write!(anstream::stdout(), "{}", help.ansi()) {
+        Ok(()) => 0,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
+        Err(_) => FAILED,
+    }
 }
 
 /// How a server is run: in front of it, or in its stead a client.

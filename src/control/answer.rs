@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::form;
 use crate::engine::{GivenAnswer, RequestKind};
 
 /// What can be decided in one word.
@@ -112,11 +113,7 @@ pub fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, St
             Ok(json!({ "answers": given }))
         }
         RequestKind::Elicitation => {
-            let properties = &row["request_payload"]["requestedSchema"]["properties"];
-            let mut content = Map::new();
-            for (name, answer) in answers {
-                content.insert(name.clone(), field(&properties[name], answer)?);
-            }
+            let content = form::content(row, answers).map_err(|errors| form::in_one_line(&errors))?;
             Ok(json!({ "action": "accept", "content": content }))
         }
         RequestKind::Command
@@ -131,22 +128,6 @@ pub fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, St
             Err("this is a request that we do not know: answer with --json '{\"result\":…}'".to_owned())
         }
     }
-}
-
-/// A field of an elicitation, as its schema wants it.
-fn field(schema: &Value, answer: &str) -> Result<Value, String> {
-    let wanted = schema["type"].as_str().unwrap_or("string");
-    let read: Option<Value> = match wanted {
-        "boolean" => match answer {
-            "true" | "yes" | "y" => Some(json!(true)),
-            "false" | "no" | "n" => Some(json!(false)),
-            _ => None,
-        },
-        "number" | "integer" => serde_json::from_str(answer).ok().filter(Value::is_number),
-        "array" | "object" => serde_json::from_str(answer).ok(),
-        _ => Some(json!(answer)),
-    };
-    read.ok_or_else(|| format!("`{answer}` is no {wanted}, which is asked for"))
 }
 
 /// Whether the answer that is stored is what `body` would have come to. One that is kept nowhere counts as another.
@@ -235,8 +216,8 @@ mod tests {
         let schema = json!({ "requestedSchema": { "properties": { "n": { "type": "integer" }, "yes": { "type": "boolean" } } } });
         let elicit = |pairs| of_answers(&row(ELICITATION, &schema), &given(pairs));
         assert_eq!(
-            elicit(&[("n", "3"), ("yes", "no"), ("s", "3")]),
-            Ok(json!({ "action": "accept", "content": { "n": 3, "yes": false, "s": "3" } }))
+            elicit(&[("n", "3"), ("yes", "no")]),
+            Ok(json!({ "action": "accept", "content": { "n": 3, "yes": false } }))
         );
         assert!(elicit(&[("n", "three")]).is_err());
         assert!(of_answers(&row(COMMAND, &json!({})), &given(&[("a", "x")])).is_err());

@@ -16,6 +16,7 @@ mod calls;
 pub mod client;
 mod context;
 mod document;
+pub mod form;
 mod fragments;
 mod historian;
 mod history;

@@ -11,6 +11,7 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use super::context::ledger;
+use super::form;
 use super::known::{Known, ThisSession};
 use super::peer::Peer;
 use super::refusal::{Refusal, json};
@@ -99,6 +100,9 @@ pub(super) async fn respond(
         Ok(given) => given,
         Err(why) => return Err(unreadable(&known, request_id, &why).await?),
     };
+    if let Some(content) = given.accepted_content() {
+        check_form(&known, request_id.clone(), &content).await?;
+    }
     let question = Question::Respond { request_id: request_id.clone(), given: Box::new(given), source, by: by.clone() };
     match known.ask(question, DECISION_WAIT_MAX).await {
         Some(SideReply::Kept) => {
@@ -125,6 +129,26 @@ pub(super) async fn respond(
             Err(Refusal::Ledger(LedgerError::Unavailable(why.to_owned())))
         }
     }
+}
+
+/// Refuses the content of a form that breaks the schema of an open request. The relay never waits for this.
+async fn check_form(known: &Known, request_id: String, content: &Value) -> Result<(), Refusal> {
+    let kept = ledger(known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+    if kept.row["status"] != "pending" {
+        return Ok(());
+    }
+    let errors = form::check(&kept.row["request_payload"]["requestedSchema"], content);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let named = errors.iter().filter_map(|error| Some((error.field.clone()?, json!(error.message))));
+    let valid = valid(RequestKind::Elicitation, &kept.row["request_payload"]);
+    Err(Refusal::Other {
+        status: StatusCode::UNPROCESSABLE_ENTITY,
+        error_code: "invalid_response",
+        message: form::in_one_line(&errors),
+        more: Map::from_iter([("valid".to_owned(), valid), ("fields".to_owned(), Value::Object(named.collect()))]),
+    })
 }
 
 /// What is none of the bodies that there are, whatever it answers; the refusal says what would be valid.

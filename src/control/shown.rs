@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::answer::in_words;
+use crate::engine::{command_line, permissions_in_words, without_shell};
 
 /// How a line is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,22 +48,27 @@ pub struct Shown {
 /// Members that come first, under their own names.
 const FIRST: [&str; 4] = ["command", "message", "cwd", "reason"];
 
-/// Members that are shown otherwise, or say nothing to a person.
-const OTHERWISE: [&str; 14] = [
+/// Members that are shown elsewhere (ids, choices, questions, forms, diffs), or that mean nothing to a person.
+const ELSEWHERE: [&str; 19] = [
     "threadId",
     "turnId",
     "itemId",
     "conversationId",
     "callId",
+    "approvalId",
+    "elicitationId",
+    "challenge",
     "startedAtMs",
+    "autoResolutionMs",
     "availableDecisions",
+    "proposedExecpolicyAmendment",
+    "proposedNetworkPolicyAmendments",
     "commandActions",
     "parsedCmd",
     "questions",
     "requestedSchema",
     "fileChanges",
     "isBlocking",
-    "kind",
 ];
 
 /// Longest JSON that is shown in one line, in bytes.
@@ -78,20 +84,53 @@ pub fn shown(row: &Value) -> Shown {
             shown.members.push(Row { label: label.to_owned(), text, meant });
         }
     };
-    for name in FIRST {
-        let is_asked = matches!(name, "command" | "message");
-        some(name, &payload[name], if is_asked { Meant::Asked } else { Meant::Plain });
+    match &payload["command"] {
+        Value::Array(words) if words.iter().all(Value::is_string) => {
+            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+            some("command", &command_line(&words).into(), Meant::Asked);
+        }
+        Value::String(command) => some("command", &without_shell(command).into(), Meant::Asked),
+        command => some("command", command, Meant::Asked),
     }
+    some("message", &payload["message"], Meant::Asked);
+    some("cwd", &payload["cwd"], Meant::Plain);
+    some("reason", &payload["reason"], Meant::Plain);
     match payload.as_object() {
         Some(members) => {
-            let is_known = |name: &String| FIRST.contains(&name.as_str()) || OTHERWISE.contains(&name.as_str());
-            let rest = members.iter().filter(|(name, _)| !is_known(name));
-            rest.for_each(|(name, value)| some(name, value, Meant::Plain));
+            let is_known = |name: &String| FIRST.contains(&name.as_str()) || ELSEWHERE.contains(&name.as_str());
+            for (name, value) in members.iter().filter(|(name, _)| !is_known(name)) {
+                if let Some((label, text)) = member_in_words(name, value) {
+                    some(label, &text, Meant::Plain);
+                }
+            }
         }
         None => some("payload", payload, Meant::Plain),
     }
     changes(if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] }, &mut shown.changes);
     shown
+}
+
+/// The label and the words of a member; `None` if it says nothing that a person needs.
+fn member_in_words<'a>(name: &'a str, value: &Value) -> Option<(&'a str, Value)> {
+    let lines = |words: Vec<String>| Value::String(words.join("\n"));
+    Some(match (name, value.as_str()) {
+        ("kind", Some("writeStdin")) => ("kind", "input for a command that is already running".into()),
+        ("kind", Some("humanCommand")) => ("kind", "must be decided by a person, each time".into()),
+        ("kind", Some("command")) | ("environmentId", Some("local")) => return None,
+        ("mode", Some("form" | "openai/form" | "openaiForm" | "url")) => return None,
+        ("environmentId", _) => ("environment", value.clone()),
+        ("serverName", _) => ("asked by", value.clone()),
+        ("url", _) => ("address", value.clone()),
+        ("grantRoot", Some(root)) => ("allows", format!("writing anywhere below {root}").into()),
+        ("additionalPermissions", _) if value.is_object() => ("also wants", lines(permissions_in_words(value))),
+        ("permissions", _) if value.is_object() => ("wants", lines(permissions_in_words(value))),
+        ("networkApprovalContext", _) if value["host"].is_string() => {
+            let host = value["host"].as_str().unwrap_or_default();
+            let protocol = value["protocol"].as_str().map(|protocol| format!(" ({protocol})")).unwrap_or_default();
+            ("network", format!("{host}{protocol}").into())
+        }
+        (_, _) => (name, value.clone()),
+    })
 }
 
 /// What a decision that is more than a word does, in words; as JSON where it is not known here.

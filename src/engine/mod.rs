@@ -53,8 +53,8 @@ pub use ledger::{
 pub use masking::{BadPattern, InPieces, Masker, Pieces};
 pub use redaction::{may_hold_secret, redacted, redacted_json};
 pub use requests::{
-    CheckedAnswer, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType, decisions,
-    valid, without_shell,
+    CheckedAnswer, FIELD_ORDER, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType,
+    command_line, decisions, field_order, permissions_in_words, valid, without_shell,
 };
 pub use secrets::{masked_args, names_secret};
 pub use token::{AskerId, Token};

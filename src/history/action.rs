@@ -155,6 +155,25 @@ impl Action {
     }
 }
 
+/// An action in the words of a person who watched it: `ran cargo test (exit 1)`, `declined: rm -rf build`. `what` is its
+/// command, its file or the name of its tool, with `(exit N)` behind it if it failed with a status.
+#[must_use]
+pub fn action_in_words(kind: &str, status: &str, what: &str) -> String {
+    let (runs, ran, run) = match kind {
+        "command" => ("runs ", "ran ", ""),
+        "file_change" => ("changes ", "changed ", "change "),
+        _ => ("calls ", "called ", "call "),
+    };
+    let has_run = what.ends_with(')') && what.contains(" (exit ");
+    match status {
+        "running" | "pending" => format!("{runs}{what}"),
+        "completed" => format!("{ran}{what}"),
+        "failed" if has_run => format!("{ran}{what}"),
+        "timeout" => format!("timed out: {run}{what}"),
+        status => format!("{status}: {run}{what}"),
+    }
+}
+
 /// A row of `codex_tool_events` as it was kept, its texts borrowed or not: whatever of it an action tells.
 #[derive(Debug, Clone, Default)]
 pub struct KeptTool<'a> {
@@ -493,6 +512,24 @@ mod tests {
              6 completed post x i ~",
             "tool completed 5..6 Completed: x",
         );
+    }
+
+    #[test]
+    fn words_never_say_that_a_declined_action_ran() {
+        let check = |kind: &str, status: &str, what: &str, expect: &str| {
+            assert_eq!(action_in_words(kind, status, what), expect);
+        };
+        check("command", "running", "make", "runs make");
+        check("command", "completed", "make", "ran make");
+        check("command", "failed", "make (exit 2)", "ran make (exit 2)");
+        check("command", "failed", "make: no such sandbox", "failed: make: no such sandbox");
+        check("command", "declined", "rm -rf build", "declined: rm -rf build");
+        check("command", "interrupted", "sleep 9", "interrupted: sleep 9");
+        check("command", "timeout", "sleep 9", "timed out: sleep 9");
+        check("file_change", "declined", "/a (+3 -1)", "declined: change /a (+3 -1)");
+        check("file_change", "failed", "/a", "failed: change /a");
+        check("tool", "completed", "lab.sum", "called lab.sum");
+        check("tool", "cancelled", "lab.sum", "cancelled: call lab.sum");
     }
 
     #[test]

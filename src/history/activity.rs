@@ -93,6 +93,9 @@ pub struct ActivityFold {
     requests: Bounded<String, Open>,
     /// What the next request is called.
     next_request: Option<String>,
+    /// The thread of each `turn/start` that has no answer yet, by the id of the call.
+    #[serde(default)]
+    turn_calls: Bounded<String, String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +117,8 @@ enum Turn {
     None,
     /// One whose id is not known.
     Some,
+    /// The server has accepted it, and has not said yet that it runs.
+    Accepted(String),
     Named(String),
 }
 
@@ -179,11 +184,19 @@ impl ActivityFold {
             }
             // The line that the note was of may be lost.
             Happening::Gap { .. } => self.next_request = None,
-            Happening::Generation(_)
-            | Happening::Called { .. }
-            | Happening::Answered { .. }
-            | Happening::Ours { .. }
-            | Happening::Other => {}
+            Happening::Called { told, id } => {
+                if let ("turn/start", Some(thread_id)) = (&*told.method, told.place.thread_id.as_deref()) {
+                    self.turn_calls.insert(id.to_string(), thread_id.to_owned());
+                }
+            }
+            Happening::Answered { id, result, error: _ } => {
+                if let Some(thread_id) = self.turn_calls.remove(&id.to_string())
+                    && let Some(turn_id) = result.and_then(accepted_turn)
+                {
+                    self.thread_mut(&thread_id, seen.at_us, |thread| thread.accepts(turn_id, seen.at_us));
+                }
+            }
+            Happening::Generation(_) | Happening::Ours { .. } | Happening::Other => {}
         }
     }
 
@@ -247,10 +260,10 @@ impl ActivityFold {
         let (activity, since_us) = match (waiting, &thread.turn) {
             (Some(waiting), _) => waiting,
             (None, Turn::None) => (Activity::Idle, thread.turn_us),
-            (None, Turn::Some | Turn::Named(_)) if silent_us >= WORKING_US => {
+            (None, Turn::Some | Turn::Accepted(_) | Turn::Named(_)) if silent_us >= WORKING_US => {
                 (Activity::Thinking, thread.emitted_us + WORKING_US)
             }
-            (None, Turn::Some | Turn::Named(_)) => (Activity::Working, thread.turn_us),
+            (None, Turn::Some | Turn::Accepted(_) | Turn::Named(_)) => (Activity::Working, thread.turn_us),
         };
         let is_silent = matches!(activity, Activity::Thinking) && silent_us >= STALLED_US;
         ThreadActivity {
@@ -356,6 +369,14 @@ impl Thread {
         self.turn = turn_id.map_or(Turn::Some, |turn_id| Turn::Named(turn_id.to_owned()));
     }
 
+    /// The server has accepted a turn: one that it begins, or the running one, which takes the message.
+    fn accepts(&mut self, turn_id: String, at_us: u64) {
+        if self.turn == Turn::None && self.ended.as_ref() != Some(&turn_id) {
+            (self.turn_us, self.emitted_us) = (at_us, at_us);
+            self.turn = Turn::Accepted(turn_id);
+        }
+    }
+
     fn ends(&mut self, turn_id: Option<&str>, at_us: u64) {
         // The end of one that another has replaced since may be told late.
         if turn_id.is_some_and(|turn_id| self.turn.id().is_some_and(|runs| runs != turn_id)) {
@@ -369,7 +390,8 @@ impl Thread {
 
     fn says(&mut self, status: &StatusKind, at_us: u64) {
         if status.kind != "active" {
-            if self.turn != Turn::None {
+            // A status from before an accepted turn does not end it.
+            if !matches!(self.turn, Turn::None | Turn::Accepted(_)) {
                 self.ended = self.turn.id().map(str::to_owned);
                 self.turn = Turn::None;
                 self.turn_us = at_us;
@@ -395,7 +417,7 @@ impl Weigh for Activity {
 impl Weigh for Thread {
     fn weight(&self) -> usize {
         let turn = match &self.turn {
-            Turn::Named(turn_id) => turn_id.weight(),
+            Turn::Accepted(turn_id) | Turn::Named(turn_id) => turn_id.weight(),
             Turn::None | Turn::Some => 0,
         };
         size_of::<Thread>() + turn + self.ended.weight()
@@ -412,7 +434,7 @@ impl Weigh for Open {
 impl Turn {
     fn id(&self) -> Option<&str> {
         match self {
-            Turn::Named(turn_id) => Some(turn_id),
+            Turn::Accepted(turn_id) | Turn::Named(turn_id) => Some(turn_id),
             Turn::None | Turn::Some => None,
         }
     }
@@ -425,6 +447,13 @@ impl Wanted {
             Wanted::Input => Activity::WaitingInput,
         }
     }
+}
+
+/// The turn in the result of a `turn/start`, unless it has ended already.
+fn accepted_turn(result: &RawValue) -> Option<String> {
+    let turn = Members::of(result).and_then(|result| result.get("turn")).and_then(Members::of)?;
+    let is_over = turn.text("status").is_some_and(|status| status != "inProgress");
+    if is_over { None } else { turn.text("id") }
 }
 
 /// The request that a note of ours is about.
@@ -482,6 +511,26 @@ mod tests {
         check(&format!("{STARTED}{piece}"), 3_001, &["working 5", "t working 5 u 0"]);
         check(&format!("{STARTED}{piece}"), 5_500, &["thinking 5500", "t thinking 5500 u 0"]);
         check(&format!("{STARTED}20 < turn/completed t/u"), HOUR_MS, &["idle 20", "t idle 20 ~ 0"]);
+    }
+
+    #[test]
+    fn an_accepted_turn_is_not_idle() {
+        let called = "5 >7 turn/start t\n";
+        check(called, 6, &["idle 2"]);
+        let accepted = format!("{called}7 =7 {{\"turn\":{{\"id\":\"u\",\"status\":\"inProgress\"}}}}\n");
+        check(&accepted, 8, &["working 7", "t working 7 u 0"]);
+        let stale = format!("{accepted}8 < thread/status/changed t {{\"status\":{{\"type\":\"idle\"}}}}\n");
+        check(&stale, 9, &["working 7", "t working 7 u 0"]);
+        let started = format!("{stale}9 < turn/started t/u\n");
+        check(&started, 10, &["working 7", "t working 7 u 0"]);
+        check(&format!("{started}20 < turn/completed t/u"), 21, &["idle 20", "t idle 20 ~ 0"]);
+        // The answer may come behind the end of its turn, and may be an error.
+        let late =
+            format!("{called}6 < turn/started t/u\n7 < turn/completed t/u\n8 =7 {{\"turn\":{{\"id\":\"u\"}}}}\n");
+        check(&late, 9, &["idle 7", "t idle 7 ~ 0"]);
+        check(&format!("{called}7 =7 null"), 8, &["idle 2"]);
+        let over = format!("{called}7 =7 {{\"turn\":{{\"id\":\"u\",\"status\":\"completed\"}}}}\n");
+        check(&over, 8, &["idle 2"]);
     }
 
     #[test]

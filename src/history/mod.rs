@@ -36,7 +36,7 @@ mod ui;
 mod under_way;
 mod usage;
 
-pub use action::{Action, ActionKind, ActionStatus, KeptTool, actions};
+pub use action::{Action, ActionKind, ActionStatus, KeptTool, action_in_words, actions};
 pub use activity::{Activity, ActivityFold, ThreadActivity};
 pub use event::{EventRow, Key};
 pub use fold::{Fold, GapRow, Rows};

@@ -1,5 +1,5 @@
 //! Recordings as tests write them, a record a line: `MS < METHOD THREAD/TURN/ITEM {…}` is what the server tells,
-//! `MS ?ID METHOD …` what it asks, `MS ! EVENT {…}` what we note, `MS # REASON` lines that are lost, and `MS generation G`
+//! `MS ?ID METHOD …` what it asks, `MS >ID METHOD …` a call of the client, `MS =ID RESULT` its result, `MS ! EVENT {…}` what we note, `MS # REASON` lines that are lost, and `MS generation G`
 //! the first record of a run. `~` is a name that is not given; the object goes into the turn of `turn/*`, into the item of
 //! `item/started` and `item/completed`, and else into the parameters.
 
@@ -36,6 +36,15 @@ fn record(line: &str) -> String {
         ("?", id) => {
             let id: Value = serde_json::from_str(id).expect("BUG: an id is JSON");
             json!({"at": at, "from": "server", "line": {"method": name, "id": id, "params": params(name, more)}})
+        }
+        (">", id) => {
+            let id: Value = serde_json::from_str(id).expect("BUG: an id is JSON");
+            json!({"at": at, "from": "client", "line": {"method": name, "id": id, "params": params(name, more)}})
+        }
+        ("=", id) => {
+            let id: Value = serde_json::from_str(id).expect("BUG: an id is JSON");
+            let result: Value = serde_json::from_str(rest).expect("BUG: a result is JSON");
+            json!({"at": at, "from": "server", "line": {"id": id, "result": result}})
         }
         ("!", _) => json!({"at": at, "from": "shim", "event": name, "data": object(more)}),
         ("#", _) => json!({"at": at, "gap": {"lines": 1, "reason": rest}}),

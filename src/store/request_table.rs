@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{GivenRow, LedgerEntry, RequestEnd, RequestRow};
+use crate::engine::{FIELD_ORDER, GivenRow, LedgerEntry, RequestEnd, RequestRow, field_order};
 
 /// The tables.
 pub(super) const TABLES: &str = "
@@ -297,6 +297,11 @@ fn document(row: &Row<'_>, room: &mut usize) -> rusqlite::Result<Value> {
                 }
             }
         };
+        if name == "request_payload_json" && !value["requestedSchema"].is_null() {
+            // Parsed JSON has lost the order in which the schema defines its fields.
+            let order = serde_json::from_str(row.get_ref(index)?.as_str()?).map(field_order).unwrap_or_default();
+            members.insert(FIELD_ORDER.to_owned(), json!(order));
+        }
         members.insert(name.strip_suffix("_json").unwrap_or(name).to_owned(), value);
     }
     Ok(Value::Object(members))

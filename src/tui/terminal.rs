@@ -2,7 +2,7 @@
 
 use std::io::{self, Stdout, Write};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use crossterm::{cursor, execute, style::Print};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::{Position, Rect, Size};
-use rustix::process::{Signal, kill_current_process_group};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGURG};
 use signal_hook::iterator::Signals;
 
 use super::doc::{Doc, Role};
@@ -51,8 +51,12 @@ const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 const TITLE_SAVE: &str = "\x1b[22;0t";
 const TITLE_RESTORE: &str = "\x1b]0;\x07\x1b[23;0t";
 
-/// Whether the user's pager has the terminal: signals of keys are meant for it.
-static PAGING: AtomicBool = AtomicBool::new(false);
+/// Pagers that have the terminal, or had it when the last signal came: signals of keys are meant for them.
+static PAGING: AtomicUsize = AtomicUsize::new(0);
+
+/// We send this signal to ourselves when a pager has ended. It is handled after a key's signal that came before it, because
+/// pending signals are handled in the order of their numbers.
+const PAGED: i32 = SIGURG;
 
 /// The terminal, while it is ours.
 pub(super) struct Screen {
@@ -123,10 +127,10 @@ impl Screen {
 
     /// Shows a document in the user's pager. The inner error says why that was of no use.
     pub(super) fn page(&mut self, doc: &Doc, setup: &Setup) -> io::Result<Result<(), String>> {
+        PAGING.fetch_add(1, Ordering::SeqCst);
         give_back();
-        PAGING.store(true, Ordering::SeqCst);
         let result = paged(doc, setup);
-        PAGING.store(false, Ordering::SeqCst);
+        kill_process(getpid(), Signal::URG)?;
         self.retake()?;
         Ok(result)
     }
@@ -331,11 +335,13 @@ fn told(event: event::Event) -> Option<Event> {
 /// Tells of signals. If the loop does not end after one that ends us, because its terminal does not take anything any more,
 /// the program is ended here.
 pub(super) fn heed_signals(events: SyncSender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGCONT])?;
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGCONT, PAGED])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            let is_paging = PAGING.load(Ordering::SeqCst);
+            let is_paging = PAGING.load(Ordering::SeqCst) > 0;
             match signal {
+                PAGED if is_paging => drop(PAGING.fetch_sub(1, Ordering::SeqCst)),
+                PAGED => {}
                 // The pager's key stops the pager and us: the shell has the terminal.
                 SIGTSTP if is_paging => drop(stop_group()),
                 SIGINT | SIGQUIT | SIGCONT if is_paging => {}

@@ -25,9 +25,13 @@ fn the_demo_shows_what_it_promises_and_leaves_nothing_behind() {
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     assert!(!screen.contains('\x1b'), "{screen}");
     for shown in [
-        "may I run  /bin/bash -lc 'echo relayed'",
+        "model  sees: $ cargo test   (exit 101)",
+        "model  sees:   test a ... FAILED",
+        "codex  asks to run: echo relayed",
+        "codex-shim wrap vscode ",
+        "codex-shim doctor ",
         "turn completed",
-        "shown to the model 1 time, to the client 0 times",
+        "to the model 1 time, to the client 0 times",
         "approval                  Approval decision: accept: echo relayed\n",
         "missing on record         0\n",
     ] {

@@ -1,6 +1,6 @@
 //! The tools of the ledger through the real binary: what waits is listed, shown and answered from a second terminal.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -50,7 +50,8 @@ fn begin(live: &Live, args: &[&str]) -> Child {
     command.current_dir(live.home.beside()).stdin(Stdio::null()).spawn().expect("the tool runs")
 }
 
-fn finish(tool: Child) -> Output {
+fn finish(mut tool: Child) -> Output {
+    eventually("the tool has not ended", || tool.try_wait().expect("it is our child"));
     tool.wait_with_output().expect("the tool ends")
 }
 
@@ -130,11 +131,75 @@ fn permissions_and_elicitations_take_the_same_words() {
     let granted = json!({ "permissions": { "network": { "enabled": true } }, "scope": "session" });
     assert_eq!(sent(&live), json!({ "id": 0, "result": granted }));
     live.say_plainly(r#"{"id":1,"method":"mcpServer/elicitation/request","params":{"threadId":"t","turnId":"u1","serverName":"lab","mode":"form","message":"Sure?","requestedSchema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}}}"#);
-    failed(&live.tool(&["respond", "latest", "accept"]), 1, "`content` lacks n");
+    failed(&live.tool(&["respond", "latest", "accept"]), 2, "n: a value is required");
     failed(&live.tool(&["respond", "latest", "accept-for-session"]), 2, "accept, decline or cancel");
     shown(&live.tool(&["respond", "latest", "--answer", "n=3"]));
     let accepted = json!({ "action": "accept", "content": { "n": 3 }, "_meta": null });
     assert_eq!(sent(&live), json!({ "id": 1, "result": accepted }));
+    live.kill();
+}
+
+/// A form that deploys something.
+const FORM: &str = r#"{"id":4,"method":"mcpServer/elicitation/request","params":{"threadId":"t","turnId":"u1","serverName":"lab","mode":"form","message":"Deploy?","requestedSchema":{"type":"object","properties":{"replicas":{"type":"integer","minimum":1,"maximum":9,"default":2},"env":{"type":"string","enum":["dev","prod"]},"owner":{"type":"string","format":"email"}},"required":["replicas","env"]}}}"#;
+
+#[test]
+fn forms_that_break_their_schema_are_not_sent() {
+    let mut live = in_turn();
+    live.say_plainly(FORM);
+    let shown_form = shown(&live.tool(&["show", "latest"]));
+    let fields: Vec<&str> = shown_form.lines().filter(|line| line.starts_with("field")).collect();
+    let expect = [
+        "field       replicas  (required · integer 1 to 9 · default 2)",
+        "field       env  (required · dev, prod)",
+        "field       owner  (an email address)",
+    ];
+    assert_eq!(fields, expect, "{shown_form}");
+    let wrong = ["respond", "latest", "--answer", "env=mars", "--answer", "replicas=99"];
+    failed(&live.tool(&wrong), 2, "env: `mars` is not one of dev, prod; replicas: 99 is greater than the maximum of 9");
+    failed(&live.tool(&["respond", "latest", "--answer", "owner=ada"]), 2, "owner: \"ada\" is not a \"email\"");
+    failed(&live.tool(&["respond", "latest", "--answer", "planet=mars"]), 2, "planet: unknown field");
+    let raw = r#"{"action":"accept","content":{"env":"dev","replicas":99}}"#;
+    failed(&live.tool(&["respond", "latest", "--json", raw]), 2, "replicas: 99 is greater than the maximum of 9");
+    assert_eq!(ids(&told(&live.tool(&["requests", "--json"]))).len(), 1, "the request is still pending");
+    shown(&live.tool(&["respond", "latest", "--answer", "env=dev"]));
+    let accepted = json!({ "action": "accept", "content": { "env": "dev", "replicas": 2 }, "_meta": null });
+    assert_eq!(sent(&live), json!({ "id": 4, "result": accepted }));
+    live.kill();
+}
+
+/// `codex-shim respond latest` at a terminal that is `typed` into, answer by answer, each at its prompt.
+fn respond_typing(live: &Live, typed: &[(&str, &str)]) -> String {
+    let (mut tool, mut terminal) = at_a_terminal(live);
+    let mut seen = String::new();
+    for (prompt, answer) in typed {
+        let from = seen.len();
+        read_until(&mut terminal, &mut seen, from, prompt);
+        terminal.write_all(format!("{answer}\n").as_bytes()).expect("it is typed");
+    }
+    assert!(eventually("the tool has not ended", || tool.try_wait().expect("it is our child")).success(), "{seen}");
+    seen
+}
+
+#[test]
+fn an_invalid_field_is_asked_for_again_alone() {
+    let mut live = in_turn();
+    live.say_plainly(FORM);
+    let typed =
+        [("Your answer", "x"), ("Your answer", "a"), ("replicas", "5"), ("env", "mars"), ("owner", ""), ("env", "2")];
+    let seen = respond_typing(&live, &typed);
+    assert!(seen.contains("`x` is not a choice; type 1 to 3 or one of a, d, c"), "{seen}");
+    assert!(seen.contains("env: `mars` is not one of dev, prod"), "{seen}");
+    let accepted = json!({ "action": "accept", "content": { "env": "prod", "replicas": 5 }, "_meta": null });
+    assert_eq!(sent(&live), json!({ "id": 4, "result": accepted }));
+    live.kill();
+}
+
+#[test]
+fn a_letter_answers_an_approval() {
+    let mut live = in_turn();
+    live.say_plainly(&command(0, "a"));
+    respond_typing(&live, &[("Your answer", "d")]);
+    assert_eq!(sent(&live), json!({ "id": 0, "result": { "decision": "decline" } }));
     live.kill();
 }
 
@@ -167,8 +232,8 @@ fn what_cannot_be_is_told_with_what_can() {
     failed(&live.tool(&["respond", "0"]), 2, "accept|accept-for-session|decline|cancel");
     failed(&live.tool(&["respond", "0", "--answer", "a=b"]), 2, "accept-for-session");
     failed(&live.tool(&["respond", "0", "--json", "[]"]), 2, "an object");
-    failed(&live.tool(&["respond", "0", "--json", r#"{"decision":"maybe"}"#]), 1, "valid is");
-    failed(&live.tool(&["respond", "0", "accept", "--reason", "x"]), 1, "a reason goes with");
+    failed(&live.tool(&["respond", "0", "--json", r#"{"decision":"maybe"}"#]), 2, "codex-shim show");
+    failed(&live.tool(&["respond", "0", "accept", "--reason", "x"]), 2, "a reason goes with");
     assert_eq!(live.tool(&["respond", "0", "maybe"]).status.code(), Some(2));
     let home = live.kill();
     failed(&tool(&home, &["respond", "0", "accept", "--session", "s"]), 4, "not running");
@@ -211,7 +276,7 @@ fn something_can_be_said_and_stopped_from_the_side() {
     assert_eq!((&call["method"], &call["params"]["threadId"]), (&json!("turn/start"), &json!("t")));
     assert_eq!(call["params"]["input"][0]["text"], "and the tests");
     live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": "u1" } } }).to_string());
-    assert_eq!(shown(&finish(saying)), "said in turn u1, which runs in thread t\n");
+    assert_eq!(shown(&finish(saying)), "sent to running turn u1 in thread t\n");
 
     let stopping = begin(&live, &["interrupt", "--thread", "t"]);
     let call = sent(&live);
@@ -246,24 +311,40 @@ fn nothing_is_said_while_a_request_waits() {
     live.kill();
 }
 
-/// `respond latest` at a terminal, which is returned with it.
-fn respond_at_a_terminal(live: &Live) -> (Child, std::fs::File) {
+/// `respond latest` at a terminal of its own, and our end of that.
+fn at_a_terminal(live: &Live) -> (Child, std::fs::File) {
     let ours =
         rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).expect("a terminal");
     rustix::pty::grantpt(&ours).and_then(|()| rustix::pty::unlockpt(&ours)).expect("it can be used");
     let name = rustix::pty::ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("UTF-8");
     let theirs = std::fs::File::options().read(true).write(true).open(name).expect("it opens");
     let mut command = live.home.shim(&["respond", "latest"]);
-    command.stdin(theirs.try_clone().expect("it is open")).stdout(theirs.try_clone().expect("it is open"));
-    let child = command.current_dir(live.home.beside()).spawn().expect("the tool runs");
+    command.stdin(theirs.try_clone().expect("it is open")).stdout(theirs);
+    (command.current_dir(live.home.beside()).spawn().expect("the tool runs"), ours.into())
+}
+
+/// Reads what the terminal shows until `prompt` and a colon stand behind `from`.
+fn read_until(terminal: &mut std::fs::File, seen: &mut String, from: usize, prompt: &str) {
+    let is_there = |seen: &str| seen[from..].find(prompt).is_some_and(|at| seen[from + at..].contains(": "));
+    while !is_there(seen) {
+        let mut ready = [rustix::event::PollFd::new(&*terminal, rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut ready, Some(&limit)), Ok(1), "no {prompt} in {seen}");
+        let mut bytes = [0; 4096];
+        let count = terminal.read(&mut bytes).expect("the terminal is there");
+        seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+}
+
+/// The same, once the terminal shows nothing of what is typed.
+fn respond_at_a_terminal(live: &Live) -> (Child, std::fs::File) {
+    let (child, terminal) = at_a_terminal(live);
     let echoes = || {
-        let mode = rustix::termios::tcgetattr(&theirs).expect("its mode");
+        let mode = rustix::termios::tcgetattr(&terminal).expect("its mode");
         mode.local_modes.contains(rustix::termios::LocalModes::ECHO)
     };
-    assert!(echoes());
     eventually("the terminal shows nothing", || (!echoes()).then_some(()));
-    drop(theirs);
-    (child, ours.into())
+    (child, terminal)
 }
 
 #[test]

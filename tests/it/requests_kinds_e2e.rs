@@ -125,7 +125,7 @@ fn check_permissions(test: &str, by_client: bool, granted: &Value, model_sees: &
     let asked = real.asked_by_turn(PERMISSIONS);
     let row = &asked.1;
     let told = ["request_type", "request_method", "summary"].map(|name| row[name].clone());
-    assert_eq!(told, ["request_permissions", PERMISSIONS, "allow network (to fetch)"].map(Value::from));
+    assert_eq!(told, ["request_permissions", PERMISSIONS, "allow network access (to fetch)"].map(Value::from));
     assert_eq!(row["request_payload"]["permissions"]["network"], json!({"enabled": true}));
     assert!(row["item_id"].is_string() && row["turn_id"].is_string(), "{row:#}");
     answer(&mut real, by_client, &asked, granted, granted);

@@ -171,3 +171,50 @@ fn e2e_serve_talks_to_the_model() {
     assert!(asked["input"].to_string().contains("CODEX_META"), "{asked}");
     served.end();
 }
+
+/// Runs a tool of the session's home, beside the session.
+fn tool(served: &Served, arguments: &[&str]) -> std::process::Output {
+    let mut child = served.home.shim(arguments).stdin(Stdio::null()).spawn().expect("the tool runs");
+    eventually("the tool has not ended", || child.try_wait().expect("it is our child"));
+    child.wait_with_output().expect("the tool ends")
+}
+
+#[test]
+fn e2e_send_waits_for_the_end_of_its_turn() {
+    let Some(codex) = installed_or_skip("e2e_send_waits_for_the_end_of_its_turn") else { return };
+    let replies = ["One.", "Two.", "Three."].map(|text| vec![Item::Text(vec![text])]);
+    let model = Model::start(replies.to_vec());
+    let lab = Lab::new(&model);
+    let home = Home::new();
+    let mut command = lab.command(SHIM);
+    home.adopt(&mut command).env("CODEX_SHIM_CODEX", &codex).args(["serve", "--session", "s"]);
+    let shim = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the shim starts");
+    let served = Served { session: home.path().join("sessions/s"), home, shim };
+    served.await_ready();
+    let nowhere = tool(&served, &["send", "--session", "s", "hi"]);
+    assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("--new"), "{nowhere:?}");
+    let first = tool(&served, &["send", "--session", "s", "--new", "--wait", "--timeout", "60s", "hi"]);
+    assert_eq!((first.status.code(), &*first.stdout), (Some(0), &b"One.\n"[..]), "{first:?}");
+    // Whoever waits for idle after an accepted message finds the turn over.
+    let second = tool(&served, &["send", "--session", "s", "again", "--json"]);
+    let turn: Value = serde_json::from_slice(&second.stdout).expect("it is JSON");
+    let idle = tool(&served, &["wait", "--session", "s", "--for", "idle", "--timeout", "60s"]);
+    assert_eq!(idle.status.code(), Some(0), "{idle:?}");
+    let thread_id = turn["thread_id"].as_str().expect("a thread");
+    let said = tool(&served, &["transcript", "--session", "s", thread_id]);
+    assert!(String::from_utf8_lossy(&said.stdout).contains("Two."), "{said:?}");
+    // A thread goes by a beginning of its id and by `latest`; an unknown one is told with those that there are.
+    for name in [&thread_id[..30], "latest"] {
+        let sent = tool(
+            &served,
+            &["send", "--session", "s", "--thread", name, "--wait", "--timeout", "60s", "--json", "more"],
+        );
+        let end: Value = serde_json::from_slice(&sent.stdout).expect("it is JSON");
+        assert_eq!((&end["thread_id"], &end["status"]), (&turn["thread_id"], &json!("completed")), "{end}");
+    }
+    let unknown = tool(&served, &["send", "--session", "s", "--thread", "nope", "more"]);
+    let told = String::from_utf8_lossy(&unknown.stderr);
+    assert!(told.contains("unknown thread `nope`") && told.contains(thread_id), "{told}");
+    served.end();
+}

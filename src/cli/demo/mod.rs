@@ -18,7 +18,7 @@ use super::args::DemoArguments;
 use super::{FAILED, say};
 use crate::config::{Environment, SETTING_VARIABLES};
 use crate::control::client as side;
-use crate::engine::MARKER_START;
+use crate::engine::{MARKER_END, MARKER_START, without_shell};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
 use crate::wire::Side;
@@ -58,15 +58,16 @@ pub(super) fn run(arguments: &DemoArguments, environment: &Environment) -> i32 {
 }
 
 fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
-    stage.title(&format!("codex-shim {}: a client, a relay, and a recorded codex", env!("CARGO_PKG_VERSION")));
+    stage.title(&format!("codex-shim {}: an editor, a terminal, and a recorded codex", env!("CARGO_PKG_VERSION")));
     let received = a_turn(folder, stage)?;
     on_record(folder, stage, &received)?;
     cost(folder, stage)?;
     a_kill(folder, stage)?;
     a_server_again(folder, stage, &received)?;
     stage.heading("Now yours");
-    stage.text("name codex-shim where your tool names codex, or put a link to it, called");
-    stage.text("codex, ahead on PATH. `codex-shim --help` tells every way to start it.");
+    stage.row("codex-shim wrap vscode", "put it in front of your tool (wrap lists the tools)");
+    stage.row("codex-shim doctor", "check codex, PATH, disk, databases and shells");
+    stage.row("codex-shim --help", "every command, with examples");
     Ok(())
 }
 
@@ -186,22 +187,30 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
         "title": null, "version": "1.0"}, "capabilities": {"experimentalApi": true}}}))?;
     let answer = client.wait(|message| message["id"] == 0)?;
     let agent = answer["result"]["userAgent"].as_str().unwrap_or_default();
-    said("codex", &format!("I am {}", agent.split(' ').next().unwrap_or_default()));
+    let version = agent.split(' ').next().and_then(|name| name.split('/').nth(1)).unwrap_or("of an unknown version");
+    said("editor", &format!("connects to codex {version}"));
     client.send(&json!({"method": "initialized"}))?;
     client.send(&json!({"id": 1, "method": "thread/start", "params": {"cwd": "/home/user/project",
         "approvalPolicy": "on-request", "sandbox": "read-only"}}))?;
     let answer = client.wait(|message| message["id"] == 1)?;
     let thread = answer["result"]["thread"]["id"].clone();
     if let Beside::Terminal(session) = beside {
-        said("terminal", "$ cargo test   … FAILED, and pushed as context");
+        said("terminal", "$ cargo test   (fails: test a ... FAILED)");
         let pushed = json!({"cmd": "cargo test", "exit_code": 101, "output": "test a ... FAILED"}).to_string();
         at_the_side(side::post(session, "/sessions/self/context", pushed))?;
     }
-    said("client", "run it");
+    said("editor", "the user writes: run it");
     client.send(&json!({"id": 2, "method": "turn/start", "params": {"threadId": thread,
         "input": [{"type": "text", "text": "run it", "text_elements": []}]}}))?;
     let request = client.wait(|message| message["method"] == "item/commandExecution/requestApproval")?;
-    said("codex", &format!("may I run  {}  ?", request["params"]["command"].as_str().unwrap_or_default()));
+    if let Beside::Terminal(session) = beside {
+        for line in seen_by_model(session)? {
+            said("model", &format!("sees: {line}"));
+        }
+        said("model", "sees: run it");
+    }
+    let command = request["params"]["command"].as_str().unwrap_or_default();
+    said("codex", &format!("asks to run: {}", without_shell(command)));
     match beside {
         Beside::Terminal(session) => {
             said("terminal", "$ codex-shim respond latest accept");
@@ -212,10 +221,27 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
     }
     let message = client
         .wait(|message| message["method"] == "item/completed" && message["params"]["item"]["type"] == "agentMessage")?;
-    said("codex", message["params"]["item"]["text"].as_str().unwrap_or_default());
+    said("codex", &format!("says: {}", message["params"]["item"]["text"].as_str().unwrap_or_default()));
     let completed = client.wait(|message| message["method"] == "turn/completed")?;
     said("codex", &format!("turn {}", completed["params"]["turn"]["status"].as_str().unwrap_or_default()));
     Ok(())
+}
+
+/// What the model got ahead of the user's words: each command in the envelope with its output.
+fn seen_by_model(session: &Path) -> Outcome<Vec<String>> {
+    let told = at_the_side(side::get(session, "/sessions/self/context/deliveries"))?;
+    let text = told["deliveries"][0]["text"].as_str().unwrap_or_default();
+    let Some((envelope, _)) = text.strip_prefix(MARKER_START).and_then(|text| text.split_once(MARKER_END)) else {
+        return Err("the model got no context".to_owned());
+    };
+    let envelope: Value = serde_json::from_str(envelope).map_err(|error| format!("read the context: {error}"))?;
+    let mut lines = Vec::new();
+    for command in envelope["commands"].as_array().into_iter().flatten() {
+        lines.push(format!("$ {}   (exit {})", command["cmd"].as_str().unwrap_or_default(), command["exit_code"]));
+        let output = command["preview"]["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.extend(output.map(|line| format!("  {line}")));
+    }
+    Ok(lines)
 }
 
 /// Compares what the client received with what is on record.
@@ -231,7 +257,7 @@ fn on_record(folder: &Folder, stage: &mut Stage, received: &[String]) -> Outcome
         |line: &[u8]| memchr::memmem::find(line, MARKER_START.trim_start_matches('\u{1e}').as_bytes()).is_some();
     let shown = recorded.to_server.iter().filter(|line| has_marker(line)).count();
     let seen = received.iter().filter(|line| has_marker(line.as_bytes())).count();
-    stage.row("context", &format!("shown to the model {shown} time, to the client {seen} times"));
+    stage.row("context", &format!("to the model {shown} time, to the client {seen} times"));
     holds(same == received.len() && recorded.server.len() == same, "what was received is not what is on record")?;
     holds(shown == 1 && seen == 0, "context did not go to the model alone")
 }

@@ -79,7 +79,11 @@ impl Stage {
 
     /// What one of the two said, and when.
     pub(super) fn said(&mut self, after: Duration, who: &str, what: &str) {
-        let tone = if who == "codex" { Tone::Good } else { Tone::Warning };
+        let tone = match who {
+            "codex" => Tone::Good,
+            "model" => Tone::Faint,
+            _ => Tone::Warning,
+        };
         self.line(tone, &cut(&format!("    {:>5} ms  {who:>8}  {what}", after.as_millis())));
         if let Some(part) = self.last() {
             part.said.push(Said { after_ms: after.as_millis() as u64, who: who.to_owned(), what: what.to_owned() });

@@ -11,6 +11,7 @@ use super::args::TailArguments;
 use super::following::Following;
 use super::{Read, put};
 use crate::config::Environment;
+use crate::history::action_in_words;
 
 /// Actions that are looked through for those that have changed: the most that can be asked for.
 const LOOKED_THROUGH: u64 = 200;
@@ -139,22 +140,12 @@ fn tone(status: &str) -> Tone {
     }
 }
 
-/// What was done, in the words of somebody who saw it: what the summary says of how it went, the state says too.
+/// An action in words. The JSON of an action repeats its status in front of its summary.
 pub(super) fn words(action: &Value) -> String {
-    let summary = action["summary_text"].as_str().unwrap_or_default();
-    let is_over = !action["ended_at"].is_null();
-    let verb = match (action["action_kind"].as_str(), is_over) {
-        (Some("command"), true) => "ran",
-        (Some("command"), false) => "runs",
-        (Some("file_change"), true) => "changed",
-        (Some("file_change"), false) => "changes",
-        (Some("tool"), true) => "called",
-        (Some("tool"), false) => "calls",
-        (Some(_) | None, _) => return summary.to_owned(),
-    };
-    match summary.split_once(": ") {
-        Some((_, what)) => format!("{verb} {what}"),
-        None => summary.to_owned(),
+    let text = |member: &str| action[member].as_str().unwrap_or_default();
+    match (text("action_kind"), text("summary_text").split_once(": ")) {
+        (kind @ ("command" | "file_change" | "tool"), Some((_, what))) => action_in_words(kind, text("status"), what),
+        (_, _) => text("summary_text").to_owned(),
     }
 }
 
@@ -177,6 +168,10 @@ mod tests {
         check(
             action("command", "Failed: cargo test (exit 1)", "failed", None, "05", Some("07")),
             "     2m ago  ran cargo test (exit 1)  [failed]\n",
+        );
+        check(
+            action("command", "Declined: rm -rf build", "declined", None, "05", Some("07")),
+            "     2m ago  declined: rm -rf build  [declined]\n",
         );
         check(
             action("file_change", "Started: a: b", "running", None, "05", None),

@@ -202,7 +202,7 @@ mod tests {
             pending_requests: 2,
             waits_for: vec![json!({ "summary": "run make" }), json!({ "summary": "x" })],
             last_action: Some(json!({
-                "action_kind": "command", "summary_text": "Completed: ls", "started_at": "2026-01-02T03:06:01Z",
+                "action_kind": "command", "status": "completed", "summary_text": "Completed: ls", "started_at": "2026-01-02T03:06:01Z",
                 "ended_at": "2026-01-02T03:06:05Z",
             })),
             ..child("a", Some(Activity::WaitingPermission))

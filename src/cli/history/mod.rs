@@ -7,6 +7,7 @@ mod args;
 mod children;
 mod events;
 mod following;
+mod threads;
 mod transcript;
 mod words;
 
@@ -31,6 +32,7 @@ pub(super) use actions::run_tail;
 pub(super) use args::{ChildrenArguments, EventsArguments, TailArguments, TranscriptArguments};
 pub(super) use children::run_children;
 pub(super) use events::run_events;
+pub(super) use threads::{NotAThread, thread_named};
 pub(super) use transcript::run_transcript;
 
 /// How often a session is asked once more that has just begun or ended.
@@ -67,7 +69,12 @@ struct Actions {
 impl Read {
     /// The session that is meant.
     fn chosen(flag: Option<&str>, environment: &Environment) -> Result<Read, Stop> {
-        Ok(Read { session: readable(flag, environment)?, retention: past::retention(environment), past: None })
+        Ok(Read::of(readable(flag, environment)?, environment))
+    }
+
+    /// A session that has been found.
+    fn of(session: Found, environment: &Environment) -> Read {
+        Read { session, retention: past::retention(environment), past: None }
     }
 
     /// At most `limit` events behind `since`, or the last ones.

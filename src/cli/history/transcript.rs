@@ -9,19 +9,16 @@ use serde_json::value::RawValue;
 use super::super::requests::{Stop, status};
 use super::super::screen::{self, Screen, Tone};
 use super::args::TranscriptArguments;
-use super::{Read, put};
+use super::{Read, put, threads};
 use crate::config::Environment;
 use crate::engine::{one_line, without_shell};
-use crate::index::{HISTORY_FILE, History};
-
-/// What names the thread that spoke last.
-const LATEST: &str = "latest";
+use crate::history::action_in_words;
 
 /// Lines of an output that are shown: its end.
 const OUTPUT_LINES_MAX: usize = 5;
 
-/// Threads that are named where none is meant.
-const NAMED_MAX: usize = 8;
+/// Files of a diff that are named; the rest are counted.
+const DIFF_FILES_MAX: usize = 8;
 
 #[derive(Deserialize)]
 struct Transcript {
@@ -35,7 +32,7 @@ pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environmen
 
 fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Result<i32, Stop> {
     let mut read = Read::chosen(arguments.session.as_deref(), environment)?;
-    let thread = named(&arguments.thread, &threads(&mut read)?, &read.session.id).map_err(Stop::Failed)?;
+    let thread = threads::find(&arguments.thread, &threads::all(&mut read)?).map_err(Stop::NoSuchThread)?;
     let path = format!("/sessions/self/threads/{thread}/transcript");
     let told: Transcript = read.ask(&path, |past| {
         let entries = past.history.transcript(&thread, 0)?;
@@ -54,58 +51,11 @@ fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Res
     Ok(0)
 }
 
-/// All threads in which something was said, that which spoke last first.
-fn threads(read: &mut Read) -> Result<Vec<String>, Stop> {
-    // The relay has all that it has recorded indexed by the time it answers; the rest is in the file, for any reader.
-    let path = read.session.dir.join(HISTORY_FILE);
-    let of_past =
-        read.ask("/sessions/self/codex-events?limit=1", |past| past.history.threads(0).map(Known::Threads))?;
-    match of_past {
-        Known::Threads(threads) => Ok(threads),
-        Known::Page {} => History::new(&path).threads(0).map_err(|error| Stop::Failed(error.to_string())),
-    }
-}
-
-/// What is known of the threads of a session.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Known {
-    Threads(Vec<String>),
-    /// A relay has answered.
-    Page {},
-}
-
-/// The thread that is meant.
-fn named(name: &str, threads: &[String], session: &str) -> Result<String, String> {
-    let list = |threads: &[&String]| {
-        let named: Vec<&str> = threads.iter().take(NAMED_MAX).map(|thread| thread.as_str()).collect();
-        let more = if threads.len() > NAMED_MAX { " and more" } else { "" };
-        format!("{}{more}", named.join(", "))
-    };
-    let all: Vec<&String> = threads.iter().collect();
-    if all.is_empty() {
-        return Err(format!("nothing was said in session {session} yet"));
-    }
-    if let Some(exact) = threads.iter().find(|thread| *thread == name) {
-        return Ok(exact.clone());
-    }
-    if name == LATEST {
-        return Ok(all[0].clone());
-    }
-    let candidates: Vec<&String> = threads.iter().filter(|thread| thread.starts_with(name)).collect();
-    match &candidates[..] {
-        [only] => Ok((*only).clone()),
-        [] => {
-            Err(format!("no thread begins with `{name}` in session {session}; there is {}, and `latest`", list(&all)))
-        }
-        several => Err(format!("several threads begin with `{name}`: {}; say more", list(several))),
-    }
-}
-
 /// An entry for a person; nothing where there is nothing to read in it.
 fn in_words(entry: &Value, to: Screen) -> String {
     let text = |name: &str| entry[name].as_str().unwrap_or_default();
     let role = text("role");
+    let status = Some(text("status")).filter(|status| !status.is_empty()).unwrap_or("completed");
     let ended = how_it_ended(entry);
     match role {
         "user" => block("user", Tone::Good, text("ts"), text("text"), None, to),
@@ -113,20 +63,24 @@ fn in_words(entry: &Value, to: Screen) -> String {
         "reasoning" => block("reasoning", Tone::Faint, text("ts"), text("text"), Some(Tone::Faint), to),
         "plan" => block("plan", Tone::Strong, text("ts"), &plan(entry), None, to),
         "command" => {
-            let line = format!("$ {}{ended}", one_line(&without_shell(text("command"))));
+            let command = one_line(&without_shell(text("command")));
+            let line = match text("status") {
+                status @ ("declined" | "cancelled") => format!("{}{ended}", action_in_words(role, status, &command)),
+                _ => format!("$ {command}{ended}"),
+            };
             format!("{}{}", row(Tone::Strong, &line, to), output(text("output"), to))
         }
         "file_change" => {
             let files: Vec<String> = changes(&entry["changes"]);
-            row(Tone::Strong, &format!("changed {}{ended}", files.join(", ")), to)
+            row(Tone::Strong, &format!("{}{ended}", action_in_words(role, status, &files.join(", "))), to)
         }
         "tool" => {
             let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
             let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
             let said = if text("text").is_empty() { String::new() } else { format!(": {}", one_line(text("text"))) };
-            row(Tone::Strong, &format!("called {name}{said}{ended}"), to)
+            row(Tone::Strong, &format!("{}{ended}", action_in_words(role, status, &format!("{name}{said}"))), to)
         }
-        "diff" => row(Tone::Faint, &format!("diff of the turn so far: {}", much(text("text"))), to),
+        "diff" => row(Tone::Faint, &format!("diff of the turn so far: {}", files_of(text("text"))), to),
         "approval" => {
             let what = [text("command"), text("text"), text("reason")].into_iter().find(|part| !part.is_empty());
             let outcome = [decision(entry), text("error_code").to_owned(), text("status").to_owned()];
@@ -164,13 +118,16 @@ fn row(tone: Tone, line: &str, to: Screen) -> String {
     format!("  {}\n", to.paint(tone, &screen::plain(line)))
 }
 
-/// ` (exit 1, 2s 300ms)`; nothing where it went as it should and took no time.
+/// ` (exit 1, 2s 300ms)`; empty if the action completed and took no time. Statuses without an exit code that
+/// [`action_in_words`] puts in front are not repeated.
 fn how_it_ended(entry: &Value) -> String {
     let mut told: Vec<String> = Vec::new();
     match (entry["exit_code"].as_i64(), entry["status"].as_str()) {
         (Some(code), _) => told.push(format!("exit {code}")),
-        (None, Some(status)) if status != "completed" => told.push(status.to_owned()),
-        (None, _) => {}
+        (None, Some(status @ ("failed" | "interrupted" | "timeout"))) if entry["role"] == "command" => {
+            told.push(status.to_owned());
+        }
+        (None, Some(_) | None) => {}
     }
     told.extend(entry["duration_ms"].as_u64().map(duration));
     told.extend(entry["error_message"].as_str().map(one_line));
@@ -223,14 +180,31 @@ fn lines_of(diff: &str) -> String {
     format!("+{} -{}", count('+'), count('-'))
 }
 
-/// `2 files, +10 -3`
-fn much(diff: &str) -> String {
-    let files = diff.lines().filter(|line| line.starts_with("diff --git ")).count();
-    match (diff.is_empty(), files) {
-        (true, _) => "nothing any more".to_owned(),
-        (false, 0) => lines_of(diff),
-        (false, 1) => format!("1 file, {}", lines_of(diff)),
-        (false, files) => format!("{files} files, {}", lines_of(diff)),
+/// `a.rs (+1 -1), b.rs (+9 -2)`: the files of a unified diff, each with its counts.
+fn files_of(diff: &str) -> String {
+    let starts: Vec<usize> = memchr::memmem::find_iter(diff.as_bytes(), b"diff --git ")
+        .filter(|at| *at == 0 || diff.as_bytes()[at - 1] == b'\n')
+        .chain(std::iter::once(diff.len()))
+        .collect();
+    let of_file = |range: &[usize]| {
+        let part = &diff[range[0]..range[1]];
+        let named = |sign: &str| part.lines().find_map(|line| line.strip_prefix(sign));
+        let path = named("+++ ").filter(|path| *path != "/dev/null").or_else(|| named("--- "));
+        let path = path.map(|path| path.strip_prefix("b/").or(path.strip_prefix("a/")).unwrap_or(path));
+        // A file that is only moved or made executable has no such lines.
+        let path = path.or_else(|| part.lines().next().and_then(|line| line.rsplit(" b/").next()));
+        format!("{} ({})", one_line(path.unwrap_or("a file")), lines_of(part))
+    };
+    match &starts[..] {
+        _ if diff.is_empty() => "empty".to_owned(),
+        [_] => lines_of(diff),
+        starts => {
+            let listed: Vec<String> = starts.windows(2).take(DIFF_FILES_MAX).map(of_file).collect();
+            match (starts.len() - 1).saturating_sub(DIFF_FILES_MAX) {
+                0 => listed.join(", "),
+                more => format!("{} and {more} more files", listed.join(", ")),
+            }
+        }
     }
 }
 
@@ -281,17 +255,24 @@ mod tests {
             json!({"role": "command", "command": "/bin/sh -c 'make x'", "exit_code": 2, "duration_ms": 12_345, "output": output}),
             "  $ make x (exit 2, 12s)\n    … 1 more above\n    2\n    3\n    4\n    5\n    6\n",
         );
+        check(
+            json!({"role": "command", "command": "/bin/bash -lc 'rm -rf build'", "status": "declined", "duration_ms": 125_000}),
+            "  declined: rm -rf build (2m 5s)\n",
+        );
         let changes = json!([
             {"path": "a", "kind": {"type": "update"}, "diff": "@@ -1 +1,2 @@\n-x\n+y\n+z\n"},
             {"path": "b", "kind": {"type": "add"}, "diff": "x\ny\n"},
         ]);
         check(
             json!({"role": "file_change", "changes": changes, "status": "declined"}),
-            "  changed a (+2 -1), b (new, 2 lines) (declined)\n",
+            "  declined: change a (+2 -1), b (new, 2 lines)\n",
         );
         check(json!({"role": "tool", "server": "lab", "tool": "look", "status": "completed"}), "  called lab.look\n");
         let diff = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n";
-        check(json!({"role": "diff", "text": diff}), "  diff of the turn so far: 1 file, +1 -1\n");
+        check(json!({"role": "diff", "text": diff}), "  diff of the turn so far: a (+1 -1)\n");
+        let moved = "diff --git a/old b/new\nsimilarity index 100%\nrename from old\nrename to new\n";
+        let two = format!("{diff}{moved}");
+        check(json!({"role": "diff", "text": two}), "  diff of the turn so far: a (+1 -1), new (+0 -0)\n");
         check(
             json!({"role": "approval", "command": "make", "status": "resolved", "decision": "accept", "source": "api"}),
             "  asked: make: accept by api\n",
@@ -300,21 +281,5 @@ mod tests {
             json!({"role": "status", "status": "failed", "error_code": "app_server_stream_closed"}),
             "  turn failed: app_server_stream_closed\n\n",
         );
-    }
-
-    #[test]
-    fn a_thread_is_named_by_a_beginning() {
-        let threads = ["ab-2", "ab-1", "c"].map(str::to_owned);
-        let check = |name: &str, expect: Result<&str, &str>| match (named(name, &threads, "s"), expect) {
-            (Ok(found), Ok(expect)) => assert_eq!(found, expect),
-            (Err(why), Err(words)) => assert!(why.contains(words), "{why}"),
-            (found, expect) => panic!("{name}: {found:?}, not {expect:?}"),
-        };
-        check("latest", Ok("ab-2"));
-        check("c", Ok("c"));
-        check("ab-1", Ok("ab-1"));
-        check("ab", Err("say more"));
-        check("x", Err("there is ab-2, ab-1, c"));
-        assert!(named("latest", &[], "s").is_err());
     }
 }

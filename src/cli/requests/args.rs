@@ -119,24 +119,36 @@ fn parse_answer(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Say something to the model
+/// Send a message to the model
 ///
-/// It goes into the turn that runs, and begins one where none does. The client sees it as if it had come from elsewhere.
-/// While a request waits in the thread nothing is sent: answer that first.
+/// The message joins the running turn, or starts one. The client sees it as if it came from elsewhere. While a request is
+/// pending in the thread nothing is sent: answer the request first.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: 0 the server has taken it, 1 it has not, or a request waits, 4 no relay runs.
+Exit status: 0 the server accepted the message (with --wait: the turn completed), 1 it did not, or a request is pending
+(with --wait also: the turn failed, was interrupted, or --timeout passed), 4 no relay runs.
 
 Examples:
   codex-shim send 'now run the tests'
+  codex-shim send --wait 'summarize the diff' > summary.txt
+  codex-shim send --new --wait --timeout 10m 'fix the build'
   git diff | codex-shim send - --json | jq -r .turn_id")]
 pub(in crate::cli) struct SendArguments {
-    /// What to say; `-` reads it from stdin
+    /// The message; `-` reads it from stdin
     #[arg(value_name = "TEXT")]
     pub(in crate::cli) text: String,
-    /// The thread; without it, that of the last turn
-    #[arg(long, value_name = "THREAD")]
+    /// The thread: its id, a unique beginning of it, or `latest` [default: that of the last turn]
+    #[arg(long, value_name = "THREAD", conflicts_with = "is_new")]
     pub(in crate::cli) thread: Option<String>,
+    /// Start a new thread for the message
+    #[arg(long = "new")]
+    pub(in crate::cli) is_new: bool,
+    /// Wait until the turn has ended, and print the model's last message
+    #[arg(long)]
+    pub(in crate::cli) wait: bool,
+    /// Longest time to wait for the end of the turn, such as 90s or 10m [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "wait")]
+    pub(in crate::cli) timeout: Option<Duration>,
     #[command(flatten)]
     pub(in crate::cli) common: Common,
 }
@@ -152,7 +164,7 @@ Examples:
   codex-shim interrupt
   codex-shim interrupt --thread 0192…")]
 pub(in crate::cli) struct InterruptArguments {
-    /// The thread; without it, that of the last turn
+    /// The thread: its id, a unique beginning of it, or `latest` [default: that of the last turn]
     #[arg(long, value_name = "THREAD")]
     pub(in crate::cli) thread: Option<String>,
     #[command(flatten)]

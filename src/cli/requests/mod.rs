@@ -10,12 +10,14 @@ mod send;
 mod show;
 mod sight;
 mod terminal;
+mod turn_end;
 mod wait;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::chosen::{self, NotChosen};
+use super::history::NotAThread;
 use super::past::{NoPast, settle};
 use super::{FAILED, NO_SUCH_REQUEST, NOT_RUNNING, USAGE, say, screen};
 use crate::config::Environment;
@@ -42,6 +44,7 @@ pub(super) enum Stop {
     NotRunning(String),
     #[expect(private_interfaces, reason = "made and told here alone")]
     NotNamed(NotNamed),
+    NoSuchThread(NotAThread),
     /// The arguments do not fit the request.
     Usage(String),
     Failed(String),
@@ -61,6 +64,10 @@ impl Stop {
             Stop::NotNamed(error) => {
                 say(&screen::plain(&error.to_string()));
                 NO_SUCH_REQUEST
+            }
+            Stop::NoSuchThread(error) => {
+                say(&screen::plain(&error.to_string()));
+                FAILED
             }
             Stop::Usage(why) => {
                 say(&screen::plain(why));

@@ -77,7 +77,10 @@ fn answer(session: &Found, row: &Value, body: &Value, as_json: bool) -> Result<i
         let refused = Refused::of(&answer);
         return Err(match refused.code.as_str() {
             "request_not_found" => Stop::NotNamed(NotNamed::Unknown { name: id.to_owned(), there_are: Vec::new() }),
-            "invalid_response" => Stop::Failed(format!("{}; valid is {}", refused.message, refused.detail["valid"])),
+            "invalid_response" => Stop::Usage(format!(
+                "not a valid answer to request {id}: {}; `codex-shim show {id}` shows what is; nothing was sent",
+                refused.message
+            )),
             "request_unavailable" => {
                 Stop::Failed(format!("{}, so nothing was sent; `codex-shim show {id}` tells more", refused.message))
             }

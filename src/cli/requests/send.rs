@@ -1,15 +1,18 @@
 //! `codex-shim send` and `codex-shim interrupt`: speaking to the model, and stopping it, beside the client.
 
 use std::io::Read as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::super::history::thread_named;
 use super::super::screen;
 use super::args::{InterruptArguments, SendArguments};
+use super::turn_end::TurnWatch;
 use super::{Refused, Stop, needed, print_json, running, status, text};
 use crate::config::Environment;
 use crate::control::client;
+use crate::store::Found;
 
 /// How long the relay may take: it gives the server 30 s.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
@@ -26,23 +29,55 @@ fn send(arguments: SendArguments, environment: &Environment) -> Result<i32, Stop
         _ => arguments.text,
     };
     if says.trim().is_empty() {
-        return Err(Stop::Usage("there is nothing to say: the text is empty".to_owned()));
+        return Err(Stop::Usage("the message is empty".to_owned()));
     }
-    let body = with_thread(json!({ "text": says }), arguments.thread);
+    let thread = match (arguments.is_new, &arguments.thread) {
+        (true, _) => Some(new_thread(&session)?),
+        (false, Some(name)) => Some(thread_named(&session, name, environment)?),
+        (false, None) => None,
+    };
+    let began = Instant::now();
+    let watch = arguments.wait.then(|| TurnWatch::begin(&session)).transpose()?;
+    let body = with_thread(json!({ "text": says }), thread);
     let asked = client::post_within(&session.dir, "/sessions/self/input", body, TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
     if !answer.status.is_success() {
         return Err(Stop::Failed(refusal(&Refused::of(&answer), "send it again")));
     }
     let turn: Value = answer.document().map_err(Stop::Failed)?;
+    if let Some(watch) = watch {
+        let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        return watch.end(&session, turn, left)?.print(arguments.common.as_json);
+    }
     if arguments.common.as_json {
         return Ok(print_json(&turn));
     }
     let (turn_id, thread_id) = (screen::plain(text(&turn, "turn_id")), screen::plain(text(&turn, "thread_id")));
     Ok(screen::print(&match turn["steered"] == true {
-        true => format!("said in turn {turn_id}, which runs in thread {thread_id}\n"),
-        false => format!("turn {turn_id} has begun in thread {thread_id}\n"),
+        true => format!("sent to running turn {turn_id} in thread {thread_id}\n"),
+        false => format!("started turn {turn_id} in thread {thread_id}\n"),
     }))
+}
+
+/// Starts a thread in the folder of the session, and returns its id.
+fn new_thread(session: &Found) -> Result<String, Stop> {
+    let mut params = json!({});
+    if let Some(holder) = &session.holder {
+        params["cwd"] = json!(holder.place.cwd);
+    }
+    let body = json!({ "method": "thread/start", "params": params }).to_string();
+    let answer = needed(session, client::post_within(&session.dir, "/sessions/self/rpc", body, TURN_WAIT_MAX))?;
+    if !answer.status.is_success() {
+        return Err(Stop::Failed(format!("start a thread: {}", Refused::of(&answer).message)));
+    }
+    let document: Value = answer.document().map_err(Stop::Failed)?;
+    match document["result"]["thread"]["id"].as_str() {
+        Some(id) => Ok(id.to_owned()),
+        None => {
+            let why = document["error"]["message"].as_str().unwrap_or("the server's answer names no thread");
+            Err(Stop::Failed(format!("start a thread: {why}")))
+        }
+    }
 }
 
 /// All of stdin, without the line end that a shell or an editor puts last.
@@ -74,7 +109,10 @@ fn refusal(refused: &Refused, again: &str) -> String {
                 text(pending, "requested_at")
             )
         }
-        "thread_not_found" => format!("{message}; say which with --thread, once the client has opened one"),
+        "thread_not_found" => {
+            "this session has no thread that a message could go to; `--new` starts one, `--thread ID` names one"
+                .to_owned()
+        }
         "no_active_turn" => format!("{message}, so there is nothing to stop"),
         _ => message.clone(),
     }
@@ -87,7 +125,8 @@ pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: 
 
 fn interrupt(arguments: InterruptArguments, environment: &Environment) -> Result<i32, Stop> {
     let session = running(arguments.common.session.as_deref(), environment)?;
-    let body = with_thread(json!({}), arguments.thread);
+    let thread = arguments.thread.map(|name| thread_named(&session, &name, environment)).transpose()?;
+    let body = with_thread(json!({}), thread);
     let asked = client::post_within(&session.dir, "/sessions/self/interrupt", body, TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
     if !answer.status.is_success() {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::super::screen::{self, Screen, Tone};
 use super::list::outcome as outcome_of;
 use super::{kind_name, kind_of, text};
+use crate::control::form::{self, Field};
 use crate::control::shown::{Meant, Row, Shown, in_text, shown, who};
 use crate::engine::RequestKind;
 
@@ -85,7 +86,7 @@ pub(super) fn question(row: &Value, now: SystemTime, to: Screen) -> String {
     sight.shown(members);
     sight.shown(changes);
     payload["questions"].as_array().into_iter().flatten().for_each(|one| a_question(&mut sight, one));
-    sight.some("schema", &payload["requestedSchema"]);
+    form::fields(row).iter().for_each(|field| a_field(&mut sight, field));
     format!("{}\n\n{}", to.paint(Tone::Strong, &screen::plain(text(row, "summary"))), sight.text)
 }
 
@@ -96,6 +97,13 @@ fn a_question(sight: &mut Sight, question: &Value) {
         let about = option["description"].as_str().map(|about| format!("  {about}")).unwrap_or_default();
         sight.row("", &format!("  {}. {}{about}", number + 1, text(option, "label")));
     }
+}
+
+/// A field of a form: its name, what it is, and what it takes.
+fn a_field(sight: &mut Sight, field: &Field) {
+    let about = field.about.as_ref().map(|about| format!(": {about}")).unwrap_or_default();
+    let hint = Some(field.hint()).filter(|hint| !hint.is_empty());
+    sight.row("field", &format!("{}{about}{}", field.name, hint.map(|hint| format!("  ({hint})")).unwrap_or_default()));
 }
 
 /// What became of it, with every answer that was given.

@@ -11,58 +11,58 @@ use super::super::kept_back::KeptBack;
 use super::super::screen;
 use super::{body, kind_of, text};
 use crate::control::answer::Word;
+use crate::control::form::{self, Field};
 use crate::control::shown::offered;
 use crate::engine::RequestKind;
 
-/// How often something is asked again that was not understood.
-const TRIES_MAX: u32 = 3;
+/// How many times an invalid input is asked for again.
+const TRIES_MAX: u32 = 5;
 
-/// What is said where there will be no answer.
-const NO_ANSWER: &str = "nothing was answered; the request still waits";
+/// Said if the user leaves without an answer.
+const NO_ANSWER: &str = "nothing was sent; the request is still pending";
 
-/// Whether there is somebody to ask.
+/// Whether stdin and stdout are a terminal.
 pub(super) fn is_there() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-/// The body of the answer that somebody gives.
+/// Asks for the answer to a request, and returns the body to send.
 ///
 /// # Errors
 ///
-/// Why there is none.
+/// Why there is no answer.
 pub(super) fn ask(row: &Value) -> Result<Value, String> {
-    let payload = &row["request_payload"];
     match kind_of(row) {
         RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
             choose(row, &approval(row))
         }
-        RequestKind::Permissions => {
-            choose(row, &[("accept", word(Word::Accept)), ("accept for the session", word(Word::AcceptForSession)), NO])
-        }
+        RequestKind::Permissions => choose(row, &[ACCEPT, ACCEPT_FOR_SESSION, DECLINE]),
         RequestKind::Elicitation => {
-            let fields = payload["requestedSchema"]["properties"].as_object().is_some_and(|fields| !fields.is_empty());
-            let yes = if fields { Choice::Fill } else { word(Word::Accept) };
-            choose(row, &[("accept", yes), NO, ("cancel", word(Word::Cancel))])
+            let accept =
+                if form::fields(row).is_empty() { ACCEPT } else { ('a', "accept, and fill in the form", Choice::Fill) };
+            choose(row, &[accept, DECLINE, ('c', "cancel", word(Word::Cancel))])
         }
         RequestKind::UserInput => questions(row),
         RequestKind::Other => Err(format!(
-            "this is a request that we do not know; answer it with `codex-shim respond {} --json '{{\"result\":…}}'`",
+            "codex-shim does not know this method; answer it with `codex-shim respond {} --json '{{\"result\":…}}'`",
             text(row, "request_id")
         )),
     }
 }
 
-const NO: (&str, Choice) = ("decline", word(Word::Decline));
+const ACCEPT: (char, &str, Choice) = ('a', "accept", word(Word::Accept));
+const ACCEPT_FOR_SESSION: (char, &str, Choice) = ('s', "accept for session", word(Word::AcceptForSession));
+const DECLINE: (char, &str, Choice) = ('d', "decline", word(Word::Decline));
 
-/// What can be chosen.
+/// What a letter or a number stands for.
 #[derive(Debug, Clone, PartialEq)]
 enum Choice {
     Word(Word),
     /// Decline, and say why.
     Reason,
-    /// Fill in what is asked for.
+    /// Accept, and fill in the form.
     Fill,
-    /// What the server offers besides.
+    /// A decision that the server offers besides.
     Offered(Value),
 }
 
@@ -70,35 +70,62 @@ const fn word(word: Word) -> Choice {
     Choice::Word(word)
 }
 
-fn approval(row: &Value) -> Vec<(&'static str, Choice)> {
-    let mut choices = vec![("accept", word(Word::Accept)), ("accept for the session", word(Word::AcceptForSession))];
-    let more = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
-    choices.extend(more.map(|decision| ("", Choice::Offered(decision.clone()))));
-    choices.extend([NO, ("decline, and say why", Choice::Reason), ("cancel: end the turn", word(Word::Cancel))]);
+/// The choices of an approval. A decision that only this server offers has a number and no letter.
+fn approval(row: &Value) -> Vec<(char, &'static str, Choice)> {
+    let offered = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
+    let mut choices = vec![ACCEPT, ACCEPT_FOR_SESSION];
+    choices.extend(offered.map(|decision| (' ', "", Choice::Offered(decision.clone()))));
+    choices.extend([
+        DECLINE,
+        ('r', "decline, and say why", Choice::Reason),
+        ('c', "cancel, and end the turn", word(Word::Cancel)),
+    ]);
     choices
 }
 
-/// Lists the choices, and asks for the number of one.
-fn choose(row: &Value, choices: &[(&str, Choice)]) -> Result<Value, String> {
+/// Lists the choices, and asks for one by its number or letter.
+fn choose(row: &Value, choices: &[(char, &str, Choice)]) -> Result<Value, String> {
     let mut listed = String::from("\n");
-    for (number, (name, choice)) in choices.iter().enumerate() {
-        listed.push_str(&format!("  {}. {}\n", number + 1, in_words(name, choice)));
+    for (number, (letter, name, choice)) in choices.iter().enumerate() {
+        listed.push_str(&format!("  {} {letter}  {}\n", number + 1, in_words(name, choice)));
     }
     screen::print(&listed);
     for _ in 0..TRIES_MAX {
-        let typed = read_line("Your answer, by its number (nothing to leave it): ")?;
-        if typed.is_empty() {
+        let typed = read_line("Your answer (number or letter; Enter alone leaves the request pending): ")?;
+        if typed.trim().is_empty() {
             return Err(NO_ANSWER.to_owned());
         }
-        let Some((_, choice)) = numbered(&typed, choices) else { continue };
+        let Some(choice) = chosen(&typed, choices) else {
+            let letters: Vec<String> =
+                choices.iter().filter(|(letter, ..)| *letter != ' ').map(|(letter, ..)| letter.to_string()).collect();
+            screen::print(&format!(
+                "`{}` is not a choice; type 1 to {} or one of {}\n",
+                screen::plain(typed.trim()),
+                choices.len(),
+                letters.join(", ")
+            ));
+            continue;
+        };
         return match choice {
             Choice::Word(word) => body::of_word(row, *word, None),
             Choice::Reason => body::of_word(row, Word::Decline, Some(&read_line("Why not: ")?)),
-            Choice::Fill => fields(row),
+            Choice::Fill => fill(row),
             Choice::Offered(decision) => Ok(json!({ "decision": decision })),
         };
     }
     Err(NO_ANSWER.to_owned())
+}
+
+/// The choice that was typed: a number from 1, a letter, or the name.
+fn chosen<'a>(typed: &str, choices: &'a [(char, &str, Choice)]) -> Option<&'a Choice> {
+    let typed = typed.trim().to_lowercase();
+    if let Some((.., choice)) = numbered(&typed, choices) {
+        return Some(choice);
+    }
+    let is_meant = |(letter, name, _): &&(char, &str, Choice)| {
+        !name.is_empty() && (typed == letter.to_string() || typed == *name || typed == name.replace(' ', "-"))
+    };
+    choices.iter().find(is_meant).map(|(.., choice)| choice)
 }
 
 /// A choice as it is listed.
@@ -109,7 +136,7 @@ fn in_words(name: &str, choice: &Choice) -> String {
     }
 }
 
-/// What has the number that was typed, counted from 1.
+/// The element with the number that was typed, counted from 1.
 fn numbered<'a, T>(typed: &str, choices: &'a [T]) -> Option<&'a T> {
     typed.trim().parse::<usize>().ok()?.checked_sub(1).and_then(|index| choices.get(index))
 }
@@ -119,11 +146,7 @@ fn questions(row: &Value) -> Result<Value, String> {
     let mut answers = Vec::new();
     for question in row["request_payload"]["questions"].as_array().into_iter().flatten() {
         let id = text(question, "id");
-        let prompt = format!("{}: ", screen::plain(id));
-        let typed = if question["isSecret"] == true { read_secret(&prompt)? } else { read_line(&prompt)? };
-        let options = question["options"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let chosen = numbered(&typed, options).and_then(|option| option["label"].as_str());
-        let answer = chosen.map_or(typed.clone(), str::to_owned);
+        let answer = answer_to(question)?;
         if !answer.is_empty() {
             answers.push((id.to_owned(), answer));
         }
@@ -134,18 +157,63 @@ fn questions(row: &Value) -> Result<Value, String> {
     body::of_answers(row, &answers)
 }
 
-/// Asks for each field of an elicitation; one that is left empty is left out.
-fn fields(row: &Value) -> Result<Value, String> {
-    let schema = &row["request_payload"]["requestedSchema"]["properties"];
-    let mut answers = Vec::new();
-    for (name, about) in schema.as_object().into_iter().flatten() {
-        let about = about["description"].as_str().or(about["title"].as_str()).map(|about| format!(" ({about})"));
-        let typed = read_line(&screen::plain(&format!("{name}{}: ", about.unwrap_or_default())))?;
-        if !typed.is_empty() {
-            answers.push((name.clone(), typed));
+/// The answer to one question; empty if the user skips it. A number that no option has is asked for again, unless the
+/// question takes any text.
+fn answer_to(question: &Value) -> Result<String, String> {
+    let options = question["options"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let takes_text = options.is_empty() || question["isOther"] == true || question["isSecret"] == true;
+    let prompt = format!("{}: ", screen::plain(text(question, "id")));
+    for _ in 0..TRIES_MAX {
+        let typed = if question["isSecret"] == true { read_secret(&prompt)? } else { read_line(&prompt)? };
+        let of_label = || options.iter().find(|option| text(option, "label").eq_ignore_ascii_case(typed.trim()));
+        if let Some(option) = numbered(&typed, options).or_else(of_label) {
+            return Ok(text(option, "label").to_owned());
+        }
+        if typed.is_empty() || takes_text {
+            return Ok(typed);
+        }
+        screen::print(&format!("`{}` is not an option; type 1 to {}\n", screen::plain(typed.trim()), options.len()));
+    }
+    Err(NO_ANSWER.to_owned())
+}
+
+/// Asks for each field of a form in the order of its schema. An invalid value is asked for again; the other fields keep
+/// theirs. A field left empty gets its default, or is left out.
+fn fill(row: &Value) -> Result<Value, String> {
+    let fields = form::fields(row);
+    let mut answers: Vec<(String, String)> = Vec::new();
+    let mut asked: Vec<&Field> = fields.iter().collect();
+    for _ in 0..TRIES_MAX {
+        for field in asked {
+            answers.retain(|(name, _)| *name != field.name);
+            let prompt = format!("{}{}: ", screen::plain(&field.name), screen::plain(&described(field)));
+            let typed = if field.is_secret { read_secret(&prompt)? } else { read_line(&prompt)? };
+            let typed = numbered(&typed, &field.choices).map_or(typed.clone(), |choice| choice.label.clone());
+            if !typed.is_empty() {
+                answers.push((field.name.clone(), typed));
+            }
+        }
+        let errors = match form::content(row, &answers) {
+            Ok(content) => return Ok(json!({ "action": "accept", "content": content })),
+            Err(errors) => errors,
+        };
+        screen::print(&format!("{}\n", screen::plain(&form::in_one_line(&errors))));
+        asked = fields
+            .iter()
+            .filter(|field| errors.iter().any(|error| error.field.as_ref() == Some(&field.name)))
+            .collect();
+        if asked.is_empty() {
+            return Err(format!("{}; {NO_ANSWER}", form::in_one_line(&errors)));
         }
     }
-    body::of_answers(row, &answers)
+    Err(NO_ANSWER.to_owned())
+}
+
+/// What a field is and takes, in brackets.
+fn described(field: &Field) -> String {
+    let parts: Vec<String> = [field.about.clone(), Some(field.hint())].into_iter().flatten().collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(" · ")) }
 }
 
 fn unasked(error: std::io::Error) -> String {
@@ -218,25 +286,43 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_offers_can_be_chosen() {
+    fn approvals_list_the_offers_of_the_server() {
         let row = json!({ "available_decisions": ["accept", { "x": 1 }] });
-        assert!(approval(&row).contains(&("", Choice::Offered(json!({ "x": 1 })))));
+        assert!(approval(&row).contains(&(' ', "", Choice::Offered(json!({ "x": 1 })))));
         assert_eq!(approval(&json!({})).len(), 5);
     }
 
     #[test]
-    fn what_the_server_offers_is_told_in_words() {
+    fn numbers_letters_and_names_choose() {
+        let row = json!({ "available_decisions": [{ "x": 1 }] });
+        let check = |typed: &str, expect: Option<Choice>| {
+            assert_eq!(chosen(typed, &approval(&row)).cloned(), expect, "{typed}");
+        };
+        check("1", Some(word(Word::Accept)));
+        check(" A ", Some(word(Word::Accept)));
+        check("accept", Some(word(Word::Accept)));
+        check("accept-for-session", Some(word(Word::AcceptForSession)));
+        check("Accept for session", Some(word(Word::AcceptForSession)));
+        check("3", Some(Choice::Offered(json!({ "x": 1 }))));
+        check("r", Some(Choice::Reason));
+        check("7", None);
+        check("y", None);
+        check(" ", None);
+    }
+
+    #[test]
+    fn offers_are_shown_in_words() {
         let always =
             json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["touch", "\u{202e}x\u{1b}"] } });
         let row = json!({ "available_decisions": ["accept", always] });
-        let listed: Vec<String> = approval(&row).iter().map(|(name, choice)| in_words(name, choice)).collect();
+        let listed: Vec<String> = approval(&row).iter().map(|(_, name, choice)| in_words(name, choice)).collect();
         let expect = [
             "accept",
-            "accept for the session",
+            "accept for session",
             "accept, and do not ask again for `touch \\u{202e}x\u{fffd}`",
             "decline",
             "decline, and say why",
-            "cancel: end the turn",
+            "cancel, and end the turn",
         ];
         assert_eq!(listed, expect);
     }

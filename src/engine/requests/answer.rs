@@ -84,6 +84,13 @@ pub struct InvalidAnswer {
 }
 
 impl GivenAnswer {
+    /// The content of an accepted form; `None` of any other answer.
+    #[must_use]
+    pub fn accepted_content(&self) -> Option<Value> {
+        let is_accepted = self.action.as_ref().is_some_and(|action| action == "accept");
+        is_accepted.then(|| self.content.clone().unwrap_or_default())
+    }
+
     /// Checks it against a request of this kind and these parameters.
     ///
     /// # Errors
@@ -125,7 +132,7 @@ impl GivenAnswer {
             ("answers", RequestKind::UserInput) => {
                 answers(self.answers.as_ref(), &params).map_err(invalid).and_then(plain)
             }
-            ("action", RequestKind::Elicitation) => self.elicited(&params).map_err(invalid).and_then(plain),
+            ("action", RequestKind::Elicitation) => self.elicited().map_err(invalid).and_then(plain),
             ("permissions", RequestKind::Permissions) => self.granted().map_err(invalid).and_then(plain),
             (_, _) => Err(invalid(format!("`{name}` is no answer to this request"))),
         }
@@ -154,19 +161,13 @@ impl GivenAnswer {
         Ok(CheckedAnswer { result: json!({ "decision": sent }), reason, is_cancel: index == Some(3) })
     }
 
-    fn elicited(&self, params: &Value) -> Result<Value, String> {
+    fn elicited(&self) -> Result<Value, String> {
         let action = self.action.as_ref().and_then(Value::as_str).unwrap_or_default();
         let content = self.content.clone().unwrap_or_default();
         match action {
             "accept" => {
-                let required = params["requestedSchema"]["required"].as_array().cloned().unwrap_or_default();
-                let missing: Vec<&str> =
-                    required.iter().filter_map(Value::as_str).filter(|name| content.get(*name).is_none()).collect();
                 if !content.is_object() && !content.is_null() {
                     return Err("`content` is an object".to_owned());
-                }
-                if !missing.is_empty() {
-                    return Err(format!("`content` lacks {}", missing.join(", ")));
                 }
             }
             "decline" | "cancel" if content.is_null() => {}
@@ -356,7 +357,8 @@ mod tests {
         let elicit = |given: &str| check(RequestKind::Elicitation, schema, given);
         assert!(elicit(r#"{"action":"accept","content":{"name":"x"}}"#).is_ok());
         assert!(elicit(r#"{"action":"decline"}"#).is_ok());
-        for bad in [r#"{"action":"accept"}"#, r#"{"action":"go"}"#, r#"{"action":"cancel","content":{}}"#] {
+        for bad in [r#"{"action":"accept","content":[]}"#, r#"{"action":"go"}"#, r#"{"action":"cancel","content":{}}"#]
+        {
             assert!(elicit(bad).is_err(), "{bad}");
         }
         let grant = |given: &str| check(RequestKind::Permissions, "{}", given);

@@ -33,7 +33,7 @@ use crate::wire::{Message, RpcId, Side, stands_verbatim};
 
 pub use answer::{CheckedAnswer, GivenAnswer, InvalidAnswer, decisions, valid};
 use describe::summary;
-pub use describe::without_shell;
+pub use describe::{FIELD_ORDER, command_line, field_order, permissions_in_words, without_shell};
 pub(super) use items::Items;
 pub use kind::{RequestKind, RequestPlace, RequestType};
 use open::{Commit, Deciding, EXPIRED, Ended, Request, State, Withheld};

@@ -1,0 +1,132 @@
+//! Help: clap's text for a command, then the notes and examples as they are written.
+//!
+//! clap wraps whatever it prints to the width of the terminal, which breaks examples in the middle of a command and
+//! columns in the middle of a line. Notes and examples therefore never go through clap; they are at most
+//! [`COLUMNS_MAX`] columns wide in the source, which a test checks.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+use clap::Command;
+use clap::builder::{Resettable, StyledStr};
+
+/// Widest line of a note or an example.
+#[cfg(test)]
+const COLUMNS_MAX: usize = 80;
+
+/// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
+    ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait"]),
+    ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
+    ("See what happened", &["tail", "events", "transcript", "children"]),
+    ("Relay a server", &["run", "serve", "attach"]),
+    ("Record and replay", &["tape", "replay"]),
+    ("Keep house", &["config", "prune", "redact", "completions", "help"]),
+];
+
+/// The help that the command line `args` asks for; `is_long` for `--help`, which has notes and examples.
+pub(super) fn render(root: Command, args: &[OsString], is_long: bool) -> StyledStr {
+    let mut root = root;
+    root.build();
+    let mut command = &root;
+    for arg in args.iter().filter_map(|arg| arg.to_str()).take_while(|arg| *arg != "--") {
+        match command.find_subcommand(arg) {
+            Some(found) if arg != "help" => command = found,
+            Some(_) | None => {}
+        }
+    }
+    let is_root = command.get_name() == root.get_name();
+    let notes = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let mut command = command.clone().after_long_help(Resettable::Reset);
+    if is_root {
+        command =
+            command.help_template("{about-with-newline}\n{usage-heading} {usage}\n\n{after-help}Options:\n{options}");
+        let groups = groups(&command);
+        command = command.after_help(Resettable::Reset).before_help(Resettable::Reset);
+        let mut text = if is_long { command.render_long_help() } else { command.render_help() };
+        let _ = write!(text, "\n{groups}");
+        if is_long {
+            let _ = write!(text, "\n{notes}\n");
+        }
+        return text;
+    }
+    let mut text = if is_long { command.render_long_help() } else { command.render_help() };
+    if is_long && !notes.is_empty() {
+        let _ = write!(text, "\n{notes}\n");
+    }
+    if !is_long {
+        let _ = write!(text, "\n`--help` has examples.\n");
+    }
+    text
+}
+
+/// The commands below headings.
+fn groups(root: &Command) -> String {
+    let mut text = String::new();
+    for (heading, names) in GROUPS {
+        let _ = writeln!(text, "{heading}:");
+        for name in names {
+            let about = root.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+            let _ = writeln!(text, "  {name:12} {}", about.unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    text.pop();
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::super::args::Arguments;
+    use super::*;
+
+    fn every(command: &Command, path: &str, check: &mut impl FnMut(&Command, &str)) {
+        check(command, path);
+        for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+            every(below, &format!("{path} {}", below.get_name()), check);
+        }
+    }
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let root = Arguments::command();
+        let listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let count = listed.iter().filter(|name| **name == command.get_name()).count();
+            assert_eq!(count, 1, "{} is in {count} groups", command.get_name());
+        }
+        let exists = |name: &&str| *name == "help" || root.find_subcommand(name).is_some();
+        assert!(listed.iter().all(exists), "{listed:?}");
+    }
+
+    #[test]
+    fn notes_and_examples_fit_80_columns() {
+        let mut wide = Vec::new();
+        every(&Arguments::command(), "codex-shim", &mut |command, path| {
+            let notes = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            wide.extend(
+                notes.lines().filter(|line| line.chars().count() > COLUMNS_MAX).map(|line| format!("{path}: {line}")),
+            );
+            if about.chars().count() > COLUMNS_MAX - 15 {
+                wide.push(format!("{path}: about: {about}"));
+            }
+        });
+        assert!(wide.is_empty(), "{} lines are too wide:\n{}", wide.len(), wide.join("\n"));
+    }
+
+    #[test]
+    fn examples_stand_in_help_as_they_are_written() {
+        let args = ["send", "--help"].map(OsString::from);
+        let text = render(Arguments::command(), &args, true).to_string();
+        assert!(text.contains("\n  git diff | codex-shim send - --json | jq -r .turn_id\n"), "{text}");
+        assert!(text.contains("Usage: codex-shim send [OPTIONS] <TEXT>"), "{text}");
+        let below = render(Arguments::command(), &["help", "context", "push"].map(OsString::from), true).to_string();
+        assert!(below.contains("Usage: codex-shim context push [OPTIONS]"), "{below}");
+        let root = render(Arguments::command(), &[], true).to_string();
+        assert!(root.contains("\nStart here:\n  demo "), "{root}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Names of threads: which thread of a session a user means.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Read;
+use crate::cli::requests::{Stop, answered};
+use crate::config::Environment;
+use crate::control::client;
+use crate::index::{HISTORY_FILE, History};
+use crate::store::Found;
+
+/// The thread that spoke last.
+const LATEST: &str = "latest";
+
+/// Threads that an error names.
+const LISTED_MAX: usize = 8;
+
+/// Why a name means no thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) enum NotAThread {
+    Unknown { name: String, threads: Vec<String> },
+    Ambiguous { name: String, matching: Vec<String> },
+}
+
+impl fmt::Display for NotAThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotAThread::Unknown { name, threads } if threads.is_empty() => {
+                write!(
+                    f,
+                    "unknown thread `{name}`: this session has no threads yet; `codex-shim send --new TEXT` starts one"
+                )
+            }
+            NotAThread::Unknown { name, threads } => {
+                write!(f, "unknown thread `{name}`; threads in this session, latest first: {}", listed(threads))
+            }
+            NotAThread::Ambiguous { name, matching } => {
+                write!(f, "`{name}` is the beginning of several threads: {}; give more of the id", listed(matching))
+            }
+        }
+    }
+}
+
+fn listed(threads: &[String]) -> String {
+    let first = threads.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match threads.len().saturating_sub(LISTED_MAX) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+/// Finds a thread by its id, a unique beginning of it, or `latest`. `threads` are in order, latest first.
+pub(super) fn find(name: &str, threads: &[String]) -> Result<String, NotAThread> {
+    if let Some(exact) = threads.iter().find(|thread| *thread == name) {
+        return Ok(exact.clone());
+    }
+    if let (LATEST, Some(latest)) = (name, threads.first()) {
+        return Ok(latest.clone());
+    }
+    let matching: Vec<String> =
+        threads.iter().filter(|thread| !name.is_empty() && thread.starts_with(name)).cloned().collect();
+    match &matching[..] {
+        [only] => Ok(only.clone()),
+        [] => Err(NotAThread::Unknown { name: name.to_owned(), threads: threads.to_vec() }),
+        _ => Err(NotAThread::Ambiguous { name: name.to_owned(), matching }),
+    }
+}
+
+/// The thread of a live session that a user names. A session that keeps no history takes whole ids alone.
+pub(in crate::cli) fn thread_named(session: &Found, name: &str, environment: &Environment) -> Result<String, Stop> {
+    let mut read = Read::of(session.clone(), environment);
+    let Ok(mut threads) = all(&mut read) else { return Ok(name.to_owned()) };
+    // Nothing was said yet in a thread that has just been started.
+    if let Some(answer) = answered(session, client::get(&session.dir, "/sessions/self"))?
+        && let Ok(document) = answer.document::<Value>()
+    {
+        let live = document["threads"].as_array().into_iter().flatten();
+        let live: Vec<String> = live.filter_map(|thread| thread["thread_id"].as_str()).map(str::to_owned).collect();
+        threads.extend(live.into_iter().filter(|thread| !threads.contains(thread)).collect::<Vec<_>>());
+    }
+    find(name, &threads).map_err(Stop::NoSuchThread)
+}
+
+/// All threads in which something was said, the one that spoke last first.
+pub(super) fn all(read: &mut Read) -> Result<Vec<String>, Stop> {
+    // A relay has indexed everything that it has recorded when it answers; the database can then be read beside it.
+    let path = read.session.dir.join(HISTORY_FILE);
+    let of_past =
+        read.ask("/sessions/self/codex-events?limit=1", |past| past.history.threads(0).map(Known::Threads))?;
+    match of_past {
+        Known::Threads(threads) => Ok(threads),
+        Known::Page {} => History::new(&path).threads(0).map_err(|error| Stop::Failed(error.to_string())),
+    }
+}
+
+/// What is known of the threads of a session.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Known {
+    Threads(Vec<String>),
+    /// A relay has answered.
+    Page {},
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_found_by_a_unique_beginning() {
+        let threads = ["ab-2", "ab-1", "c"].map(str::to_owned);
+        let check = |name: &str, expect: Result<&str, &str>| match (find(name, &threads), expect) {
+            (Ok(found), Ok(expect)) => assert_eq!(found, expect),
+            (Err(why), Err(words)) => assert!(why.to_string().contains(words), "{why}"),
+            (found, expect) => panic!("{name}: {found:?}, not {expect:?}"),
+        };
+        check("latest", Ok("ab-2"));
+        check("c", Ok("c"));
+        check("ab-1", Ok("ab-1"));
+        check("ab", Err("several threads: ab-2, ab-1; give more"));
+        check("x", Err("unknown thread `x`; threads in this session, latest first: ab-2, ab-1, c"));
+        check("", Err("unknown thread ``"));
+        let none = find("latest", &[]).expect_err("there is no thread").to_string();
+        assert!(none.contains("no threads yet") && none.contains("--new"), "{none}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Waits for the end of one turn.
+//!
+//! It polls the rows of turns. A row is written when a turn starts and when it ends, so a poll reads next to nothing.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::{FAILED, say, screen};
+use super::{Refused, Stop, needed, print_json, text};
+use crate::control::client;
+use crate::store::Found;
+
+/// Time between two polls.
+const POLL_WAIT: Duration = Duration::from_millis(200);
+
+/// Most rows that a poll reads.
+const ROWS_MAX: u64 = 500;
+
+/// A place in the rows of turns, before the turn that is waited for.
+pub(super) struct TurnWatch {
+    since_id: u64,
+}
+
+/// How a turn ended.
+pub(super) struct TurnEnd {
+    /// What the server said when it accepted the message.
+    turn: Value,
+    /// `completed`, `failed` or `interrupted`.
+    outcome: String,
+    /// Why the turn failed.
+    error: Option<String>,
+    /// The last message of the model.
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Rows {
+    events: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Transcript {
+    entries: Vec<Value>,
+}
+
+impl TurnWatch {
+    /// Remembers where the rows end now.
+    pub(super) fn begin(session: &Found) -> Result<TurnWatch, Stop> {
+        let last = rows(session, "limit=1")?;
+        Ok(TurnWatch { since_id: last.last().and_then(|row| row["id"].as_u64()).unwrap_or(0) })
+    }
+
+    /// Waits until `turn` has ended, or no time is `left`.
+    pub(super) fn end(
+        mut self,
+        session: &Found,
+        turn: Value,
+        left: impl Fn() -> Option<Duration>,
+    ) -> Result<TurnEnd, Stop> {
+        let mut told_of = None;
+        loop {
+            let new = rows(session, &format!("since_id={}&limit={ROWS_MAX}", self.since_id))?;
+            let is_of_turn = |row: &&Value| row["turn_id"] == turn["turn_id"] && row["thread_id"] == turn["thread_id"];
+            let ended = new.iter().filter(is_of_turn).find(|row| text(row, "event_type") != "started");
+            if let Some(row) = ended {
+                let error = [&row["error_message"], &row["error_code"]].into_iter().find_map(Value::as_str);
+                return Ok(TurnEnd {
+                    outcome: text(row, "event_type").to_owned(),
+                    error: error.map(str::to_owned),
+                    message: last_message(session, &turn)?,
+                    turn,
+                });
+            }
+            self.since_id = new.last().and_then(|row| row["id"].as_u64()).unwrap_or(self.since_id);
+            tell_of_requests(session, text(&turn, "thread_id"), &mut told_of)?;
+            let left = left();
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(Stop::Failed(format!(
+                    "the turn has not ended in time and goes on; `codex-shim wait --for idle` waits again, `codex-shim \
+                     transcript {}` shows what was said",
+                    text(&turn, "thread_id")
+                )));
+            }
+            std::thread::park_timeout(left.map_or(POLL_WAIT, |left| left.min(POLL_WAIT)));
+        }
+    }
+}
+
+impl TurnEnd {
+    /// Prints the message; returns the exit status.
+    pub(super) fn print(self, as_json: bool) -> Result<i32, Stop> {
+        let TurnEnd { mut turn, outcome, error, message } = self;
+        let is_completed = outcome == "completed";
+        let printed = if as_json {
+            turn["status"] = json!(outcome);
+            turn["message"] = json!(message);
+            turn["error"] = json!(error);
+            print_json(&turn)
+        } else {
+            let lines = message.as_deref().unwrap_or_default().lines().map(screen::plain);
+            let printed = screen::print(&lines.map(|line| format!("{line}\n")).collect::<String>());
+            if !is_completed {
+                let why = error.map(|why| format!(": {}", screen::plain(&why))).unwrap_or_default();
+                say(&format!("the turn {}{why}", if outcome == "interrupted" { "was interrupted" } else { "failed" }));
+            }
+            printed
+        };
+        Ok(if is_completed { printed } else { FAILED })
+    }
+}
+
+fn rows(session: &Found, query: &str) -> Result<Vec<Value>, Stop> {
+    let answer = needed(session, client::get(&session.dir, &format!("/sessions/self/turn-events?{query}")))?;
+    if !answer.status.is_success() {
+        let why = Refused::of(&answer).message;
+        return Err(Stop::Failed(format!("--wait needs the history of this session: {why}")));
+    }
+    answer.document().map(|Rows { events }| events).map_err(Stop::Failed)
+}
+
+/// The last message of the model in a turn.
+fn last_message(session: &Found, turn: &Value) -> Result<Option<String>, Stop> {
+    let path = format!("/sessions/self/threads/{}/transcript", text(turn, "thread_id"));
+    let answer = needed(session, client::get(&session.dir, &path))?;
+    let Ok(Transcript { entries }) = answer.document() else { return Ok(None) };
+    let is_message = |entry: &&Value| entry["role"] == "assistant" && entry["turn_id"] == turn["turn_id"];
+    Ok(entries.iter().rev().find(is_message).map(|entry| text(entry, "text").to_owned()))
+}
+
+/// Says once on stderr that a request of the thread is pending: nothing goes on until somebody answers it.
+fn tell_of_requests(session: &Found, thread_id: &str, told_of: &mut Option<String>) -> Result<(), Stop> {
+    let answer = needed(session, client::get(&session.dir, "/sessions/self"))?;
+    let document: Value = answer.document().map_err(Stop::Failed)?;
+    if document["pending_requests"].as_u64().unwrap_or(0) == 0 {
+        return Ok(());
+    }
+    let rows = super::rows(session, crate::store::WhichRequests::Pending)?;
+    let pending = rows.iter().find(|row| row["thread_id"].is_null() || text(row, "thread_id") == thread_id);
+    if let Some(row) = pending.filter(|row| told_of.as_deref() != row["request_id"].as_str()) {
+        let id = text(row, "request_id");
+        say(&screen::plain(&format!(
+            "waiting for an answer to: {}; `codex-shim respond {id}` gives it",
+            text(row, "summary")
+        )));
+        *told_of = Some(id.to_owned());
+    }
+    Ok(())
+}

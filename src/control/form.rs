@@ -1,0 +1,454 @@
+//! Elicitation forms: the fields that a server asks for, reading what a person types into one, and validation.
+//!
+//! Pure. The schema is untrusted: it comes from an MCP server. A schema that the validator cannot compile (an invalid
+//! pattern, a reference to a remote document) leaves its form unvalidated, so that the request can still be answered.
+//!
+//! It never fetches a document that a schema refers to, and never repeats the value of a secret field in an error.
+
+use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
+use serde_json::{Map, Value, json};
+
+use crate::engine::{FIELD_ORDER, names_secret, one_line};
+
+/// Longest schema that is compiled, in bytes: validation must not take long.
+const SCHEMA_BYTES_MAX: usize = 64 << 10;
+
+/// Most memory that one compiled pattern may take, in bytes.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// Longest message about one field, in characters.
+const MESSAGE_CHARS_MAX: usize = 200;
+
+/// A field of a form.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field {
+    /// Its name in the schema.
+    pub name: String,
+    /// What the schema says about it: its title and description.
+    pub about: Option<String>,
+    /// The form is invalid without it.
+    pub is_required: bool,
+    /// The values it can have; empty if it takes any.
+    pub choices: Vec<FieldChoice>,
+    /// It takes several of the choices.
+    pub takes_many: bool,
+    /// Its range, length or format in words.
+    pub limits: Option<String>,
+    /// Its value if none is given.
+    pub default: Option<Value>,
+    /// It holds a password or another secret: nobody is to see what is typed.
+    pub is_secret: bool,
+    /// Its JSON type.
+    json_type: String,
+}
+
+/// A value that a field can have.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldChoice {
+    /// The value that is sent.
+    pub value: Value,
+    /// How it is shown.
+    pub label: String,
+}
+
+/// A field whose value breaks the schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    /// The field; `None` if the form as a whole is invalid.
+    pub field: Option<String>,
+    /// What is wrong, and what would be valid.
+    pub message: String,
+}
+
+/// The fields of the form that a ledger row asks for, in the schema's order.
+#[must_use]
+pub fn fields(row: &Value) -> Vec<Field> {
+    let schema = &row["request_payload"]["requestedSchema"];
+    let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
+    let order = row[FIELD_ORDER].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let named: Vec<&str> = order.filter(|name| properties.contains_key(*name)).collect();
+    // A relay of an older version does not name the order.
+    let unnamed = properties.keys().map(String::as_str).filter(|name| !named.contains(name));
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let field = |name: &str| Field::new(name, &properties[name], required.contains(&json!(name)));
+    named.iter().copied().chain(unnamed).map(field).collect()
+}
+
+impl Field {
+    fn new(name: &str, schema: &Value, is_required: bool) -> Field {
+        let json_type = schema["type"].as_str().unwrap_or("string").to_owned();
+        let text = |member: &str| schema[member].as_str().map(one_line).filter(|text| !text.is_empty());
+        let about = match (text("title"), text("description")) {
+            (Some(title), Some(description)) => Some(format!("{title}: {description}")),
+            (title, description) => title.or(description),
+        };
+        let takes_many = json_type == "array";
+        let choices = match &*json_type {
+            "boolean" => [true, false].map(FieldChoice::yes_or_no).to_vec(),
+            _ if takes_many => FieldChoice::of(&schema["items"]),
+            _ => FieldChoice::of(schema),
+        };
+        Field {
+            name: name.to_owned(),
+            about,
+            is_required,
+            choices,
+            takes_many,
+            limits: limits(schema, &json_type),
+            default: Some(schema["default"].clone()).filter(|default| !default.is_null()),
+            is_secret: schema["format"] == "password" || schema["writeOnly"] == true || names_secret(name),
+            json_type,
+        }
+    }
+
+    /// Reads what a person typed, or the values of several `--answer` options.
+    ///
+    /// # Errors
+    ///
+    /// A message that says what is wrong and what would be valid.
+    pub fn read(&self, typed: &[&str]) -> Result<Value, String> {
+        match (self.takes_many, typed) {
+            (true, [one]) => match serde_json::from_str::<Vec<Value>>(one) {
+                Ok(values) => Ok(Value::Array(values)),
+                Err(_) => one.split(',').map(|part| self.read_one(part.trim())).collect(),
+            },
+            (true, many) => many.iter().map(|one| self.read_one(one)).collect(),
+            (false, [one]) => self.read_one(one),
+            (false, _) => Err("takes one value".to_owned()),
+        }
+    }
+
+    fn read_one(&self, typed: &str) -> Result<Value, String> {
+        if !self.choices.is_empty() {
+            let of_same_text = |choice: &&FieldChoice| choice.value.as_str() == Some(typed) || choice.label == typed;
+            let of_same_letters = |choice: &&FieldChoice| choice.label.eq_ignore_ascii_case(typed);
+            let found = self.choices.iter().find(of_same_text).or_else(|| self.choices.iter().find(of_same_letters));
+            return match (found, &*self.json_type, &*typed.to_ascii_lowercase()) {
+                (Some(choice), _, _) => Ok(choice.value.clone()),
+                (None, "boolean", "true" | "y") => Ok(json!(true)),
+                (None, "boolean", "false" | "n") => Ok(json!(false)),
+                (None, _, _) => Err(format!("{} is not one of {}", self.quoted(typed), self.choice_list())),
+            };
+        }
+        match &*self.json_type {
+            "number" | "integer" => {
+                let read = serde_json::from_str::<Value>(typed.trim()).ok().filter(Value::is_number);
+                let article = if self.json_type == "integer" { "an integer" } else { "a number" };
+                read.ok_or_else(|| format!("{} is not {article}", self.quoted(typed)))
+            }
+            "object" => serde_json::from_str(typed).map_err(|_| format!("{} is not JSON", self.quoted(typed))),
+            _ => Ok(json!(typed)),
+        }
+    }
+
+    fn quoted(&self, typed: &str) -> String {
+        if self.is_secret { "the value".to_owned() } else { format!("`{}`", one_line(typed)) }
+    }
+
+    fn choice_list(&self) -> String {
+        self.choices.iter().map(|choice| choice.label.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What it takes, in words: `required · dev, test, prod · default dev`.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        let mut parts = Vec::new();
+        parts.extend(self.is_required.then(|| "required".to_owned()));
+        let kind = match &*self.json_type {
+            "integer" | "number" => Some(self.json_type.clone()),
+            "array" if !self.choices.is_empty() => Some("any of".to_owned()),
+            _ => None,
+        };
+        let choices = (!self.choices.is_empty()).then(|| self.choice_list());
+        let takes = [kind, choices.or_else(|| self.limits.clone())];
+        let takes: Vec<String> = takes.into_iter().flatten().collect();
+        parts.extend((!takes.is_empty()).then(|| takes.join(" ")));
+        parts.extend(self.limits.clone().filter(|_| !self.choices.is_empty()));
+        parts.extend(
+            self.default.as_ref().filter(|_| !self.is_secret).map(|value| format!("default {}", self.label_of(value))),
+        );
+        parts.join(" · ")
+    }
+
+    /// How a value of this field is shown.
+    #[must_use]
+    pub fn label_of(&self, value: &Value) -> String {
+        let one = |value: &Value| {
+            let choice = self.choices.iter().find(|choice| choice.value == *value);
+            let bare = || value.as_str().map_or_else(|| value.to_string(), one_line);
+            choice.map_or_else(bare, |choice| choice.label.clone())
+        };
+        match value {
+            Value::Array(values) => values.iter().map(one).collect::<Vec<_>>().join(", "),
+            value => one(value),
+        }
+    }
+}
+
+impl FieldChoice {
+    fn yes_or_no(value: bool) -> FieldChoice {
+        FieldChoice { value: json!(value), label: if value { "yes" } else { "no" }.to_owned() }
+    }
+
+    /// The choices of a schema: `enum` with or without `enumNames`, or titled constants.
+    fn of(schema: &Value) -> Vec<FieldChoice> {
+        let label = |value: &Value, title: Option<&str>| {
+            title.map(one_line).or_else(|| value.as_str().map(one_line)).unwrap_or_else(|| value.to_string())
+        };
+        if let Some(values) = schema["enum"].as_array() {
+            let names = |index: usize| schema["enumNames"][index].as_str();
+            let choice = |(index, value): (usize, &Value)| FieldChoice {
+                value: value.clone(),
+                label: label(value, names(index)),
+            };
+            return values.iter().enumerate().map(choice).collect();
+        }
+        let titled = ["oneOf", "anyOf"].iter().find_map(|name| schema[*name].as_array());
+        let constants = titled.into_iter().flatten().filter(|option| !option["const"].is_null());
+        let choice = |option: &Value| FieldChoice {
+            value: option["const"].clone(),
+            label: label(&option["const"], option["title"].as_str()),
+        };
+        constants.map(choice).collect()
+    }
+}
+
+/// The range, length or format of a field in words.
+fn limits(schema: &Value, json_type: &str) -> Option<String> {
+    let number = |name: &str| Some(&schema[name]).filter(|limit| limit.is_number()).map(ToString::to_string);
+    let between = |least: Option<String>, most: Option<String>, unit: &str| match (least, most) {
+        (Some(least), Some(most)) => Some(format!("{least} to {most}{unit}")),
+        (Some(least), None) => Some(format!("at least {least}{unit}")),
+        (None, Some(most)) => Some(format!("at most {most}{unit}")),
+        (None, None) => None,
+    };
+    match json_type {
+        "number" | "integer" => between(number("minimum"), number("maximum"), ""),
+        "array" => between(number("minItems"), number("maxItems"), " of them"),
+        "string" => {
+            let format = match schema["format"].as_str() {
+                Some("email") => Some("an email address".to_owned()),
+                Some("uri") => Some("a URI".to_owned()),
+                Some("date") => Some("a date, YYYY-MM-DD".to_owned()),
+                Some("date-time") => Some("a date and time, such as 2026-01-31T12:00:00Z".to_owned()),
+                Some("password") | None => None,
+                Some(other) => Some(one_line(other)),
+            };
+            let length = between(number("minLength"), number("maxLength"), " characters");
+            let parts: Vec<String> = [format, length].into_iter().flatten().collect();
+            (!parts.is_empty()).then(|| parts.join(", "))
+        }
+        _ => None,
+    }
+}
+
+/// The content of a form from named texts, in the order of the form. A field that is not named gets its default.
+///
+/// # Errors
+///
+/// One error for each field that cannot be read or breaks the schema.
+pub fn content(row: &Value, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
+    let fields = fields(row);
+    let mut errors = Vec::new();
+    for (name, _) in answers {
+        if !fields.iter().any(|field| field.name == *name) {
+            let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+            errors.push(FieldError {
+                field: Some(name.clone()),
+                message: format!("unknown field; the fields are {}", names.join(", ")),
+            });
+        }
+    }
+    let mut content = Map::new();
+    for field in &fields {
+        let typed: Vec<&str> =
+            answers.iter().filter(|(name, _)| *name == field.name).map(|(_, text)| text.as_str()).collect();
+        let value = match &typed[..] {
+            [] => Ok(field.default.clone()),
+            typed => field.read(typed).map(Some),
+        };
+        match value {
+            Ok(value) => content.extend(value.map(|value| (field.name.clone(), value))),
+            Err(message) => errors.push(FieldError { field: Some(field.name.clone()), message }),
+        }
+    }
+    let content = Value::Object(content);
+    let unread: Vec<Option<String>> = errors.iter().map(|error| error.field.clone()).collect();
+    let broken = check(&row["request_payload"]["requestedSchema"], &content);
+    errors.extend(broken.into_iter().filter(|error| !unread.contains(&error.field)));
+    if errors.is_empty() { Ok(content) } else { Err(errors) }
+}
+
+/// Validates the content of an accepted form against its schema. An empty list means valid, or not verifiable.
+#[must_use]
+pub fn check(schema: &Value, content: &Value) -> Vec<FieldError> {
+    let content = if content.is_null() { json!({}) } else { content.clone() };
+    if !content.is_object() {
+        return vec![FieldError { field: None, message: "`content` is not an object".to_owned() }];
+    }
+    if !schema.is_object() || schema.to_string().len() > SCHEMA_BYTES_MAX {
+        return Vec::new();
+    }
+    let schema = without_nulls(schema);
+    let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX);
+    let options = jsonschema::options().should_validate_formats(true).with_pattern_options(patterns).offline();
+    let Ok(validator) = options.build(&schema) else { return Vec::new() };
+    let secret = |name: &str| Field::new(name, &schema["properties"][name], false).is_secret;
+    validator.iter_errors(&content).map(|error| FieldError::of(&error, secret)).collect()
+}
+
+/// `errors` in one line: `env: "mars" is not one of …; replicas: …`.
+#[must_use]
+pub fn in_one_line(errors: &[FieldError]) -> String {
+    let one = |error: &FieldError| match &error.field {
+        Some(field) => format!("{}: {}", one_line(field), error.message),
+        None => error.message.clone(),
+    };
+    errors.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+impl FieldError {
+    fn of(error: &ValidationError<'_>, is_secret: impl Fn(&str) -> bool) -> FieldError {
+        if let ValidationErrorKind::Required { property } = error.kind() {
+            let name = property.as_str().unwrap_or_default().to_owned();
+            return FieldError { field: Some(name), message: "a value is required".to_owned() };
+        }
+        let path = error.instance_path().to_string();
+        let field = path.split('/').nth(1).map(|name| name.replace("~1", "/").replace("~0", "~"));
+        let text = match field.as_deref().is_some_and(is_secret) {
+            true => error.masked_with("the value").to_string(),
+            false => error.to_string(),
+        };
+        let message: String = one_line(&text).chars().take(MESSAGE_CHARS_MAX).collect();
+        FieldError { field, message }
+    }
+}
+
+/// A schema without the members that are null: codex writes those that an MCP server left out as `null`, which is not a
+/// valid value of any keyword.
+fn without_nulls(schema: &Value) -> Value {
+    match schema {
+        Value::Object(members) => {
+            let kept =
+                members.iter().filter(|(name, value)| !value.is_null() || matches!(&***name, "const" | "default"));
+            Value::Object(kept.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
+        }
+        Value::Array(values) => Value::Array(values.iter().map(without_nulls).collect()),
+        value => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::engine::field_order;
+
+    /// A row whose form has one field of each kind.
+    fn row() -> Value {
+        let params = r#"{"requestedSchema":{"type":"object","properties":{
+            "replicas":{"type":"integer","minimum":1,"maximum":9,"default":3},
+            "env":{"type":"string","title":"Environment","enum":["dev","prod"],"enumNames":["Development","Production"]},
+            "owner":{"type":"string","format":"email","maxLength":null},
+            "dry":{"type":"boolean","description":"only show it"},
+            "zones":{"type":"array","items":{"anyOf":[{"const":"a","title":"Zone A"},{"const":"b","title":"Zone B"}]},"minItems":1,"maxItems":2},
+            "api_token":{"type":"string","minLength":8}},
+            "required":["env","replicas"]}}"#;
+        let raw: &RawValue = serde_json::from_str(params).expect("BUG: test parameters are JSON");
+        json!({
+            "request_method": "mcpServer/elicitation/request",
+            "request_payload": serde_json::from_str::<Value>(params).expect("BUG: test parameters are JSON"),
+            FIELD_ORDER: field_order(raw),
+        })
+    }
+
+    fn given(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn fields_keep_the_order_of_the_schema() {
+        let names: Vec<String> = fields(&row()).into_iter().map(|field| field.name).collect();
+        assert_eq!(names, ["replicas", "env", "owner", "dry", "zones", "api_token"]);
+        let mut old = row();
+        old[FIELD_ORDER].take();
+        assert_eq!(fields(&old).len(), 6, "an older relay names no order");
+    }
+
+    #[test]
+    fn hints_name_choices_ranges_and_defaults() {
+        let hints: Vec<String> = fields(&row()).iter().map(Field::hint).collect();
+        let expect = [
+            "required · integer 1 to 9 · default 3",
+            "required · Development, Production",
+            "an email address",
+            "yes, no",
+            "any of Zone A, Zone B · 1 to 2 of them",
+            "at least 8 characters",
+        ];
+        assert_eq!(hints, expect);
+    }
+
+    #[test]
+    fn typed_values_become_what_the_schema_takes() {
+        let check = |pairs: &[(&str, &str)], expect: Value| assert_eq!(content(&row(), &given(pairs)), Ok(expect));
+        check(&[("env", "dev")], json!({ "env": "dev", "replicas": 3 }));
+        check(&[("env", "production"), ("replicas", "9")], json!({ "env": "prod", "replicas": 9 }));
+        check(
+            &[("env", "dev"), ("dry", "y"), ("zones", "a, Zone B")],
+            json!({ "env": "dev", "replicas": 3, "dry": true, "zones": ["a", "b"] }),
+        );
+        check(
+            &[("env", "dev"), ("zones", "a"), ("zones", "b")],
+            json!({ "env": "dev", "replicas": 3, "zones": ["a", "b"] }),
+        );
+    }
+
+    #[test]
+    fn each_invalid_field_has_its_error() {
+        let check = |pairs: &[(&str, &str)], expect: &[(&str, &str)]| {
+            let errors = content(&row(), &given(pairs)).expect_err("the content is invalid");
+            let told: Vec<(&str, &str)> = errors
+                .iter()
+                .map(|error| (error.field.as_deref().unwrap_or_default(), error.message.as_str()))
+                .collect();
+            assert_eq!(told, expect);
+        };
+        check(
+            &[("env", "mars"), ("replicas", "99")],
+            &[
+                ("env", "`mars` is not one of Development, Production"),
+                ("replicas", "99 is greater than the maximum of 9"),
+            ],
+        );
+        check(&[("replicas", "two")], &[("replicas", "`two` is not an integer"), ("env", "a value is required")]);
+        check(&[("env", "dev"), ("replicas", "1.5")], &[("replicas", "1.5 is not of type \"integer\"")]);
+        check(&[("env", "dev"), ("owner", "ada")], &[("owner", "\"ada\" is not a \"email\"")]);
+        check(&[("env", "dev"), ("zones", "[]")], &[("zones", "[] has less than 1 item")]);
+        check(
+            &[("env", "dev"), ("planet", "mars")],
+            &[("planet", "unknown field; the fields are replicas, env, owner, dry, zones, api_token")],
+        );
+    }
+
+    #[test]
+    fn errors_never_repeat_a_secret() {
+        let errors = content(&row(), &given(&[("env", "dev"), ("api_token", "hunter2")])).expect_err("it is short");
+        assert_eq!(in_one_line(&errors), "api_token: the value is shorter than 8 characters");
+    }
+
+    #[test]
+    fn unusable_schemas_validate_nothing() {
+        for schema in [
+            json!({ "type": "object", "properties": { "a": { "type": "string", "pattern": "(" } } }),
+            json!({ "$ref": "http://example.com/schema.json" }),
+            json!({ "type": "no such type" }),
+            json!("text"),
+            Value::Null,
+        ] {
+            assert_eq!(check(&schema, &json!({ "a": 1 })), [], "{schema}");
+        }
+        assert_eq!(check(&json!({}), &json!([])).len(), 1, "content is an object whatever the schema");
+    }
+}
