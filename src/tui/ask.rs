@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::diff::{Diff, relative, unified};
 use super::doc::{Doc, Role};
 use crate::control::answer::{self, Word, kind_name, kind_of};
+use crate::control::form::{self, FieldError};
 use crate::control::shown::{self, Meant, Row, shown};
 use crate::engine::RequestKind;
 
@@ -46,7 +47,7 @@ pub struct Choice {
 }
 
 /// A question that is answered by an option or by text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     /// The id that the answer is sent under.
     pub id: String,
@@ -60,6 +61,18 @@ pub struct Step {
     pub is_secret: bool,
     /// Its first option leads to the other questions, any other one ends them.
     pub decides: bool,
+    /// It is a field of a form.
+    pub is_field: bool,
+    /// The form needs a value.
+    pub is_required: bool,
+    /// What it takes, in words.
+    pub hint: String,
+    /// The option that is chosen at first.
+    pub first: usize,
+    /// The text that is there at first.
+    pub text: String,
+    /// The option that leaves it out.
+    pub leaves_out: Option<usize>,
 }
 
 impl Step {
@@ -240,9 +253,8 @@ impl Ask {
                     id: ACTION.to_owned(),
                     question: "Answer it?".to_owned(),
                     options: ["accept", "decline", "cancel"].map(|word| (word.to_owned(), String::new())).to_vec(),
-                    takes_text: false,
-                    is_secret: false,
                     decides: true,
+                    ..Step::default()
                 };
                 std::iter::once(action).chain(self.fields()).collect()
             }
@@ -256,47 +268,68 @@ impl Ask {
     }
 
     fn fields(&self) -> Vec<Step> {
-        let schema = &self.row["request_payload"]["requestedSchema"]["properties"];
-        let step = |(name, about): (&String, &Value)| {
-            let words = |value: &Value| {
-                value.as_array().map(|all| all.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>())
-            };
-            let options = match about["type"].as_str() {
-                Some("boolean") => vec!["yes".to_owned(), "no".to_owned()],
-                Some(_) | None => words(&about["enum"]).unwrap_or_default(),
-            };
-            let more = [&about["description"], &about["title"]].into_iter().find_map(Value::as_str);
+        let step = |field: form::Field| {
+            // Several choices at once are typed, with commas.
+            let choices = if field.takes_many { &[][..] } else { &field.choices[..] };
+            let mut options: Vec<(String, String)> =
+                choices.iter().map(|choice| (choice.label.clone(), String::new())).collect();
+            let chosen = choices.iter().position(|choice| field.default.as_ref() == Some(&choice.value));
+            let leaves_out = (!choices.is_empty() && !field.is_required && chosen.is_none()).then_some(options.len());
+            options.extend(leaves_out.map(|_| ("leave it out".to_owned(), String::new())));
+            let about = field.about.as_ref().map_or(field.name.clone(), |about| format!("{}: {about}", field.name));
             Step {
-                id: name.clone(),
-                question: more.map_or(name.clone(), |more| format!("{name}: {more}")),
+                question: about,
                 takes_text: options.is_empty(),
-                options: options.into_iter().map(|option| (option, String::new())).collect(),
-                is_secret: false,
+                hint: field.hint(),
+                first: chosen.or(leaves_out).unwrap_or(0),
+                text: field.default.as_ref().map(|value| field.label_of(value)).unwrap_or_default(),
+                leaves_out,
+                is_field: true,
+                is_required: field.is_required,
+                is_secret: field.is_secret,
+                id: field.name,
+                options,
                 decides: false,
             }
         };
-        schema.as_object().into_iter().flatten().map(step).collect()
+        form::fields(&self.row).into_iter().map(step).collect()
+    }
+
+    /// What is wrong with the answer to one field of a form.
+    #[must_use]
+    pub fn refuses(&self, id: &str, answer: &str) -> Option<String> {
+        if self.kind != RequestKind::Elicitation || id == ACTION || answer.is_empty() {
+            return None;
+        }
+        let errors = form::content(&self.row, &[(id.to_owned(), answer.to_owned())]).err()?;
+        errors.into_iter().find(|error| error.field.as_deref() == Some(id)).map(|error| error.message)
     }
 
     /// The body that these answers make.
     ///
     /// # Errors
     ///
-    /// Why they cannot be sent.
-    pub fn answered(&self, answers: &[(String, String)]) -> Result<Value, String> {
+    /// What is wrong with each field, or with the answers as a whole.
+    pub fn answered(&self, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
+        let whole = |message: String| vec![FieldError { field: None, message }];
         let action = answers.iter().find(|(id, _)| id == ACTION).map(|(_, word)| word.as_str());
-        match action {
-            Some("decline") => answer::of_word(&self.row, Word::Decline, None),
-            Some("cancel") => answer::of_word(&self.row, Word::Cancel, None),
-            Some(_) if answers.len() == 1 => answer::of_word(&self.row, Word::Accept, None),
-            Some(_) | None => {
-                let given: Vec<(String, String)> = answers.iter().filter(|(id, _)| id != ACTION).cloned().collect();
-                let given: Vec<_> = given.into_iter().filter(|(_, text)| !text.is_empty()).collect();
-                match given.is_empty() && self.kind == RequestKind::UserInput {
-                    true => Err("no question was answered, so nothing was sent".to_owned()),
-                    false => answer::of_answers(&self.row, &given),
-                }
+        let word = match action {
+            Some("decline") => Some(Word::Decline),
+            Some("cancel") => Some(Word::Cancel),
+            Some(_) if form::fields(&self.row).is_empty() => Some(Word::Accept),
+            Some(_) | None => None,
+        };
+        if let Some(word) = word {
+            return answer::of_word(&self.row, word, None).map_err(whole);
+        }
+        let given: Vec<(String, String)> =
+            answers.iter().filter(|(id, text)| id != ACTION && !text.is_empty()).cloned().collect();
+        match self.kind {
+            RequestKind::Elicitation => {
+                form::content(&self.row, &given).map(|content| json!({ "action": "accept", "content": content }))
             }
+            _ if given.is_empty() => Err(whole("no question was answered, so nothing was sent".to_owned())),
+            _ => answer::of_answers(&self.row, &given).map_err(whole),
         }
     }
 }
@@ -338,7 +371,7 @@ fn question(question: &Value) -> Step {
         takes_text: options.is_empty() || question["isOther"] == true,
         options,
         is_secret: question["isSecret"] == true,
-        decides: false,
+        ..Step::default()
     }
 }
 

@@ -309,7 +309,7 @@ mod tests {
             format!("diff update src/file{number}.rs\n@@ -1,0 +1,80 @@\n{body}")
         };
         let text: String = (0..400).map(file).collect();
-        assert!(text.len() > 3 << 20, "{}", text.len());
+        assert!(text.len() > 2 << 20, "{}", text.len());
         let diff = Diff::read(&text, "/w");
         assert_eq!((diff.files.len(), diff.hunks.len(), diff.counts()), (400, 400, (32_000, 0)));
         let room = super::super::doc::Room { columns: 40, rows: 10 };

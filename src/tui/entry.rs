@@ -161,8 +161,8 @@ pub enum Stage {
     Done,
     /// It is over and failed.
     Failed,
-    /// It did not run: someone declined it.
-    Declined,
+    /// It did not run, or not to its end, because someone declined or stopped it.
+    Stopped,
 }
 
 /// An entry.

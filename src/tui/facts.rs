@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use super::diff::{Diff, unified};
 use super::entry::{Key, Kind};
+use crate::engine::{permissions_in_words, without_shell};
+use crate::history::action_in_words;
 use crate::journal::Position;
 
 /// What happened, where and when.
@@ -108,9 +110,9 @@ pub(super) fn asked(told: &Value) -> String {
         Some(questions.filter_map(|question| question["question"].as_str()).collect::<Vec<_>>().join(" / "))
     };
     let what = match text("kind") {
-        Some("command") => text("command").map(|command| format!("to run {command}")),
+        Some("command") => text("command").map(|command| format!("to run {}", without_shell(command))),
         Some("diff") => Some(format!("to change {}", changed(told))),
-        Some("permissions") => Some(format!("for permissions {}", told["permissions"])),
+        Some("permissions") => Some(format!("for {}", permissions_in_words(&told["permissions"]).join(", "))),
         Some("questions") => questions(),
         Some(_) | None => text("message").map(str::to_owned),
     };
@@ -130,8 +132,8 @@ fn changed(told: &Value) -> String {
 pub(super) fn title(kind: Kind, told: &Value) -> String {
     let text = |member: &str| told[member].as_str().unwrap_or_default();
     match told["item_type"].as_str() {
-        Some("commandExecution") => by_status(told, text("command")),
-        _ if kind == Kind::Change => by_status(told, &changed(told)),
+        Some("commandExecution") => by_status("command", told, &without_shell(text("command"))),
+        _ if kind == Kind::Change => by_status("file_change", told, &changed(told)),
         Some(_) | None => {
             let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
             let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
@@ -141,10 +143,10 @@ pub(super) fn title(kind: Kind, told: &Value) -> String {
     }
 }
 
-/// An action by its status: a declined one says so.
-fn by_status(told: &Value, action: &str) -> String {
+/// An action by its status: one that did not run, or not to its end, says so.
+fn by_status(kind: &str, told: &Value, action: &str) -> String {
     match told["status"].as_str() {
-        Some("declined") => format!("declined: {action}"),
+        Some(status @ ("declined" | "cancelled" | "interrupted")) => action_in_words(kind, status, action),
         Some(_) | None => action.to_owned(),
     }
 }

@@ -17,6 +17,8 @@ pub struct Draft {
     pub is_given: bool,
     /// Enter was pressed without a text: once more leaves it unanswered.
     pub is_left_empty: bool,
+    /// What is wrong with it.
+    pub error: Option<String>,
 }
 
 /// Where one is in a form.
@@ -36,7 +38,7 @@ pub enum Taken {
     /// Everything was answered.
     Complete,
     /// Nothing, and why.
-    Refused(&'static str),
+    Refused(String),
 }
 
 /// Questions and answers.
@@ -51,7 +53,9 @@ impl Form {
     /// A form without answers.
     #[must_use]
     pub fn new(steps: Vec<Step>) -> Form {
-        let drafts = vec![Draft::default(); steps.len()];
+        let draft =
+            |step: &Step| Draft { chosen: step.first, text: Field::of(step.text.clone()), ..Draft::default() };
+        let drafts = steps.iter().map(draft).collect();
         Form { steps, drafts, stand: Stand::Step(0) }
     }
 
@@ -107,7 +111,10 @@ impl Form {
     /// Whether anything was typed or chosen.
     #[must_use]
     pub fn is_touched(&self) -> bool {
-        self.drafts.iter().any(|draft| draft.is_given || draft.chosen > 0 || !draft.text.text().is_empty())
+        let is_touched = |(step, draft): (&Step, &Draft)| {
+            draft.is_given || draft.chosen != step.first || draft.text.text() != step.text
+        };
+        self.steps.iter().zip(&self.drafts).any(is_touched)
     }
 
     /// Moves among the options, or in the list of answers.
@@ -155,15 +162,19 @@ impl Form {
         };
     }
 
-    /// Goes to a question: its answer was refused.
-    pub fn go_to(&mut self, id: &str) {
+    /// Marks an answer as wrong, and selects it in the list of answers. Nothing is lost.
+    pub fn refuse(&mut self, id: &str, error: String) {
         if let Some(at) = self.steps.iter().position(|step| step.id == id) {
-            self.stand = Stand::Step(at);
+            self.drafts[at].error = Some(error);
+            if let Stand::Summary(row) = &mut self.stand {
+                *row = (*row).min(at);
+            }
         }
     }
 
-    /// Enter: takes the answer to this question, or what the chosen row of the list means.
-    pub fn enter(&mut self) -> Taken {
+    /// Enter: takes the answer to this question, or does what the selected row of the list means. `refuses` says what is
+    /// wrong with an answer, by its id.
+    pub fn enter(&mut self, refuses: impl Fn(&str, &str) -> Option<String>) -> Taken {
         let types_text = self.types_text();
         match self.stand {
             Stand::Summary(row) if row < self.len() => {
@@ -173,9 +184,18 @@ impl Form {
             Stand::Summary(_) => Taken::Complete,
             Stand::Step(at) => {
                 let Some(draft) = self.drafts.get_mut(at) else { return Taken::Complete };
-                if types_text && draft.text.text().is_empty() && !draft.is_left_empty {
+                let step = &self.steps[at];
+                let is_empty = types_text && draft.text.text().is_empty();
+                if is_empty && step.is_required && step.text.is_empty() {
+                    return Taken::Refused("a value is required".to_owned());
+                }
+                if is_empty && !step.is_field && !draft.is_left_empty {
                     draft.is_left_empty = true;
-                    return Taken::Refused("nothing is typed: Enter again leaves this one unanswered");
+                    return Taken::Refused("nothing is typed: Enter again leaves this one unanswered".to_owned());
+                }
+                draft.error = refuses(&step.id, answer(step, draft));
+                if let Some(error) = &draft.error {
+                    return Taken::Refused(error.clone());
                 }
                 draft.is_left_empty = false;
                 draft.is_given = true;
@@ -202,6 +222,9 @@ impl Form {
 /// What an answer says; empty if it was left out.
 #[must_use]
 pub fn answer<'a>(step: &'a Step, draft: &'a Draft) -> &'a str {
+    if step.leaves_out == Some(draft.chosen) {
+        return "";
+    }
     step.options.get(draft.chosen).map_or(draft.text.text(), |(label, _)| label)
 }
 
@@ -215,8 +238,7 @@ mod tests {
             question: id.to_owned(),
             options: options.iter().map(|label| ((*label).to_owned(), String::new())).collect(),
             takes_text,
-            is_secret: false,
-            decides: false,
+            ..Step::default()
         }
     }
 
@@ -229,34 +251,49 @@ mod tests {
         let mut form = Form::new(vec![step("a", &["x", "y"], true), step("b", &[], true), step("c", &["u", "v"], false)]);
         form.choose(3);
         form.draft().expect("a question").text.insert("typed");
-        assert_eq!(form.enter(), Taken::Moved);
+        assert_eq!(form.enter(|_, _| None), Taken::Moved);
         form.draft().expect("a question").text.insert("half");
         form.back();
         assert_eq!(form.current().map(|(step, draft)| answer(step, draft)), Some("typed"));
         form.back();
-        assert_eq!(form.enter(), Taken::Moved);
+        assert_eq!(form.enter(|_, _| None), Taken::Moved);
         assert_eq!(form.current().map(|(_, draft)| draft.text.text()), Some("half"));
-        form.enter();
+        form.enter(|_, _| None);
         form.step_by(true);
-        assert_eq!(form.enter(), Taken::Moved);
+        assert_eq!(form.enter(|_, _| None), Taken::Moved);
         assert_eq!(form.stand(), Stand::Summary(3));
         assert!(form.choose(2) && !form.choose(9));
         form.draft().expect("a question").text.insert(" done");
-        assert_eq!(form.enter(), Taken::Moved);
-        assert_eq!((form.stand(), form.enter()), (Stand::Summary(3), Taken::Complete));
+        assert_eq!(form.enter(|_, _| None), Taken::Moved);
+        assert_eq!((form.stand(), form.enter(|_, _| None)), (Stand::Summary(3), Taken::Complete));
         assert_eq!(answers(&form), "a=typed b=half done c=v");
+    }
+
+    #[test]
+    fn a_refused_answer_loses_no_other() {
+        let mut form = Form::new(vec![step("a", &[], true), step("b", &[], true)]);
+        let refuses = |_: &str, text: &str| (text == "bad").then(|| "it is bad".to_owned());
+        form.draft().expect("a question").text.insert("good");
+        assert_eq!(form.enter(refuses), Taken::Moved);
+        form.draft().expect("a question").text.insert("bad");
+        assert_eq!(form.enter(refuses), Taken::Refused("it is bad".to_owned()));
+        form.draft().expect("a question").text.insert("ger");
+        assert_eq!(form.enter(refuses), Taken::Moved);
+        form.refuse("a", "not with b".to_owned());
+        assert_eq!(form.stand(), Stand::Summary(0));
+        assert_eq!(answers(&form), "a=good b=badger");
     }
 
     #[test]
     fn one_question_has_no_summary() {
         let mut form = Form::new(vec![step("a", &["x", "y"], false)]);
         form.choose(2);
-        assert_eq!((form.enter(), &*answers(&form)), (Taken::Complete, "a=y"));
+        assert_eq!((form.enter(|_, _| None), &*answers(&form)), (Taken::Complete, "a=y"));
         let mut action = step("action", &["accept", "decline"], false);
         action.decides = true;
         let mut form = Form::new(vec![action, step("n", &[], true)]);
         assert_eq!(form.len(), 2);
         form.choose(2);
-        assert_eq!((form.enter(), &*answers(&form)), (Taken::Complete, "action=decline"));
+        assert_eq!((form.enter(|_, _| None), &*answers(&form)), (Taken::Complete, "action=decline"));
     }
 }

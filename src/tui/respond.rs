@@ -15,6 +15,7 @@ use super::keys::{Action, Answer, Browse, Move};
 use super::model::{Answering, Focus, Model, Session, Tone};
 use super::review;
 use super::steps::{next_request, put_aside, say, was_seen};
+use crate::control::form::in_one_line;
 
 const TOO_SOON: &str = "this request has just appeared: read it, then press the key again";
 
@@ -156,16 +157,20 @@ fn take_answer(model: &mut Model) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(shown) = &mut session.answering else { return Vec::new() };
     shown.at = At::default();
-    match shown.form.enter() {
+    let ask = Arc::clone(&shown.ask);
+    match shown.form.enter(|id, answer| ask.refuses(id, answer)) {
         Taken::Moved => Vec::new(),
         Taken::Refused(why) => {
-            say(model, Tone::Plain, why);
+            say(model, Tone::Bad, why);
             Vec::new()
         }
-        Taken::Complete => match shown.ask.answered(&shown.form.answers()) {
+        Taken::Complete => match ask.answered(&shown.form.answers()) {
             Ok(body) => send(session, body),
-            Err(why) => {
-                say(model, Tone::Bad, why);
+            Err(errors) => {
+                for error in &errors {
+                    error.field.iter().for_each(|field| shown.form.refuse(field, error.message.clone()));
+                }
+                say(model, Tone::Bad, format!("not sent: {}", in_one_line(&errors)));
                 Vec::new()
             }
         },

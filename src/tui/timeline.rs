@@ -203,7 +203,7 @@ impl Timeline {
             "tool_delta" => self.tool_grows(heard),
             "tool_end" => {
                 let stage = match told["status"].as_str() {
-                    Some("declined") => Stage::Declined,
+                    Some("declined" | "cancelled" | "interrupted") => Stage::Stopped,
                     _ if told["is_error"] == true => Stage::Failed,
                     _ => Stage::Done,
                 };
@@ -362,7 +362,7 @@ impl Timeline {
             entry.stage = stage;
             match stage {
                 Stage::Open => entry.push(text, max),
-                Stage::Done | Stage::Failed | Stage::Declined => entry.set_body(text, max),
+                Stage::Done | Stage::Failed | Stage::Stopped => entry.set_body(text, max),
             }
         });
     }

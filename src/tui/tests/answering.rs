@@ -129,6 +129,32 @@ fn questions_are_answered_in_turn() {
 }
 
 #[test]
+fn a_form_is_validated_before_it_is_sent() {
+    // The default is there; a value beyond its range is refused at once and stays to be changed.
+    let mut play = check("asks form=g-0\nkey ^R\nwait 600\nkey Enter\ntype 9\nkey Enter\n== question g-0");
+    assert!(noted(&play).contains("39 is greater than the maximum of 9"), "{}", noted(&play));
+    let shown = drawn(&play.model, 80, 24);
+    assert!(shown.contains("2 of 4: replicas") && shown.contains("required · integer 1 to 9 · default 3"), "{shown}");
+    assert!(shown.contains("› 39") && shown.contains("39 is greater"), "{shown}");
+    play.step("key ^U");
+    play.step("key Enter");
+    // The default is sent for an emptied field. The choice may be left out, and a secret is not shown.
+    play.step("key 1 Enter");
+    play.step("type key");
+    play.step("key Enter");
+    assert!(noted(&play).contains("shorter than 4"), "{}", noted(&play));
+    play.step("type s");
+    play.step("key Enter");
+    let shown = drawn(&play.model, 80, 24);
+    assert!(shown.contains("3. env  dev") && shown.contains("token  ••••") && !shown.contains("keys"), "{shown}");
+    play.step("key 3 3 Enter Enter");
+    assert_eq!(
+        play.done.remove(0),
+        "respond g-0 {\"action\":\"accept\",\"content\":{\"replicas\":3,\"token\":\"keys\"}}"
+    );
+}
+
+#[test]
 fn moving_back_loses_and_sends_nothing() {
     let typed = "asks questions=g-0\nkey ^R\nwait 600\nkey 3\ntype green\nkey Enter\ntype k3y";
     let sent = "<< respond g-0 {\"answers\":{\"color\":[\"green\"],\"key\":[\"k3y\"]}}";

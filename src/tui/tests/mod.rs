@@ -20,6 +20,7 @@ use super::model::{Colours, Link, Live, Model};
 use super::timeline::{Heard, Timeline};
 use super::zone::Zone;
 use super::{attach, update};
+use crate::engine::FIELD_ORDER;
 use crate::history::Activity;
 use crate::journal::{Generation, Position, SegmentName};
 
@@ -79,6 +80,18 @@ fn elicitation(id: &str) -> Value {
     row(id, "mcpServer/elicitation/request", "lab: Your name?", payload)
 }
 
+/// A form with a number, a choice that may be left out, and a token.
+fn form(id: &str) -> Value {
+    let schema = json!({ "type": "object", "required": ["replicas"], "properties": {
+        "env": { "type": "string", "enum": ["dev", "prod"] },
+        "replicas": { "type": "integer", "minimum": 1, "maximum": 9, "default": 3 },
+        "token": { "type": "string", "minLength": 4 } } });
+    let payload = json!({ "message": "Deploy?", "requestedSchema": schema });
+    let mut row = row(id, "mcpServer/elicitation/request", "lab: Deploy?", payload);
+    row[FIELD_ORDER] = json!(["replicas", "env", "token"]);
+    row
+}
+
 fn asked(name: &str) -> Value {
     let (kind, id) = name.split_once('=').expect("BUG: a test names kind and id");
     match kind {
@@ -87,6 +100,7 @@ fn asked(name: &str) -> Value {
         "patch" => patch(id),
         "questions" => questions(id),
         "elicitation" => elicitation(id),
+        "form" => form(id),
         other => row(id, other, "", json!({ "x": 1 })),
     }
 }

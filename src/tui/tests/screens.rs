@@ -116,6 +116,7 @@ fn screens_of_requests() {
     everywhere("question", &play);
     snapshot("question", &play, 20, 5);
     everywhere("question-secret", &check("asks questions=g-0\nkey ^R\nwait 600\nkey Down Enter\ntype hunter2"));
+    everywhere("form", &check("asks form=g-0\nkey ^R\nwait 600\nkey Enter\ntype 9\nkey Enter"));
     everywhere("answers", &check("asks questions=g-0\nkey ^R\nwait 600\nkey Down Enter\ntype hunter2\nkey Enter"));
     everywhere("answered-elsewhere", &check("asks command=g-0 patch=g-1\nkey ^R\nended g-0"));
     all_as_in_files();

@@ -75,10 +75,10 @@ fn a_declined_command_is_called_declined() {
         end("fileChange", json!({ "changes": changes })),
     ]);
     let shown = drawn(&play.model, 80, 24);
-    assert!(shown.contains("declined: rm -rf build") && shown.contains("declined: src/a.rs"), "{shown}");
+    assert!(shown.contains("declined: rm -rf build") && shown.contains("declined: change src/a.rs"), "{shown}");
     assert!(!shown.contains("failed") && !shown.contains("running"), "{shown}");
     let timeline = play.model.session.as_ref().and_then(|session| session.timeline.as_ref()).expect("read");
-    assert!(timeline.entries().iter().all(|entry| entry.stage == Stage::Declined && entry.took_us.is_none()));
+    assert!(timeline.entries().iter().all(|entry| entry.stage == Stage::Stopped && entry.took_us.is_none()));
 }
 
 #[test]

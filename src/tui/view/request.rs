@@ -200,6 +200,12 @@ fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
     let asks = wrap(&format!("{count}{}", step.question), columns);
     let room = rows.saturating_sub(step.choices().min(rows.saturating_sub(1))).max(1);
     foot.rows.extend(asks.into_iter().take(room).map(|line| one(line, Role::Strong)));
+    let more = [(&step.hint, Role::Faint), (draft.error.as_ref().unwrap_or(&String::new()), Role::Bad)]
+        .into_iter()
+        .filter(|(text, _)| !text.is_empty())
+        .flat_map(|(text, role)| wrap(text, columns).into_iter().map(move |line| one(line, role)))
+        .collect::<Vec<_>>();
+    foot.rows.extend(more.into_iter().take(room.saturating_sub(foot.rows.len())));
     let left = rows.saturating_sub(foot.rows.len()).max(1);
     let from = draft.chosen.saturating_sub(left.saturating_sub(1));
     for (number, (label, about)) in step.options.iter().enumerate().skip(from).take(left) {
@@ -252,7 +258,10 @@ fn summary(shown: &Answering, selected: usize, columns: usize, rows: usize) -> F
             (false, false) => (given, Role::Plain),
         };
         let question = cut(&plain(&step.question.replace('\n', " ")), columns / 2);
-        all.push(vec![(format!("  {}. ", number + 1), Role::Info), (format!("{question}  "), Role::Faint), (given, role)]);
+        let mut row = vec![(format!("  {}. ", number + 1), Role::Info), (format!("{question}  "), Role::Faint)];
+        row.push((given, role));
+        row.extend(draft.error.iter().map(|error| (format!("  ! {error}"), Role::Bad)));
+        all.push(row);
     }
     all.push(one("  Send these answers", Role::Strong));
     for (number, row) in all.into_iter().enumerate().skip(from).take(left) {

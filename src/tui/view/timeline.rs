@@ -189,7 +189,7 @@ fn sign(entry: &Entry) -> (&'static str, Role) {
 fn role(entry: &Entry) -> Role {
     match (entry.kind, entry.stage) {
         (Kind::Error | Kind::Gap, _) | (_, Stage::Failed) => Role::Bad,
-        (Kind::Request, Stage::Open) | (_, Stage::Declined) => Role::Warning,
+        (Kind::Request, Stage::Open) | (_, Stage::Stopped) => Role::Warning,
         (Kind::User, _) => Role::Strong,
         (Kind::Reasoning | Kind::Status | Kind::Run, _) => Role::Faint,
         (Kind::Assistant | Kind::Plan | Kind::Command | Kind::Change | Kind::Diff | Kind::Tool | Kind::Request, _) => {
@@ -210,7 +210,7 @@ pub(super) fn so_far(entry: &Entry, now_us: u64) -> Vec<(String, Role)> {
         (Stage::Open, false) if entry.kind == Kind::Request => ("pending".to_owned(), Role::Warning),
         (Stage::Done, true) => ("✓".to_owned(), Role::Good),
         (Stage::Failed, true) => ("✗ failed".to_owned(), Role::Bad),
-        (Stage::Open | Stage::Done | Stage::Failed | Stage::Declined, _) => (String::new(), Role::Faint),
+        (Stage::Open | Stage::Done | Stage::Failed | Stage::Stopped, _) => (String::new(), Role::Faint),
     };
     let sign = match entry.exit_code.filter(|_| entry.stage != Stage::Open) {
         Some(0) | None => sign,
@@ -230,8 +230,8 @@ pub(super) fn so_far(entry: &Entry, now_us: u64) -> Vec<(String, Role)> {
 fn head(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
     let role = role(entry);
     let title = match entry.kind {
-        Kind::Change => match entry.title.strip_prefix("declined: ") {
-            Some(path) => format!("declined: {}", relative(path, &pen.session.cwd)),
+        Kind::Change => match entry.title.split_once(": change ") {
+            Some((status, path)) => format!("{status}: change {}", relative(path, &pen.session.cwd)),
             None => relative(&entry.title, &pen.session.cwd).to_owned(),
         },
         _ => entry.title.clone(),
@@ -270,8 +270,8 @@ fn body(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
         Kind::Command | Kind::Tool => {
             let rows_max = match (entry.stage, entry.kind) {
                 (Stage::Open, _) => 10,
-                (Stage::Done | Stage::Failed | Stage::Declined, Kind::Command) => 6,
-                (Stage::Done | Stage::Failed | Stage::Declined, _) => 4,
+                (Stage::Done | Stage::Failed | Stage::Stopped, Kind::Command) => 6,
+                (Stage::Done | Stage::Failed | Stage::Stopped, _) => 4,
             };
             output(entry, columns, rows_max)
         }
