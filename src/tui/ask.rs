@@ -328,8 +328,16 @@ impl Ask {
             RequestKind::Elicitation => {
                 form::content(&self.row, &given).map(|content| json!({ "action": "accept", "content": content }))
             }
-            _ if given.is_empty() => Err(whole("no question was answered, so nothing was sent".to_owned())),
-            _ => answer::of_answers(&self.row, &given).map_err(whole),
+            RequestKind::UserInput if given.is_empty() => {
+                Err(whole("no question was answered, so nothing was sent".to_owned()))
+            }
+            RequestKind::UserInput
+            | RequestKind::Command
+            | RequestKind::FileChange
+            | RequestKind::OldCommand
+            | RequestKind::OldPatch
+            | RequestKind::Permissions
+            | RequestKind::Other => answer::of_answers(&self.row, &given).map_err(whole),
         }
     }
 }

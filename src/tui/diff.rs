@@ -229,12 +229,13 @@ impl Reading {
             Some(_) | None => Role::Plain,
         };
         let (old, new) = &mut self.left;
-        match role {
-            Role::Good => *new = new.saturating_sub(1),
-            Role::Bad => *old = old.saturating_sub(1),
-            _ if line.starts_with('\\') => {}
-            _ => (*old, *new) = (old.saturating_sub(1), new.saturating_sub(1)),
-        }
+        let (on_old, on_new) = match line.as_bytes().first() {
+            Some(b'+') => (0, 1),
+            Some(b'-') => (1, 0),
+            Some(b'\\') => (0, 0),
+            Some(_) | None => (1, 1),
+        };
+        (*old, *new) = (old.saturating_sub(on_old), new.saturating_sub(on_new));
         if let Some(file) = self.diff.files.last_mut() {
             file.added += usize::from(role == Role::Good);
             file.removed += usize::from(role == Role::Bad);
@@ -276,8 +277,11 @@ mod tests {
             { "path": "/elsewhere/b", "kind": { "type": "delete" }, "diff": "gone\u{1b}[2J\n" },
         ]);
         let diff = Diff::read(&unified(&changes).expect("there are changes"), "/w/");
-        let files: Vec<_> =
-            diff.files.iter().map(|file| (file.path.as_str(), file.sign, file.added, file.removed, file.line)).collect();
+        let files: Vec<_> = diff
+            .files
+            .iter()
+            .map(|file| (file.path.as_str(), file.sign, file.added, file.removed, file.line))
+            .collect();
         assert_eq!(files, [("src/a.rs", 'M', 3, 2, 0), ("new.txt", 'A', 2, 0, 10), ("/elsewhere/b", 'D', 0, 1, 14)]);
         assert_eq!(diff.hunks, [1, 5]);
         assert_eq!(diff.summary(), "3 files +5 -3");

@@ -284,7 +284,6 @@ impl Doc {
         // Lines stand for rows: counting all rows would break every line.
         (at.line + room.rows).min(self.len()) * 100 / self.len().max(1)
     }
-
 }
 
 #[cfg(test)]

@@ -53,8 +53,7 @@ impl Form {
     /// A form without answers.
     #[must_use]
     pub fn new(steps: Vec<Step>) -> Form {
-        let draft =
-            |step: &Step| Draft { chosen: step.first, text: Field::of(step.text.clone()), ..Draft::default() };
+        let draft = |step: &Step| Draft { chosen: step.first, text: Field::of(step.text.clone()), ..Draft::default() };
         let drafts = steps.iter().map(draft).collect();
         Form { steps, drafts, stand: Stand::Step(0) }
     }
@@ -248,7 +247,8 @@ mod tests {
 
     #[test]
     fn moving_back_keeps_every_answer() {
-        let mut form = Form::new(vec![step("a", &["x", "y"], true), step("b", &[], true), step("c", &["u", "v"], false)]);
+        let mut form =
+            Form::new(vec![step("a", &["x", "y"], true), step("b", &[], true), step("c", &["u", "v"], false)]);
         form.choose(3);
         form.draft().expect("a question").text.insert("typed");
         assert_eq!(form.enter(|_, _| None), Taken::Moved);

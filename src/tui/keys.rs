@@ -303,7 +303,12 @@ pub const BINDINGS: &[Binding] = &[
     answers(Place::Approval, ANSWERS, Answer::Choose, ANSWERS_MEAN),
     answers(Place::Approval, &[Letter('r')], Answer::Reason, "decline with a reason"),
     answers(Place::Approval, &[Digit], Answer::Choose, "another answer that the server offers, by its number"),
-    browses(Place::Approval, &[Letter('v'), Key(KeyCode::Enter)], Browse::Review, "review the diff on the whole screen"),
+    browses(
+        Place::Approval,
+        &[Letter('v'), Key(KeyCode::Enter)],
+        Browse::Review,
+        "review the diff on the whole screen",
+    ),
     browses(Place::Approval, &[Letter('o')], Browse::Pager, "open it in $PAGER"),
     moves(Place::Approval, UP, Move::Up, "scroll up"),
     moves(Place::Approval, DOWN, Move::Down, "scroll down"),

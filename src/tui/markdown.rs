@@ -268,8 +268,7 @@ impl Writer {
         }
         let hang: usize = before.iter().map(|(text, _)| width(text)).sum::<usize>() + if in_code { 2 } else { 0 };
         let line = std::mem::take(&mut self.line);
-        let pieces: Vec<(&str, Role)> =
-            before.iter().chain(&line).map(|(text, role)| (text.as_str(), *role)).collect();
+        let pieces: Vec<(&str, Role)> = before.iter().chain(&line).map(|(text, role)| (text.as_str(), *role)).collect();
         self.doc.push_pieces(&pieces, hang as u16);
     }
 
@@ -324,7 +323,10 @@ mod tests {
     #[test]
     fn blocks_look_like_blocks() {
         check("# One\ntext\nmore\n\n## Two", &["# One", "", "text", "more", "", "## Two"]);
-        check("a\n\n- one\n- two\n  - deep\n    words\n\nb", &["a", "", "• one", "• two", "  • deep", "    words", "", "b"]);
+        check(
+            "a\n\n- one\n- two\n  - deep\n    words\n\nb",
+            &["a", "", "• one", "• two", "  • deep", "    words", "", "b"],
+        );
         check("3. x\n4. y", &["3. x", "4. y"]);
         check("- [x] done\n- [ ] open", &["• [x] done", "• [ ] open"]);
         check("> said\n> so\n\nplain", &["│ said", "│ so", "", "plain"]);

@@ -106,8 +106,8 @@ fn turned(model: &mut Model, target: &Target, to: Move) -> Vec<Command> {
         Target::Request | Target::Option(_) | Target::Document | Target::File(_) => {
             let Some(session) = &mut model.session else { return Vec::new() };
             let scroll = |doc: &super::doc::Doc, at| match to {
-                Move::Up => doc.up(at, WHEEL_ROWS, room),
-                _ => doc.down(at, WHEEL_ROWS, room),
+                Move::Up | Move::PageUp | Move::First => doc.up(at, WHEEL_ROWS, room),
+                Move::Down | Move::PageDown | Move::Last => doc.down(at, WHEEL_ROWS, room),
             };
             match (&mut session.focus, &mut session.answering) {
                 (Focus::Reading(reading), _) => {

@@ -65,4 +65,3 @@ pub enum Pointing {
     /// The wheel was turned down.
     WheelDown,
 }
-

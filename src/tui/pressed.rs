@@ -79,16 +79,19 @@ fn mouse(model: &mut Model) -> Vec<Command> {
 
 /// A key that means nothing here.
 fn unknown(model: &mut Model, place: Place, letters: Letters, key: &KeyEvent) {
-    let name = match key.code {
-        KeyCode::Char(char) if !(key.modifiers - KeyModifiers::SHIFT).is_empty() => format!("^{}", char.to_uppercase()),
-        KeyCode::Char(char) if letters == Letters::Keys => char.to_string(),
-        _ => return,
-    };
-    let choices = match place {
-        Place::Approval | Place::Review => respond::valid(model).map(|keys| format!("{keys} answer; ")),
-        _ => None,
-    };
-    say(model, Tone::Bad, format!("`{name}` does nothing here: {}{}; ? help", choices.unwrap_or_default(), valid(place)));
+    let KeyCode::Char(char) = key.code else { return };
+    let is_held = !(key.modifiers - KeyModifiers::SHIFT).is_empty();
+    if letters == Letters::Typed && !is_held {
+        return;
+    }
+    let name = if is_held { format!("^{}", char.to_uppercase()) } else { char.to_string() };
+    let is_answered = matches!(place, Place::Approval | Place::Review);
+    let choices = respond::valid(model).filter(|_| is_answered).map(|keys| format!("{keys} answer; "));
+    say(
+        model,
+        Tone::Bad,
+        format!("`{name}` does nothing here: {}{}; ? help", choices.unwrap_or_default(), valid(place)),
+    );
 }
 
 fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Vec<Command> {
@@ -125,11 +128,7 @@ fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Ve
 
 /// Moves the selection of a list.
 pub(super) fn moved(model: &mut Model, does: Action) -> Vec<Command> {
-    match model.place().0 {
-        Place::Sessions => sessions(model, does),
-        Place::Threads => threads::pressed(model, does),
-        _ => Vec::new(),
-    }
+    if model.session.is_none() { sessions(model, does) } else { threads::pressed(model, does) }
 }
 
 fn sessions(model: &mut Model, does: Action) -> Vec<Command> {

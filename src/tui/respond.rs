@@ -129,10 +129,8 @@ pub(super) fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Comm
         Action::Move(Move::Up) => shown.form.step_by(false),
         Action::Move(Move::Down) => shown.form.step_by(true),
         Action::Answer(Answer::Choose) => {
-            let number = match key.code {
-                KeyCode::Char(digit) => digit.to_digit(10).unwrap_or_default(),
-                _ => 0,
-            };
+            let KeyCode::Char(digit) = key.code else { return Vec::new() };
+            let number = digit.to_digit(10).unwrap_or_default();
             if !shown.form.choose(number as usize) {
                 let last = match shown.form.stand() {
                     Stand::Summary(_) => shown.form.len(),

@@ -8,9 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
-use super::text::lasted;
 pub use super::facts::{Facts, Heard, Range, ThreadFacts};
 use super::facts::{asked, body, files_of_diff, title};
+use super::text::lasted;
 
 /// Most entries of a window.
 pub const ENTRIES_MAX: usize = 1_000;

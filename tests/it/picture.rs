@@ -224,7 +224,9 @@ fn main() {
     picture("tui.svg", "codex-shim tui: a pending request beside the timeline", &request);
     picture("tui-review.svg", "codex-shim tui: a diff under review", &review);
     std::fs::write(root.join("target/tui.cast"), cast).expect("a file");
-    println!("docs/tui.svg and docs/tui-review.svg: screens; target/tui.cast: the recording (`asciinema play target/tui.cast`)");
+    println!(
+        "docs/tui.svg and docs/tui-review.svg: screens; target/tui.cast: the recording (`asciinema play target/tui.cast`)"
+    );
     relay.kill().expect("it runs");
     relay.wait().expect("it was killed");
 }

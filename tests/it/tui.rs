@@ -275,7 +275,9 @@ fn a_request_elsewhere_rings_once_and_is_reached() {
     let mut live = Live::initialized("");
     let _quiet = Quiet::start(&live);
     let rung = live.home.beside().join("rung");
-    let script = format!("printf '\\033]2;before\\007'; while [ ! -e go ]; do sleep 0.1; done; '{SHIM}' tui quiet; echo left; cat");
+    let script = format!(
+        "printf '\\033]2;before\\007'; while [ ! -e go ]; do sleep 0.1; done; '{SHIM}' tui quiet; echo left; cat"
+    );
     let Some(tmux) = Tmux::start(test, &live.home, &script) else { return };
     tmux.run(&["set-hook", "-g", "alert-bell", &format!("run-shell 'echo rung >> {}'", rung.display())]);
     let title = || tmux.run(&["display-message", "-p", "#{pane_title}"]).trim().to_owned();
@@ -338,7 +340,8 @@ fn a_diff_is_reviewed_and_opened_in_the_pager() {
     let mut live = Live::initialized("");
     // What the pager gets is kept; it reads one line from the terminal.
     let pager = "cat > paged; echo this is the pager; read answer < /dev/tty; echo \"$answer\" > typed";
-    let script = format!("export PAGER='{pager}'; '{SHIM}' tui s; echo left; stty -a | tr ' ;' '\\n\\n' | grep icanon; cat");
+    let script =
+        format!("export PAGER='{pager}'; '{SHIM}' tui s; echo left; stty -a | tr ' ;' '\\n\\n' | grep icanon; cat");
     let Some(tmux) = Tmux::start(test, &live.home, &script) else { return };
     let cwd = env!("CARGO_MANIFEST_DIR");
     let changes: Vec<Value> = (0..30)
@@ -348,13 +351,16 @@ fn a_diff_is_reviewed_and_opened_in_the_pager() {
         })
         .collect();
     let item = json!({"id": "f", "type": "fileChange", "status": "inProgress", "changes": changes});
-    live.say_plainly(&json!({"method": "item/started", "params": {"threadId": "t", "turnId": "u", "item": item}}).to_string());
+    live.say_plainly(
+        &json!({"method": "item/started", "params": {"threadId": "t", "turnId": "u", "item": item}}).to_string(),
+    );
     let asks = json!({"id": 7, "method": "item/fileChange/requestApproval",
         "params": {"threadId": "t", "turnId": "u", "itemId": "f", "reason": null, "grantRoot": null}});
     live.asked(&asks.to_string(), "7");
     tmux.shows("1 pending ^R");
     tmux.keys(&["C-r"]);
     tmux.shows_all(&["30 files +30 -30", "M src/f0.rs"]);
+    seen(&tmux, " a  accept");
     tmux.keys(&["v"]);
     tmux.shows("file 1/30 · hunk 0/30");
     tmux.keys(&["n", "n", "]"]);

@@ -7,8 +7,8 @@
 //! history keeps for longer ([`kept`]). Neither thread holds more than a window of entries, and neither writes anything.
 
 mod kept;
-mod pages;
 mod pager;
+mod pages;
 mod source;
 
 use std::io::{self, BufRead as _, Read as _, Seek as _};

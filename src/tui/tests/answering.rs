@@ -168,7 +168,9 @@ fn moving_back_loses_and_sends_nothing() {
         "{}\nkey ^R\n== approval g-1\nkey ^R\n{back}\n{sent}",
         typed.replace("questions=g-0", "questions=g-0 command=g-1")
     ));
-    check(&format!("{typed}\nkey Enter 1 Up Enter\n== question g-0\nkey Enter\n<< respond g-0 {{\"answers\":{{\"color\":[\"Blue\"],\"key\":[\"k3y\"]}}}}"));
+    check(&format!(
+        "{typed}\nkey Enter 1 Up Enter\n== question g-0\nkey Enter\n<< respond g-0 {{\"answers\":{{\"color\":[\"Blue\"],\"key\":[\"k3y\"]}}}}"
+    ));
     let mut play = check(typed);
     play.step("key Esc Esc");
     assert_eq!(play.done.remove(0), "Detach");

@@ -83,9 +83,9 @@ fn options_files_and_diffs_are_pointed_at() {
     assert_eq!(play.done.remove(0), "respond g-0 {\"answers\":{\"color\":[\"Blue\"],\"key\":[\"k\"]}}");
     let mut play = super::reviewing::reviewed();
     point(&mut play, Pointing::Click, |target| *target == Target::File(3));
-    let line = |play: &Play| match &play.model.session.as_ref().expect("attached").focus {
-        Focus::Reading(reading) => reading.doc().text_of(reading.at.line).to_owned(),
-        other => panic!("{other:?}"),
+    let line = |play: &Play| {
+        let Focus::Reading(reading) = &play.model.session.as_ref().expect("attached").focus else { panic!("a review") };
+        reading.doc().text_of(reading.at.line).to_owned()
     };
     assert_eq!(line(&play), "src/file03.rs  changed");
     point(&mut play, Pointing::WheelDown, |target| *target == Target::Document);

@@ -14,7 +14,8 @@ use super::{NOW_US, Play, check, noted, row};
 fn large() -> Value {
     let mut row = row("g-0", "item/fileChange/requestApproval", "change 12 files", json!({ "grantRoot": null }));
     let hunk = |number: usize| {
-        let lines: String = (0..5).map(|line| format!("-old {number}.{line}\n+new {number}.{line}\n context\n")).collect();
+        let lines: String =
+            (0..5).map(|line| format!("-old {number}.{line}\n+new {number}.{line}\n context\n")).collect();
         format!("@@ -{0},10 +{0},10 @@\n{lines}", 10 * number + 1)
     };
     let changes: Vec<Value> = (0..12)

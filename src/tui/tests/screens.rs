@@ -13,8 +13,8 @@ use serde_json::json;
 use super::super::ask::of_row;
 use super::super::events::{Event, News};
 use super::super::model::{Colours, Model, SessionRow};
-use super::super::update;
 use super::super::text::width as columns_of;
+use super::super::update;
 use super::super::{keys, view};
 use super::{NOW_US, Play, check, command, timeline, told};
 use crate::history::Activity;
@@ -169,7 +169,9 @@ fn the_cursor_stands_behind_what_is_seen_of_what_was_pasted() {
     update(&mut model, NOW_US, Event::Resized(Size { width, height }));
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("BUG: a backend in memory");
     let mut cursor = None;
-    terminal.draw(|frame| cursor = view(&model, frame.area(), frame.buffer_mut()).cursor).expect("BUG: it can be drawn");
+    terminal
+        .draw(|frame| cursor = view(&model, frame.area(), frame.buffer_mut()).cursor)
+        .expect("BUG: it can be drawn");
     let cursor = cursor.expect("something is typed");
     let shown = drawn(&play.model, width, height);
     let line = shown.lines().nth(usize::from(cursor.y)).expect("it is on the screen");

@@ -108,7 +108,8 @@ fn the_window_goes_back_and_returns_without_a_hole() {
 #[test]
 fn home_leads_to_the_start_of_the_session() {
     let mut play = Play::new();
-    let recent = timeline((0..3_000).map(|number| json!({ "type": "message", "text": format!("m{number}") })).collect());
+    let recent =
+        timeline((0..3_000).map(|number| json!({ "type": "message", "text": format!("m{number}") })).collect());
     play.news(News::Restored { epoch: 0, timeline: Box::new(recent) });
     play.step("key Tab g");
     assert_eq!(play.done.remove(0), "ReadStart");

@@ -30,7 +30,8 @@ pub(super) fn markdown() -> Play {
 pub(super) fn streaming() -> Play {
     let mut timeline = Timeline::default();
     for number in 0..30_000_u64 {
-        let told = json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": format!("word{number} ") });
+        let told =
+            json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": format!("word{number} ") });
         timeline.take(&heard(number, told));
     }
     assert!(timeline.entries().iter().all(|entry| entry.body.len() <= 2 * BODY_BYTES_MAX));
@@ -197,7 +198,9 @@ fn the_help_begins_with_the_present_keys() {
     play.step("key Esc");
     assert_eq!(first(&check("key Tab ?")), "timeline (here)");
     assert_eq!(first(&check("key ?")), "chat (here)");
-    let Some(Focus::Answer) = play.model.session.as_ref().map(|session| session.focus.clone()) else { panic!("a mode") };
+    let Some(Focus::Answer) = play.model.session.as_ref().map(|session| session.focus.clone()) else {
+        panic!("a mode")
+    };
 }
 
 #[test]

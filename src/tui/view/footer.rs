@@ -58,7 +58,9 @@ fn enter(session: &Session, place: Place, is_gated: bool) -> String {
         Place::Reading => "Enter closes it",
         Place::Review => match &session.focus {
             Focus::Reading(reading) if reading.files.is_some() => "Enter shows the file",
-            _ => "n/p file · ]/[ hunk",
+            Focus::Answer | Focus::History | Focus::Search(_) | Focus::Reading(_) | Focus::Threads(_) => {
+                "n/p file · ]/[ hunk"
+            }
         },
         Place::Threads => "Enter takes this one",
         Place::Sessions | Place::Everywhere => "",
@@ -70,7 +72,7 @@ fn enter(session: &Session, place: Place, is_gated: bool) -> String {
 fn more(session: &Session, place: Place) -> &'static str {
     let is_request = match &session.focus {
         Focus::Reading(reading) => matches!(reading.subject, super::super::model::Subject::Request(_)),
-        _ => false,
+        Focus::Answer | Focus::History | Focus::Search(_) | Focus::Threads(_) => false,
     };
     match place {
         Place::Chat => " · Tab timeline · Esc sessions · F1 help",

@@ -32,7 +32,11 @@ pub(super) fn draw(model: &Model, area: Rect, canvas: &mut Canvas<'_>) {
     }
     let mut rest = Rect { y: area.y + 1, height: area.height.saturating_sub(2 + u16::from(note.is_some())), ..area };
     if list.is_known && list.rows.is_empty() {
-        canvas.row(rest, 0, &one("no sessions yet; start your tool through codex-shim first: codex-shim wrap --help", Role::Plain));
+        canvas.row(
+            rest,
+            0,
+            &one("no sessions yet; start your tool through codex-shim first: codex-shim wrap --help", Role::Plain),
+        );
         return;
     }
     let at = list.rows.iter().position(|row| Some(&row.id) == list.chosen.as_ref()).unwrap_or(0);
@@ -57,7 +61,11 @@ pub(super) fn draw(model: &Model, area: Rect, canvas: &mut Canvas<'_>) {
     }
     let below = Rect { y: rest.bottom() - told, height: told, ..rest };
     for (number, (_, summary)) in waiting.iter().take(usize::from(told)).enumerate() {
-        canvas.row(below, number, &vec![(" ? ".to_owned(), Role::Badge), (format!(" {}", plain(summary)), Role::Warning)]);
+        canvas.row(
+            below,
+            number,
+            &vec![(" ? ".to_owned(), Role::Badge), (format!(" {}", plain(summary)), Role::Warning)],
+        );
     }
 }
 
@@ -114,9 +122,7 @@ impl<'a> Table<'a> {
 
     fn row(&self, row: &SessionRow, now_us: u64) -> Row {
         let (state, of_state) = match (row.live, row.waiting.len(), row.state) {
-            (false, ..) => {
-                (format!("  stopped {} ago", lasted(now_us.saturating_sub(row.used_us))), Role::Faint)
-            }
+            (false, ..) => (format!("  stopped {} ago", lasted(now_us.saturating_sub(row.used_us))), Role::Faint),
             (true, _, None) => ("! does not answer".to_owned(), Role::Bad),
             (true, 0, Some(state)) => (format!("{} {}", sign(state, now_us), in_words(state)), role(state)),
             (true, 1, Some(_)) => ("? 1 request waits".to_owned(), Role::Warning),

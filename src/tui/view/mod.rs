@@ -122,7 +122,9 @@ fn compose(session: &Session, areas: &Areas, canvas: &mut Canvas<'_>) -> Option<
     let mut area = areas.composer;
     let (mark, field) = match &session.focus {
         Focus::Search(field) => ("/", field),
-        _ => (if session.is_saying { "… " } else { "› " }, &session.composer),
+        Focus::Answer | Focus::History | Focus::Reading(_) | Focus::Threads(_) => {
+            (if session.is_saying { "… " } else { "› " }, &session.composer)
+        }
     };
     if areas.titles && area.height > 1 && !matches!(session.focus, Focus::Search(_)) {
         canvas.row(area, 0, &title("message", &Row::new(), usize::from(area.width), true));

@@ -102,7 +102,8 @@ pub(super) fn filled(row: &Row, columns: usize) -> Row {
 
 /// One row on the left and one at the right edge; the right one stays whole as long as there is room for it.
 pub(super) fn both(left: &Row, right: &Row, columns: usize) -> Row {
-    let mut row = filled(&cut_row(left, columns.saturating_sub(row_width(right) + 1)), columns.saturating_sub(row_width(right)));
+    let mut row =
+        filled(&cut_row(left, columns.saturating_sub(row_width(right) + 1)), columns.saturating_sub(row_width(right)));
     row.extend(right.iter().cloned());
     row
 }

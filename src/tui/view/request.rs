@@ -48,7 +48,8 @@ pub(super) fn draw(
     canvas.spot(area, Target::Request);
     let (head, details, below) = layout::request(model, session, shown, area);
     canvas.row(head, 0, &head_of(model, session, shown, details));
-    let room = super::super::doc::Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
+    let room =
+        super::super::doc::Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
     canvas.rows(details, &shown.details.doc.window(shown.at, room));
     let foot = foot(model, session, shown, usize::from(area.width), usize::from(below.height).max(1));
     for (number, row) in foot.rows.iter().enumerate() {
@@ -71,7 +72,8 @@ fn head_of(model: &Model, session: &Session, shown: &Answering, details: Rect) -
     let at = session.asks.iter().position(|other| other.id == shown.ask.id).map_or(0, |at| at + 1);
     let age = lasted(model.now_us.saturating_sub(shown.ask.asked_us));
     let count = if session.asks.len() > 1 { format!(" {at} of {}", session.asks.len()) } else { String::new() };
-    let room = super::super::doc::Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
+    let room =
+        super::super::doc::Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
     let is_scrolled = shown.details.doc.end(room) != super::super::doc::At::default();
     let percent = match is_scrolled && details.height > 0 {
         true => format!("{}% ", shown.details.doc.percent(shown.at, room)),
@@ -119,7 +121,10 @@ fn choices(model: &Model, shown: &Answering, columns: usize, rows: usize) -> Foo
     let mut all: Vec<(String, String)> =
         ask.choices().into_iter().map(|choice| (choice.key.to_string(), choice.label)).collect();
     if all.is_empty() {
-        let text = format!("an unknown kind of request; answer it with codex-shim respond {} --json '{{\"result\":…}}'", ask.id);
+        let text = format!(
+            "an unknown kind of request; answer it with codex-shim respond {} --json '{{\"result\":…}}'",
+            ask.id
+        );
         return foot.say(&text, Role::Info, columns, rows);
     }
     if ask.takes_reason() {

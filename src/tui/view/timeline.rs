@@ -229,12 +229,10 @@ pub(super) fn so_far(entry: &Entry, now_us: u64) -> Vec<(String, Role)> {
 /// The title, and how far the entry has come.
 fn head(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
     let role = role(entry);
-    let title = match entry.kind {
-        Kind::Change => match entry.title.split_once(": change ") {
-            Some((status, path)) => format!("{status}: change {}", relative(path, &pen.session.cwd)),
-            None => relative(&entry.title, &pen.session.cwd).to_owned(),
-        },
-        _ => entry.title.clone(),
+    let title = match (entry.kind == Kind::Change, entry.title.split_once(": change ")) {
+        (true, Some((status, path))) => format!("{status}: change {}", relative(path, &pen.session.cwd)),
+        (true, None) => relative(&entry.title, &pen.session.cwd).to_owned(),
+        (false, _) => entry.title.clone(),
     };
     let after = so_far(entry, pen.model.now_us);
     if title.is_empty() && after.is_empty() {
