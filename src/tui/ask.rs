@@ -27,7 +27,7 @@ pub struct Ask {
     pub id: String,
     /// Its kind.
     pub kind: RequestKind,
-    /// When it was asked, in microseconds since the Unix epoch.
+    /// Arrival time, in microseconds since the Unix epoch.
     pub asked_us: u64,
     /// Its row.
     pub row: Value,
@@ -57,15 +57,15 @@ pub struct Step {
     pub options: Vec<(String, String)>,
     /// Whether another text may be typed.
     pub takes_text: bool,
-    /// The typed text must not be shown.
+    /// The UI must hide the typed text.
     pub is_secret: bool,
     /// Its first option leads to the other questions, any other one ends them.
     pub decides: bool,
-    /// It is a field of a form.
+    /// Belongs to a form.
     pub is_field: bool,
     /// The form needs a value.
     pub is_required: bool,
-    /// What it takes, in words.
+    /// Valid values in words.
     pub hint: String,
     /// The option that is chosen at first.
     pub first: usize,
@@ -83,7 +83,7 @@ impl Step {
     }
 }
 
-/// A request as it is shown.
+/// The visible part of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Details {
     /// Everything one needs to decide; a long diff only by its files.
@@ -133,7 +133,7 @@ impl Ask {
         }
     }
 
-    /// Everything one needs to decide. Paths are shown relative to the session's folder.
+    /// Everything one needs to decide, with paths relative to the session's folder.
     #[must_use]
     pub fn details(&self, cwd: &str) -> Details {
         let mut doc = Doc::default();
@@ -295,7 +295,7 @@ impl Ask {
         form::fields(&self.row).into_iter().map(step).collect()
     }
 
-    /// What is wrong with the answer to one field of a form.
+    /// The error in an answer to one field of a form, if it has one.
     #[must_use]
     pub fn refuses(&self, id: &str, answer: &str) -> Option<String> {
         if self.kind != RequestKind::Elicitation || id == ACTION || answer.is_empty() {
@@ -309,7 +309,7 @@ impl Ask {
     ///
     /// # Errors
     ///
-    /// What is wrong with each field, or with the answers as a whole.
+    /// One error for each invalid field, or one about the answers as a whole.
     pub fn answered(&self, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
         let whole = |message: String| vec![FieldError { field: None, message }];
         let action = answers.iter().find(|(id, _)| id == ACTION).map(|(_, word)| word.as_str());

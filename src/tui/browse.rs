@@ -1,4 +1,4 @@
-//! What keys do in the timeline, and how documents scroll.
+//! Keys in the timeline, and the scrolling of documents.
 //!
 //! Pure.
 
@@ -95,8 +95,8 @@ fn next_filter(filter: Option<Kind>) -> Option<Kind> {
     }
 }
 
-/// The selected entry: the one under the cursor if it is shown, or the nearest one that is. Exactly one, unless nothing is
-/// shown.
+/// The selected entry: the one under the cursor, or the nearest visible one. There is exactly one, unless the timeline is
+/// empty.
 pub(super) fn chosen(session: &Session) -> Option<&Entry> {
     let timeline = session.timeline.as_ref()?;
     let entries = timeline.entries();
@@ -130,7 +130,7 @@ fn first(session: &mut Session) -> Vec<Command> {
     }
 }
 
-/// To the first entry that is shown; if there is none in the window, it is searched for.
+/// Selects the first visible entry; searches the journal if the window has none.
 pub(super) fn to_first(session: &mut Session) -> Vec<Command> {
     let Some(timeline) = &session.timeline else { return Vec::new() };
     let first = timeline.entries().iter().find(|entry| shows(session, entry)).map(|entry| entry.key.clone());

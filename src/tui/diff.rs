@@ -1,14 +1,14 @@
 //! A diff under review: its files, its hunks, and every line of it.
 //!
-//! Pure. Whatever form a change has (a list of changes, an old patch by path, the diff of a turn), it is written as one text
-//! first, in which a line outside of a hunk begins each file; that text is then indexed once.
+//! Pure. All forms of a change (a list of changes, an old patch by path, the diff of a turn) become one text first, in which
+//! a line outside of hunks begins each file. That text is then indexed once.
 
 use serde_json::Value;
 
 use super::doc::{Doc, Role};
 use super::text::plain;
 
-/// What a file's first line begins with in our own texts: `diff update src/a.rs`.
+/// The prefix of a file's first line in our own texts: `diff update src/a.rs`.
 const FILE: &str = "diff ";
 
 /// A file of a diff.
@@ -45,7 +45,7 @@ pub fn relative<'a>(path: &'a str, cwd: &str) -> &'a str {
     inside.filter(|rest| !cwd.is_empty() && !rest.is_empty()).unwrap_or(path)
 }
 
-/// Changes of files as one text; `None` if there are none.
+/// Changes of files as one text; `None` for an empty list.
 #[must_use]
 pub fn unified(changes: &Value) -> Option<String> {
     let mut text = String::new();
@@ -87,7 +87,7 @@ fn of_file(path: &str, change: &Value, text: &mut String) {
     }
 }
 
-/// Where a diff is read.
+/// The state while a diff is read.
 #[derive(Debug, Default)]
 struct Reading {
     diff: Diff,
@@ -99,7 +99,7 @@ struct Reading {
 }
 
 impl Diff {
-    /// Reads a diff. Paths are shown relative to `cwd`.
+    /// Reads a diff and makes its paths relative to `cwd`.
     #[must_use]
     pub fn read(text: &str, cwd: &str) -> Diff {
         let mut reading = Reading::default();

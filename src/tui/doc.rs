@@ -1,14 +1,14 @@
-//! A document that is scrolled: styled lines, broken for the screen only where it is seen.
+//! A scrollable document: styled lines that are wrapped only in the visible part.
 //!
 //! Pure. A document is built once and holds its whole text in one string; drawing, scrolling and clamping touch no more
 //! lines than a screen has rows, so ten megabytes scroll like ten lines. All text in it went through [`plain`].
 
 use super::text::{breaks, plain};
 
-/// Longest line that is kept as one, in bytes. A longer one continues on the next line, so that no line is slow to break.
+/// Longest single line, in bytes. A longer one continues on the next line, so that no line is slow to wrap.
 const LINE_BYTES_MAX: usize = 2_048;
 
-/// What a text is; the colours of each role are in `view::paint`.
+/// The role of a text; `view::paint` has the colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Ordinary text.
@@ -197,7 +197,7 @@ impl Doc {
         rows
     }
 
-    /// What stands on the screen from `at` on.
+    /// The visible rows from `at` on.
     #[must_use]
     pub fn window(&self, at: At, room: Room) -> Vec<Row> {
         let mut shown = Vec::with_capacity(room.rows);

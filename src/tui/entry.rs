@@ -111,7 +111,7 @@ impl Kind {
         }
     }
 
-    /// Which part of a long text is kept: the end of output, and the end of a message that is still being written.
+    /// The part of a long text to keep: the end of output, and the end of a message in progress.
     #[must_use]
     pub fn keeps(self, stage: Stage) -> Keeps {
         match self {
@@ -159,7 +159,7 @@ pub enum Stage {
     Open,
     /// It is over.
     Done,
-    /// It is over and failed.
+    /// Ended with a failure.
     Failed,
     /// It did not run, or not to its end, because someone declined or stopped it.
     Stopped,

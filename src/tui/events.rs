@@ -43,14 +43,14 @@ pub enum Event {
     Of(u64, News),
 }
 
-/// What happened in a session.
+/// News of a session.
 #[derive(Debug, Clone)]
 pub enum News {
     /// Its folder.
     Placed(String),
     /// How it can be reached now.
     Linked(Link),
-    /// Its pending requests, and the rows of those that ended.
+    /// Its pending requests, and the rows of requests that ended.
     Pending {
         /// The requests, oldest first.
         asks: Vec<Arc<Ask>>,
@@ -66,7 +66,7 @@ pub enum News {
         /// The timeline.
         timeline: Box<Timeline>,
     },
-    /// What has happened since.
+    /// Newer events.
     Heard {
         /// The epoch it belongs to.
         epoch: u64,
@@ -81,7 +81,7 @@ pub enum News {
     Older(Page),
     /// A page after it.
     Newer(Page),
-    /// A page around a match, or none.
+    /// A page around a match, if one was found.
     Found(Option<(Key, Page)>),
     /// An entry in full.
     Opened(Option<Box<Entry>>),
@@ -89,7 +89,7 @@ pub enum News {
     Responded {
         /// The request.
         request_id: String,
-        /// The row, and whose answer counts; or why there is none.
+        /// The row and whose answer counts, or the error.
         result: Result<(Value, First), String>,
     },
     /// The result of a message.
@@ -116,7 +116,7 @@ pub struct Page {
     pub is_last: bool,
 }
 
-/// What is to be done.
+/// Commands for the event loop.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Ends the program.
@@ -159,7 +159,7 @@ pub enum Command {
     Find {
         /// What matches.
         matcher: Matcher,
-        /// Where the search begins.
+        /// The entry that the search begins at.
         from: Key,
         /// Its direction.
         way: Way,

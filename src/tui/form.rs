@@ -1,7 +1,7 @@
 //! The questions of a request, and the answers so far.
 //!
-//! Pure. Every answer stays as it was typed while one moves between the questions. With more than one question, all answers
-//! are shown before they are sent.
+//! Pure. Moving between the questions changes no answer. With more than one question, a list of all answers comes before
+//! sending.
 
 use super::ask::Step;
 use super::field::Field;
@@ -13,15 +13,15 @@ pub struct Draft {
     pub chosen: usize,
     /// The typed text.
     pub text: Field,
-    /// It was given with Enter.
+    /// Enter confirmed it.
     pub is_given: bool,
     /// Enter was pressed without a text: once more leaves it unanswered.
     pub is_left_empty: bool,
-    /// What is wrong with it.
+    /// Its error.
     pub error: Option<String>,
 }
 
-/// Where one is in a form.
+/// A position in a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stand {
     /// At a question.
@@ -30,7 +30,7 @@ pub enum Stand {
     Summary(usize),
 }
 
-/// What Enter leads to.
+/// The effect of Enter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
     /// Another question, or the list of answers.
@@ -58,7 +58,7 @@ impl Form {
         Form { steps, drafts, stand: Stand::Step(0) }
     }
 
-    /// Where one is.
+    /// The position.
     #[must_use]
     pub fn stand(&self) -> Stand {
         self.stand
@@ -73,7 +73,7 @@ impl Form {
         }
     }
 
-    /// Whether there is no question.
+    /// Whether the form has no question.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
@@ -131,7 +131,7 @@ impl Form {
         }
     }
 
-    /// Chooses an option by its number, or an answer to be changed. `false` if there is none of that number.
+    /// Chooses an option by its number, or an answer to be changed. Returns `false` for an invalid number.
     pub fn choose(&mut self, number: usize) -> bool {
         let len = self.len();
         match self.stand {
@@ -171,8 +171,8 @@ impl Form {
         }
     }
 
-    /// Enter: takes the answer to this question, or does what the selected row of the list means. `refuses` says what is
-    /// wrong with an answer, by its id.
+    /// Enter: takes the answer to this question, or carries out the selected row of the list. `refuses` returns the error in
+    /// an answer, by the id of its question.
     pub fn enter(&mut self, refuses: impl Fn(&str, &str) -> Option<String>) -> Taken {
         let types_text = self.types_text();
         match self.stand {
@@ -202,7 +202,7 @@ impl Form {
                 if len == 1 {
                     return Taken::Complete;
                 }
-                // Whoever came back to change one answer returns to the list.
+                // After a change of one answer comes the list again.
                 let next = (at + 1..len).find(|next| !self.drafts[*next].is_given);
                 self.stand = next.map_or(Stand::Summary(len), Stand::Step);
                 Taken::Moved
@@ -210,7 +210,7 @@ impl Form {
         }
     }
 
-    /// The given answers: the id of a question, and what was answered.
+    /// The confirmed answers by the ids of their questions.
     #[must_use]
     pub fn answers(&self) -> Vec<(String, String)> {
         let given = self.all().filter(|(_, draft)| draft.is_given);
@@ -218,7 +218,7 @@ impl Form {
     }
 }
 
-/// What an answer says; empty if it was left out.
+/// The text of an answer; empty if the user left it out.
 #[must_use]
 pub fn answer<'a>(step: &'a Step, draft: &'a Draft) -> &'a str {
     if step.leaves_out == Some(draft.chosen) {

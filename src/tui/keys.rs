@@ -15,7 +15,7 @@ pub enum Place {
     Chat,
     /// At a request that one key answers.
     Approval,
-    /// At the question whether a risky answer is really meant.
+    /// At the confirmation of a risky answer.
     Sure,
     /// While a reason or a search text is typed.
     Line,
@@ -146,7 +146,7 @@ pub enum Answer {
     Previous,
 }
 
-/// What a key finds or opens.
+/// Finding and opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Browse {
     /// Searches.
@@ -343,14 +343,14 @@ pub const BINDINGS: &[Binding] = &[
     moves(Place::Input, &[Key(KeyCode::PageDown)], Move::PageDown, "scroll the request down"),
     answers(Place::Input, &[Digit], Answer::Choose, "an option by its number, if no text is being typed"),
     row(Place::Input, ENTER, Action::Enter, "next question; a single answer is sent"),
-    answers(Place::Input, &[Ctrl('b')], Answer::Previous, "the question before; every answer is kept"),
-    row(Place::Input, ESC, Action::Back, "back to chat; answers are kept"),
+    answers(Place::Input, &[Ctrl('b')], Answer::Previous, "the question before; no answer is lost"),
+    row(Place::Input, ESC, Action::Back, "back to chat; no answer is lost"),
     moves(Place::Summary, UP, Move::Up, "up"),
     moves(Place::Summary, DOWN, Move::Down, "down"),
     answers(Place::Summary, &[Digit], Answer::Choose, "change the answer with this number"),
     row(Place::Summary, ENTER, Action::Enter, "send all, or change the chosen answer"),
     answers(Place::Summary, &[Ctrl('b')], Answer::Previous, "back to the last question"),
-    row(Place::Summary, ESC, Action::Back, "back to chat; answers are kept"),
+    row(Place::Summary, ESC, Action::Back, "back to chat; no answer is lost"),
     row(Place::Line, ENTER, Action::Enter, "take it"),
     row(Place::Line, ESC, Action::Back, "leave it"),
     moves(Place::History, UP, Move::Up, "up by an entry"),
@@ -412,7 +412,7 @@ pub fn names(binding: &Binding) -> String {
     binding.keys.iter().map(|press| press.name()).collect::<Vec<_>>().join(" ")
 }
 
-/// The keys that are valid in a place, shortly: what is said after a wrong key.
+/// The valid keys of a place in a few words, for the note after a wrong key.
 #[must_use]
 pub fn valid(place: Place) -> String {
     let is_short = |press: &&Press| !matches!(press, Press::Ctrl(_) | Press::Alt(_));

@@ -1,4 +1,4 @@
-//! Which part of the screen shows what.
+//! The layout of the screen.
 //!
 //! Pure. The view draws into these areas, and the update uses the same ones for page keys and to keep scroll positions inside.
 
@@ -200,7 +200,7 @@ fn room(area: Rect) -> Room {
     Room { columns: usize::from(area.width).max(1), rows: usize::from(area.height) }
 }
 
-/// Keeps scroll positions inside of what is scrolled.
+/// Limits scroll positions to their documents.
 pub(super) fn settle(model: &mut Model) {
     if let Some(scroll) = model.help {
         let rows = usize::from(model.size.height.saturating_sub(1));

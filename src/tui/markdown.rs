@@ -1,7 +1,7 @@
 //! The Markdown of messages as a document: headings, emphasis, code, lists, quotes, links, tables.
 //!
 //! Pure. The parser only tells structure; every text goes through [`Doc`], which takes out what could steer a terminal.
-//! Line ends are kept as they were written: models rely on them.
+//! Every line end stays a line end: models rely on that.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
@@ -46,7 +46,7 @@ pub(super) fn is_in_code(text: &str) -> bool {
     text.lines().filter(|line| line.trim_start().starts_with("```")).count() % 2 == 1
 }
 
-/// What stands before each line of a block.
+/// The prefix of each line of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Prefix {
     Quote,
@@ -248,7 +248,7 @@ impl Writer {
         self.needs_gap = true;
     }
 
-    /// Puts the line into the document, behind what stands before each line here.
+    /// Appends the line to the document, after its prefixes.
     fn end_line(&mut self) {
         let in_code = self.code.is_some();
         if self.line.is_empty() && !in_code {
@@ -283,7 +283,7 @@ impl Writer {
         for (number, row) in rows.iter().enumerate() {
             let cell = |(column, columns): (usize, &usize)| {
                 let text = row.get(column).map_or("", String::as_str);
-                // The last cell needs no padding, and none is cut.
+                // The last cell needs no padding, and a wide cell stays whole.
                 let is_last = column + 1 == widths.len();
                 if is_last || width(text) > *columns { text.to_owned() } else { fitted(text, *columns) }
             };

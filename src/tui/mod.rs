@@ -7,9 +7,9 @@
 //!                      └───────────────────────────────────────┘
 //! ```
 //!
-//! *Source of the timeline.* The journal's files, read here with the fold that makes `mode=ui`. They have no hole: they
+//! *Source of the timeline.* The journal's files, read here with the fold that makes `mode=ui`. They are complete: they
 //! exist while no relay runs and across restarts, and they record gaps, which that stream does not. One follower reads the
-//! end of the journal and what is appended to it, so nothing is lost between the two. An entry is named by the position of
+//! end of the journal and every later record, so nothing is lost between the two. An entry is named by the position of
 //! its record, so entries that are read again further back fit in without duplicates. Pending requests and answers use the
 //! control socket only: the relay decides.
 //!
@@ -19,8 +19,7 @@
 //!
 //! *Purity.* Everything is pure except [`run`], `reader`, `poller` and `terminal`.
 //!
-//! The UI never answers a request with what is typed in chat or with a click, nor with a key that was pressed before the
-//! request could be read. Text of others reaches the terminal only through [`text::plain`].
+//! Neither chat nor a click ever answers a request, nor does a key that was pressed before the request could be read. Text of others reaches the terminal only through [`text::plain`].
 
 pub mod ask;
 mod attention;

@@ -23,7 +23,7 @@ use crate::history::Activity;
 /// How long a request must be visible before a key answers it, in microseconds: a key meant for something else does nothing.
 pub const LOOK_FIRST_US: u64 = 500_000;
 
-/// How long a note is shown, in microseconds.
+/// Lifetime of a note, in microseconds.
 pub const NOTE_US: u64 = 12_000_000;
 
 /// The whole state.
@@ -35,13 +35,13 @@ pub struct Model {
     pub size: Size,
     /// Whether the screen shows colours.
     pub colours: Colours,
-    /// The time zone that times are shown in.
+    /// The time zone of all visible times.
     pub zone: Zone,
     /// The sessions.
     pub list: List,
     /// The attached session.
     pub session: Option<Box<Session>>,
-    /// How far the help is scrolled, while it is shown.
+    /// The scroll position of the help, while it is open.
     pub help: Option<usize>,
     /// The last note.
     pub note: Option<Note>,
@@ -51,9 +51,9 @@ pub struct Model {
     pub begun: HashMap<(String, String), Answering>,
     /// Requests that the bell has rung for, by session and request.
     pub rung: HashSet<(String, String)>,
-    /// Who gets clicks and the wheel.
+    /// The receiver of clicks and the wheel.
     pub mouse: Mouse,
-    /// What is where on the screen, for the mouse.
+    /// Places on the screen that the mouse can point at.
     pub spots: Vec<Spot>,
     /// The part of the screen that scrolls, as it was last laid out.
     pub room: Room,
@@ -64,9 +64,9 @@ pub struct Model {
 /// Whether the screen shows colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colours {
-    /// It does.
+    /// Colours.
     Some,
-    /// It does not, because of `NO_COLOR` or because it cannot.
+    /// No colours: `NO_COLOR` is set, or the terminal has none.
     None,
 }
 
@@ -77,7 +77,7 @@ pub struct Note {
     pub text: String,
     /// Whether something went wrong.
     pub tone: Tone,
-    /// What it belongs to.
+    /// Its cause.
     pub about: About,
     /// When it goes.
     pub until_us: u64,
@@ -92,7 +92,7 @@ pub enum Tone {
     Bad,
 }
 
-/// What a note belongs to.
+/// The cause of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum About {
     /// The last key: the next key removes it.
@@ -104,7 +104,7 @@ pub enum About {
 /// The list of sessions.
 #[derive(Debug, Clone, Default)]
 pub struct List {
-    /// The rows as they are shown.
+    /// The rows in their order on the screen.
     pub rows: Vec<SessionRow>,
     /// The id of the selected one.
     pub chosen: Option<String>,
@@ -123,7 +123,7 @@ pub struct SessionRow {
     pub state: Option<Activity>,
     /// Pending requests.
     pub pending: u64,
-    /// Those of them that wait for a human, if they were asked for: id and summary.
+    /// The ids and summaries of those that wait for a human.
     pub waiting: Vec<(String, String)>,
     /// Its folder.
     pub cwd: String,
@@ -208,7 +208,7 @@ pub struct Reading {
     pub from_history: bool,
 }
 
-/// What a document in full shows.
+/// The subject of a document in full.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Subject {
     /// An entry of the timeline.
@@ -251,15 +251,15 @@ impl Reading {
 pub struct Answering {
     /// The request.
     pub ask: Arc<Ask>,
-    /// Everything that is shown of it.
+    /// Its visible details.
     pub details: Arc<Details>,
-    /// Since when a key may have been meant for it, in microseconds since the Unix epoch.
+    /// Start of the time in which keys are ignored, in microseconds since the Unix epoch.
     pub since_us: u64,
     /// How it ended, if someone else answered it.
     pub ended: Option<String>,
     /// Whether our answer is on its way.
     pub is_sent: bool,
-    /// An answer that is asked again.
+    /// An answer that needs a confirmation.
     pub sure: Option<Choice>,
     /// The reason to decline it, while it is typed.
     pub reason: Option<Field>,
@@ -290,13 +290,13 @@ pub struct Session {
     pub timeline: Option<Timeline>,
     /// The selected entry; `None` follows the newest.
     pub cursor: Option<Key>,
-    /// The only kind of entries that is shown.
+    /// The only visible kind of entries.
     pub filter: Option<Kind>,
-    /// The thread that is shown and written to. Without one: all of them, and that of the last turn.
+    /// The chosen thread. Without one, all of them are visible, and messages go to that of the last turn.
     pub thread: Option<String>,
     /// The last search.
     pub searched: Option<Matcher>,
-    /// What the journal is being read for.
+    /// The reason of the read in progress.
     pub reading: Option<Awaited>,
     /// The part of the screen that takes the keys.
     pub focus: Focus,
@@ -310,7 +310,7 @@ pub struct Session {
     pub is_saying: bool,
 }
 
-/// What the journal is being read for.
+/// The reason of a read of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
     /// A page.

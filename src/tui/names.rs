@@ -4,7 +4,7 @@
 
 use uuid::Uuid;
 
-/// Shortest start of an id that is shown.
+/// Shortest prefix of an id.
 const ID_CHARS_MIN: usize = 8;
 
 /// A session by its folder and client: `proj (vscode)`.
@@ -20,7 +20,7 @@ fn client_name(name: &str) -> &str {
     bare.unwrap_or(name)
 }
 
-/// The shortest start of an id that no other id has, as commands take it. A name that somebody chose is shown whole.
+/// The shortest start of an id that no other id has, as commands take it. A name that a user chose stays whole.
 pub(super) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = &'b str> + Clone) -> &'a str {
     if Uuid::try_parse(id).is_err() {
         return id;

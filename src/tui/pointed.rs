@@ -1,4 +1,4 @@
-//! What the mouse does.
+//! The effects of the mouse.
 //!
 //! Pure. A click selects, opens or moves the keys to another part of the screen. It never answers a request.
 

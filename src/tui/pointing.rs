@@ -1,4 +1,4 @@
-//! The mouse: what is where on the screen, and what a click or the wheel does there.
+//! The mouse: places on the screen that it can point at.
 //!
 //! Pure. A click moves, opens and selects; it never answers a request.
 
@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 
 use super::entry::Key;
 
-/// Who gets clicks and the wheel.
+/// The receiver of clicks and the wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mouse {
     /// We do.
@@ -24,7 +24,7 @@ pub struct Spot {
     pub target: Target,
 }
 
-/// What the mouse can point at.
+/// Targets of the mouse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A session of the list.
@@ -55,7 +55,7 @@ pub enum Target {
     Help,
 }
 
-/// What the mouse does.
+/// Actions of the mouse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pointing {
     /// The left button was pressed.

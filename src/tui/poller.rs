@@ -1,6 +1,6 @@
 //! Asks sessions for their state and sends them answers: everything that uses a control socket.
 //!
-//! One thread polls, every second or when it is told to. An answer or a turn may take long, so each has a thread of its own;
+//! One thread polls, every second or on request. An answer or a turn may take long, so each has a thread of its own;
 //! there are as few of them as a human can cause.
 
 use std::collections::{BTreeMap, HashMap};
@@ -121,7 +121,7 @@ fn cwd(session: &Found) -> String {
 #[derive(Default)]
 struct Requests {
     asks: Vec<Arc<Ask>>,
-    /// What the relay had counted when they were read.
+    /// The relay's counters at the time of the read.
     read_at: Option<(Option<String>, u64, u64, u64)>,
 }
 
@@ -205,7 +205,7 @@ fn link(found: &Found) -> (Link, Option<SessionDocument>) {
     }
 }
 
-/// A document without its counters, so that one that did not change otherwise is told once.
+/// A document without its counters, so that an unchanged one is sent only once.
 fn steady(mut document: SessionDocument) -> SessionDocument {
     document.counters = crate::control::Counters::default();
     document.journal = crate::control::JournalDocument::default();

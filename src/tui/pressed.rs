@@ -1,4 +1,4 @@
-//! What keys do.
+//! Keys.
 //!
 //! Pure. A key is looked up in the table of [`super::keys`]. A key without a row is text if text is being typed; otherwise
 //! a note says which keys are valid. Chat never answers a request, and no key answers one that was not visible before.
@@ -191,7 +191,7 @@ fn send(model: &mut Model) -> Vec<Command> {
     vec![Command::Say { text: session.composer.text().to_owned(), thread_id: session.thread.clone() }]
 }
 
-/// Shows a pending request, or the next one; if none is pending here, one of another session.
+/// Shows a pending request, or the next one. If this session has none, attaches to another session that has one.
 fn to_request(model: &mut Model) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let was_elsewhere = !matches!(session.focus, Focus::Answer);
@@ -199,7 +199,7 @@ fn to_request(model: &mut Model) -> Vec<Command> {
     let Some(shown) = &mut session.answering else {
         next_request(model);
         let Some(session) = &model.session else { return Vec::new() };
-        // A request of an unknown kind waits for nobody, but can be looked at.
+        // A request of an unknown kind does not wait for a human, but the user can look at it.
         let first = session.asks.first().cloned().filter(|_| session.answering.is_none());
         if let Some(ask) = first {
             show_request(model, ask);
@@ -276,7 +276,7 @@ fn field(session: &mut Session) -> Option<&mut Field> {
     }
 }
 
-/// Whoever begins to type at a question means its text.
+/// Typing at a question chooses its text.
 fn choose_text(session: &mut Session) {
     if session.focus != Focus::Answer || session.mode() != Mode::Input {
         return;
@@ -291,7 +291,7 @@ fn choose_text(session: &mut Session) {
     }
 }
 
-/// Edits the field that takes text; `false` if there is none.
+/// Edits the field that takes text; returns `false` without such a field.
 fn edit(model: &mut Model, place: Place, key: &KeyEvent) -> bool {
     let held = key.modifiers - KeyModifiers::SHIFT;
     let Some(session) = &mut model.session else { return false };

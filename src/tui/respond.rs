@@ -1,6 +1,6 @@
-//! What keys do at a request: one key answers an approval, questions are answered in turn.
+//! Keys at a request: one key answers an approval, and questions come one after the other.
 //!
-//! Pure. A key does nothing in the first half second that a request is visible, and risky answers are asked again.
+//! Pure. A key does nothing in the first half second that a request is visible, and risky answers need a confirmation.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ pub(super) fn choose(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Com
     send(session, choice.body)
 }
 
-/// At the question whether a risky answer is meant.
+/// At the confirmation of a risky answer.
 pub(super) fn sure(model: &mut Model, does: Action) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(choice) = session.answering.as_mut().and_then(|shown| shown.sure.take()) else { return Vec::new() };

@@ -45,7 +45,7 @@ pub enum Start {
     Session(String),
 }
 
-/// What the user's environment says.
+/// Settings from the user's environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
     /// Whether the screen shows colours.
@@ -198,7 +198,7 @@ impl Beside {
         let teller = Teller { events: self.events.clone(), attachment };
         let found = Found::all(&self.home).unwrap_or_default().into_iter().find(|found| found.id == id);
         let Some(found) = found else {
-            // It was deleted after it was listed. The channel has room: the loop empties it.
+            // The session was deleted after the list was read. The channel has room: the loop empties it.
             let gone = News::Unreadable(format!("session {id} does not exist any more"));
             let _ = self.events.try_send(Event::Of(attachment, gone));
             return Ok(None);

@@ -20,7 +20,7 @@ pub(super) fn tell(model: &mut Model, tone: Tone, text: impl Into<String>) {
     model.note = Some(Note { text: text.into(), tone, about: About::News, until_us: model.now_us + NOTE_US });
 }
 
-/// Attaches to a session. What was being typed in another one is kept.
+/// Attaches to a session and keeps the unsent text of the one before.
 pub fn attach(model: &mut Model, id: String) -> Vec<Command> {
     keep(model);
     model.attachments += 1;
@@ -31,7 +31,7 @@ pub fn attach(model: &mut Model, id: String) -> Vec<Command> {
     vec![Command::Attach { id, attachment: model.attachments }]
 }
 
-/// Keeps what is being typed, before another session or the list is shown.
+/// Stores unsent text before another session or the list replaces this one.
 pub(super) fn keep(model: &mut Model) {
     put_aside(model);
     if let Some(session) = &mut model.session {
@@ -70,7 +70,7 @@ pub(super) fn show_request(model: &mut Model, ask: Arc<Ask>) {
     session.answering = Some(Answering { since_us: now_us, sure: None, ..answering });
 }
 
-/// Leaves the request; what was typed for it is kept.
+/// Leaves the request and stores the answers typed so far.
 pub(super) fn put_aside(model: &mut Model) {
     let Some(session) = &mut model.session else { return };
     if let Focus::Reading(reading) = &session.focus

@@ -51,11 +51,11 @@ const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 const TITLE_SAVE: &str = "\x1b[22;0t";
 const TITLE_RESTORE: &str = "\x1b]0;\x07\x1b[23;0t";
 
-/// Pagers that have the terminal, or had it when the last signal came: signals of keys are meant for them.
+/// Number of pagers that own the terminal, or owned it at the last signal. Signals of keys belong to them.
 static PAGING: AtomicUsize = AtomicUsize::new(0);
 
-/// We send this signal to ourselves when a pager has ended. It is handled after a key's signal that came before it, because
-/// pending signals are handled in the order of their numbers.
+/// We send this signal to ourselves when a pager has ended. The thread below handles it after an earlier signal of a key,
+/// because it handles pending signals in the order of their numbers.
 const PAGED: i32 = SIGURG;
 
 /// The terminal, while it is ours.
@@ -90,8 +90,8 @@ impl Screen {
         self.terminal.resize(Rect::new(0, 0, width, height))
     }
 
-    /// Gives it back, stops our process group, and takes it again when the shell continues us. If no shell could do that,
-    /// the kernel stops nobody.
+    /// Gives it back, stops our process group, and takes it again when the shell continues us. Without a shell that
+    /// could do that, the kernel does not stop us.
     pub(super) fn stop(&mut self) -> io::Result<()> {
         give_back();
         stop_group()?;
@@ -175,7 +175,7 @@ fn paged(doc: &Doc, setup: &Setup) -> Result<(), String> {
     }
     let mut child = command.spawn().map_err(|error| format!("start the pager `{name}`: {error}"))?;
     if let Some(stdin) = child.stdin.take() {
-        // Whoever leaves early has read enough.
+        // The user may leave the pager early.
         let _ = print(doc, setup.colours, io::BufWriter::new(stdin));
     }
     let status = child.wait().map_err(|error| format!("wait for the pager `{name}`: {error}"))?;
@@ -234,7 +234,7 @@ fn stop_group() -> io::Result<()> {
     Ok(stopped?)
 }
 
-/// The thread that reads keys, for whoever has to pause it.
+/// A handle that pauses the thread that reads keys.
 #[derive(Debug, Clone)]
 pub(super) struct Keys(Arc<(Mutex<Reads>, Condvar)>);
 
@@ -242,7 +242,7 @@ pub(super) struct Keys(Arc<(Mutex<Reads>, Condvar)>);
 enum Reads {
     /// It reads.
     On,
-    /// It has to pause.
+    /// A pause was requested.
     Pausing,
     /// It has paused.
     Paused,

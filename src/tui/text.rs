@@ -1,4 +1,4 @@
-//! Text as a terminal may show it: its width, where it breaks, and nothing in it that could steer the terminal.
+//! Text for a terminal: width, wrapping, and removal of everything that could steer the terminal.
 //!
 //! Pure. Everything that is drawn passes through [`plain`]; no other path leads from a peer's bytes to the screen.
 
@@ -13,10 +13,10 @@ use crate::engine::{deceives, visible};
 /// Distance between two tab stops, in columns.
 const TAB_COLUMNS: usize = 8;
 
-/// One line without escape sequences and control characters. Tabs are expanded to the next tab stop, and characters that
-/// reorder text are shown as their code points.
+/// One line without escape sequences and control characters. Tabs become blanks up to the next tab stop, and characters that
+/// reorder text become their code points.
 ///
-/// If `\r` overprinted the line, only the last version is kept, as a terminal would show it.
+/// If `\r` overprinted the line, only the last version remains, as on a terminal.
 #[must_use]
 pub fn plain(line: &str) -> String {
     let line = line.trim_end_matches(['\r', '\n']);
@@ -103,7 +103,7 @@ fn head(text: &str, columns: usize) -> &str {
     text
 }
 
-/// Where one plain line breaks on a screen of `columns`, between words if possible. Rows after the first have `hang`
+/// The rows of one plain line on a screen of `columns`, broken between words if possible. Rows after the first have `hang`
 /// columns less.
 #[must_use]
 pub fn breaks(line: &str, columns: usize, hang: usize) -> Vec<Range<usize>> {

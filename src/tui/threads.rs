@@ -1,4 +1,4 @@
-//! The threads of a session, and the choice of the one that is shown and written to.
+//! The threads of a session, and the choice of one of them.
 //!
 //! Pure. A thread is known from the relay, from the window of the timeline, or from both. The choice belongs to this
 //! terminal and changes nothing in the session.
@@ -22,7 +22,7 @@ pub(super) struct ThreadRow {
     pub(super) about: String,
 }
 
-/// The threads: first those of the relay, in its order, then those that only the timeline knows.
+/// The threads: first the relay's, in its order, then the others of the timeline.
 pub(super) fn rows(session: &Session) -> Vec<ThreadRow> {
     let facts = session.timeline.as_ref().map(|timeline| &timeline.facts);
     let said = |id: &str| facts.and_then(|facts| facts.of(Some(id))).and_then(|facts| facts.said.clone());

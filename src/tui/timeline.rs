@@ -390,7 +390,7 @@ impl Timeline {
             }
             entry.cut_bytes += told["output_truncated_by_bytes"].as_u64().unwrap_or_default();
             entry.exit_code = told["exit_code"].as_i64();
-            // What was declined took no time: it did not run.
+            // A declined action took no time: it did not run.
             if matches!(stage, Stage::Done | Stage::Failed) {
                 let measured = told["duration_ms"].as_u64().map(|ms| ms.saturating_mul(1_000));
                 entry.took_us = measured.or_else(|| heard.at_us.checked_sub(entry.at_us).filter(|us| *us > 0));

@@ -1,4 +1,4 @@
-//! How an event changes the model, and what is to be done then.
+//! The update: takes an event, changes the model, and returns commands.
 //!
 //! Pure. The branching over events is here; keys are in [`super::pressed`], the mouse in [`super::pointed`].
 
@@ -16,7 +16,7 @@ use super::review;
 use super::steps::{follow, is_untouched, next_request, show_request, tell};
 use super::{attention, layout, pointed, pressed};
 
-/// Takes an event at a time in microseconds since the Unix epoch; returns what is to be done.
+/// Takes an event and the time in microseconds since the Unix epoch; returns commands.
 pub fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Command> {
     model.now_us = now_us;
     if model.note.as_ref().is_some_and(|note| note.until_us <= now_us) {

@@ -249,7 +249,7 @@ fn one_of_two_threads_is_chosen_and_spoken_to() {
     live.end();
 }
 
-/// A relay of another session whose server says nothing. It is killed with the test.
+/// A relay of another session whose server says nothing. The test kills it at its end.
 struct Quiet(std::process::Child);
 
 impl Quiet {
@@ -338,7 +338,7 @@ fn mouse_selects_scrolls_and_is_given_back() {
 fn a_diff_is_reviewed_and_opened_in_the_pager() {
     let test = "a_diff_is_reviewed_and_opened_in_the_pager";
     let mut live = Live::initialized("");
-    // What the pager gets is kept; it reads one line from the terminal.
+    // This pager stores its input and reads one line from the terminal.
     let pager = "cat > paged; echo this is the pager; read answer < /dev/tty; echo \"$answer\" > typed";
     let script =
         format!("export PAGER='{pager}'; '{SHIM}' tui s; echo left; stty -a | tr ' ;' '\\n\\n' | grep icanon; cat");

@@ -11,7 +11,7 @@ use super::super::view;
 use super::screens::sessions;
 use super::{Play, check};
 
-/// Draws, so that the model knows what is where.
+/// Draws, so that the model knows all targets.
 fn draw(play: &mut Play) {
     let Size { width, height } = play.model.size;
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("BUG: a backend in memory");

@@ -46,7 +46,7 @@ pub(super) fn reviewed() -> Play {
     play
 }
 
-/// The first line of the document on the screen, and the position that is shown.
+/// The first visible line of the document, and the position in the title.
 fn position(play: &Play) -> (String, String) {
     let session = play.model.session.as_ref().expect("attached");
     let Focus::Reading(reading) = &session.focus else { panic!("{:?}", session.focus) };

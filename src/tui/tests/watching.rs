@@ -1,4 +1,4 @@
-//! What is seen of a session without asking: messages, declined actions, requests elsewhere, the bell.
+//! Watching a session: messages, declined actions, requests elsewhere, the bell.
 
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ fn whoever_types_is_not_taken_to_a_request() {
     play.step("type a");
     play.step("asks command=g-7");
     assert_eq!(play.state(), "chat");
-    // Whoever goes on typing answers nothing either: each key starts the half second again.
+    // Further typing answers nothing either: each key starts the half second again.
     let mut play = Play::new();
     play.event(Event::Listed(sessions()));
     play.step("key ^N");

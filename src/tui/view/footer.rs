@@ -68,7 +68,7 @@ fn enter(session: &Session, place: Place, is_gated: bool) -> String {
     text.to_owned()
 }
 
-/// What else is worth knowing.
+/// Other useful keys.
 fn more(session: &Session, place: Place) -> &'static str {
     let is_request = match &session.focus {
         Focus::Reading(reading) => matches!(reading.subject, super::super::model::Subject::Request(_)),

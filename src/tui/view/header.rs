@@ -1,4 +1,4 @@
-//! The header of a session: who, what it is doing, how full its context is, and what waits elsewhere.
+//! The header of a session: names, state, context window, and badges of pending requests.
 
 use ratatui::layout::Rect;
 
@@ -15,7 +15,7 @@ use crate::history::Activity;
 /// Cells of the bar for the context window.
 const BAR_COLUMNS: u64 = 10;
 
-/// How long one image of the spinner is shown, in microseconds.
+/// Time between two images of the spinner, in microseconds.
 const SPIN_US: u64 = 120_000;
 
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -35,7 +35,7 @@ pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Ca
     if folder != id {
         left.push((format!("  {}", plain(id)), Role::Faint));
     }
-    // Where there is little room the state gives way: the badges lead to a decision.
+    // On a narrow screen the state gives way: the badges lead to a decision.
     let mut row = both(&left, &right, columns);
     if row_width(&right) + 4 > columns {
         let only: Row = badges.iter().flat_map(|(row, _)| row.iter().cloned()).collect();
@@ -117,7 +117,7 @@ pub(super) fn role(state: Activity) -> Role {
     }
 }
 
-/// What is wrong, what is being read, which thread, which filter.
+/// Faults, reads in progress, filters, the model, and the thread.
 fn facts(session: &Session) -> Row {
     let mut parts = Row::new();
     let mut add = |text: String, role: Role| {

@@ -1,6 +1,6 @@
-//! What is on the screen.
+//! The view.
 //!
-//! Pure: a model goes in, cells come out, and where the mouse can point. Rows go first to what matters most: the question
+//! Pure: takes a model, returns cells and the targets of the mouse. Rows go first to what matters most: the question
 //! and its keys are visible at any size, and the timeline gets the rest.
 
 mod footer;
@@ -27,12 +27,12 @@ use paint::{Canvas, one, title};
 pub(super) use request::foot;
 pub(super) use typed::rows as typed_rows;
 
-/// What was drawn.
+/// The result of a drawing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drawn {
-    /// Where the cursor is.
+    /// The position of the cursor.
     pub cursor: Option<Position>,
-    /// What the mouse can point at; of several at one place the last.
+    /// Targets of the mouse; the last one of several at one place counts.
     pub spots: Vec<Spot>,
 }
 
@@ -106,7 +106,7 @@ fn draw_session(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Op
     cursor
 }
 
-/// Draws the title of the timeline if there is room; returns what is below it.
+/// Draws the title of the timeline if there is room; returns the rest of the area.
 fn titled(area: Rect, titles: bool, session: &Session, model: &Model, canvas: &mut Canvas<'_>) -> Rect {
     if !titles || area.height < 4 {
         return area;
@@ -157,7 +157,7 @@ fn queue(model: &Model, session: &Session, area: Rect, canvas: &mut Canvas<'_>) 
     canvas.spot(area, Target::Requests);
 }
 
-/// What is asked again, or the reason to decline, over the last rows of a review.
+/// Draws the confirmation or the reason to decline over the last rows of a review.
 fn reason(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Option<Position> {
     let shown = session.answering.as_ref()?;
     let Focus::Reading(reading) = &session.focus else { return None };

@@ -1,7 +1,7 @@
 //! Styles, and the only way for text onto the screen.
 //!
 //! The 16 colours of the terminal's own theme and no backgrounds, so that light and dark themes both stay readable.
-//! Whatever a colour tells is told by a sign or a word too.
+//! Every meaning of a colour has a sign or a word too.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,11 +13,11 @@ use super::super::model::Colours;
 use super::super::pointing::{Spot, Target};
 use super::super::text::{cut, plain, width};
 
-/// What is drawn on.
+/// The screen during one drawing.
 pub(super) struct Canvas<'a> {
     pub(super) buffer: &'a mut Buffer,
     pub(super) colours: Colours,
-    /// What the mouse can point at.
+    /// Targets of the mouse.
     pub(super) spots: Vec<Spot>,
 }
 

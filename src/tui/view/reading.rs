@@ -39,7 +39,7 @@ pub(super) fn draw(model: &Model, session: &Session, shown: &Reading, canvas: &m
     canvas.row(areas.footer, 0, &super::footer::row(model, session, columns));
 }
 
-/// A row, and what stands at its right edge.
+/// A row and the part at its right edge.
 type Title = (Row, Row);
 
 fn diff_title(session: &Session, shown: &Reading, diff: &Diff, percent: &str) -> (Title, Title) {

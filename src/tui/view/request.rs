@@ -239,7 +239,7 @@ fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
     foot
 }
 
-/// The typed text, as it may be shown.
+/// The typed text, with dots for a secret.
 fn hidden(step: &Step, draft: &Draft) -> Field {
     match step.is_secret {
         true => Field::of("•".repeat(draft.text.text().chars().count())),

@@ -36,7 +36,7 @@ struct Drawn {
     key: Option<Key>,
 }
 
-/// What all entries are drawn with.
+/// The context of drawing an entry.
 #[derive(Clone, Copy)]
 struct Pen<'a> {
     model: &'a Model,
@@ -103,7 +103,7 @@ impl Pen<'_> {
         let last_start = found.len().saturating_sub(self.rows);
         let start = match (&session.cursor, own > self.rows) {
             (None, _) => last_start,
-            // An entry that does not fit is shown from its start.
+            // A long entry begins at the top.
             (Some(_), true) => above.min(last_start),
             (Some(_), false) => (above + own / 2).saturating_sub(self.rows / 2).min(last_start),
         };
@@ -163,7 +163,7 @@ impl Pen<'_> {
     }
 }
 
-/// What a kind is recognized by, with and without colours.
+/// The sign and colour of a kind.
 fn sign(entry: &Entry) -> (&'static str, Role) {
     match (entry.kind, entry.stage) {
         (Kind::User, _) => ("❯", Role::User),
@@ -314,7 +314,7 @@ fn more(entry: &Entry, columns: usize) -> Row {
 /// The end of what a program printed.
 fn output(entry: &Entry, columns: usize, rows_max: usize) -> Vec<Row> {
     let text = entry.body.trim_end_matches('\n');
-    // No more is looked at than can be shown.
+    // Only the visible part is wrapped.
     let look_bytes = rows_max * columns * 4 + 4;
     let part = &text[text.ceil_char_boundary(text.len().saturating_sub(look_bytes))..];
     let mut rows: Vec<Row> = wrap(part, columns).into_iter().map(|line| one(line, Role::Faint)).collect();

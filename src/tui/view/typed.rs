@@ -37,7 +37,7 @@ pub(in super::super) fn rows(text: &str, columns: usize) -> usize {
     wrap(text, columns).len()
 }
 
-/// Breaks by letters, as they are shown, so that the cursor stands where the next letter goes.
+/// Breaks by letters, so that the cursor is at the position of the next letter.
 fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for line in visible(text).split('\n') {
