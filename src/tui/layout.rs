@@ -223,6 +223,7 @@ pub(super) fn settle(model: &mut Model) {
     let Some(session) = &mut model.session else { return };
     if let Focus::Reading(shown) = &mut session.focus {
         shown.at = match &shown.text {
+            Text::Lines(doc) if shown.follows => doc.end(found),
             Text::Lines(doc) => doc.clamped(shown.at, found).min(doc.end(found)),
             Text::Diff(diff) => diff.doc.clamped(shown.at, found),
         };

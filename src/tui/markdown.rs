@@ -29,12 +29,16 @@ pub(super) fn doc(text: &str) -> Doc {
 
 /// The end of a text that is still being written, as a document: about the last `bytes_max` bytes, from a line end on.
 pub(super) fn tail(text: &str, bytes_max: usize) -> Doc {
+    let text = text.trim_end();
     let from = text.len().saturating_sub(bytes_max);
     if from == 0 {
         return doc(text);
     }
     let from = text.ceil_char_boundary(from);
-    let from = text[from..].find('\n').map_or(from, |at| from + at + 1);
+    // At a line end, but not so far down that little is left; else between two words.
+    let first_half = &text[from..text.floor_char_boundary(from + bytes_max / 2)];
+    let at = first_half.find('\n').or_else(|| first_half.find(' ')).map_or(0, |at| at + 1);
+    let from = from + at;
     match is_in_code(&text[..from]) {
         true => doc(&format!("```\n{}", &text[from..])),
         false => doc(&text[from..]),
@@ -363,6 +367,9 @@ mod tests {
         let end = tail(&inside, 30);
         assert_eq!(end.text_of(end.len() - 1), "  code * x * y");
         assert_eq!(tail("short", 60).text_of(0), "short");
+        let paragraphs = format!("{}the last words\n\n", "word ".repeat(1_000));
+        let end = tail(&paragraphs, 60);
+        assert!(end.text_of(end.len() - 1).ends_with("word the last words"));
     }
 
     #[test]

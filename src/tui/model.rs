@@ -206,6 +206,10 @@ pub struct Reading {
     pub files: Option<usize>,
     /// Whether Esc leads back to the timeline.
     pub from_history: bool,
+    /// The time of the last read of an entry, in microseconds since the Unix epoch.
+    pub read_us: u64,
+    /// Whether the end stays visible while the text grows.
+    pub follows: bool,
 }
 
 /// The subject of a document in full.

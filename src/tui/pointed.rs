@@ -111,6 +111,7 @@ fn turned(model: &mut Model, target: &Target, to: Move) -> Vec<Command> {
             };
             match (&mut session.focus, &mut session.answering) {
                 (Focus::Reading(reading), _) => {
+                    reading.follows = false;
                     reading.at = match &reading.text {
                         Text::Lines(doc) => scroll(doc, reading.at),
                         Text::Diff(diff) => scroll(&diff.doc, reading.at),

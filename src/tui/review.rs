@@ -9,7 +9,7 @@ use crossterm::event::KeyEvent;
 use super::browse::{copy, scrolled};
 use super::diff::Diff;
 use super::doc::{At, Doc, Role};
-use super::entry::{Entry, Kind};
+use super::entry::{Entry, Keeps, Kind, Stage};
 use super::events::Command;
 use super::keys::{Action, Browse, Move};
 use super::markdown;
@@ -31,6 +31,8 @@ pub(super) fn of_request(model: &mut Model) -> Vec<Command> {
         at: At::default(),
         files: None,
         from_history: false,
+        read_us: 0,
+        follows: false,
     };
     session.focus = Focus::Reading(Box::new(reading));
     Vec::new()
@@ -38,6 +40,8 @@ pub(super) fn of_request(model: &mut Model) -> Vec<Command> {
 
 /// An entry in full.
 pub(super) fn of_entry(entry: Entry, cwd: &str) -> Reading {
+    // The newest text of a message in progress stays visible.
+    let follows = entry.stage == Stage::Open && entry.kind.keeps(entry.stage) == Keeps::End;
     let text = match entry.kind {
         Kind::Change | Kind::Diff => {
             let diff = Diff::read(&entry.body, cwd);
@@ -55,7 +59,8 @@ pub(super) fn of_entry(entry: Entry, cwd: &str) -> Reading {
         | Kind::Gap
         | Kind::Run => Text::Lines(Arc::new(lines(&entry))),
     };
-    Reading { subject: Subject::Entry(entry), text, at: At::default(), files: None, from_history: true }
+    let subject = Subject::Entry(entry);
+    Reading { subject, text, at: At::default(), files: None, from_history: true, read_us: 0, follows }
 }
 
 fn lines(entry: &Entry) -> Doc {
@@ -85,7 +90,10 @@ pub(super) fn pressed(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Co
     let Focus::Reading(reading) = &mut session.focus else { return Vec::new() };
     let is_request = matches!(reading.subject, Subject::Request(_));
     match does {
-        Action::Move(to) => moved(reading, to, room),
+        Action::Move(to) => {
+            moved(reading, to, room);
+            reading.follows = to == Move::Last;
+        }
         Action::Back if reading.files.is_some() => reading.files = None,
         Action::Back if reading.from_history => session.focus = Focus::History,
         Action::Back => respond::return_to(session, now_us),

@@ -16,6 +16,9 @@ use super::review;
 use super::steps::{follow, is_untouched, next_request, show_request, tell};
 use super::{attention, layout, pointed, pressed};
 
+/// Time between two reads of an unfinished entry that is open in full, in microseconds.
+const READ_AGAIN_US: u64 = 1_000_000;
+
 /// Takes an event and the time in microseconds since the Unix epoch; returns commands.
 pub fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Command> {
     model.now_us = now_us;
@@ -95,7 +98,7 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             session.timeline = Some(timeline);
             session.reading = Some(Awaited::Page);
         }
-        News::Heard { epoch, heard } if epoch == session.epoch => return heard_of(session, heard),
+        News::Heard { epoch, heard } if epoch == session.epoch => return heard_of(session, heard, model.now_us),
         News::Glanced(..) | News::Restored { .. } | News::Heard { .. } => {}
         News::Unreadable(why) => {
             session.reading = None;
@@ -117,9 +120,9 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             if let (Focus::Reading(reading), Some(entry)) = (&mut session.focus, entry)
                 && matches!(&reading.subject, Subject::Entry(shown) if shown.key == entry.key)
             {
-                let at = reading.at;
+                let (at, follows) = (reading.at, reading.follows);
                 **reading = review::of_entry(*entry, &session.cwd);
-                reading.at = at;
+                (reading.at, reading.follows, reading.read_us) = (at, follows, model.now_us);
             }
         }
         News::Responded { request_id, result } => return responded(model, &request_id, result),
@@ -140,7 +143,7 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
     Vec::new()
 }
 
-fn heard_of(session: &mut Session, heard: Vec<super::timeline::Heard>) -> Vec<Command> {
+fn heard_of(session: &mut Session, heard: Vec<super::timeline::Heard>, now_us: u64) -> Vec<Command> {
     let Some(timeline) = &mut session.timeline else { return Vec::new() };
     let mut look = false;
     for one in heard {
@@ -148,14 +151,16 @@ fn heard_of(session: &mut Session, heard: Vec<super::timeline::Heard>) -> Vec<Co
         timeline.take(&one);
     }
     let mut commands = if look { vec![Command::Look] } else { Vec::new() };
-    // An entry that is open in full and has ended now is read again.
+    // An unfinished entry that is open in full is read again now and then, and at its end.
     if let Focus::Reading(reading) = &mut session.focus
         && let Subject::Entry(shown) = &mut reading.subject
         && shown.stage == Stage::Open
         && let Ok(at) = timeline.index_of(&shown.key)
-        && timeline.entries()[at].stage != Stage::Open
+        && let stage = timeline.entries()[at].stage
+        && (stage != Stage::Open || now_us.saturating_sub(reading.read_us) >= READ_AGAIN_US)
     {
-        shown.stage = timeline.entries()[at].stage;
+        shown.stage = stage;
+        reading.read_us = now_us;
         commands.push(Command::Open(shown.key.clone()));
     }
     commands

@@ -60,6 +60,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     tmux.keys(&["Enter"]);
     assert_eq!(line(&live)["result"], json!({"answers": {"color": {"answers": ["Red"]}}}));
     live.say_plainly(&resolved("8"));
+    tmux.shows(" chat  Enter sends");
 
     // Somebody else is first, and it is said who.
     let request = live.asked(&command_asked("9", "t"), "9");

@@ -50,6 +50,38 @@ fn the_newest_text_of_a_stream_is_visible() {
 }
 
 #[test]
+fn a_stream_open_in_full_follows_its_end() {
+    let mut play = streaming();
+    play.step("key Tab Enter");
+    assert!(play.done.remove(0).starts_with("Open("));
+    let opened = |words: u64| {
+        let text: String = (0..words).map(|word| format!("word{word} ")).collect();
+        let mut timeline = Timeline::of(Default::default(), 1 << 20);
+        let told = json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": text });
+        timeline.take(&heard(0, told));
+        News::Opened(timeline.into_entries().pop().map(Box::new))
+    };
+    play.news(opened(30_000));
+    assert!(drawn(&play.model, 80, 24).contains("word29999"));
+    // It is read again, but not for each delta.
+    let delta = |number: u64| {
+        let told = json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": "more " });
+        News::Heard { epoch: 0, heard: vec![heard(number, told)] }
+    };
+    play.step("wait 1100");
+    (30_000..30_010).for_each(|number| play.news(delta(number)));
+    assert_eq!(play.done.len(), 1);
+    play.done.clear();
+    play.news(opened(30_500));
+    assert!(drawn(&play.model, 80, 24).contains("word30499"));
+    // After scrolling up the position stays.
+    play.step("key PgUp");
+    play.news(opened(31_000));
+    let shown = drawn(&play.model, 80, 24);
+    assert!(!shown.contains("word30999") && shown.contains("word30"), "{shown}");
+}
+
+#[test]
 fn a_stream_in_a_code_block_stays_code() {
     let mut play = Play::new();
     let mut timeline = Timeline::default();

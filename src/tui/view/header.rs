@@ -18,6 +18,9 @@ const BAR_COLUMNS: u64 = 10;
 /// Time between two images of the spinner, in microseconds.
 const SPIN_US: u64 = 120_000;
 
+/// Part of a cell of the bar.
+const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
 pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Canvas<'_>) {
@@ -61,7 +64,8 @@ pub(super) fn badges(model: &Model) -> Vec<(Row, Target)> {
         badges.push((one(format!(" {here} pending ^R "), Role::Badge), Target::Requests));
     }
     if elsewhere > 0 {
-        badges.push((one(format!(" {elsewhere} elsewhere ^N "), Role::Badge), Target::Elsewhere));
+        let place = if model.session.is_some() { "elsewhere" } else { "pending" };
+        badges.push((one(format!(" {elsewhere} {place} ^N "), Role::Badge), Target::Elsewhere));
     }
     badges
 }
@@ -161,15 +165,17 @@ fn context(session: &Session, columns: usize) -> Row {
         return one(format!("{} tokens", short(used)), Role::Faint);
     };
     let percent = used.saturating_mul(100) / window;
-    let full = (used.saturating_mul(BAR_COLUMNS).div_ceil(window)).min(BAR_COLUMNS) as usize;
+    let eighths = (used.saturating_mul(8 * BAR_COLUMNS) / window).min(8 * BAR_COLUMNS) as usize;
+    let bar = "█".repeat(eighths / 8) + EIGHTHS[eighths % 8];
+    let rest = (BAR_COLUMNS as usize).saturating_sub(bar.chars().count());
     let role = match percent {
         0..60 => Role::Good,
         60..85 => Role::Warning,
         _ => Role::Bad,
     };
     let mut row = vec![
-        ("█".repeat(full), role),
-        ("░".repeat(BAR_COLUMNS as usize - full), Role::Faint),
+        (bar, role),
+        ("░".repeat(rest), Role::Faint),
         (format!(" {percent}%"), role),
     ];
     if columns >= 60 {

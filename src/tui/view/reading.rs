@@ -18,7 +18,7 @@ pub(super) fn draw(model: &Model, session: &Session, shown: &Reading, canvas: &m
     let percent = format!("{}%", shown.doc().percent(shown.at, room));
     let (first, second) = match shown.diff() {
         Some(diff) => diff_title(session, shown, diff, &percent),
-        None => entry_title(model, shown, &percent),
+        None => entry_title(model, session, shown, &percent),
     };
     let columns = usize::from(areas.title.width);
     match areas.title.height {
@@ -62,7 +62,7 @@ fn diff_title(session: &Session, shown: &Reading, diff: &Diff, percent: &str) ->
     ((first, all), (left, one(right, Role::Info)))
 }
 
-fn entry_title(model: &Model, shown: &Reading, percent: &str) -> (Title, Title) {
+fn entry_title(model: &Model, session: &Session, shown: &Reading, percent: &str) -> (Title, Title) {
     let Subject::Entry(entry) = &shown.subject else { return Default::default() };
     let mut first = vec![(entry.kind.name().to_owned(), Role::Heading)];
     first.push((format!("  {}", model.zone.whole(entry.at_us)), Role::Faint));
@@ -70,7 +70,7 @@ fn entry_title(model: &Model, shown: &Reading, percent: &str) -> (Title, Title) 
         Some(thread) => one(format!("thread {}", plain(thread)), Role::Faint),
         None => Row::new(),
     };
-    let mut right = so_far(entry, model.now_us);
+    let mut right = so_far(entry, session, model.now_us);
     if entry.cut_bytes > 0 {
         right.push((format!("  {} not shown", bytes(entry.cut_bytes)), Role::Warning));
     }

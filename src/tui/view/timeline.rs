@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use ratatui::layout::Rect;
 
+use super::super::ask::Ask;
 use super::super::browse::{chosen, shows};
 use super::super::diff::{Diff, relative};
 use super::super::doc::{At, Doc, Role, Room, Row};
@@ -199,13 +200,14 @@ fn role(entry: &Entry) -> Role {
 }
 
 /// How far an entry has come, after its title.
-pub(super) fn so_far(entry: &Entry, now_us: u64) -> Vec<(String, Role)> {
+pub(super) fn so_far(entry: &Entry, session: &Session, now_us: u64) -> Row {
     let is_action = matches!(entry.kind, Kind::Command | Kind::Change | Kind::Tool);
     let took = entry.took_us.filter(|_| is_action || entry.kind == Kind::Request).map(|us| match us {
         0..10_000_000 => format!("{}.{}s", us / 1_000_000, us / 100_000 % 10),
         _ => lasted(us),
     });
     let (sign, role) = match (entry.stage, is_action) {
+        (Stage::Open, true) if is_awaited(entry, session) => ("not yet allowed".to_owned(), Role::Warning),
         (Stage::Open, true) => ("running".to_owned(), Role::Info),
         (Stage::Open, false) if entry.kind == Kind::Request => ("pending".to_owned(), Role::Warning),
         (Stage::Done, true) => ("✓".to_owned(), Role::Good),
@@ -226,6 +228,17 @@ pub(super) fn so_far(entry: &Entry, now_us: u64) -> Vec<(String, Role)> {
     row
 }
 
+/// Whether an action waits for a pending request.
+fn is_awaited(entry: &Entry, session: &Session) -> bool {
+    let is_of = |ask: &std::sync::Arc<Ask>| {
+        let payload = &ask.row["request_payload"];
+        let item = ["itemId", "callId"].iter().find_map(|name| payload[*name].as_str());
+        let thread = ask.thread_id().or(payload["threadId"].as_str()).unwrap_or_default();
+        item.is_some_and(|item| entry.handle.as_deref() == Some(&*format!("{thread}:{item}")))
+    };
+    session.asks.iter().any(is_of)
+}
+
 /// The title, and how far the entry has come.
 fn head(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
     let role = role(entry);
@@ -234,7 +247,7 @@ fn head(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
         (true, None) => relative(&entry.title, &pen.session.cwd).to_owned(),
         (false, _) => entry.title.clone(),
     };
-    let after = so_far(entry, pen.model.now_us);
+    let after = so_far(entry, pen.session, pen.model.now_us);
     if title.is_empty() && after.is_empty() {
         return Vec::new();
     }
@@ -250,7 +263,11 @@ fn head(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
     match rows.last_mut() {
         Some(last) if super::paint::row_width(last) + super::paint::row_width(&after) <= columns => last.extend(after),
         Some(_) if after.is_empty() => {}
-        Some(_) | None => rows.push(after),
+        Some(_) | None => {
+            let mut after = after;
+            after.iter_mut().take(1).for_each(|(text, _)| *text = text.trim_start().to_owned());
+            rows.push(after);
+        }
     }
     rows
 }
