@@ -52,7 +52,7 @@ record: codex ## the tapes in fixtures/tapes, made anew with the real codex
 	cargo build --locked
 	cargo run --quiet --locked --example record
 
-picture: shells ## docs/tui.svg, from a real screen of the terminal UI, and a recording of it in target/tui.cast
+picture: shells ## docs/tui.svg and docs/tui-review.svg, from real screens of the terminal UI; a recording in target/tui.cast
 	cargo build --locked
 	cargo run --quiet --locked --example picture
 

@@ -59,7 +59,7 @@
 //! | [`context_engine`] | how the user's context engine is started, called and ended; in which order; what fragments say |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: what of a machine is taken out at export, how a client is matched to a tape, when what is said |
-//! | [`tui`] | what the terminal UI shows and what a key does; pure but for `reader`, `poller`, `terminal` and `run` |
+//! | [`tui`] | what the terminal UI shows, and what keys and the mouse do; pure except `reader`, `poller`, `terminal` and `run` |
 //! | [`cli`] | which invocation means what, the tools |
 //!
 //! # Invariants, stated by absence

@@ -1,4 +1,4 @@
-//! `codex-shim tui`: the sessions and what they ask, on the whole terminal.
+//! `codex-shim tui`: sessions and their requests on the whole terminal.
 
 use std::io::IsTerminal as _;
 
@@ -9,7 +9,7 @@ use super::{FAILED, USAGE, say};
 use crate::config::Environment;
 use crate::store::Otherwise;
 use crate::tui::model::Colours;
-use crate::tui::{self, Ending, Start};
+use crate::tui::{self, Ending, Setup, Start};
 
 /// Runs the tool, and returns the status to exit with.
 pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
@@ -28,7 +28,9 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
         Screen::Coloured => Colours::Some,
         Screen::Plain | Screen::None => Colours::None,
     };
-    match tui::run(&home, start, colours) {
+    let pager = environment.get("PAGER").unwrap_or_else(|| "less -R".into());
+    let setup = Setup { colours, pager, less: environment.get("LESS") };
+    match tui::run(&home, start, setup) {
         Ok(Ending::Left) => 0,
         Ok(Ending::Signal(number)) => 128 + number,
         Err(error) => {

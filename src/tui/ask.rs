@@ -1,67 +1,108 @@
-//! A request that waits: what exactly is asked, how it can be answered, and what makes an answer worth a second thought.
+//! A pending request: what exactly it asks, how it can be answered, and what makes an answer worth a second thought.
 //!
-//! Pure. What the words of an answer mean for each kind of request stands in [`crate::control::answer`], and what of it is shown
-//! to a person in [`crate::control::shown`].
+//! Pure. The meaning of an answer for each kind of request is in [`crate::control::answer`], the words for its members in
+//! [`crate::control::shown`].
+
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::diff::{Diff, relative, unified};
+use super::doc::{Doc, Role};
 use crate::control::answer::{self, Word, kind_name, kind_of};
-use crate::control::shown::{self, Row, Shown, shown};
-pub use crate::control::shown::{Meant, meant};
+use crate::control::form::{self, FieldError};
+use crate::control::shown::{self, Meant, Row, shown};
 use crate::engine::RequestKind;
 
-/// A request that waits.
+/// Lines of a diff that the request itself shows; a longer one is reviewed on the whole screen.
+const DIFF_LINES_MAX: usize = 200;
+
+/// Files that the request itself lists.
+const FILES_MAX: usize = 20;
+
+/// A pending request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
-    /// Its name in the ledger.
+    /// Its id in the ledger.
     pub id: String,
-    /// What kind of request it is.
+    /// Its kind.
     pub kind: RequestKind,
-    /// Since when, in microseconds since the Unix epoch.
+    /// Arrival time, in microseconds since the Unix epoch.
     pub asked_us: u64,
     /// Its row.
     pub row: Value,
 }
 
-/// Something that can be answered with one key.
+/// An answer that one key gives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// The key.
     pub key: char,
-    /// What it says.
+    /// The answer in words.
     pub label: String,
-    /// What is sent.
+    /// The body that is sent.
     pub body: Value,
     /// Why it is asked again before it is sent.
     pub danger: Option<String>,
 }
 
 /// A question that is answered by an option or by text.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Under what the answer is sent.
+    /// The id that the answer is sent under.
     pub id: String,
     /// The question.
     pub question: String,
     /// Labels, and what they mean.
     pub options: Vec<(String, String)>,
-    /// Whether something else may be typed.
+    /// Whether another text may be typed.
     pub takes_text: bool,
-    /// Nobody is to see what is typed.
+    /// The UI must hide the typed text.
     pub is_secret: bool,
+    /// Its first option leads to the other questions, any other one ends them.
+    pub decides: bool,
+    /// Belongs to a form.
+    pub is_field: bool,
+    /// The form needs a value.
+    pub is_required: bool,
+    /// Valid values in words.
+    pub hint: String,
+    /// The option that is chosen at first.
+    pub first: usize,
+    /// The text that is there at first.
+    pub text: String,
+    /// The option that leaves it out.
+    pub leaves_out: Option<usize>,
 }
 
-/// Under what name the first step of an elicitation is answered.
+impl Step {
+    /// Options, and the text as one more.
+    #[must_use]
+    pub fn choices(&self) -> usize {
+        self.options.len() + usize::from(self.takes_text)
+    }
+}
+
+/// The visible part of a request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Details {
+    /// Everything one needs to decide; a long diff only by its files.
+    pub doc: Doc,
+    /// The whole diff.
+    pub diff: Option<Arc<Diff>>,
+}
+
+/// The id of the first step of an elicitation.
 const ACTION: &str = "\u{0}action";
 
 impl Ask {
-    /// Whether a human is waited for.
+    /// Whether it waits for a human.
     #[must_use]
     pub fn is_for_human(&self) -> bool {
         self.kind.request_type().is_for_human()
     }
 
-    /// The thread that waits for it.
+    /// Its thread.
     #[must_use]
     pub fn thread_id(&self) -> Option<&str> {
         self.row["thread_id"].as_str()
@@ -73,7 +114,7 @@ impl Ask {
         matches!(self.kind, RequestKind::UserInput | RequestKind::Elicitation)
     }
 
-    /// What it asks, in a line.
+    /// Its subject in a line.
     #[must_use]
     pub fn summary(&self) -> String {
         match self.row["summary"].as_str().filter(|summary| !summary.is_empty()) {
@@ -82,30 +123,59 @@ impl Ask {
         }
     }
 
-    /// All that one needs to decide.
+    /// Its subject in a line, with the files of its diff.
     #[must_use]
-    pub fn lines(&self) -> Vec<(Meant, String)> {
-        let Shown { members, changes } = shown(&self.row);
-        let one = |row: Row| {
-            let text = match row.label.as_str() {
-                "command" => format!("$ {}", row.text),
-                "cwd" => format!("in {}", row.text),
-                "reason" => format!("because {}", row.text),
-                "message" | "file" | "" => row.text,
-                label => format!("{label}: {}", row.text),
-            };
-            (row.meant, text)
-        };
-        let mut lines: Vec<(Meant, String)> = members.into_iter().map(one).collect();
-        lines.extend(self.dangers().into_iter().map(|danger| (Meant::Warning, format!("! {danger}"))));
-        if self.row["request_payload"]["url"].is_string() {
-            lines.push((Meant::Warning, "! open that address only if you trust who asks".to_owned()));
+    pub fn headline(&self, details: &Details) -> String {
+        match details.diff.as_deref().map(|diff| &diff.files[..]) {
+            Some([one]) => format!("change {}", one.path),
+            Some([_, ..]) => format!("change {} files", details.diff.as_ref().map_or(0, |diff| diff.files.len())),
+            Some([]) | None => self.summary(),
         }
-        lines.extend(changes.into_iter().map(one));
-        lines
     }
 
-    /// What can be answered with one key. None for what is answered by text.
+    /// Everything one needs to decide, with paths relative to the session's folder.
+    #[must_use]
+    pub fn details(&self, cwd: &str) -> Details {
+        let mut doc = Doc::default();
+        for Row { label, text, meant } in shown(&self.row).members {
+            let role = if meant == Meant::Asked { Role::Strong } else { Role::Plain };
+            match label.as_str() {
+                "message" => doc.push(&text, role),
+                "command" => {
+                    for (number, line) in text.split('\n').enumerate() {
+                        doc.push_pieces(&[(if number == 0 { "$ " } else { "  " }, Role::Info), (line, role)], 2);
+                    }
+                }
+                "cwd" if text.trim_end_matches('/') == cwd.trim_end_matches('/') => {}
+                "cwd" => doc.push_pieces(&[("in ", Role::Faint), (relative(&text, cwd), role)], 3),
+                "reason" => doc.push_pieces(&[("because ", Role::Faint), (&text, role)], 2),
+                label => {
+                    for (number, line) in text.split('\n').enumerate() {
+                        let name = if number == 0 { format!("{label}: ") } else { "  ".to_owned() };
+                        doc.push_pieces(&[(&name, Role::Faint), (line, role)], 2);
+                    }
+                }
+            }
+        }
+        let mut warnings = self.dangers();
+        if self.row["request_payload"]["url"].is_string() {
+            warnings.push("open that address only if you trust who asks".to_owned());
+        }
+        let payload = &self.row["request_payload"];
+        let changes = if self.row["changes"].is_null() { &payload["fileChanges"] } else { &self.row["changes"] };
+        let diff = unified(changes).map(|text| Arc::new(Diff::read(&text, cwd)));
+        let is_patch = matches!(self.kind, RequestKind::FileChange | RequestKind::OldPatch);
+        if is_patch && diff.is_none() {
+            warnings.push("the diff is not on record: look at it in the client before you accept".to_owned());
+        }
+        warnings.iter().for_each(|text| doc.push_pieces(&[("! ", Role::Warning), (text, Role::Warning)], 2));
+        if let Some(diff) = &diff {
+            show(diff, &mut doc);
+        }
+        Details { doc, diff }
+    }
+
+    /// The answers that one key gives. None for questions.
     #[must_use]
     pub fn choices(&self) -> Vec<Choice> {
         if self.wants_input() || self.kind == RequestKind::Other {
@@ -136,20 +206,20 @@ impl Ask {
         choices
     }
 
-    /// What is sent to decline, where a reason is taken.
+    /// The body that declines, with a reason if there is one.
     #[must_use]
     pub fn declined(&self, reason: &str) -> Option<Value> {
         let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
         answer::of_word(&self.row, Word::Decline, reason).ok()
     }
 
-    /// Whether a reason is taken.
+    /// Whether it can be declined with a reason.
     #[must_use]
     pub fn takes_reason(&self) -> bool {
         !self.wants_input() && self.kind != RequestKind::Other && self.declined("x").is_some()
     }
 
-    /// What the request itself says that makes it more than it looks like.
+    /// Everything in the request that makes it riskier than it looks.
     fn dangers(&self) -> Vec<String> {
         let payload = &self.row["request_payload"];
         let mut dangers = Vec::new();
@@ -172,19 +242,22 @@ impl Ask {
         dangers
     }
 
-    /// The questions, one after the other.
+    /// The questions, in order. Those of an elicitation follow the question whether to answer it.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         let payload = &self.row["request_payload"];
         match self.kind {
             RequestKind::UserInput => payload["questions"].as_array().into_iter().flatten().map(question).collect(),
-            RequestKind::Elicitation => vec![Step {
-                id: ACTION.to_owned(),
-                question: payload["message"].as_str().unwrap_or_default().to_owned(),
-                options: ["accept", "decline", "cancel"].map(|word| (word.to_owned(), String::new())).to_vec(),
-                takes_text: false,
-                is_secret: false,
-            }],
+            RequestKind::Elicitation => {
+                let action = Step {
+                    id: ACTION.to_owned(),
+                    question: "Answer it?".to_owned(),
+                    options: ["accept", "decline", "cancel"].map(|word| (word.to_owned(), String::new())).to_vec(),
+                    decides: true,
+                    ..Step::default()
+                };
+                std::iter::once(action).chain(self.fields()).collect()
+            }
             RequestKind::Command
             | RequestKind::FileChange
             | RequestKind::OldCommand
@@ -194,56 +267,101 @@ impl Ask {
         }
     }
 
-    /// What is asked next, once an elicitation was accepted.
-    #[must_use]
-    pub fn fields(&self) -> Vec<Step> {
-        let schema = &self.row["request_payload"]["requestedSchema"]["properties"];
-        let step = |(name, about): (&String, &Value)| {
-            let words = |value: &Value| {
-                value.as_array().map(|all| all.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>())
-            };
-            let options = match about["type"].as_str() {
-                Some("boolean") => vec!["yes".to_owned(), "no".to_owned()],
-                Some(_) | None => words(&about["enum"]).unwrap_or_default(),
-            };
-            let more = [&about["description"], &about["title"]].into_iter().find_map(Value::as_str);
+    fn fields(&self) -> Vec<Step> {
+        let step = |field: form::Field| {
+            // Several choices at once are typed, with commas.
+            let choices = if field.takes_many { &[][..] } else { &field.choices[..] };
+            let mut options: Vec<(String, String)> =
+                choices.iter().map(|choice| (choice.label.clone(), String::new())).collect();
+            let chosen = choices.iter().position(|choice| field.default.as_ref() == Some(&choice.value));
+            let leaves_out = (!choices.is_empty() && !field.is_required && chosen.is_none()).then_some(options.len());
+            options.extend(leaves_out.map(|_| ("leave it out".to_owned(), String::new())));
+            let about = field.about.as_ref().map_or(field.name.clone(), |about| format!("{}: {about}", field.name));
             Step {
-                id: name.clone(),
-                question: more.map_or(name.clone(), |more| format!("{name}: {more}")),
+                question: about,
                 takes_text: options.is_empty(),
-                options: options.into_iter().map(|option| (option, String::new())).collect(),
-                is_secret: false,
+                hint: field.hint(),
+                first: chosen.or(leaves_out).unwrap_or(0),
+                text: field.default.as_ref().map(|value| field.label_of(value)).unwrap_or_default(),
+                leaves_out,
+                is_field: true,
+                is_required: field.is_required,
+                is_secret: field.is_secret,
+                id: field.name,
+                options,
+                decides: false,
             }
         };
-        schema.as_object().into_iter().flatten().map(step).collect()
+        form::fields(&self.row).into_iter().map(step).collect()
     }
 
-    /// Whether the answers that were given so far ask for more.
+    /// The error in an answer to one field of a form, if it has one.
     #[must_use]
-    pub fn asks_on(&self, answers: &[(String, String)]) -> bool {
-        answers.len() == 1 && answers[0] == (ACTION.to_owned(), "accept".to_owned()) && !self.fields().is_empty()
+    pub fn refuses(&self, id: &str, answer: &str) -> Option<String> {
+        if self.kind != RequestKind::Elicitation || id == ACTION || answer.is_empty() {
+            return None;
+        }
+        let errors = form::content(&self.row, &[(id.to_owned(), answer.to_owned())]).err()?;
+        errors.into_iter().find(|error| error.field.as_deref() == Some(id)).map(|error| error.message)
     }
 
-    /// What is sent.
+    /// The body that these answers make.
     ///
     /// # Errors
     ///
-    /// Why these cannot be answers.
-    pub fn answered(&self, answers: &[(String, String)]) -> Result<Value, String> {
+    /// One error for each invalid field, or one about the answers as a whole.
+    pub fn answered(&self, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
+        let whole = |message: String| vec![FieldError { field: None, message }];
         let action = answers.iter().find(|(id, _)| id == ACTION).map(|(_, word)| word.as_str());
-        match action {
-            Some("decline") => answer::of_word(&self.row, Word::Decline, None),
-            Some("cancel") => answer::of_word(&self.row, Word::Cancel, None),
-            Some(_) if answers.len() == 1 => answer::of_word(&self.row, Word::Accept, None),
-            Some(_) | None => {
-                let given: Vec<(String, String)> = answers.iter().filter(|(id, _)| id != ACTION).cloned().collect();
-                let given: Vec<_> = given.into_iter().filter(|(_, text)| !text.is_empty()).collect();
-                match given.is_empty() && self.kind == RequestKind::UserInput {
-                    true => Err("nothing was answered, so nothing was sent".to_owned()),
-                    false => answer::of_answers(&self.row, &given),
-                }
-            }
+        let word = match action {
+            Some("decline") => Some(Word::Decline),
+            Some("cancel") => Some(Word::Cancel),
+            Some(_) if form::fields(&self.row).is_empty() => Some(Word::Accept),
+            Some(_) | None => None,
+        };
+        if let Some(word) = word {
+            return answer::of_word(&self.row, word, None).map_err(whole);
         }
+        let given: Vec<(String, String)> =
+            answers.iter().filter(|(id, text)| id != ACTION && !text.is_empty()).cloned().collect();
+        match self.kind {
+            RequestKind::Elicitation => {
+                form::content(&self.row, &given).map(|content| json!({ "action": "accept", "content": content }))
+            }
+            RequestKind::UserInput if given.is_empty() => {
+                Err(whole("no question was answered, so nothing was sent".to_owned()))
+            }
+            RequestKind::UserInput
+            | RequestKind::Command
+            | RequestKind::FileChange
+            | RequestKind::OldCommand
+            | RequestKind::OldPatch
+            | RequestKind::Permissions
+            | RequestKind::Other => answer::of_answers(&self.row, &given).map_err(whole),
+        }
+    }
+}
+
+/// The files of a diff, and its lines if there are few.
+fn show(diff: &Diff, doc: &mut Doc) {
+    let is_long = diff.doc.len() > DIFF_LINES_MAX;
+    if diff.files.len() > 1 || is_long {
+        doc.push(&diff.summary(), Role::Strong);
+        for file in diff.files.iter().take(FILES_MAX) {
+            let (added, removed) = (format!("  +{}", file.added), format!(" -{}", file.removed));
+            let sign = format!("{} ", file.sign);
+            let pieces = [(&*sign, Role::Info), (&file.path, Role::Plain), (&added, Role::Good), (&removed, Role::Bad)];
+            doc.push_pieces(&pieces, 2);
+        }
+        match diff.files.len().saturating_sub(FILES_MAX) {
+            0 => {}
+            more => doc.push(&format!("and {more} more files"), Role::Faint),
+        }
+        doc.push("", Role::Plain);
+    }
+    match is_long {
+        true => doc.push(&format!("{} lines: v shows them on the whole screen", diff.doc.len()), Role::Info),
+        false => doc.extend(&diff.doc),
     }
 }
 
@@ -261,16 +379,17 @@ fn question(question: &Value) -> Step {
         takes_text: options.is_empty() || question["isOther"] == true,
         options,
         is_secret: question["isSecret"] == true,
+        ..Step::default()
     }
 }
 
-/// What ended a request, in a line: who was first, and with what.
+/// How a request ended, in a line: who answered first, and how.
 #[must_use]
 pub fn ending(row: &Value) -> String {
     format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), shown::ending(row))
 }
 
-/// That of a row.
+/// The request of a row.
 #[must_use]
 pub fn of_row(row: Value, asked_us: u64) -> Ask {
     Ask { id: row["request_id"].as_str().unwrap_or_default().to_owned(), kind: kind_of(&row), asked_us, row }

@@ -1,12 +1,16 @@
-//! What keys do in the timeline, and at an entry in full.
+//! Keys in the timeline, and the scrolling of documents.
 //!
 //! Pure.
 
+use super::doc::{At, Doc, Room};
 use super::entry::{Entry, Key, Kind, Matcher};
+use super::events::{Command, Way};
+use super::field::Field;
 use super::keys::{Action, Browse, Move};
-use super::model::{Awaited, Command, Focus, Model, Reading, Session, Tone, Way};
+use super::model::{Awaited, Focus, Model, Session, Tone};
+use super::review;
 use super::steps::{ask_journal, follow, say};
-use super::text::Field;
+use super::text::bytes;
 use super::timeline::Timeline;
 
 /// Rows that an entry takes, more or less.
@@ -21,10 +25,7 @@ pub(super) fn history(model: &mut Model, does: Action) -> Vec<Command> {
         Action::Move(Move::PageUp) => back(session, step),
         Action::Move(Move::Down) => forward(session, 1),
         Action::Move(Move::PageDown) => forward(session, step),
-        Action::Move(Move::First) => {
-            let all = session.timeline.as_ref().map_or(0, |timeline| timeline.entries().len());
-            back(session, all.max(1))
-        }
+        Action::Move(Move::First) => first(session),
         Action::Move(Move::Last) => {
             session.cursor = None;
             let is_held = session.timeline.as_ref().is_some_and(|timeline| timeline.is_held);
@@ -35,14 +36,8 @@ pub(super) fn history(model: &mut Model, does: Action) -> Vec<Command> {
             session.focus = Focus::Search(Field::default());
             Vec::new()
         }
-        Action::Browse(Browse::SearchOn) => match session.searched.clone() {
-            Some(matcher) => find(session, matcher, Way::Back),
-            None => Vec::new(),
-        },
-        Action::Browse(Browse::SearchForward) => match session.searched.clone() {
-            Some(matcher) => find(session, matcher, Way::Forward),
-            None => Vec::new(),
-        },
+        Action::Browse(Browse::SearchOn) => search_on(model, Way::Back),
+        Action::Browse(Browse::SearchForward) => search_on(model, Way::Forward),
         Action::Browse(Browse::Filter) => {
             session.filter = next_filter(session.filter);
             Vec::new()
@@ -62,12 +57,12 @@ pub(super) fn history(model: &mut Model, does: Action) -> Vec<Command> {
             let is_held = session.timeline.as_ref().is_some_and(|timeline| timeline.is_held);
             if is_held { follow(session) } else { Vec::new() }
         }
-        Action::Answer(_) | Action::NewLine | Action::Global(_) => Vec::new(),
+        Action::Browse(_) | Action::Answer(_) | Action::NewLine | Action::Global(_) => Vec::new(),
     }
 }
 
-fn copy(model: &mut Model, text: String) -> Vec<Command> {
-    say(model, Tone::Plain, format!("{} bytes go to the terminal's clipboard", text.len()));
+pub(super) fn copy(model: &mut Model, text: String) -> Vec<Command> {
+    say(model, Tone::Plain, format!("copied {} to the terminal's clipboard", bytes(text.len() as u64)));
     vec![Command::Copy(text)]
 }
 
@@ -100,17 +95,23 @@ fn next_filter(filter: Option<Kind>) -> Option<Kind> {
     }
 }
 
-/// The entry that is chosen: the one under the cursor, or the last.
+/// The selected entry: the one under the cursor, or the nearest visible one. There is exactly one, unless the timeline is
+/// empty.
 pub(super) fn chosen(session: &Session) -> Option<&Entry> {
     let timeline = session.timeline.as_ref()?;
-    let Some(key) = &session.cursor else {
-        return timeline.entries().iter().rev().find(|entry| shows(session, entry));
+    let entries = timeline.entries();
+    let at = match &session.cursor {
+        Some(key) => {
+            let (Ok(at) | Err(at)) = timeline.index_of(key);
+            (at + 1).min(entries.len())
+        }
+        None => entries.len(),
     };
-    let (Ok(at) | Err(at)) = timeline.index_of(key);
-    timeline.entries().get(at.min(timeline.entries().len().saturating_sub(1)))
+    let before = entries.range(..at).rev().find(|entry| shows(session, entry));
+    before.or_else(|| entries.range(at..).find(|entry| shows(session, entry)))
 }
 
-/// Where the cursor is; behind the last entry where it follows what happens.
+/// The index of the cursor; after the last entry if it follows the newest.
 fn cursor_index(session: &Session, timeline: &Timeline) -> usize {
     match &session.cursor {
         Some(key) => {
@@ -118,6 +119,33 @@ fn cursor_index(session: &Session, timeline: &Timeline) -> usize {
             at
         }
         None => timeline.entries().len(),
+    }
+}
+
+/// To the start of the session: it is read again if the window does not reach so far.
+fn first(session: &mut Session) -> Vec<Command> {
+    match session.timeline.as_ref().is_some_and(|timeline| timeline.has_older) {
+        true => ask_journal(session, Awaited::Page, Command::ReadStart),
+        false => to_first(session),
+    }
+}
+
+/// Selects the first visible entry; searches the journal if the window has none.
+pub(super) fn to_first(session: &mut Session) -> Vec<Command> {
+    let Some(timeline) = &session.timeline else { return Vec::new() };
+    let first = timeline.entries().iter().find(|entry| shows(session, entry)).map(|entry| entry.key.clone());
+    match first {
+        Some(key) => {
+            session.cursor = Some(key);
+            Vec::new()
+        }
+        None => {
+            let last = timeline.entries().back().map(|entry| entry.key.clone()).filter(|_| timeline.is_held);
+            let matcher = sifting(session);
+            last.map_or_else(Vec::new, |from| {
+                ask_journal(session, Awaited::Match, Command::Find { matcher, from, way: Way::Forward })
+            })
+        }
     }
 }
 
@@ -173,12 +201,23 @@ fn forward(session: &mut Session, by: usize) -> Vec<Command> {
     }
 }
 
-fn open(session: &mut Session) -> Vec<Command> {
+pub(super) fn open(session: &mut Session) -> Vec<Command> {
     let Some(entry) = chosen(session).cloned() else { return Vec::new() };
     let key = entry.key.clone();
     let is_whole = entry.cut_bytes == 0;
-    session.focus = Focus::Reading(Reading { entry, scroll: 0 });
+    session.focus = Focus::Reading(Box::new(review::of_entry(entry, &session.cwd)));
     if is_whole { Vec::new() } else { vec![Command::Open(key)] }
+}
+
+fn search_on(model: &mut Model, way: Way) -> Vec<Command> {
+    let Some(session) = &mut model.session else { return Vec::new() };
+    match session.searched.clone() {
+        Some(matcher) => find(session, matcher, way),
+        None => {
+            say(model, Tone::Plain, "nothing was searched for yet: / searches");
+            Vec::new()
+        }
+    }
 }
 
 /// Searches for a text, back from where the cursor is.
@@ -216,25 +255,15 @@ fn find(session: &mut Session, matcher: Matcher, way: Way) -> Vec<Command> {
     }
 }
 
-/// At an entry in full.
-pub(super) fn reading(model: &mut Model, does: Action) -> Vec<Command> {
-    let page = usize::from(model.size.height.saturating_sub(3).max(1));
-    let Some(session) = &mut model.session else { return Vec::new() };
-    let Focus::Reading(reading) = &mut session.focus else { return Vec::new() };
-    match does {
-        Action::Move(Move::Up) => reading.scroll = reading.scroll.saturating_sub(1),
-        Action::Move(Move::Down) => reading.scroll += 1,
-        Action::Move(Move::PageUp) => reading.scroll = reading.scroll.saturating_sub(page),
-        Action::Move(Move::PageDown) => reading.scroll += page,
-        Action::Move(Move::First) => reading.scroll = 0,
-        // The view knows where the end is.
-        Action::Move(Move::Last) => reading.scroll = usize::MAX / 2,
-        Action::Back => session.focus = Focus::History,
-        Action::Browse(Browse::Copy) => {
-            let text = reading.entry.whole();
-            return copy(model, text);
-        }
-        Action::Answer(_) | Action::NewLine | Action::Global(_) | Action::Enter | Action::Browse(_) => {}
+/// A position in a document after a move.
+pub(super) fn scrolled(doc: &Doc, at: At, to: Move, room: Room) -> At {
+    let page = room.rows.saturating_sub(1).max(1);
+    match to {
+        Move::Up => doc.up(at, 1, room),
+        Move::Down => doc.down(at, 1, room),
+        Move::PageUp => doc.up(at, page, room),
+        Move::PageDown => doc.down(at, page, room),
+        Move::First => At::default(),
+        Move::Last => doc.end(room),
     }
-    Vec::new()
 }

@@ -1,10 +1,11 @@
-//! An entry of the timeline: something that was said, done or asked, however many events it took.
+//! An entry of the timeline: one message, action or request, however many events it took.
 //!
-//! Pure: plain data. Its texts are as others wrote them; they are made plain where they are drawn.
+//! Pure: plain data. Its texts are as peers wrote them; drawing makes them safe for a terminal.
 
+use super::markdown::is_in_code;
 use crate::journal::Position;
 
-/// Longest text of an entry in the window, in bytes: more of it is read again from the journal where somebody wants it.
+/// Longest text of an entry in the window, in bytes. The journal is read again if someone opens a longer one.
 pub const BODY_BYTES_MAX: usize = 16 << 10;
 
 /// Where an entry begins, which is also its name and its place among the others.
@@ -71,7 +72,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word that it is shown with.
+    /// Its word on the screen.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -110,11 +111,12 @@ impl Kind {
         }
     }
 
-    /// Of which part of a long text something is kept: of what is printed, the end.
+    /// The part of a long text to keep: the end of output, and the end of a message in progress.
     #[must_use]
-    pub fn keeps(self) -> Keeps {
+    pub fn keeps(self, stage: Stage) -> Keeps {
         match self {
             Kind::Command | Kind::Tool => Keeps::End,
+            Kind::Assistant | Kind::Reasoning if stage == Stage::Open => Keeps::End,
             Kind::User
             | Kind::Assistant
             | Kind::Reasoning
@@ -157,8 +159,10 @@ pub enum Stage {
     Open,
     /// It is over.
     Done,
-    /// It is over, and came to nothing.
+    /// Ended with a failure.
     Failed,
+    /// It did not run, or not to its end, because someone declined or stopped it.
+    Stopped,
 }
 
 /// An entry.
@@ -213,9 +217,9 @@ impl Entry {
         self.title.len() + self.body.len() + 256
     }
 
-    /// Adds to its body; what is too much goes.
+    /// Appends to its body, within the bound.
     pub fn push(&mut self, text: &str, body_bytes_max: usize) {
-        match self.kind.keeps() {
+        match self.kind.keeps(self.stage) {
             Keeps::Start => {
                 let room = body_bytes_max.saturating_sub(self.body.len());
                 let kept = if self.cut_bytes > 0 { "" } else { &text[..text.floor_char_boundary(room)] };
@@ -243,7 +247,10 @@ impl Entry {
     fn cut(&mut self, body_bytes_max: usize) {
         if self.body.len() > body_bytes_max {
             let from = self.body.ceil_char_boundary(self.body.len() - body_bytes_max);
-            self.body.replace_range(..from, "");
+            // The rest of a code block stays one: its first line is written again.
+            let is_prose = matches!(self.kind, Kind::Assistant | Kind::Reasoning);
+            let fence = if is_prose && is_in_code(&self.body[..from]) { "```\n" } else { "" };
+            self.body.replace_range(..from, fence);
             self.body.shrink_to_fit();
             self.cut_bytes += from as u64;
         }

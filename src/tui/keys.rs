@@ -1,4 +1,4 @@
-//! Every key, in one table: what it does, where, and how the help says so. The page in the documentation is held against it.
+//! Every key, in one table: what it does, where, and how the help says so. A test compares the table in the documentation with it.
 //!
 //! Pure.
 
@@ -13,14 +13,18 @@ pub enum Place {
     Sessions,
     /// In the composer.
     Chat,
-    /// At a request that is answered by one key.
+    /// At a request that one key answers.
     Approval,
-    /// At a question whether that is really meant.
+    /// At the confirmation of a risky answer.
     Sure,
-    /// Where a reason, or what is searched for, is typed.
+    /// While a reason or a search text is typed.
     Line,
     /// At a question.
     Input,
+    /// At the list of all answers, before they are sent.
+    Summary,
+    /// In a diff under review.
+    Review,
     /// In the timeline.
     History,
     /// At an entry that is open in full.
@@ -30,14 +34,16 @@ pub enum Place {
 }
 
 impl Place {
-    /// All of them, as the help tells them.
-    pub const ALL: [Place; 10] = [
+    /// All places, in the order of the documentation.
+    pub const ALL: [Place; 12] = [
         Place::Everywhere,
         Place::Sessions,
         Place::Chat,
         Place::Approval,
         Place::Sure,
+        Place::Review,
         Place::Input,
+        Place::Summary,
         Place::Line,
         Place::History,
         Place::Reading,
@@ -54,8 +60,10 @@ impl Place {
             Place::Approval => "approval",
             Place::Sure => "asked again",
             Place::Line => "reason, search",
-            Place::Input => "input",
-            Place::History => "history",
+            Place::Input => "question",
+            Place::Summary => "your answers",
+            Place::Review => "review",
+            Place::History => "timeline",
             Place::Reading => "an entry in full",
             Place::Threads => "threads",
         }
@@ -71,13 +79,13 @@ pub enum Action {
     Move(Move),
     /// Answers.
     Answer(Answer),
-    /// Finds something in the timeline, or does something with it.
+    /// Finds, filters or opens something.
     Browse(Browse),
-    /// One step back to where one came from.
+    /// One step back.
     Back,
     /// What Enter does here.
     Enter,
-    /// Makes a new line in the composer.
+    /// Inserts a line end in the composer.
     NewLine,
 }
 
@@ -86,20 +94,24 @@ pub enum Action {
 pub enum Global {
     /// Ends the program.
     Quit,
-    /// Hands the terminal back to the shell for a while.
+    /// Hands the terminal to the shell until `fg`.
     Suspend,
-    /// Draws all of it again.
+    /// Draws everything again.
     Redraw,
     /// Shows the help.
     Help,
-    /// Leads to a request that waits; once more: to the next one.
+    /// Shows a pending request; pressed again, the next one.
     Request,
-    /// Leads to the timeline, and back.
+    /// Shows a pending request of another session.
+    Elsewhere,
+    /// Moves to the timeline, and back.
     History,
-    /// Stops the turn that runs.
+    /// Interrupts the turn.
     Interrupt,
-    /// Leads to the list of threads, and back.
+    /// Shows the list of threads, or closes it.
     Threads,
+    /// Gives the mouse to the terminal, or takes it.
+    Mouse,
 }
 
 /// Where a key moves to.
@@ -124,7 +136,7 @@ pub enum Move {
 pub enum Answer {
     /// The choice of that key.
     Choose,
-    /// No, and why.
+    /// No, with a reason.
     Reason,
     /// Yes.
     Yes,
@@ -134,23 +146,37 @@ pub enum Answer {
     Previous,
 }
 
-/// What a key does in the timeline.
+/// Finding and opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Browse {
     /// Searches.
     Search,
-    /// Searches on, further back.
+    /// The same search, further back.
     SearchOn,
-    /// Searches on, forward.
+    /// The same search, forward.
     SearchForward,
-    /// Shows one kind of entries only; the next one.
+    /// Shows one kind of entries only; the next kind.
     Filter,
-    /// To the error before.
+    /// Moves to the error before.
     Error,
-    /// To the request before.
+    /// Moves to the request before.
     Asked,
-    /// Copies what is chosen.
+    /// Copies.
     Copy,
+    /// Opens the review of the diff.
+    Review,
+    /// Opens the text in the user's pager.
+    Pager,
+    /// Moves to the list of files, and back.
+    Files,
+    /// Moves to the next file.
+    NextFile,
+    /// Moves to the file before.
+    PreviousFile,
+    /// Moves to the next hunk.
+    NextHunk,
+    /// Moves to the hunk before.
+    PreviousHunk,
 }
 
 /// A key.
@@ -193,6 +219,7 @@ impl Press {
             format!("{code:?}").replace("PageUp", "PgUp").replace("PageDown", "PgDn")
         };
         match self {
+            Press::Letter(' ') => "Space".to_owned(),
             Press::Letter(letter) => letter.to_string(),
             Press::Digit => "1…9".to_owned(),
             Press::Ctrl(letter) => format!("^{}", letter.to_ascii_uppercase()),
@@ -205,13 +232,13 @@ impl Press {
 /// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Binding {
-    /// Where.
+    /// The place.
     pub place: Place,
-    /// Which keys.
+    /// The keys.
     pub keys: &'static [Press],
-    /// What they do.
+    /// The action.
     pub does: Action,
-    /// The same for a person.
+    /// The action in words.
     pub says: &'static str,
 }
 
@@ -225,116 +252,145 @@ const UP: &[Press] = &[Key(KeyCode::Up), Letter('k')];
 const DOWN: &[Press] = &[Key(KeyCode::Down), Letter('j')];
 const PAGE_UP: &[Press] = &[Key(KeyCode::PageUp), Ctrl('b')];
 const PAGE_DOWN: &[Press] = &[Key(KeyCode::PageDown), Ctrl('f')];
+const PAGE_DOWN_OR_SPACE: &[Press] = &[Key(KeyCode::PageDown), Ctrl('f'), Letter(' ')];
 const FIRST: &[Press] = &[Key(KeyCode::Home), Letter('g')];
 const LAST: &[Press] = &[Key(KeyCode::End), Letter('G')];
 const ENTER: &[Press] = &[Key(KeyCode::Enter)];
 const ESC: &[Press] = &[Key(KeyCode::Esc)];
+const ANSWERS: &[Press] = &[Letter('a'), Letter('s'), Letter('d'), Letter('c')];
+const ANSWERS_MEAN: &str = "accept, accept for the session, decline, cancel and end the turn";
+
+const fn everywhere(keys: &'static [Press], does: Global, says: &'static str) -> Binding {
+    row(Place::Everywhere, keys, Action::Global(does), says)
+}
+
+const fn moves(place: Place, keys: &'static [Press], to: Move, says: &'static str) -> Binding {
+    row(place, keys, Action::Move(to), says)
+}
+
+const fn browses(place: Place, keys: &'static [Press], does: Browse, says: &'static str) -> Binding {
+    row(place, keys, Action::Browse(does), says)
+}
+
+const fn answers(place: Place, keys: &'static [Press], does: Answer, says: &'static str) -> Binding {
+    row(place, keys, Action::Answer(does), says)
+}
 
 /// The table.
 pub const BINDINGS: &[Binding] = &[
-    row(Place::Everywhere, &[Ctrl('c'), Ctrl('q')], Action::Global(Global::Quit), "end; the session goes on"),
-    row(Place::Everywhere, &[Ctrl('z')], Action::Global(Global::Suspend), "back to the shell; `fg` returns"),
-    row(Place::Everywhere, &[Ctrl('l')], Action::Global(Global::Redraw), "draw the screen again"),
-    row(
-        Place::Everywhere,
-        &[Key(KeyCode::F(1)), Letter('?')],
-        Action::Global(Global::Help),
-        "this list; `?` where no text is typed",
-    ),
-    row(
-        Place::Everywhere,
-        &[Ctrl('r')],
-        Action::Global(Global::Request),
-        "to what waits for an answer; again: to the next one",
-    ),
-    row(Place::Everywhere, &[Key(KeyCode::Tab)], Action::Global(Global::History), "to the timeline, and back"),
-    row(Place::Everywhere, &[Ctrl('x')], Action::Global(Global::Interrupt), "stop the turn that runs"),
-    row(
-        Place::Everywhere,
-        &[Ctrl('t')],
-        Action::Global(Global::Threads),
-        "choose the thread that is shown and spoken to",
-    ),
-    row(Place::Sessions, UP, Action::Move(Move::Up), "up"),
-    row(Place::Sessions, DOWN, Action::Move(Move::Down), "down"),
+    everywhere(&[Ctrl('r')], Global::Request, "show a pending request; again: the next one"),
+    everywhere(&[Ctrl('n')], Global::Elsewhere, "show a request that waits in another session"),
+    everywhere(&[Key(KeyCode::Tab)], Global::History, "to the timeline, and back"),
+    everywhere(&[Ctrl('t')], Global::Threads, "choose the thread to show and to write to"),
+    everywhere(&[Ctrl('x')], Global::Interrupt, "interrupt the turn"),
+    everywhere(&[Key(KeyCode::F(1)), Letter('?')], Global::Help, "this list; `?` if no text is being typed"),
+    everywhere(&[Key(KeyCode::F(2))], Global::Mouse, "mouse on or off; off: the terminal selects text"),
+    everywhere(&[Ctrl('l')], Global::Redraw, "draw the screen again"),
+    everywhere(&[Ctrl('z')], Global::Suspend, "back to the shell; `fg` returns"),
+    everywhere(&[Ctrl('c'), Ctrl('q')], Global::Quit, "quit; the session continues"),
+    moves(Place::Sessions, UP, Move::Up, "up"),
+    moves(Place::Sessions, DOWN, Move::Down, "down"),
+    moves(Place::Sessions, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(Place::Sessions, PAGE_DOWN, Move::PageDown, "down by a screen"),
+    moves(Place::Sessions, FIRST, Move::First, "to the first"),
+    moves(Place::Sessions, LAST, Move::Last, "to the last"),
     row(Place::Sessions, ENTER, Action::Enter, "attach to the session"),
-    row(Place::Sessions, &[Letter('q')], Action::Global(Global::Quit), "end"),
-    row(Place::Chat, ENTER, Action::Enter, "send; not while a request waits"),
+    row(Place::Sessions, &[Letter('q')], Action::Global(Global::Quit), "quit"),
+    row(Place::Chat, ENTER, Action::Enter, "send; not while a request is pending"),
     row(Place::Chat, &[Alt(KeyCode::Enter), Ctrl('j')], Action::NewLine, "a new line"),
-    row(Place::Chat, &[Key(KeyCode::PageUp)], Action::Move(Move::PageUp), "to the timeline, and up in it"),
+    moves(Place::Chat, &[Key(KeyCode::PageUp)], Move::PageUp, "to the timeline, and up in it"),
     row(Place::Chat, ESC, Action::Back, "back to the sessions"),
-    row(
+    answers(Place::Approval, ANSWERS, Answer::Choose, ANSWERS_MEAN),
+    answers(Place::Approval, &[Letter('r')], Answer::Reason, "decline with a reason"),
+    answers(Place::Approval, &[Digit], Answer::Choose, "another answer that the server offers, by its number"),
+    browses(
         Place::Approval,
-        &[Letter('a'), Letter('s'), Letter('d'), Letter('c')],
-        Action::Answer(Answer::Choose),
-        "accept, accept for the session, decline, cancel and end the turn",
+        &[Letter('v'), Key(KeyCode::Enter)],
+        Browse::Review,
+        "review the diff on the whole screen",
     ),
-    row(Place::Approval, &[Letter('r')], Action::Answer(Answer::Reason), "decline and say why"),
-    row(Place::Approval, &[Digit], Action::Answer(Answer::Choose), "what the server offers besides, by its number"),
-    row(
-        Place::Approval,
-        &[Key(KeyCode::Up), Key(KeyCode::PageUp)],
-        Action::Move(Move::PageUp),
-        "scroll up in what is asked",
-    ),
-    row(
-        Place::Approval,
-        &[Key(KeyCode::Down), Key(KeyCode::PageDown)],
-        Action::Move(Move::PageDown),
-        "scroll down in it",
-    ),
-    row(Place::Approval, ENTER, Action::Enter, "nothing; where it was answered: on to the next"),
-    row(Place::Approval, ESC, Action::Back, "back to chat; the request waits"),
-    row(Place::Sure, &[Letter('y')], Action::Answer(Answer::Yes), "yes, do that"),
-    row(Place::Sure, &[Letter('n'), Key(KeyCode::Esc)], Action::Answer(Answer::No), "no"),
-    row(Place::Input, &[Key(KeyCode::Up)], Action::Move(Move::Up), "the option above"),
-    row(Place::Input, &[Key(KeyCode::Down)], Action::Move(Move::Down), "the option below"),
-    row(Place::Input, &[Digit], Action::Answer(Answer::Choose), "an option by its number, where no text is typed"),
-    row(Place::Input, ENTER, Action::Enter, "take this answer; after the last one: send"),
-    row(Place::Input, &[Ctrl('b')], Action::Answer(Answer::Previous), "back to the question before"),
-    row(Place::Input, ESC, Action::Back, "back to chat; the question waits"),
+    browses(Place::Approval, &[Letter('o')], Browse::Pager, "open it in $PAGER"),
+    moves(Place::Approval, UP, Move::Up, "scroll up"),
+    moves(Place::Approval, DOWN, Move::Down, "scroll down"),
+    moves(Place::Approval, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(Place::Approval, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
+    moves(Place::Approval, FIRST, Move::First, "to its start"),
+    moves(Place::Approval, LAST, Move::Last, "to its end"),
+    row(Place::Approval, ESC, Action::Back, "back to chat; the request stays pending"),
+    answers(Place::Sure, &[Letter('y')], Answer::Yes, "yes, do that"),
+    answers(Place::Sure, &[Letter('n'), Key(KeyCode::Esc)], Answer::No, "no"),
+    moves(Place::Review, UP, Move::Up, "up"),
+    moves(Place::Review, DOWN, Move::Down, "down"),
+    moves(Place::Review, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(Place::Review, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
+    moves(Place::Review, FIRST, Move::First, "to the start"),
+    moves(Place::Review, LAST, Move::Last, "to the end"),
+    browses(Place::Review, &[Letter(']')], Browse::NextHunk, "next hunk"),
+    browses(Place::Review, &[Letter('[')], Browse::PreviousHunk, "previous hunk"),
+    browses(Place::Review, &[Letter('n'), Letter('}'), Key(KeyCode::Right)], Browse::NextFile, "next file"),
+    browses(Place::Review, &[Letter('p'), Letter('{'), Key(KeyCode::Left)], Browse::PreviousFile, "previous file"),
+    browses(Place::Review, &[Key(KeyCode::Tab), Letter('f')], Browse::Files, "to the list of files, and back"),
+    row(Place::Review, ENTER, Action::Enter, "in the list of files: show this file"),
+    answers(Place::Review, ANSWERS, Answer::Choose, "answer the request, as in approval"),
+    answers(Place::Review, &[Letter('r')], Answer::Reason, "decline with a reason"),
+    answers(Place::Review, &[Digit], Answer::Choose, "another answer that the server offers"),
+    browses(Place::Review, &[Letter('o')], Browse::Pager, "open the diff in $PAGER"),
+    browses(Place::Review, &[Letter('y')], Browse::Copy, "copy the diff"),
+    row(Place::Review, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "back"),
+    moves(Place::Input, &[Key(KeyCode::Up)], Move::Up, "the option above"),
+    moves(Place::Input, &[Key(KeyCode::Down)], Move::Down, "the option below"),
+    moves(Place::Input, &[Key(KeyCode::PageUp)], Move::PageUp, "scroll the request up"),
+    moves(Place::Input, &[Key(KeyCode::PageDown)], Move::PageDown, "scroll the request down"),
+    answers(Place::Input, &[Digit], Answer::Choose, "an option by its number, if no text is being typed"),
+    row(Place::Input, ENTER, Action::Enter, "next question; a single answer is sent"),
+    answers(Place::Input, &[Ctrl('b')], Answer::Previous, "the question before; no answer is lost"),
+    row(Place::Input, ESC, Action::Back, "back to chat; no answer is lost"),
+    moves(Place::Summary, UP, Move::Up, "up"),
+    moves(Place::Summary, DOWN, Move::Down, "down"),
+    answers(Place::Summary, &[Digit], Answer::Choose, "change the answer with this number"),
+    row(Place::Summary, ENTER, Action::Enter, "send all, or change the chosen answer"),
+    answers(Place::Summary, &[Ctrl('b')], Answer::Previous, "back to the last question"),
+    row(Place::Summary, ESC, Action::Back, "back to chat; no answer is lost"),
     row(Place::Line, ENTER, Action::Enter, "take it"),
     row(Place::Line, ESC, Action::Back, "leave it"),
-    row(Place::History, UP, Action::Move(Move::Up), "up by an entry"),
-    row(Place::History, DOWN, Action::Move(Move::Down), "down by an entry"),
-    row(Place::History, PAGE_UP, Action::Move(Move::PageUp), "up by a screen"),
-    row(Place::History, PAGE_DOWN, Action::Move(Move::PageDown), "down by a screen"),
-    row(Place::History, FIRST, Action::Move(Move::First), "to the oldest of what is shown; again: further back"),
-    row(Place::History, LAST, Action::Move(Move::Last), "to what happens now"),
+    moves(Place::History, UP, Move::Up, "up by an entry"),
+    moves(Place::History, DOWN, Move::Down, "down by an entry"),
+    moves(Place::History, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(Place::History, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
+    moves(Place::History, FIRST, Move::First, "to the start of the session"),
+    moves(Place::History, LAST, Move::Last, "to the newest"),
     row(Place::History, ENTER, Action::Enter, "open the entry in full"),
-    row(Place::History, &[Letter('/')], Action::Browse(Browse::Search), "search, back from here"),
-    row(Place::History, &[Letter('n')], Action::Browse(Browse::SearchOn), "the same again"),
-    row(Place::History, &[Letter('N')], Action::Browse(Browse::SearchForward), "the same again, forward"),
-    row(Place::History, &[Letter('f')], Action::Browse(Browse::Filter), "only one kind of entries; the next kind"),
-    row(Place::History, &[Letter('e')], Action::Browse(Browse::Error), "to the error before"),
-    row(Place::History, &[Letter('r')], Action::Browse(Browse::Asked), "to the request before"),
-    row(Place::History, &[Letter('y')], Action::Browse(Browse::Copy), "copy the entry"),
-    row(Place::History, ESC, Action::Back, "back to chat"),
-    row(Place::Reading, UP, Action::Move(Move::Up), "up"),
-    row(Place::Reading, DOWN, Action::Move(Move::Down), "down"),
-    row(Place::Reading, PAGE_UP, Action::Move(Move::PageUp), "up by a screen"),
-    row(
-        Place::Reading,
-        &[Key(KeyCode::PageDown), Ctrl('f'), Letter(' ')],
-        Action::Move(Move::PageDown),
-        "down by a screen",
-    ),
-    row(Place::Reading, FIRST, Action::Move(Move::First), "to its start"),
-    row(Place::Reading, LAST, Action::Move(Move::Last), "to its end"),
-    row(Place::Reading, &[Letter('y')], Action::Browse(Browse::Copy), "copy it"),
+    browses(Place::History, &[Letter('/')], Browse::Search, "search, back from here"),
+    browses(Place::History, &[Letter('n')], Browse::SearchOn, "the same search, further back"),
+    browses(Place::History, &[Letter('N')], Browse::SearchForward, "the same search, forward"),
+    browses(Place::History, &[Letter('f')], Browse::Filter, "only one kind of entries; the next kind"),
+    browses(Place::History, &[Letter('e')], Browse::Error, "to the error before"),
+    browses(Place::History, &[Letter('r')], Browse::Asked, "to the request before"),
+    browses(Place::History, &[Letter('y')], Browse::Copy, "copy the entry"),
+    row(Place::History, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "back"),
+    moves(Place::Reading, UP, Move::Up, "up"),
+    moves(Place::Reading, DOWN, Move::Down, "down"),
+    moves(Place::Reading, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(Place::Reading, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
+    moves(Place::Reading, FIRST, Move::First, "to its start"),
+    moves(Place::Reading, LAST, Move::Last, "to its end"),
+    browses(Place::Reading, &[Letter('o')], Browse::Pager, "open it in $PAGER"),
+    browses(Place::Reading, &[Letter('y')], Browse::Copy, "copy it"),
     row(Place::Reading, &[Key(KeyCode::Esc), Letter('q'), Key(KeyCode::Enter)], Action::Back, "back"),
-    row(Place::Threads, UP, Action::Move(Move::Up), "up"),
-    row(Place::Threads, DOWN, Action::Move(Move::Down), "down"),
-    row(Place::Threads, ENTER, Action::Enter, "show and speak to this one; in the first row: to all"),
-    row(Place::Threads, ESC, Action::Back, "leave it as it was"),
+    moves(Place::Threads, UP, Move::Up, "up"),
+    moves(Place::Threads, DOWN, Move::Down, "down"),
+    moves(Place::Threads, FIRST, Move::First, "to the first row"),
+    moves(Place::Threads, LAST, Move::Last, "to the last row"),
+    row(Place::Threads, ENTER, Action::Enter, "show this thread and write to it; first row: all threads"),
+    row(Place::Threads, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "leave it as it was"),
 ];
 
-/// Whether letters are typed there, so that they do nothing else.
+/// Whether letters are text in a place, so that they do nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Letters {
-    /// They are text.
+    /// Letters are text.
     Typed,
-    /// They are keys.
+    /// Letters are keys.
     Keys,
 }
 
@@ -354,6 +410,19 @@ pub fn action(place: Place, letters: Letters, event: &KeyEvent) -> Option<Action
 #[must_use]
 pub fn names(binding: &Binding) -> String {
     binding.keys.iter().map(|press| press.name()).collect::<Vec<_>>().join(" ")
+}
+
+/// The valid keys of a place in a few words, for the note after a wrong key.
+#[must_use]
+pub fn valid(place: Place) -> String {
+    let is_short = |press: &&Press| !matches!(press, Press::Ctrl(_) | Press::Alt(_));
+    let keys = BINDINGS
+        .iter()
+        .filter(|binding| binding.place == place)
+        .filter_map(|binding| binding.keys.iter().find(is_short).or(binding.keys.first()));
+    let mut names: Vec<String> = keys.map(|press| press.name()).collect();
+    names.dedup();
+    names.join(" ")
 }
 
 /// The table as the documentation has it.

@@ -1,36 +1,50 @@
-//! The terminal UI: sessions, what happens in one, what waits for an answer, and a place to answer and to speak.
+//! The terminal UI: sessions, what happens in one, pending requests, and a place to answer and to write.
 //!
 //! ```text
-//! keys ─────────┐                        ┌─▶ commands ─▶ control socket, journal, terminal
+//! keys, mouse ──┐                        ┌─▶ commands ─▶ control socket, journal, terminal
 //! journal ──────┼─▶ Event ─▶ update(Model)                    │
 //! control socket┘      ▲                 └─▶ view ─▶ screen    │
 //!                      └───────────────────────────────────────┘
 //! ```
 //!
-//! *Where the timeline comes from.* From the journal's files, read here with the fold that makes `mode=ui`. They are the
-//! one source without a hole: they are there while no relay runs, across its restarts, and tell of gaps, which that stream
-//! does not. The end of the journal and what is appended to it are read by one follower, so nothing lies between them; an
-//! entry is named by its record's position, so what is read again further back fits in front without a double. What waits
-//! and what is answered goes through the control socket alone: the relay decides.
+//! *Source of the timeline.* The journal's files, read here with the fold that makes `mode=ui`. They are complete: they
+//! exist while no relay runs and across restarts, and they record gaps, which that stream does not. One follower reads the
+//! end of the journal and every later record, so nothing is lost between the two. An entry is named by the position of
+//! its record, so entries that are read again further back fit in without duplicates. Pending requests and answers use the
+//! control socket only: the relay decides.
 //!
-//! *Bounds.* The window holds so many entries and bytes; the rest is read again when somebody goes there. Every channel has
-//! a bound, and nothing that happens is waited for by looking again and again but the journal's files, as everywhere.
+//! *Bounds.* The window holds a fixed number of entries and bytes; the journal is read again if someone scrolls beyond it.
+//! Every channel is bounded. Drawing breaks only the lines that are visible, and of a message that is being written only its
+//! end.
 //!
-//! *Purity.* All but [`run`], `reader`, `poller` and `terminal` is pure.
+//! *Purity.* Everything is pure except [`run`], `reader`, `poller` and `terminal`.
 //!
-//! It never answers a request by what is typed in chat, nor one that has just come under the user's fingers. It never
-//! writes to the terminal what others wrote without [`text::plain`].
+//! Neither chat nor a click ever answers a request, nor does a key that was pressed before the request could be read. Text of others reaches the terminal only through [`text::plain`].
 
 pub mod ask;
+mod attention;
 mod browse;
+pub mod diff;
+pub mod doc;
 pub mod entry;
+pub mod events;
+mod facts;
+pub mod field;
+pub mod form;
 pub mod keys;
+mod layout;
+mod markdown;
 pub mod model;
+mod names;
+mod old_entries;
+mod pointed;
+pub mod pointing;
 mod poller;
 mod pressed;
 mod reader;
+mod respond;
+mod review;
 mod run;
-mod said;
 mod steps;
 mod terminal;
 #[cfg(test)]
@@ -38,12 +52,12 @@ mod tests;
 pub mod text;
 mod threads;
 pub mod timeline;
-mod told;
 mod update;
 mod view;
+pub mod zone;
 
-pub use model::Ending;
-pub use run::{Start, run};
+pub use events::Ending;
+pub use run::{Setup, Start, run};
 pub use steps::attach;
 pub use update::update;
-pub use view::view;
+pub use view::{Drawn, view};

@@ -1,104 +1,134 @@
-//! What the terminal UI knows, everything that can happen to it, and what it can want done.
+//! The state of the terminal UI.
 //!
 //! Pure: plain data. [`super::update`] changes it, [`super::view`] shows it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use crossterm::event::KeyEvent;
 use ratatui::layout::Size;
-use serde_json::Value;
 
-use super::ask::{Ask, Choice, Step};
+use super::ask::{Ask, Choice, Details};
+use super::diff::Diff;
+use super::doc::{At, Doc, Room};
 use super::entry::{Entry, Key, Kind, Matcher};
+use super::field::Field;
+use super::form::{Form, Stand};
 use super::keys::{Letters, Place};
-use super::text::Field;
-use super::timeline::{Heard, Timeline};
+use super::pointing::{Mouse, Spot};
+use super::timeline::Timeline;
+use super::zone::Zone;
 use crate::control::SessionDocument;
 use crate::history::Activity;
 
-/// How long a request has to stand on the screen before a key answers it, in microseconds: a key that was meant for the one
-/// before it does nothing.
+/// How long a request must be visible before a key answers it, in microseconds: a key meant for something else does nothing.
 pub const LOOK_FIRST_US: u64 = 500_000;
 
-/// How long a note stands, in microseconds.
+/// Lifetime of a note, in microseconds.
 pub const NOTE_US: u64 = 12_000_000;
 
-/// All that there is.
+/// The whole state.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// The time, in microseconds since the Unix epoch.
     pub now_us: u64,
-    /// The screen.
+    /// The size of the screen.
     pub size: Size,
-    /// What it can show.
+    /// Whether the screen shows colours.
     pub colours: Colours,
+    /// The time zone of all visible times.
+    pub zone: Zone,
     /// The sessions.
     pub list: List,
-    /// The one that is shown.
+    /// The attached session.
     pub session: Option<Box<Session>>,
-    /// Where the help is scrolled to, while it is shown.
+    /// The scroll position of the help, while it is open.
     pub help: Option<usize>,
-    /// What was just learned.
+    /// The last note.
     pub note: Option<Note>,
-    /// What was typed and not sent, by session.
+    /// Unsent messages, by session.
     pub drafts: HashMap<String, Field>,
-    /// How often a session was attached to: what belongs to an earlier time is known by it.
+    /// Answers that were begun and not sent, by session and request.
+    pub begun: HashMap<(String, String), Answering>,
+    /// Requests that the bell has rung for, by session and request.
+    pub rung: HashSet<(String, String)>,
+    /// The receiver of clicks and the wheel.
+    pub mouse: Mouse,
+    /// Places on the screen that the mouse can point at.
+    pub spots: Vec<Spot>,
+    /// The part of the screen that scrolls, as it was last laid out.
+    pub room: Room,
+    /// Number of attachments so far: news of an earlier one are recognized by it.
     pub attachments: u64,
 }
 
-/// What a screen can show.
+/// Whether the screen shows colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colours {
     /// Colours.
     Some,
-    /// None, by `NO_COLOR` or because it has none.
+    /// No colours: `NO_COLOR` is set, or the terminal has none.
     None,
 }
 
-/// Something to be told for a while.
+/// A message to the user, for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// It.
+    /// The text.
     pub text: String,
-    /// Whether it is bad.
+    /// Whether something went wrong.
     pub tone: Tone,
-    /// Until when.
+    /// Its cause.
+    pub about: About,
+    /// When it goes.
     pub until_us: u64,
 }
 
-/// How a note is meant.
+/// Whether something went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// As it is.
+    /// It did not.
     Plain,
-    /// Something went wrong.
+    /// It did.
     Bad,
+}
+
+/// The cause of a note.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum About {
+    /// The last key: the next key removes it.
+    Key,
+    /// Something that happened: it stays for its time.
+    News,
 }
 
 /// The list of sessions.
 #[derive(Debug, Clone, Default)]
 pub struct List {
-    /// They, as they are shown.
+    /// The rows in their order on the screen.
     pub rows: Vec<SessionRow>,
-    /// The id of the one that is chosen.
+    /// The id of the selected one.
     pub chosen: Option<String>,
-    /// They have been looked for.
+    /// Whether the sessions were read at least once.
     pub is_known: bool,
 }
 
-/// A session in the list.
+/// A session of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRow {
     /// Its id.
     pub id: String,
-    /// A relay runs in it.
+    /// Whether a relay runs in it.
     pub live: bool,
-    /// What it does; `None` where it does not answer.
+    /// Its activity; `None` if it does not answer.
     pub state: Option<Activity>,
-    /// Requests that wait.
+    /// Pending requests.
     pub pending: u64,
-    /// Where it runs.
+    /// The ids and summaries of those that wait for a human.
+    pub waiting: Vec<(String, String)>,
+    /// Its folder.
     pub cwd: String,
+    /// Its client.
+    pub client: Option<String>,
     /// When it was last used, in microseconds since the Unix epoch.
     pub used_us: u64,
 }
@@ -106,11 +136,11 @@ pub struct SessionRow {
 /// How a session can be reached.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Link {
-    /// It was not asked yet.
+    /// Its relay was not asked yet.
     New,
     /// Its relay answers.
     Up(Box<Live>),
-    /// A relay runs and does not answer.
+    /// A relay runs but does not answer.
     Silent(String),
     /// No relay runs.
     Stopped,
@@ -119,20 +149,20 @@ pub enum Link {
 /// A session whose relay answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Live {
-    /// What the relay says.
+    /// The relay's document.
     pub document: SessionDocument,
-    /// Since when its state is what it is, in microseconds since the Unix epoch.
+    /// When the present state began, in microseconds since the Unix epoch.
     pub since_us: Option<u64>,
 }
 
-/// Whose keys they are.
+/// What keys mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// What is typed is said to the model.
+    /// Typed text is sent to the model.
     Chat,
-    /// A key answers a request.
+    /// One key answers a request.
     Approval,
-    /// What is typed answers a question.
+    /// Typed text answers a question.
     Input,
 }
 
@@ -143,7 +173,7 @@ impl Mode {
         match self {
             Mode::Chat => "chat",
             Mode::Approval => "approval",
-            Mode::Input => "input",
+            Mode::Input => "question",
         }
     }
 }
@@ -151,106 +181,140 @@ impl Mode {
 /// The part of the screen that takes the keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Focus {
-    /// That of the mode.
+    /// The composer or the request.
     Answer,
     /// The timeline.
     History,
-    /// What is searched for.
+    /// A text to search for.
     Search(Field),
-    /// An entry in full.
-    Reading(Reading),
-    /// The threads, and which of them is chosen; the first row is all of them.
+    /// A document in full.
+    Reading(Box<Reading>),
+    /// The threads, and the selected row; the first row means all of them.
     Threads(usize),
 }
 
-/// An entry in full.
+/// A document in full.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
-    /// It.
-    pub entry: Entry,
-    /// Lines above the screen.
-    pub scroll: usize,
+    /// What it shows.
+    pub subject: Subject,
+    /// Its text.
+    pub text: Text,
+    /// How far it is scrolled.
+    pub at: At,
+    /// The selected file, while the list of files has the keys.
+    pub files: Option<usize>,
+    /// Whether Esc leads back to the timeline.
+    pub from_history: bool,
+    /// The time of the last read of an entry, in microseconds since the Unix epoch.
+    pub read_us: u64,
+    /// Whether the end stays visible while the text grows.
+    pub follows: bool,
 }
 
-/// Answering a request.
+/// The subject of a document in full.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Subject {
+    /// An entry of the timeline.
+    Entry(Entry),
+    /// The diff of the request that is being answered, by its id.
+    Request(String),
+}
+
+/// The text of a document in full.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Text {
+    /// Lines.
+    Lines(Arc<Doc>),
+    /// A diff.
+    Diff(Arc<Diff>),
+}
+
+impl Reading {
+    /// Its lines.
+    #[must_use]
+    pub fn doc(&self) -> &Doc {
+        match &self.text {
+            Text::Lines(doc) => doc,
+            Text::Diff(diff) => &diff.doc,
+        }
+    }
+
+    /// Its diff, if it is one.
+    #[must_use]
+    pub fn diff(&self) -> Option<&Diff> {
+        match &self.text {
+            Text::Lines(_) => None,
+            Text::Diff(diff) => Some(diff),
+        }
+    }
+}
+
+/// A request that is being answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answering {
     /// The request.
-    pub ask: Ask,
-    /// Since when it is shown, in microseconds since the Unix epoch.
+    pub ask: Arc<Ask>,
+    /// Its visible details.
+    pub details: Arc<Details>,
+    /// Start of the time in which keys are ignored, in microseconds since the Unix epoch.
     pub since_us: u64,
-    /// What became of it by somebody else's doing.
+    /// How it ended, if someone else answered it.
     pub ended: Option<String>,
-    /// An answer is on its way.
+    /// Whether our answer is on its way.
     pub is_sent: bool,
-    /// What is to be confirmed.
+    /// An answer that needs a confirmation.
     pub sure: Option<Choice>,
-    /// Why it is declined.
+    /// The reason to decline it, while it is typed.
     pub reason: Option<Field>,
-    /// Lines above what is shown of it.
-    pub scroll: usize,
-    /// The questions.
-    pub steps: Vec<Step>,
-    /// What was answered so far.
-    pub answers: Vec<(String, String)>,
-    /// The option that is chosen; behind the last one stands the text.
-    pub chosen: usize,
-    /// What is typed.
-    pub text: Field,
-    /// Enter was pressed where nothing is typed: once more means it.
-    pub is_left_empty: bool,
+    /// How far its details are scrolled.
+    pub at: At,
+    /// Its questions and the answers so far.
+    pub form: Form,
 }
 
-impl Answering {
-    /// The question that is asked now.
-    #[must_use]
-    pub fn step(&self) -> Option<&Step> {
-        self.steps.get(self.answers.len())
-    }
-
-    /// Whether what is typed is text.
-    #[must_use]
-    pub fn types_text(&self) -> bool {
-        self.step().is_some_and(|step| step.takes_text && self.chosen >= step.options.len())
-    }
-}
-
-/// A session that is shown.
+/// The attached session.
 #[derive(Debug, Clone)]
 pub struct Session {
     /// Its id.
     pub id: String,
-    /// Which time it is that a session was attached to.
+    /// Its folder, once it is known.
+    pub cwd: String,
+    /// The number of this attachment.
     pub attachment: u64,
     /// How often its timeline was begun anew.
     pub epoch: u64,
     /// How it can be reached.
     pub link: Link,
-    /// What waits, oldest first.
-    pub asks: Vec<Ask>,
+    /// Its pending requests, oldest first.
+    pub asks: Vec<Arc<Ask>>,
+    /// Whether its requests were read since it was attached.
+    pub has_looked: bool,
     /// The timeline, once it was read.
     pub timeline: Option<Timeline>,
-    /// The entry that is chosen; without one, the last.
+    /// The selected entry; `None` follows the newest.
     pub cursor: Option<Key>,
-    /// The kind of entries that is shown.
+    /// The only visible kind of entries.
     pub filter: Option<Kind>,
-    /// The thread that is shown and spoken to. Without one: all, and that of the last turn.
+    /// The chosen thread. Without one, all of them are visible, and messages go to that of the last turn.
     pub thread: Option<String>,
-    /// What was searched for.
+    /// The last search.
     pub searched: Option<Matcher>,
-    /// What is read just now.
+    /// The reason of the read in progress.
     pub reading: Option<Awaited>,
-    /// What takes the keys.
+    /// The part of the screen that takes the keys.
     pub focus: Focus,
     /// The request that is being answered.
     pub answering: Option<Answering>,
-    /// What is being typed.
+    /// The composer.
     pub composer: Field,
-    /// It is on its way.
+    /// The composer's text when the session was attached.
+    pub draft: Field,
+    /// Whether a message is on its way.
     pub is_saying: bool,
 }
 
-/// What was asked of the journal.
+/// The reason of a read of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
     /// A page.
@@ -260,15 +324,17 @@ pub enum Awaited {
 }
 
 impl Session {
-    /// One that was just attached to.
+    /// A session that was just attached.
     #[must_use]
     pub fn new(id: String, attachment: u64, composer: Field) -> Session {
         Session {
             id,
+            cwd: String::new(),
             attachment,
             epoch: 0,
             link: Link::New,
             asks: Vec::new(),
+            has_looked: false,
             timeline: None,
             cursor: None,
             filter: None,
@@ -277,12 +343,13 @@ impl Session {
             reading: None,
             focus: Focus::Answer,
             answering: None,
+            draft: composer.clone(),
             composer,
             is_saying: false,
         }
     }
 
-    /// Whose keys they are.
+    /// What keys mean.
     #[must_use]
     pub fn mode(&self) -> Mode {
         match &self.answering {
@@ -292,30 +359,45 @@ impl Session {
         }
     }
 
-    /// Whether a human is waited for: nothing is said meanwhile, where one thread is spoken to, in that thread.
+    /// Whether a request holds back messages: one that waits for a human, in the chosen thread if there is one.
     #[must_use]
     pub fn is_gated(&self) -> bool {
-        let is_here = |ask: &&Ask| match (&self.thread, ask.thread_id()) {
+        let is_here = |ask: &&Arc<Ask>| match (&self.thread, ask.thread_id()) {
             (Some(thread), Some(other)) => thread == other,
             (Some(_) | None, _) => true,
         };
-        self.asks.iter().filter(is_here).any(Ask::is_for_human)
+        self.asks.iter().filter(is_here).any(|ask| ask.is_for_human())
+    }
+
+    /// The client, once it is known.
+    #[must_use]
+    pub fn client(&self) -> Option<&str> {
+        match &self.link {
+            Link::Up(live) => live.document.client.name.as_deref(),
+            Link::New | Link::Silent(_) | Link::Stopped => None,
+        }
     }
 }
 
 impl Model {
-    /// One that knows nothing yet.
+    /// A model that knows nothing yet.
     #[must_use]
-    pub fn new(size: Size, colours: Colours, now_us: u64) -> Model {
+    pub fn new(size: Size, colours: Colours, zone: Zone, now_us: u64) -> Model {
         Model {
             now_us,
             size,
             colours,
+            zone,
             list: List::default(),
             session: None,
             help: None,
             note: None,
             drafts: HashMap::new(),
+            begun: HashMap::new(),
+            rung: HashSet::new(),
+            mouse: Mouse::Taken,
+            spots: Vec::new(),
+            room: Room::default(),
             attachments: 0,
         }
     }
@@ -324,193 +406,53 @@ impl Model {
     #[must_use]
     pub fn place(&self) -> (Place, Letters) {
         let Some(session) = &self.session else { return (Place::Sessions, Letters::Keys) };
+        let answers_request = match &session.focus {
+            Focus::Answer => true,
+            Focus::Reading(reading) => matches!(reading.subject, Subject::Request(_)),
+            Focus::History | Focus::Search(_) | Focus::Threads(_) => false,
+        };
+        match session.answering.as_ref().filter(|_| answers_request) {
+            Some(Answering { sure: Some(_), .. }) => return (Place::Sure, Letters::Keys),
+            Some(Answering { reason: Some(_), .. }) => return (Place::Line, Letters::Typed),
+            Some(_) | None => {}
+        }
         match (&session.focus, &session.answering) {
             (Focus::History, _) => (Place::History, Letters::Keys),
             (Focus::Search(_), _) => (Place::Line, Letters::Typed),
-            (Focus::Reading(_), _) => (Place::Reading, Letters::Keys),
+            (Focus::Reading(reading), _) => match &reading.text {
+                Text::Lines(_) => (Place::Reading, Letters::Keys),
+                Text::Diff(_) => (Place::Review, Letters::Keys),
+            },
             (Focus::Threads(_), _) => (Place::Threads, Letters::Keys),
             (Focus::Answer, None) => {
                 // With nothing typed yet `?` is the key for help.
                 (Place::Chat, if session.composer.text().is_empty() { Letters::Keys } else { Letters::Typed })
             }
-            (Focus::Answer, Some(answering)) => match answering {
-                Answering { sure: Some(_), .. } => (Place::Sure, Letters::Keys),
-                Answering { reason: Some(_), .. } => (Place::Line, Letters::Typed),
-                _ if answering.ask.wants_input() => {
-                    (Place::Input, if answering.types_text() { Letters::Typed } else { Letters::Keys })
+            (Focus::Answer, Some(answering)) if answering.ask.wants_input() => {
+                match (answering.form.stand(), answering.form.types_text()) {
+                    (Stand::Summary(_), _) => (Place::Summary, Letters::Keys),
+                    (Stand::Step(_), true) => (Place::Input, Letters::Typed),
+                    (Stand::Step(_), false) => (Place::Input, Letters::Keys),
                 }
-                _ => (Place::Approval, Letters::Keys),
-            },
+            }
+            (Focus::Answer, Some(_)) => (Place::Approval, Letters::Keys),
         }
     }
-}
 
-/// Everything that can happen.
-#[derive(Debug, Clone)]
-pub enum Event {
-    /// A key was pressed.
-    Key(KeyEvent),
-    /// A text was pasted.
-    Pasted(String),
-    /// The screen has another size.
-    Resized(Size),
-    /// Time has passed.
-    Ticked,
-    /// We are to end, and by what.
-    Ended(Ending),
-    /// We are to stop for a while.
-    Stopped,
-    /// We go on.
-    Continued,
-    /// These are the sessions.
-    Listed(Vec<SessionRow>),
-    /// Something of the session that is attached to. What comes of an earlier time is dropped.
-    Of(u64, News),
-}
+    /// Whether something on the screen moves by itself.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        let is_running = |state: &Activity| matches!(state, Activity::Thinking | Activity::Working);
+        match self.session.as_ref().map(|session| &session.link) {
+            Some(Link::Up(live)) => is_running(&live.document.state),
+            Some(Link::New | Link::Silent(_) | Link::Stopped) => false,
+            None => self.list.rows.iter().filter_map(|row| row.state.as_ref()).any(is_running),
+        }
+    }
 
-/// What happened in a session.
-#[derive(Debug, Clone)]
-pub enum News {
-    /// How it can be reached now.
-    Linked(Link),
-    /// What waits, and the rows of what waits no more.
-    Pending {
-        /// It, oldest first.
-        asks: Vec<Ask>,
-        /// Rows with what became of them.
-        ended: Vec<Value>,
-    },
-    /// Which time it is, and the very end of a long journal, until all that belongs to it was read.
-    Glanced(u64, Box<Timeline>),
-    /// The end of the journal, as it was when it was read.
-    Restored {
-        /// Which time it is.
-        epoch: u64,
-        /// It.
-        timeline: Box<Timeline>,
-    },
-    /// What has happened since.
-    Heard {
-        /// Which time it is.
-        epoch: u64,
-        /// It.
-        heard: Vec<Heard>,
-    },
-    /// The journal cannot be read.
-    Unreadable(String),
-    /// A page in front of the window.
-    Older(Page),
-    /// One behind it.
-    Newer(Page),
-    /// One around what was looked for, or nothing.
-    Found(Option<(Key, Page)>),
-    /// An entry in full.
-    Opened(Option<Box<Entry>>),
-    /// What became of an answer.
-    Responded {
-        /// To which request.
-        request_id: String,
-        /// The row, and whether somebody was first; or why not.
-        result: Result<(Value, First), String>,
-    },
-    /// What became of something that was said.
-    Said(Result<String, String>),
-    /// What became of stopping a turn.
-    Interrupted(Result<(), String>),
-}
-
-/// Whose answer holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum First {
-    /// Ours.
-    We,
-    /// Somebody else's.
-    Other,
-}
-
-/// Entries that were read again.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Page {
-    /// They, oldest first.
-    pub entries: Vec<Entry>,
-    /// There is nothing beyond them.
-    pub is_last: bool,
-}
-
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Command {
-    /// Ends the program.
-    Quit(Ending),
-    /// Hands the terminal back, stops, and takes it again.
-    Suspend,
-    /// Takes the terminal again, which somebody else had.
-    Retake,
-    /// Looks at the sessions, and at no single one.
-    List,
-    /// Looks at a session, and reads its journal.
-    Attach {
-        /// Its id.
-        id: String,
-        /// Which time it is.
-        attachment: u64,
-    },
-    /// Looks at its requests now.
-    Look,
-    /// Reads the journal from its end on.
-    Follow {
-        /// Which time it is.
-        epoch: u64,
-    },
-    /// Reads what is in front of an entry.
-    ReadOlder(Key),
-    /// Reads what is behind it.
-    ReadNewer(Key),
-    /// Looks for an entry in front of this one, or behind it.
-    Find {
-        /// Which.
-        matcher: Matcher,
-        /// From where on.
-        from: Key,
-        /// In which direction.
-        way: Way,
-    },
-    /// Reads an entry in full.
-    Open(Key),
-    /// Answers a request.
-    Respond {
-        /// Which.
-        request_id: String,
-        /// With what.
-        body: Value,
-    },
-    /// Says something to the model.
-    Say {
-        /// What.
-        text: String,
-        /// In which thread; without one, in that of the last turn.
-        thread_id: Option<String>,
-    },
-    /// Stops the turn that runs in this thread, or the last one.
-    Interrupt(Option<String>),
-    /// Hands a text to the terminal's clipboard.
-    Copy(String),
-}
-
-/// Why the program ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// Its user has had enough.
-    Left,
-    /// A signal of this number has come, or what stands for it: a terminal that is gone is a hang-up.
-    Signal(i32),
-}
-
-/// A direction in the timeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// To what was before.
-    Back,
-    /// To what came later.
-    Forward,
+    /// The other sessions in which a request waits for a human.
+    pub fn elsewhere(&self) -> impl Iterator<Item = &SessionRow> {
+        let here = self.session.as_ref().map(|session| session.id.as_str());
+        self.list.rows.iter().filter(move |row| Some(row.id.as_str()) != here && !row.waiting.is_empty())
+    }
 }

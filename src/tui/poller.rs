@@ -1,11 +1,12 @@
-//! Asks the sessions how they are, and carries answers to them: all that goes through a control socket.
+//! Asks sessions for their state and sends them answers: everything that uses a control socket.
 //!
-//! One thread looks, every second or when it is told to; what may take long, an answer or a turn, has a thread of its own
-//! for as long as it takes, which is human traffic.
+//! One thread polls, every second or on request. An answer or a turn may take long, so each has a thread of its own;
+//! there are as few of them as a human can cause.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
@@ -13,35 +14,36 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ask::{Ask, of_row};
-use super::model::{Event, First, Link, Live, News, SessionRow};
+use super::events::{Event, First, News};
+use super::model::{Link, Live, SessionRow};
 use super::reader::{Gone, Teller};
 use crate::control::answer::is_stored;
 use crate::control::client::{self, Answer};
 use crate::control::{SessionDocument, with_choices};
 use crate::store::Found;
 
-/// How often is looked.
+/// How often a session is polled.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The same for the list of all sessions.
+/// How often all sessions are polled.
 const LIST_EVERY: Duration = Duration::from_secs(2);
 
-/// How long a relay may take to start or stop a turn: it gives the server 30 s.
+/// Limit for starting or interrupting a turn: the relay gives the server 30 s.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
 
-/// How long it may take to keep an answer: it gives itself 10 s.
+/// Limit for storing an answer: the relay gives itself 10 s.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// A thread that looks until this is dropped.
+/// A thread that polls until this is dropped.
 #[derive(Debug)]
 pub(super) struct Looking {
     look: SyncSender<()>,
 }
 
 impl Looking {
-    /// Looks now.
+    /// Polls now.
     pub(super) fn now(&self) {
-        // One that waits already is enough.
+        // A poll that is already due is enough.
         let _ = self.look.try_send(());
     }
 }
@@ -57,39 +59,91 @@ fn start(
     Ok(Looking { look: now })
 }
 
-/// Looks at all sessions.
+/// Polls all sessions.
 pub(super) fn list(home: &Path, events: SyncSender<Event>) -> io::Result<Looking> {
     let home = home.to_owned();
+    let mut known: HashMap<String, Requests> = HashMap::new();
     start("list", LIST_EVERY, move || {
-        // A folder that cannot be read now may be read later.
+        // A folder that cannot be read now may be readable later.
         let found = Found::all(&home).unwrap_or_default();
+        known.retain(|id, _| found.iter().any(|session| session.id == *id));
+        let mut asked: Vec<(&Found, Requests)> =
+            found.iter().map(|session| (session, known.remove(&session.id).unwrap_or_default())).collect();
         let rows = std::thread::scope(|scope| {
-            let asked: Vec<_> = found
-                .iter()
-                .map(|session| (session, session.live.then(|| scope.spawn(|| document(session)))))
+            let asked: Vec<_> = asked
+                .iter_mut()
+                .map(|(session, requests)| {
+                    let polled = session.live.then(|| scope.spawn(|| polled(session, requests)));
+                    (*session, polled)
+                })
                 .collect();
             asked
                 .into_iter()
-                .map(|(session, asked)| row(session, asked.and_then(|asked| asked.join().ok().flatten())))
+                .map(|(session, polled)| row(session, polled.and_then(|polled| polled.join().ok().flatten())))
                 .collect()
         });
+        known.extend(asked.into_iter().map(|(session, requests)| (session.id.clone(), requests)));
         events.send(Event::Listed(rows)).map_err(|_| Gone)
     })
 }
 
-fn document(session: &Found) -> Option<SessionDocument> {
+/// A session's document, and the requests in it that wait for a human.
+type Polled = (SessionDocument, Vec<(String, String)>);
+
+fn polled(session: &Found, requests: &mut Requests) -> Option<Polled> {
     let answer = client::get(&session.dir, "/sessions/self").ok()?;
-    serde_json::from_slice(&answer.body).ok()
+    let document: SessionDocument = serde_json::from_slice(&answer.body).ok()?;
+    requests.read(&session.dir, &document);
+    let waiting = requests.asks.iter().filter(|ask| ask.is_for_human());
+    let waiting = waiting.map(|ask| (ask.id.clone(), ask.summary())).collect();
+    Some((document, waiting))
 }
 
-fn row(session: &Found, document: Option<SessionDocument>) -> SessionRow {
+fn row(session: &Found, polled: Option<Polled>) -> SessionRow {
+    let (document, waiting) = polled.map_or((None, Vec::new()), |(document, waiting)| (Some(document), waiting));
     SessionRow {
         id: session.id.clone(),
         live: session.live,
         state: document.as_ref().map(|document| document.state),
         pending: document.as_ref().map_or(0, |document| document.pending_requests),
-        cwd: session.holder.as_ref().map(|holder| holder.place.cwd.clone()).unwrap_or_default(),
+        waiting,
+        cwd: cwd(session),
+        client: document.and_then(|document| document.client.name),
         used_us: us(session.last_used),
+    }
+}
+
+fn cwd(session: &Found) -> String {
+    session.holder.as_ref().map(|holder| holder.place.cwd.clone()).unwrap_or_default()
+}
+
+/// The pending requests of a session, read again only after something has passed through its relay.
+#[derive(Default)]
+struct Requests {
+    asks: Vec<Arc<Ask>>,
+    /// The relay's counters at the time of the read.
+    read_at: Option<(Option<String>, u64, u64, u64)>,
+}
+
+impl Requests {
+    /// Reads them if they may have changed.
+    fn read(&mut self, dir: &Path, document: &SessionDocument) {
+        let counters = &document.counters;
+        let pending = document.pending_requests;
+        let now = (document.generation.clone(), pending, counters.client_lines, counters.server_lines);
+        if self.read_at.as_ref() == Some(&now) {
+            return;
+        }
+        let Some(rows) = pending_rows(dir) else { return };
+        // The count and the ledger are not read at the same time.
+        self.read_at = (rows.len() as u64 == pending).then_some(now);
+        let mut known: BTreeMap<String, Arc<Ask>> =
+            std::mem::take(&mut self.asks).into_iter().map(|ask| (ask.id.clone(), ask)).collect();
+        let ask = |row: Value| {
+            let known = row["request_id"].as_str().and_then(|id| known.remove(id));
+            known.unwrap_or_else(|| Arc::new(ask(whole(dir, row))))
+        };
+        self.asks = rows.into_iter().map(ask).collect();
     }
 }
 
@@ -102,45 +156,56 @@ fn parsed_us(text: &str) -> Option<u64> {
     humantime::parse_rfc3339(text).ok().map(us)
 }
 
-/// Looks at one session.
+/// Polls one session.
 pub(super) fn session(found: Found, teller: Teller) -> io::Result<Looking> {
-    let mut known = BTreeSet::new();
+    let mut requests = Requests::default();
+    let mut told: Option<Vec<Arc<Ask>>> = None;
     let mut last = None;
     start("look", LOOK_EVERY, move || {
-        let link = link(&found);
-        let is_up = matches!(link, Link::Up(_));
+        if last.is_none() {
+            teller.tell(News::Placed(cwd(&found)))?;
+        }
+        let (link, document) = link(&found);
+        match &document {
+            Some(document) => requests.read(&found.dir, document),
+            None if link == Link::Stopped => requests.asks.clear(),
+            None => {}
+        }
         if last.as_ref() != Some(&link) {
             teller.tell(News::Linked(link.clone()))?;
             last = Some(link);
         }
-        let asks = if is_up { pending(&found.dir) } else { Some(Vec::new()) };
-        let Some(asks) = asks else { return Ok(()) };
-        let now: BTreeSet<String> = asks.iter().map(|ask| ask.id.clone()).collect();
-        let gone: Vec<String> = known.difference(&now).cloned().collect();
-        let ended = gone.iter().filter_map(|id| ended(&found.dir, id)).collect();
-        if known != now || !asks.is_empty() {
-            teller.tell(News::Pending { asks, ended })?;
+        let before = told.as_deref().unwrap_or_default();
+        let is_same = told.as_ref().is_some_and(|told| ids(told).eq(ids(&requests.asks)));
+        if !is_same {
+            let gone = ids(before).filter(|id| !ids(&requests.asks).any(|other| other == *id));
+            let ended = gone.filter_map(|id| ended(&found.dir, id)).collect();
+            told = Some(requests.asks.clone());
+            teller.tell(News::Pending { asks: requests.asks.clone(), ended })?;
         }
-        known = now;
         Ok(())
     })
 }
 
-fn link(found: &Found) -> Link {
+fn ids(asks: &[Arc<Ask>]) -> impl Iterator<Item = &str> {
+    asks.iter().map(|ask| ask.id.as_str())
+}
+
+fn link(found: &Found) -> (Link, Option<SessionDocument>) {
     match client::get(&found.dir, "/sessions/self").map(|answer| answer.document::<SessionDocument>()) {
         Ok(Ok(document)) => {
             let state = document.state;
             let threads = document.threads.iter().filter(|thread| thread.activity_state == state);
             let since_us = threads.filter_map(|thread| parsed_us(&thread.since)).max();
-            Link::Up(Box::new(Live { since_us, document: steady(document) }))
+            (Link::Up(Box::new(Live { since_us, document: steady(document.clone()) })), Some(document))
         }
-        Ok(Err(why)) => Link::Silent(why),
-        Err(_) if !found.is_still_live() => Link::Stopped,
-        Err(error) => Link::Silent(error.to_string()),
+        Ok(Err(why)) => (Link::Silent(why), None),
+        Err(_) if !found.is_still_live() => (Link::Stopped, None),
+        Err(error) => (Link::Silent(error.to_string()), None),
     }
 }
 
-/// Without what changes all the time and is shown nowhere, so that what has not changed is told once.
+/// A document without its counters, so that an unchanged one is sent only once.
 fn steady(mut document: SessionDocument) -> SessionDocument {
     document.counters = crate::control::Counters::default();
     document.journal = crate::control::JournalDocument::default();
@@ -148,18 +213,18 @@ fn steady(mut document: SessionDocument) -> SessionDocument {
     document
 }
 
-/// What waits; `None` where that cannot be told just now.
-fn pending(dir: &Path) -> Option<Vec<Ask>> {
+/// The rows of all pending requests; `None` if they cannot be read now.
+fn pending_rows(dir: &Path) -> Option<Vec<Value>> {
     #[derive(Deserialize)]
     struct Rows {
         requests: Vec<Value>,
     }
     let answer = client::get(dir, "/sessions/self/codex-pending-requests").ok()?;
     let Rows { requests } = answer.document().ok()?;
-    Some(requests.into_iter().map(|row| ask(whole(dir, row))).collect())
+    Some(requests)
 }
 
-/// A row with all that is asked: of many together some come without it.
+/// A row with its whole payload, which a long list leaves out.
 fn whole(dir: &Path, row: Value) -> Value {
     let is_cut = row["request_payload"]["omitted"] == "size";
     match row["request_id"].as_str().filter(|_| is_cut).and_then(|id| ended(dir, id)) {
@@ -173,31 +238,31 @@ fn ask(row: Value) -> Ask {
     of_row(row, asked_us)
 }
 
-/// The row of a request, whatever has become of it.
+/// The row of a request, pending or not.
 fn ended(dir: &Path, id: &str) -> Option<Value> {
     let answer = client::get(dir, &format!("/sessions/self/codex-requests/{id}")).ok()?;
     let mut document: Value = answer.document().ok()?;
     Some(document["request"].take())
 }
 
-/// What is done at the socket in a thread of its own.
+/// A call that has a thread of its own.
 #[derive(Debug)]
-pub(super) enum Errand {
+pub(super) enum Call {
     Respond { request_id: String, body: Value },
     Say { text: String, thread_id: Option<String> },
     Interrupt(Option<String>),
 }
 
-/// Does it, and tells what came of it.
-pub(super) fn run(errand: Errand, dir: PathBuf, teller: Teller) -> io::Result<()> {
-    std::thread::Builder::new().name("errand".to_owned()).spawn(move || {
-        let news = match errand {
-            Errand::Respond { request_id, body } => {
+/// Makes the call and tells the result.
+pub(super) fn run(call: Call, dir: PathBuf, teller: Teller) -> io::Result<()> {
+    std::thread::Builder::new().name("call".to_owned()).spawn(move || {
+        let news = match call {
+            Call::Respond { request_id, body } => {
                 let result = respond(&dir, &request_id, &body);
                 News::Responded { request_id, result }
             }
-            Errand::Say { text, thread_id } => News::Said(say(&dir, &text, thread_id.as_deref())),
-            Errand::Interrupt(thread_id) => {
+            Call::Say { text, thread_id } => News::Said(say(&dir, &text, thread_id.as_deref())),
+            Call::Interrupt(thread_id) => {
                 let body = in_thread(json!({}), thread_id.as_deref());
                 News::Interrupted(post(&dir, "/sessions/self/interrupt", &body).map(drop))
             }
@@ -212,7 +277,7 @@ fn post(dir: &Path, path: &str, body: &Value) -> Result<Value, String> {
     asked.map_err(|error| error.to_string())?.document()
 }
 
-/// A body that names its thread, where there is one to name.
+/// A body with its thread, if one is chosen.
 fn in_thread(mut body: Value, thread_id: Option<&str>) -> Value {
     if let Some(thread_id) = thread_id {
         body["thread_id"] = json!(thread_id);
@@ -223,8 +288,8 @@ fn in_thread(mut body: Value, thread_id: Option<&str>) -> Value {
 fn say(dir: &Path, text: &str, thread_id: Option<&str>) -> Result<String, String> {
     let turn = post(dir, "/sessions/self/input", &in_thread(json!({ "text": text }), thread_id))?;
     Ok(match turn["steered"] == true {
-        true => "said in the turn that runs".to_owned(),
-        false => "a turn has begun".to_owned(),
+        true => "sent to the running turn".to_owned(),
+        false => "sent: a turn has begun".to_owned(),
     })
 }
 
@@ -233,7 +298,7 @@ fn respond(dir: &Path, request_id: &str, body: &Value) -> Result<(Value, First),
     let asked = client::post_by_tui(dir, &path, body.to_string(), DECISION_WAIT_MAX);
     let answer: Answer = asked.map_err(|error| match error.is_unsent() {
         true => format!("nothing was sent: {error}"),
-        false => format!("it is not known whether that was taken: {error}"),
+        false => format!("no reply, so the answer may or may not count: {error}"),
     })?;
     let mut document: Value = answer.document()?;
     let row = document["request"].take();

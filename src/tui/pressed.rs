@@ -1,15 +1,19 @@
-//! What keys do.
+//! Keys.
 //!
-//! Pure. A key is looked up in the table of [`super::keys`]; what has no row there is text where text is typed, and
-//! nothing anywhere else. Chat never answers a request, and no key answers one that has not stood on the screen.
+//! Pure. A key is looked up in the table of [`super::keys`]. A key without a row is text if text is being typed; otherwise
+//! a note says which keys are valid. Chat never answers a request, and no key answers one that was not visible before.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::browse;
-use super::keys::{Action, Answer, Global, Move, Place, action};
-use super::model::{Command, Ending, Focus, Link, Mode, Model, Session, Tone};
-use super::steps::{answering, attach, next_request, say, was_seen};
-use super::text::Field;
+use super::events::{Command, Ending};
+use super::field::Field;
+use super::keys::{Action, Global, Letters, Move, Place, action, valid};
+use super::model::{About, Focus, Link, Mode, Model, Session, Tone};
+use super::pointing::Mouse;
+use super::respond;
+use super::review;
+use super::steps::{attach, keep, next_request, say, show_request};
 use super::threads;
 
 /// A key was pressed.
@@ -17,6 +21,7 @@ pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
     if key.kind == KeyEventKind::Release {
         return Vec::new();
     }
+    model.note.take_if(|note| note.about == About::Key);
     let (place, letters) = model.place();
     let does = action(place, letters, key);
     if model.help.is_some() {
@@ -30,9 +35,13 @@ pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
             model.help = Some(0);
             Vec::new()
         }
+        Some(Action::Global(Global::Mouse)) => mouse(model),
+        Some(Action::Global(Global::Elsewhere)) => elsewhere(model),
         Some(does) => in_place(model, place, does, key),
         None => {
-            edit(model, place, key);
+            if !edit(model, place, key) {
+                unknown(model, place, letters, key);
+            }
             Vec::new()
         }
     }
@@ -40,24 +49,55 @@ pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
 
 fn help(model: &mut Model, key: &KeyEvent, does: Option<Action>) -> Vec<Command> {
     let scroll = model.help.unwrap_or_default();
-    let page = usize::from(model.size.height);
+    let page = usize::from(model.size.height.saturating_sub(2).max(1));
     let to = [
         (KeyCode::Up, scroll.saturating_sub(1)),
+        (KeyCode::Char('k'), scroll.saturating_sub(1)),
         (KeyCode::Down, scroll + 1),
+        (KeyCode::Char('j'), scroll + 1),
         (KeyCode::PageUp, scroll.saturating_sub(page)),
         (KeyCode::PageDown, scroll + page),
         (KeyCode::Char(' '), scroll + page),
+        (KeyCode::Home, 0),
+        (KeyCode::Char('g'), 0),
+        (KeyCode::End, usize::MAX),
+        (KeyCode::Char('G'), usize::MAX),
     ];
     model.help = to.iter().find(|(code, _)| *code == key.code).map(|(_, scroll)| *scroll);
     if does == Some(Action::Global(Global::Quit)) { vec![Command::Quit(Ending::Left)] } else { Vec::new() }
 }
 
+fn mouse(model: &mut Model) -> Vec<Command> {
+    let (mouse, told) = match model.mouse {
+        Mouse::Taken => (Mouse::Left, "mouse off: the terminal selects text; F2 turns it on"),
+        Mouse::Left => (Mouse::Taken, "mouse on: Shift selects text in most terminals; F2 turns it off"),
+    };
+    model.mouse = mouse;
+    say(model, Tone::Plain, told);
+    vec![Command::Mouse(mouse)]
+}
+
+/// A key that means nothing here.
+fn unknown(model: &mut Model, place: Place, letters: Letters, key: &KeyEvent) {
+    let KeyCode::Char(char) = key.code else { return };
+    let is_held = !(key.modifiers - KeyModifiers::SHIFT).is_empty();
+    if letters == Letters::Typed && !is_held {
+        return;
+    }
+    let name = if is_held { format!("^{}", char.to_uppercase()) } else { char.to_string() };
+    let is_answered = matches!(place, Place::Approval | Place::Review);
+    let choices = respond::valid(model).filter(|_| is_answered).map(|keys| format!("{keys} answer; "));
+    say(
+        model,
+        Tone::Bad,
+        format!("`{name}` does nothing here: {}{}; ? help", choices.unwrap_or_default(), valid(place)),
+    );
+}
+
 fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Vec<Command> {
     match (does, model.session.is_some()) {
-        (Action::Global(Global::Request), true) => {
-            to_request(model);
-            return Vec::new();
-        }
+        (Action::Global(Global::Request), true) => return to_request(model),
+        (Action::Global(Global::Request), false) => return elsewhere(model),
         (Action::Global(Global::History), true) => {
             to_history(model);
             return Vec::new();
@@ -76,34 +116,40 @@ fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Ve
         Place::Everywhere => Vec::new(),
         Place::Sessions => sessions(model, does),
         Place::Chat => chat(model, does),
-        Place::Approval => approval(model, does, key),
-        Place::Sure => sure(model, does),
+        Place::Approval => respond::approval(model, does, key),
+        Place::Sure => respond::sure(model, does),
         Place::Line => line(model, does),
-        Place::Input => input(model, does, key),
+        Place::Input | Place::Summary => respond::input(model, does, key),
         Place::History => browse::history(model, does),
-        Place::Reading => browse::reading(model, does),
+        Place::Reading | Place::Review => review::pressed(model, does, key),
         Place::Threads => threads::pressed(model, does),
     }
 }
 
+/// Moves the selection of a list.
+pub(super) fn moved(model: &mut Model, does: Action) -> Vec<Command> {
+    if model.session.is_none() { sessions(model, does) } else { threads::pressed(model, does) }
+}
+
 fn sessions(model: &mut Model, does: Action) -> Vec<Command> {
+    let page = usize::from(model.size.height.saturating_sub(4).max(1));
     let rows = &model.list.rows;
+    let last = rows.len().saturating_sub(1);
     let at = rows.iter().position(|row| Some(&row.id) == model.list.chosen.as_ref()).unwrap_or(0);
     let to = match does {
         Action::Move(Move::Up) => at.saturating_sub(1),
-        Action::Move(Move::Down) => (at + 1).min(rows.len().saturating_sub(1)),
+        Action::Move(Move::Down) => at + 1,
+        Action::Move(Move::PageUp) => at.saturating_sub(page),
+        Action::Move(Move::PageDown) => at + page,
+        Action::Move(Move::First) => 0,
+        Action::Move(Move::Last) => last,
         Action::Enter => {
             let id = rows.get(at).map(|row| row.id.clone());
             return id.map_or_else(Vec::new, |id| attach(model, id));
         }
-        Action::Move(_)
-        | Action::Global(_)
-        | Action::Answer(_)
-        | Action::Browse(_)
-        | Action::Back
-        | Action::NewLine => at,
+        Action::Global(_) | Action::Answer(_) | Action::Browse(_) | Action::Back | Action::NewLine => at,
     };
-    model.list.chosen = rows.get(to).map(|row| row.id.clone());
+    model.list.chosen = rows.get(to.min(last)).map(|row| row.id.clone());
     Vec::new()
 }
 
@@ -112,18 +158,14 @@ fn chat(model: &mut Model, does: Action) -> Vec<Command> {
     match does {
         Action::NewLine if !session.is_saying => session.composer.insert("\n"),
         Action::Move(Move::PageUp) => {
-            to_history(model);
+            session.focus = Focus::History;
             return browse::history(model, Action::Move(Move::PageUp));
         }
         Action::Back => {
-            let draft = session.composer.clone();
-            let id = session.id.clone();
-            if !draft.text().is_empty() {
-                model.drafts.insert(id, draft);
-            }
+            keep(model);
             model.session = None;
             model.note = None;
-            return vec![Command::List];
+            return vec![Command::Detach];
         }
         Action::Enter => return send(model),
         Action::NewLine | Action::Move(_) | Action::Global(_) | Action::Answer(_) | Action::Browse(_) => {}
@@ -131,15 +173,15 @@ fn chat(model: &mut Model, does: Action) -> Vec<Command> {
     Vec::new()
 }
 
-/// Says what was typed, where it may be said.
+/// Sends the typed message, if that is possible now.
 fn send(model: &mut Model) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     if session.is_gated() {
-        say(model, Tone::Bad, "nothing is sent while a request waits: ^R leads to it");
+        say(model, Tone::Bad, "not sent: answer the pending request first, ^R shows it");
         return Vec::new();
     }
     if !matches!(session.link, Link::Up(_)) {
-        say(model, Tone::Bad, "no relay answers in this session, so nothing can be sent");
+        say(model, Tone::Bad, "not sent: no relay answers in this session");
         return Vec::new();
     }
     if session.is_saying || session.composer.text().trim().is_empty() {
@@ -149,230 +191,114 @@ fn send(model: &mut Model) -> Vec<Command> {
     vec![Command::Say { text: session.composer.text().to_owned(), thread_id: session.thread.clone() }]
 }
 
-/// To a request that waits, or to the next one.
-fn to_request(model: &mut Model) {
-    let now_us = model.now_us;
-    let Some(session) = &mut model.session else { return };
+/// Shows a pending request, or the next one. If this session has none, attaches to another session that has one.
+fn to_request(model: &mut Model) -> Vec<Command> {
+    let Some(session) = &mut model.session else { return Vec::new() };
     let was_elsewhere = !matches!(session.focus, Focus::Answer);
     session.focus = Focus::Answer;
-    let Some(shown) = &session.answering else {
-        next_request(session, now_us);
-        // What we do not know waits for nobody, but can be looked at.
-        if session.answering.is_none() {
-            session.answering = session.asks.first().cloned().map(|ask| answering(ask, now_us));
+    let Some(shown) = &mut session.answering else {
+        next_request(model);
+        let Some(session) = &model.session else { return Vec::new() };
+        // A request of an unknown kind does not wait for a human, but the user can look at it.
+        let first = session.asks.first().cloned().filter(|_| session.answering.is_none());
+        if let Some(ask) = first {
+            show_request(model, ask);
+        } else if session.answering.is_none() {
+            return elsewhere(model);
         }
-        if session.answering.is_none() {
-            say(model, Tone::Plain, "no request waits");
-        }
-        return;
+        return Vec::new();
     };
+    if was_elsewhere {
+        shown.since_us = model.now_us;
+    }
     if was_elsewhere || shown.is_sent {
-        return;
+        return Vec::new();
     }
     let at = session.asks.iter().position(|ask| ask.id == shown.ask.id);
     let next = at.map_or(0, |at| (at + 1) % session.asks.len().max(1));
-    if at != Some(next) {
-        session.answering = session.asks.get(next).cloned().map(|ask| answering(ask, now_us));
+    if at == Some(next) {
+        say(model, Tone::Plain, "this is the only pending request of this session");
+    } else if let Some(ask) = session.asks.get(next).cloned() {
+        show_request(model, ask);
     }
+    Vec::new()
 }
 
-fn to_history(model: &mut Model) {
+/// Attaches to another session in which a request waits.
+pub(super) fn elsewhere(model: &mut Model) -> Vec<Command> {
+    let Some(id) = model.elsewhere().next().map(|row| row.id.clone()) else {
+        say(model, Tone::Plain, "no request is pending in any other session");
+        return Vec::new();
+    };
+    attach(model, id)
+}
+
+pub(super) fn to_history(model: &mut Model) {
+    let now_us = model.now_us;
     let Some(session) = &mut model.session else { return };
     session.focus = match session.focus {
         Focus::Answer => Focus::History,
         Focus::History | Focus::Search(_) | Focus::Reading(_) | Focus::Threads(_) => Focus::Answer,
     };
-}
-
-fn approval(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
-    let now_us = model.now_us;
-    let Some(session) = &mut model.session else { return Vec::new() };
-    let Some(shown) = &mut session.answering else { return Vec::new() };
-    match does {
-        Action::Move(Move::PageUp) => shown.scroll = shown.scroll.saturating_sub(1),
-        Action::Move(Move::PageDown) => shown.scroll += 1,
-        Action::Back => session.answering = None,
-        Action::Enter if shown.ended.is_some() => next_request(session, now_us),
-        Action::Answer(Answer::Choose) | Action::Answer(Answer::Reason) if shown.is_sent || shown.ended.is_some() => {}
-        Action::Answer(Answer::Choose) | Action::Answer(Answer::Reason) if !was_seen(shown, now_us) => {
-            say(model, Tone::Plain, "this one has just come: look first, then press it again");
-        }
-        Action::Answer(Answer::Reason) if shown.ask.takes_reason() => shown.reason = Some(Field::default()),
-        Action::Answer(Answer::Choose) => {
-            let KeyCode::Char(pressed) = key.code else { return Vec::new() };
-            let Some(choice) = shown.ask.choices().into_iter().find(|choice| choice.key == pressed) else {
-                say(model, Tone::Bad, format!("`{pressed}` is no answer to this request"));
-                return Vec::new();
-            };
-            if choice.danger.is_some() {
-                shown.sure = Some(choice);
-                return Vec::new();
-            }
-            return respond(session, choice.body);
-        }
-        Action::Answer(_)
-        | Action::Enter
-        | Action::NewLine
-        | Action::Move(_)
-        | Action::Global(_)
-        | Action::Browse(_) => {}
+    if let (Focus::Answer, Some(answering)) = (&session.focus, &mut session.answering) {
+        answering.since_us = now_us;
     }
-    Vec::new()
 }
 
-fn sure(model: &mut Model, does: Action) -> Vec<Command> {
-    let Some(session) = &mut model.session else { return Vec::new() };
-    let Some(choice) = session.answering.as_mut().and_then(|shown| shown.sure.take()) else { return Vec::new() };
-    if does == Action::Answer(Answer::Yes) { respond(session, choice.body) } else { Vec::new() }
-}
-
-fn respond(session: &mut Session, body: serde_json::Value) -> Vec<Command> {
-    let Some(shown) = &mut session.answering else { return Vec::new() };
-    shown.is_sent = true;
-    vec![Command::Respond { request_id: shown.ask.id.clone(), body }]
-}
-
-/// A reason, or what is searched for.
+/// A reason, or a text to search for.
 fn line(model: &mut Model, does: Action) -> Vec<Command> {
-    let now_us = model.now_us;
     let Some(session) = &mut model.session else { return Vec::new() };
     if let Focus::Search(field) = &mut session.focus {
         let text = field.take();
         session.focus = Focus::History;
         return if does == Action::Enter { browse::search(model, &text) } else { Vec::new() };
     }
-    let Some(shown) = &mut session.answering else { return Vec::new() };
-    let Some(mut reason) = shown.reason.take() else { return Vec::new() };
-    if does == Action::Enter && shown.ended.is_some() {
-        next_request(session, now_us);
-        return Vec::new();
-    }
-    if does != Action::Enter {
-        return Vec::new();
-    }
-    match shown.ask.declined(&reason.take()) {
-        Some(body) => respond(session, body),
-        None => Vec::new(),
-    }
-}
-
-fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
-    let now_us = model.now_us;
-    let Some(session) = &mut model.session else { return Vec::new() };
-    let Some(shown) = &mut session.answering else { return Vec::new() };
-    let options = shown.step().map_or(0, |step| step.options.len());
-    let last = options + usize::from(shown.step().is_some_and(|step| step.takes_text));
-    shown.is_left_empty &= does == Action::Enter;
-    match does {
-        Action::Back => session.answering = None,
-        Action::Enter if shown.ended.is_some() => next_request(session, now_us),
-        _ if shown.is_sent || shown.ended.is_some() => {}
-        Action::Move(Move::Up) => shown.chosen = shown.chosen.saturating_sub(1),
-        Action::Move(Move::Down) => shown.chosen = (shown.chosen + 1).min(last.saturating_sub(1)),
-        Action::Answer(Answer::Choose) => {
-            if let KeyCode::Char(digit) = key.code
-                && let Some(number) = digit.to_digit(10).filter(|number| (1..=last).contains(&(*number as usize)))
-            {
-                shown.chosen = number as usize - 1;
-            }
-        }
-        Action::Answer(Answer::Previous) => {
-            shown.answers.pop();
-            shown.chosen = 0;
-            shown.text = Field::default();
-        }
-        Action::Enter if !was_seen(shown, now_us) => {
-            say(model, Tone::Plain, "this one has just come: look first, then press it again");
-        }
-        Action::Enter => return take_answer(model),
-        Action::Answer(_) | Action::NewLine | Action::Move(_) | Action::Global(_) | Action::Browse(_) => {}
-    }
-    Vec::new()
-}
-
-/// Takes the answer to one question; behind the last one all of them are sent.
-fn take_answer(model: &mut Model) -> Vec<Command> {
-    let Some(session) = &mut model.session else { return Vec::new() };
-    let Some(shown) = &mut session.answering else { return Vec::new() };
-    if shown.types_text() && shown.text.text().is_empty() && !shown.is_left_empty {
-        shown.is_left_empty = true;
-        say(model, Tone::Plain, "nothing is typed: Enter again leaves this one unanswered");
-        return Vec::new();
-    }
-    shown.is_left_empty = false;
-    if let Some(step) = shown.step() {
-        let id = step.id.clone();
-        let answer = match step.options.get(shown.chosen) {
-            Some((label, _)) => label.clone(),
-            None => shown.text.text().to_owned(),
-        };
-        shown.answers.push((id, answer));
-        shown.text = Field::default();
-        shown.chosen = 0;
-        if shown.ask.asks_on(&shown.answers) {
-            let fields = shown.ask.fields();
-            shown.steps.extend(fields);
-        }
-    }
-    if shown.step().is_some() {
-        return Vec::new();
-    }
-    match shown.ask.answered(&shown.answers) {
-        Ok(body) => {
-            shown.is_sent = true;
-            // They may be secrets: nothing of them is kept here.
-            shown.answers.truncate(0);
-            vec![Command::Respond { request_id: shown.ask.id.clone(), body }]
-        }
-        Err(why) => {
-            shown.answers.pop();
-            say(model, Tone::Bad, why);
-            Vec::new()
-        }
-    }
+    respond::reason(model, does)
 }
 
 /// The field that takes text now.
-fn field(model: &mut Model) -> Option<&mut Field> {
-    let session = model.session.as_mut()?;
+fn field(session: &mut Session) -> Option<&mut Field> {
     let mode = session.mode();
-    match &mut session.focus {
+    let at_request = match &mut session.focus {
         Focus::Search(field) => return Some(field),
-        Focus::History | Focus::Reading(_) | Focus::Threads(_) => return None,
-        Focus::Answer => {}
-    }
-    match mode {
-        Mode::Chat => (!session.is_saying).then_some(&mut session.composer),
-        Mode::Approval => session.answering.as_mut()?.reason.as_mut(),
-        Mode::Input => {
-            let shown = session.answering.as_mut()?;
-            let is_open = !shown.is_sent && shown.ended.is_none() && shown.types_text();
-            is_open.then_some(&mut shown.text)
-        }
+        Focus::Answer => true,
+        Focus::Reading(_) => false,
+        Focus::History | Focus::Threads(_) => return None,
+    };
+    let Some(shown) = &mut session.answering else {
+        return (at_request && mode == Mode::Chat && !session.is_saying).then_some(&mut session.composer);
+    };
+    let is_open = at_request && !shown.is_sent && shown.ended.is_none() && shown.form.types_text();
+    match &mut shown.reason {
+        Some(reason) => Some(reason),
+        None if is_open => shown.form.draft().map(|draft| &mut draft.text),
+        None => None,
     }
 }
 
-/// Whoever begins to type means the text and no option.
-fn choose_text(model: &mut Model) {
-    let Some(session) = model.session.as_mut().filter(|session| session.focus == Focus::Answer) else { return };
-    if session.mode() != Mode::Input {
+/// Typing at a question chooses its text.
+fn choose_text(session: &mut Session) {
+    if session.focus != Focus::Answer || session.mode() != Mode::Input {
         return;
     }
     let Some(shown) = session.answering.as_mut().filter(|shown| !shown.is_sent && shown.ended.is_none()) else {
         return;
     };
-    if let Some(step) = shown.step().filter(|step| step.takes_text) {
-        shown.chosen = step.options.len();
+    if let Some(options) = shown.form.current().filter(|(step, _)| step.takes_text).map(|(step, _)| step.options.len())
+        && let Some(draft) = shown.form.draft()
+    {
+        draft.chosen = options;
     }
 }
 
-fn edit(model: &mut Model, place: Place, key: &KeyEvent) {
+/// Edits the field that takes text; returns `false` without such a field.
+fn edit(model: &mut Model, place: Place, key: &KeyEvent) -> bool {
     let held = key.modifiers - KeyModifiers::SHIFT;
-    let is_composer = place == Place::Chat;
+    let Some(session) = &mut model.session else { return false };
     if matches!(key.code, KeyCode::Char(_)) && held.is_empty() {
-        choose_text(model);
+        choose_text(session);
     }
-    let Some(field) = field(model) else { return };
+    let Some(field) = field(session) else { return false };
     match (key.code, held) {
         (KeyCode::Char('w'), KeyModifiers::CONTROL) | (KeyCode::Backspace, KeyModifiers::ALT) => field.backspace_word(),
         (KeyCode::Char('u'), KeyModifiers::CONTROL) => field.clear_before(),
@@ -382,18 +308,24 @@ fn edit(model: &mut Model, place: Place, key: &KeyEvent) {
         (KeyCode::Backspace, _) => field.backspace(),
         (KeyCode::Left, _) => field.left(),
         (KeyCode::Right, _) => field.right(),
-        (KeyCode::Enter, KeyModifiers::SHIFT) if is_composer => field.insert("\n"),
+        (KeyCode::Enter, KeyModifiers::SHIFT) if place == Place::Chat => field.insert("\n"),
+        (KeyCode::Char(_), _) => return false,
         _ => {}
     }
+    true
 }
 
-/// A text was pasted: it is text, whatever keys it is made of.
+/// A text was pasted: all of it is text, whatever keys its letters are.
 pub(super) fn pasted(model: &mut Model, text: &str) {
     if model.help.is_some() || text.is_empty() {
         return;
     }
-    choose_text(model);
-    if let Some(field) = field(model) {
-        field.insert(text);
+    model.note.take_if(|note| note.about == About::Key);
+    let is_taken = model.session.as_deref_mut().is_some_and(|session| {
+        choose_text(session);
+        field(session).map(|field| field.insert(text)).is_some()
+    });
+    if !is_taken {
+        say(model, Tone::Bad, "nothing was pasted: no text is being typed here");
     }
 }

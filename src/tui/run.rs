@@ -1,19 +1,24 @@
-//! The loop: waits for something to happen, has the model updated, does what it wants, and draws.
+//! The event loop: waits for an event, updates the model, carries out its commands, and draws.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use ratatui::layout::Size;
+use jiff::tz::TimeZone;
+use ratatui::layout::{Rect, Size};
 
-use super::model::{Colours, Command, Ending, Event, Model, News};
-use super::poller::{self, Errand, Looking};
+use super::attention::title;
+use super::events::{Command, Ending, Event, News};
+use super::model::{Colours, Model};
+use super::poller::{self, Call, Looking};
 use super::reader::{self, Following, Pages, Teller};
 use super::steps::attach;
-use super::terminal::{self, Screen};
+use super::terminal::{self, Keys, Screen};
 use super::update::update;
 use super::view::view;
+use super::zone::Zone;
 use crate::store::Found;
 
 /// Events that may wait for the loop.
@@ -22,27 +27,44 @@ const WAITING_MAX: usize = 256;
 /// Events that are taken before the screen is drawn again.
 const AT_ONCE_MAX: usize = 512;
 
-/// How often times on the screen go on.
+/// How often times on the screen advance.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often the screen is drawn at most, so that a storm costs no more than this.
+/// The same while a spinner turns.
+const BUSY_TICK: Duration = Duration::from_millis(120);
+
+/// Shortest time between two drawings, so that a storm of events costs no more than this.
 const FRAME: Duration = Duration::from_millis(33);
 
 /// What is shown first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// The list of the sessions.
+    /// The list of sessions.
     List,
     /// A session, by its id.
     Session(String),
 }
 
-/// What the loop has running beside it.
+/// Settings from the user's environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setup {
+    /// Whether the screen shows colours.
+    pub colours: Colours,
+    /// The user's pager, a command of the shell.
+    pub pager: OsString,
+    /// The user's own settings for `less`, if there are any.
+    pub less: Option<OsString>,
+}
+
+/// The threads beside the loop.
 struct Beside {
     home: PathBuf,
+    setup: Setup,
     events: SyncSender<Event>,
-    list: Option<Looking>,
+    /// Held for as long as it is to go on.
+    _list: Looking,
     attached: Option<Attached>,
+    keys: Keys,
 }
 
 struct Attached {
@@ -54,47 +76,42 @@ struct Attached {
     _following: Option<Following>,
 }
 
-/// What becomes of the loop.
+/// Whether the loop goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goes {
     On,
     Ends(Ending),
 }
 
-/// Runs the terminal UI on stdin and stdout until its user has enough, or a signal ends it; says which.
+/// Runs the terminal UI on stdin and stdout until the user leaves or a signal ends it; returns which.
 ///
 /// # Errors
 ///
-/// That of the terminal, or of a thread that cannot be started.
-pub fn run(home: &Path, start: Start, colours: Colours) -> io::Result<Ending> {
+/// The terminal failed, or a thread could not be started.
+pub fn run(home: &Path, start: Start, setup: Setup) -> io::Result<Ending> {
     let (events, happened) = sync_channel(WAITING_MAX);
     let mut screen = Screen::take()?;
     terminal::heed_signals(events.clone())?;
-    terminal::listen(events.clone())?;
-    let mut beside = Beside { home: home.to_owned(), events, list: None, attached: None };
-    let Size { width, height } = screen.terminal.size()?;
-    let mut model = Model::new(Size { width, height }, colours, now_us());
-    let first = match start {
-        Start::List => vec![Command::List],
-        Start::Session(id) => attach(&mut model, id),
-    };
-    for command in first {
-        beside.carry_out(command, &mut screen)?;
+    let keys = terminal::listen(events.clone())?;
+    let list = poller::list(home, events.clone())?;
+    let size = screen.terminal.size()?;
+    let mut model = Model::new(size, setup.colours, Zone::new(TimeZone::system()), now_us());
+    let mut beside = Beside { home: home.to_owned(), setup, events, _list: list, attached: None, keys };
+    if let Start::Session(id) = start {
+        for command in attach(&mut model, id) {
+            beside.carry_out(command, &mut screen)?;
+        }
     }
     let mut drawn_at: Option<Instant> = None;
     loop {
         if let Some(wait) = drawn_at.and_then(|at| FRAME.checked_sub(at.elapsed())) {
-            // What is waited for is the time itself: the screen is drawn so often and no more, whatever happens.
+            // Time itself is waited for: the screen is drawn this often and no more.
             std::thread::sleep(wait);
         }
-        screen.terminal.draw(|frame| {
-            let area = frame.area();
-            if let Some(cursor) = view(&model, area, frame.buffer_mut()) {
-                frame.set_cursor_position(cursor);
-            }
-        })?;
+        draw(&mut model, &mut screen)?;
         drawn_at = Some(Instant::now());
-        let mut event = match happened.recv_timeout(TICK) {
+        let tick = if model.is_busy() { BUSY_TICK } else { TICK };
+        let mut event = match happened.recv_timeout(tick) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => Event::Ticked,
             Err(RecvTimeoutError::Disconnected) => return Ok(Ending::Left),
@@ -113,6 +130,25 @@ pub fn run(home: &Path, start: Start, colours: Colours) -> io::Result<Ending> {
     }
 }
 
+fn draw(model: &mut Model, screen: &mut Screen) -> io::Result<()> {
+    let mut spots = Vec::new();
+    screen.terminal.draw(|frame| {
+        let area = frame.area();
+        let Rect { width, height, .. } = area;
+        if model.size != (Size { width, height }) {
+            // The terminal got another size that no event has told yet.
+            update(model, model.now_us, Event::Resized(Size { width, height }));
+        }
+        let drawn = view(model, area, frame.buffer_mut());
+        if let Some(cursor) = drawn.cursor {
+            frame.set_cursor_position(cursor);
+        }
+        spots = drawn.spots;
+    })?;
+    model.spots = spots;
+    screen.name(&title(model))
+}
+
 fn now_us() -> u64 {
     poller::us(SystemTime::now())
 }
@@ -123,17 +159,16 @@ impl Beside {
             Command::Quit(ending) => return Ok(Goes::Ends(ending)),
             Command::Suspend => screen.stop()?,
             Command::Retake => screen.retake()?,
+            Command::Ring => screen.ring()?,
+            Command::Mouse(mouse) => screen.point(mouse)?,
             Command::Copy(text) => screen.copy(&text)?,
-            Command::List => {
-                self.attached = None;
-                self.list = Some(poller::list(&self.home, self.events.clone())?);
-            }
-            Command::Attach { id, attachment } => {
-                self.list = None;
-                self.attached = self.attach(&id, attachment)?;
-            }
+            Command::Page(doc) => self.page(&doc, screen)?,
+            Command::PageDiff(diff) => self.page(&diff.doc, screen)?,
+            Command::Detach => self.attached = None,
+            Command::Attach { id, attachment } => self.attached = self.attach(&id, attachment)?,
             Command::Look
             | Command::Follow { .. }
+            | Command::ReadStart
             | Command::ReadOlder(_)
             | Command::ReadNewer(_)
             | Command::Find { .. }
@@ -149,12 +184,22 @@ impl Beside {
         Ok(Goes::On)
     }
 
+    /// Runs the user's pager on a document. Nothing else reads keys meanwhile; events wait.
+    fn page(&mut self, doc: &super::doc::Doc, screen: &mut Screen) -> io::Result<()> {
+        let pause = self.keys.pause();
+        let result = screen.page(doc, &self.setup)?;
+        drop(pause);
+        // The channel may be full, and the loop that empties it is this one.
+        let _ = self.events.try_send(Event::Paged(result));
+        Ok(())
+    }
+
     fn attach(&self, id: &str, attachment: u64) -> io::Result<Option<Attached>> {
         let teller = Teller { events: self.events.clone(), attachment };
         let found = Found::all(&self.home).unwrap_or_default().into_iter().find(|found| found.id == id);
         let Some(found) = found else {
-            // It was pruned since it was listed. The channel has room: the loop is what empties it.
-            let gone = News::Unreadable(format!("session {id} is not there any more"));
+            // The session was deleted after the list was read. The channel has room: the loop empties it.
+            let gone = News::Unreadable(format!("session {id} does not exist any more"));
             let _ = self.events.try_send(Event::Of(attachment, gone));
             return Ok(None);
         };
@@ -171,7 +216,7 @@ impl Beside {
 
 impl Attached {
     fn carry_out(&mut self, command: Command) -> io::Result<()> {
-        let errand = match command {
+        let call = match command {
             Command::Look => {
                 self.looking.now();
                 return Ok(());
@@ -181,20 +226,28 @@ impl Attached {
                 self._following = Some(reader::follow(&self.dir, epoch, self.teller.clone())?);
                 return Ok(());
             }
-            page @ (Command::ReadOlder(_) | Command::ReadNewer(_) | Command::Find { .. } | Command::Open(_)) => {
+            page @ (Command::ReadStart
+            | Command::ReadOlder(_)
+            | Command::ReadNewer(_)
+            | Command::Find { .. }
+            | Command::Open(_)) => {
                 self.pages.read(page);
                 return Ok(());
             }
-            Command::Respond { request_id, body } => Errand::Respond { request_id, body },
-            Command::Say { text, thread_id } => Errand::Say { text, thread_id },
-            Command::Interrupt(thread_id) => Errand::Interrupt(thread_id),
+            Command::Respond { request_id, body } => Call::Respond { request_id, body },
+            Command::Say { text, thread_id } => Call::Say { text, thread_id },
+            Command::Interrupt(thread_id) => Call::Interrupt(thread_id),
             Command::Quit(_)
             | Command::Suspend
             | Command::Retake
-            | Command::List
+            | Command::Ring
+            | Command::Mouse(_)
+            | Command::Page(_)
+            | Command::PageDiff(_)
+            | Command::Detach
             | Command::Attach { .. }
             | Command::Copy(_) => return Ok(()),
         };
-        poller::run(errand, self.dir.clone(), self.teller.clone())
+        poller::run(call, self.dir.clone(), self.teller.clone())
     }
 }

@@ -1,22 +1,45 @@
-//! Steps that several keys and several news lead to.
+//! Steps that several keys and several news share.
 //!
 //! Pure.
 
-use super::model::{Answering, Awaited, Command, LOOK_FIRST_US, Model, NOTE_US, Note, Session, Tone};
-use super::text::Field;
+use std::sync::Arc;
 
-/// Tells something for a while.
+use super::ask::Ask;
+use super::doc::At;
+use super::events::Command;
+use super::form::Form;
+use super::model::{About, Answering, Awaited, Focus, LOOK_FIRST_US, Model, NOTE_US, Note, Session, Subject, Tone};
+
+/// Shows a note about the last key.
 pub(super) fn say(model: &mut Model, tone: Tone, text: impl Into<String>) {
-    model.note = Some(Note { text: text.into(), tone, until_us: model.now_us + NOTE_US });
+    model.note = Some(Note { text: text.into(), tone, about: About::Key, until_us: model.now_us + NOTE_US });
 }
 
-/// Attaches to a session.
+/// Shows a note about something that happened.
+pub(super) fn tell(model: &mut Model, tone: Tone, text: impl Into<String>) {
+    model.note = Some(Note { text: text.into(), tone, about: About::News, until_us: model.now_us + NOTE_US });
+}
+
+/// Attaches to a session and keeps the unsent text of the one before.
 pub fn attach(model: &mut Model, id: String) -> Vec<Command> {
+    keep(model);
     model.attachments += 1;
     model.list.chosen = Some(id.clone());
+    model.note = None;
     let composer = model.drafts.remove(&id).unwrap_or_default();
     model.session = Some(Box::new(Session::new(id.clone(), model.attachments, composer)));
     vec![Command::Attach { id, attachment: model.attachments }]
+}
+
+/// Stores unsent text before another session or the list replaces this one.
+pub(super) fn keep(model: &mut Model) {
+    put_aside(model);
+    if let Some(session) = &mut model.session {
+        let draft = session.composer.clone();
+        if !draft.text().is_empty() && !session.is_saying {
+            model.drafts.insert(session.id.clone(), draft);
+        }
+    }
 }
 
 /// Begins the timeline anew, at its end.
@@ -26,41 +49,70 @@ pub(super) fn follow(session: &mut Session) -> Vec<Command> {
     vec![Command::Follow { epoch: session.epoch }]
 }
 
-/// On to the oldest request that waits for a human, or back to chat.
-pub(super) fn next_request(session: &mut Session, now_us: u64) {
-    let next = session.asks.iter().find(|ask| ask.is_for_human()).cloned();
-    session.answering = next.map(|ask| answering(ask, now_us));
-}
-
-/// Shows a request to be answered.
-pub(super) fn answering(ask: super::ask::Ask, now_us: u64) -> Answering {
-    let steps = ask.steps();
-    Answering {
+/// Shows a request, with the answers that were begun for it; the one before is put aside.
+pub(super) fn show_request(model: &mut Model, ask: Arc<Ask>) {
+    put_aside(model);
+    let now_us = model.now_us;
+    let Some(session) = &mut model.session else { return };
+    let begun = model.begun.remove(&(session.id.clone(), ask.id.clone()));
+    let answering = begun.unwrap_or_else(|| Answering {
+        details: Arc::new(ask.details(&session.cwd)),
+        form: Form::new(ask.steps()),
         ask,
         since_us: now_us,
         ended: None,
         is_sent: false,
         sure: None,
         reason: None,
-        scroll: 0,
-        steps,
-        answers: Vec::new(),
-        chosen: 0,
-        text: Field::default(),
-        is_left_empty: false,
+        at: At::default(),
+    });
+    // However it was left, it has to be seen again before a key answers it.
+    session.answering = Some(Answering { since_us: now_us, sure: None, ..answering });
+}
+
+/// Leaves the request and stores the answers typed so far.
+pub(super) fn put_aside(model: &mut Model) {
+    let Some(session) = &mut model.session else { return };
+    if let Focus::Reading(reading) = &session.focus
+        && matches!(reading.subject, Subject::Request(_))
+    {
+        session.focus = Focus::Answer;
+    }
+    let Some(answering) = session.answering.take() else { return };
+    let is_begun = answering.form.is_touched() || answering.reason.is_some();
+    if is_begun && !answering.is_sent && answering.ended.is_none() {
+        model.begun.insert((session.id.clone(), answering.ask.id.clone()), answering);
     }
 }
 
-/// Whether a request has been on the screen for long enough to be answered.
-pub(super) fn was_seen(answering: &Answering, now_us: u64) -> bool {
-    now_us.saturating_sub(answering.since_us) >= LOOK_FIRST_US
+/// Shows the oldest request that waits for a human, or returns to chat.
+pub(super) fn next_request(model: &mut Model) {
+    put_aside(model);
+    let Some(session) = &model.session else { return };
+    if let Some(ask) = session.asks.iter().find(|ask| ask.is_for_human()).cloned() {
+        show_request(model, ask);
+    }
 }
 
-/// The journal is asked; one thing at a time.
+/// Whether a request was visible for long enough to be answered. If not, it has to be again: someone is typing.
+pub(super) fn was_seen(answering: &mut Answering, now_us: u64) -> bool {
+    let was_seen = now_us.saturating_sub(answering.since_us) >= LOOK_FIRST_US;
+    if !was_seen {
+        answering.since_us = now_us;
+    }
+    was_seen
+}
+
+/// Reads the journal; one thing at a time.
 pub(super) fn ask_journal(session: &mut Session, awaited: Awaited, command: Command) -> Vec<Command> {
     if session.reading.is_some() {
         return Vec::new();
     }
     session.reading = Some(awaited);
     vec![command]
+}
+
+/// Whether nothing was typed since the session was attached.
+pub(super) fn is_untouched(session: &Session) -> bool {
+    session.composer.text() == session.draft.text()
 }

@@ -1,22 +1,29 @@
 //! The terminal: taken for as long as the program runs, and given back on every way out.
 
-use std::io::{self, Stdout, Write as _};
+use std::io::{self, Stdout, Write};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use crossterm::event::{self, DisableBracketedPaste, EnableBracketedPaste};
+use crossterm::event::{self, DisableBracketedPaste, EnableBracketedPaste, MouseButton, MouseEventKind};
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
-use crossterm::{cursor, execute};
+use crossterm::{cursor, execute, style::Print};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use ratatui::layout::{Rect, Size};
-use rustix::process::{Signal, kill_current_process_group};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use ratatui::layout::{Position, Rect, Size};
+use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGURG};
 use signal_hook::iterator::Signals;
 
-use super::model::{Ending, Event};
+use super::doc::{Doc, Role};
+use super::events::{Ending, Event};
+use super::model::Colours;
+use super::pointing::{Mouse, Pointing};
+use super::run::Setup;
 
 /// Longest text that is handed to a clipboard, in bytes: terminals take about 74,994 letters of base64.
 const COPY_BYTES_MAX: usize = 56_000;
@@ -27,14 +34,40 @@ const PANICKED: i32 = 101;
 /// How long the loop has to end by itself.
 const END_WAIT_MAX: Duration = Duration::from_secs(2);
 
+/// How often the thread that reads keys checks whether it has to pause.
+const KEYS_POLL: Duration = Duration::from_millis(100);
+
+/// How long a pause of that thread is waited for. After this it waits for the loop and reads nothing either.
+const PAUSE_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// A pager that ends within this time has not waited for anyone to read.
+const READ_MIN: Duration = Duration::from_millis(300);
+
+/// Clicks and the wheel, in the encoding without a limit of columns. Moves are not reported.
+const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
+const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
+
+/// Saves the terminal's title, and restores it; a terminal that cannot do that is left without one.
+const TITLE_SAVE: &str = "\x1b[22;0t";
+const TITLE_RESTORE: &str = "\x1b]0;\x07\x1b[23;0t";
+
+/// Number of pagers that own the terminal, or owned it at the last signal. Signals of keys belong to them.
+static PAGING: AtomicUsize = AtomicUsize::new(0);
+
+/// We send this signal to ourselves when a pager has ended. The thread below handles it after an earlier signal of a key,
+/// because it handles pending signals in the order of their numbers.
+const PAGED: i32 = SIGURG;
+
 /// The terminal, while it is ours.
 pub(super) struct Screen {
     pub(super) terminal: Terminal<CrosstermBackend<Stdout>>,
+    mouse: Mouse,
+    title: String,
 }
 
 impl Screen {
-    /// Takes it. From here on a panic in whichever thread gives it back, says what it was, and ends the program: on a
-    /// terminal that is not its own any more nothing can be drawn.
+    /// Takes it. From here on a panic in any thread gives it back, reports itself, and ends the program: nothing can be
+    /// drawn on a terminal that is not ours any more.
     pub(super) fn take() -> io::Result<Screen> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -42,34 +75,64 @@ impl Screen {
             before(panic);
             std::process::exit(PANICKED);
         }));
-        enter()?;
+        enter(Mouse::Taken)?;
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout())).inspect_err(|_| give_back())?;
-        Ok(Screen { terminal })
+        Ok(Screen { terminal, mouse: Mouse::Taken, title: String::new() })
     }
 
     /// Takes it again, whatever was done to it meanwhile.
     pub(super) fn retake(&mut self) -> io::Result<()> {
         disable_raw_mode()?;
-        enter()?;
-        // All is drawn anew. `clear` would ask the terminal where its cursor is, and the answer would come as a key.
+        enter(self.mouse)?;
+        self.title.clear();
+        // All is drawn anew. `clear` would ask the terminal for its cursor, and the answer would come as a key.
         let Size { width, height } = self.terminal.size()?;
         self.terminal.resize(Rect::new(0, 0, width, height))
     }
 
-    /// Gives it back, stops with all of our process group, and takes it again once the shell has us go on. Where there is no
-    /// shell that could, the kernel stops nobody.
+    /// Gives it back, stops our process group, and takes it again when the shell continues us. Without a shell that
+    /// could do that, the kernel does not stop us.
     pub(super) fn stop(&mut self) -> io::Result<()> {
         give_back();
         stop_group()?;
         self.retake()
     }
 
-    /// Hands a text to the clipboard; returns how much of it.
+    /// Hands a text to the clipboard, as much as terminals take.
     pub(super) fn copy(&mut self, text: &str) -> io::Result<()> {
         let text = &text[..text.floor_char_boundary(COPY_BYTES_MAX)];
-        let mut stdout = io::stdout();
-        write!(stdout, "\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text))?;
-        stdout.flush()
+        write(&format!("\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text)))
+    }
+
+    /// Rings the bell.
+    pub(super) fn ring(&mut self) -> io::Result<()> {
+        write("\x07")
+    }
+
+    /// Takes the mouse, or leaves it to the terminal.
+    pub(super) fn point(&mut self, mouse: Mouse) -> io::Result<()> {
+        self.mouse = mouse;
+        write(if mouse == Mouse::Taken { MOUSE_ON } else { MOUSE_OFF })
+    }
+
+    /// Gives the terminal a title, if it is another one.
+    pub(super) fn name(&mut self, title: &str) -> io::Result<()> {
+        if self.title == title {
+            return Ok(());
+        }
+        self.title = title.to_owned();
+        let title: String = title.chars().filter(|char| !char.is_control()).collect();
+        write(&format!("\x1b]0;{title}\x07"))
+    }
+
+    /// Shows a document in the user's pager. The inner error says why that was of no use.
+    pub(super) fn page(&mut self, doc: &Doc, setup: &Setup) -> io::Result<Result<(), String>> {
+        PAGING.fetch_add(1, Ordering::SeqCst);
+        give_back();
+        let result = paged(doc, setup);
+        kill_process(getpid(), Signal::URG)?;
+        self.retake()?;
+        Ok(result)
     }
 }
 
@@ -79,21 +142,83 @@ impl Drop for Screen {
     }
 }
 
-fn enter() -> io::Result<()> {
+fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+fn enter(mouse: Mouse) -> io::Result<()> {
     enable_raw_mode()?;
-    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, cursor::Hide).inspect_err(|_| give_back())
+    let on = if mouse == Mouse::Taken { MOUSE_ON } else { "" };
+    let title = Print(TITLE_SAVE);
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, title, Print(on), cursor::Hide)
+        .inspect_err(|_| give_back())
 }
 
 /// Whatever of it is not ours any more is left as it is.
 fn give_back() {
-    let _ = execute!(io::stdout(), DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
+    let (mouse, title) = (Print(MOUSE_OFF), Print(TITLE_RESTORE));
+    let _ = execute!(io::stdout(), mouse, DisableBracketedPaste, title, LeaveAlternateScreen, cursor::Show);
     let _ = disable_raw_mode();
 }
 
-/// As the terminal's own key would: without our handler, so that it does what it does to any program.
+/// Runs the pager and waits for its end.
+fn paged(doc: &Doc, setup: &Setup) -> Result<(), String> {
+    let name = setup.pager.to_string_lossy().into_owned();
+    let began = Instant::now();
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(&setup.pager).stdin(Stdio::piped());
+    if setup.less.is_none() {
+        // Colours as colours, as git asks for.
+        command.env("LESS", "R");
+    }
+    let mut child = command.spawn().map_err(|error| format!("start the pager `{name}`: {error}"))?;
+    if let Some(stdin) = child.stdin.take() {
+        // The user may leave the pager early.
+        let _ = print(doc, setup.colours, io::BufWriter::new(stdin));
+    }
+    let status = child.wait().map_err(|error| format!("wait for the pager `{name}`: {error}"))?;
+    match status.code() {
+        Some(126 | 127) => Err(format!("the pager `{name}` cannot be run; set PAGER")),
+        _ if began.elapsed() < READ_MIN => {
+            Err(format!("the pager `{name}` ended at once; set PAGER to one that waits, such as less"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn print(doc: &Doc, colours: Colours, mut out: impl Write) -> io::Result<()> {
+    for line in 0..doc.len() {
+        for (text, role) in doc.pieces_of(line) {
+            match code(role).filter(|_| colours == Colours::Some) {
+                Some(code) => write!(out, "\x1b[{code}m{text}\x1b[0m")?,
+                None => out.write_all(text.as_bytes())?,
+            }
+        }
+        out.write_all(b"\n")?;
+    }
+    out.flush()
+}
+
+fn code(role: Role) -> Option<u8> {
+    match role {
+        Role::Plain | Role::Emphasis | Role::Reversed => None,
+        Role::Faint | Role::Link => Some(2),
+        Role::Strong | Role::Heading => Some(1),
+        Role::Good => Some(32),
+        Role::Bad => Some(31),
+        Role::Warning | Role::Badge => Some(33),
+        Role::Info | Role::Code => Some(36),
+        Role::User => Some(34),
+        Role::Model => Some(35),
+    }
+}
+
+/// Stops our process group as the terminal's own key would: with the default action, which stops any program.
 #[expect(unsafe_code, reason = "no safe interface takes a handler away and puts it back")]
 fn stop_group() -> io::Result<()> {
-    // SAFETY: an all-zero `sigaction` is valid, and means the default action where it is given; both pointers are to
+    // SAFETY: an all-zero `sigaction` is valid, and means the default action if it is given; both pointers are to
     // values that live through the call.
     let ours = unsafe {
         let default: libc::sigaction = std::mem::zeroed();
@@ -104,21 +229,75 @@ fn stop_group() -> io::Result<()> {
         ours
     };
     let stopped = kill_current_process_group(Signal::TSTP);
-    // SAFETY: what is given is what the kernel has told above.
+    // SAFETY: the value is the one that the kernel returned above.
     unsafe { libc::sigaction(SIGTSTP, &raw const ours, std::ptr::null_mut()) };
     Ok(stopped?)
 }
 
-/// Tells of keys, and of the screen's size.
-pub(super) fn listen(events: SyncSender<Event>) -> io::Result<()> {
+/// A handle that pauses the thread that reads keys.
+#[derive(Debug, Clone)]
+pub(super) struct Keys(Arc<(Mutex<Reads>, Condvar)>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    /// It reads.
+    On,
+    /// A pause was requested.
+    Pausing,
+    /// It has paused.
+    Paused,
+}
+
+/// Nobody reads keys until this is dropped.
+#[derive(Debug)]
+pub(super) struct Pause(Keys);
+
+impl Keys {
+    fn state(&self) -> MutexGuard<'_, Reads> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pauses the thread.
+    pub(super) fn pause(&self) -> Pause {
+        let mut state = self.state();
+        *state = Reads::Pausing;
+        let is_pausing = |state: &mut Reads| *state == Reads::Pausing;
+        drop(self.0.1.wait_timeout_while(state, PAUSE_WAIT_MAX, is_pausing));
+        Pause(self.clone())
+    }
+
+    /// Waits as long as there is a pause.
+    fn heed(&self) {
+        let mut state = self.state();
+        if *state == Reads::Pausing {
+            *state = Reads::Paused;
+            self.0.1.notify_all();
+            drop(self.0.1.wait_while(state, |state| *state != Reads::On));
+        }
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        *self.0.state() = Reads::On;
+        self.0.0.1.notify_all();
+    }
+}
+
+/// Tells of keys, of the mouse, and of the screen's size.
+pub(super) fn listen(events: SyncSender<Event>) -> io::Result<Keys> {
+    let keys = Keys(Arc::new((Mutex::new(Reads::On), Condvar::new())));
+    let pauses = keys.clone();
     std::thread::Builder::new().name("keys".to_owned()).spawn(move || {
         loop {
-            let told = match event::read() {
-                Ok(event::Event::Key(key)) => Event::Key(key),
-                Ok(event::Event::Paste(text)) => Event::Pasted(text),
-                Ok(event::Event::Resize(width, height)) => Event::Resized(Size { width, height }),
-                Ok(event::Event::FocusGained | event::Event::FocusLost | event::Event::Mouse(_)) => continue,
-                // There is no terminal any more.
+            pauses.heed();
+            let told = match event::poll(KEYS_POLL).and_then(|is_there| is_there.then(event::read).transpose()) {
+                Ok(None) => continue,
+                Ok(Some(event)) => match told(event) {
+                    Some(told) => told,
+                    None => continue,
+                },
+                // The terminal is gone.
                 Err(_) => Event::Ended(Ending::Signal(SIGHUP)),
             };
             let is_end = matches!(told, Event::Ended(_));
@@ -127,21 +306,50 @@ pub(super) fn listen(events: SyncSender<Event>) -> io::Result<()> {
             }
         }
     })?;
-    Ok(())
+    Ok(keys)
 }
 
-/// Tells of signals. Where the loop does not end by one that ends us, because its terminal does not take anything any
-/// more, it is ended.
+fn told(event: event::Event) -> Option<Event> {
+    match event {
+        event::Event::Key(key) => Some(Event::Key(key)),
+        event::Event::Paste(text) => Some(Event::Pasted(text)),
+        event::Event::Resize(width, height) => Some(Event::Resized(Size { width, height })),
+        event::Event::Mouse(mouse) => {
+            let does = match mouse.kind {
+                MouseEventKind::Down(MouseButton::Left) => Pointing::Click,
+                MouseEventKind::ScrollUp => Pointing::WheelUp,
+                MouseEventKind::ScrollDown => Pointing::WheelDown,
+                MouseEventKind::Down(MouseButton::Middle | MouseButton::Right)
+                | MouseEventKind::Up(_)
+                | MouseEventKind::Drag(_)
+                | MouseEventKind::Moved
+                | MouseEventKind::ScrollLeft
+                | MouseEventKind::ScrollRight => return None,
+            };
+            Some(Event::Pointed(Position::new(mouse.column, mouse.row), does))
+        }
+        event::Event::FocusGained | event::Event::FocusLost => None,
+    }
+}
+
+/// Tells of signals. If the loop does not end after one that ends us, because its terminal does not take anything any more,
+/// the program is ended here.
 pub(super) fn heed_signals(events: SyncSender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGCONT])?;
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGCONT, PAGED])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
+            let is_paging = PAGING.load(Ordering::SeqCst) > 0;
             match signal {
+                PAGED if is_paging => drop(PAGING.fetch_sub(1, Ordering::SeqCst)),
+                PAGED => {}
+                // The pager's key stops the pager and us: the shell has the terminal.
+                SIGTSTP if is_paging => drop(stop_group()),
+                SIGINT | SIGQUIT | SIGCONT if is_paging => {}
                 SIGTSTP => drop(events.send(Event::Stopped)),
                 SIGCONT => drop(events.send(Event::Continued)),
                 ending => {
                     let _ = events.try_send(Event::Ended(Ending::Signal(ending)));
-                    // The loop ends the process, and this thread with it; only where it hangs in a write is the time up.
+                    // The loop ends the process, and this thread with it; the time is up only if the loop hangs in a write.
                     std::thread::sleep(END_WAIT_MAX);
                     give_back();
                     std::process::exit(128 + ending);
@@ -156,7 +364,6 @@ pub(super) fn heed_signals(events: SyncSender<Event>) -> io::Result<()> {
 mod tests {
     use std::fs::File;
     use std::io::Read as _;
-    use std::process::{Command, Stdio};
 
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};

@@ -1,19 +1,22 @@
-//! Text of others as a terminal may show it: how wide it is, where it is broken, and nothing in it that could steer.
+//! Text for a terminal: width, wrapping, and removal of everything that could steer the terminal.
 //!
-//! Pure. Whatever is drawn comes through [`plain`]; no other way leads from a server's bytes to the screen.
+//! Pure. Everything that is drawn passes through [`plain`]; no other path leads from a peer's bytes to the screen.
 
+use std::ops::Range;
+
+use bytesize::ByteSize;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::engine::{deceives, visible};
 
-/// What a tab is shown as.
-const TAB: &str = "    ";
+/// Distance between two tab stops, in columns.
+const TAB_COLUMNS: usize = 8;
 
-/// One line without escape sequences and without what could steer a terminal; what turns the order of its letters is seen as its
-/// number.
+/// One line without escape sequences and control characters. Tabs become blanks up to the next tab stop, and characters that
+/// reorder text become their code points.
 ///
-/// Of what was printed over itself by `\r` the last is left, as a terminal would show it.
+/// If `\r` overprinted the line, only the last version remains, as on a terminal.
 #[must_use]
 pub fn plain(line: &str) -> String {
     let line = line.trim_end_matches(['\r', '\n']);
@@ -21,12 +24,25 @@ pub fn plain(line: &str) -> String {
     if !line.chars().any(|char| char.is_control() || deceives(char)) {
         return line.to_owned();
     }
-    let shown = |char: char| match char {
-        '\t' => TAB.to_owned(),
-        _ if char.is_control() => "\u{fffd}".to_owned(),
-        _ => char.to_string(),
-    };
-    visible(&anstream::adapter::strip_str(line).to_string().chars().map(shown).collect::<String>()).into_owned()
+    let stripped = anstream::adapter::strip_str(line).to_string();
+    let shown: String =
+        expanded(&stripped).chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect();
+    visible(&shown).into_owned()
+}
+
+/// A line with its tabs expanded.
+#[must_use]
+pub fn expanded(line: &str) -> String {
+    let mut parts = line.split('\t');
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    let mut column = width(&shown);
+    for part in parts {
+        let pad = TAB_COLUMNS - column % TAB_COLUMNS;
+        shown.extend(std::iter::repeat_n(' ', pad));
+        shown.push_str(part);
+        column += pad + width(part);
+    }
+    shown
 }
 
 /// Columns that a text takes.
@@ -35,7 +51,7 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The start of a text that takes at most `columns`, with a mark where something is missing.
+/// The start of a text that fits in `columns`, with `…` if something is missing.
 #[must_use]
 pub fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
@@ -48,7 +64,34 @@ pub fn cut(text: &str, columns: usize) -> String {
     kept
 }
 
-/// The longest start of a text that takes at most `columns`.
+/// The end of a text that fits in `columns`, with `…` if something is missing: of a path, the file name matters.
+#[must_use]
+pub fn cut_front(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut taken = 1;
+    let mut from = text.len();
+    for (at, grapheme) in text.grapheme_indices(true).rev() {
+        taken += grapheme.width();
+        if taken > columns {
+            break;
+        }
+        from = at;
+    }
+    if columns == 0 { String::new() } else { format!("…{}", &text[from..]) }
+}
+
+/// A text in exactly `columns`: cut, or filled with blanks.
+#[must_use]
+pub fn fitted(text: &str, columns: usize) -> String {
+    let mut text = cut(text, columns);
+    let pad = columns.saturating_sub(width(&text));
+    text.extend(std::iter::repeat_n(' ', pad));
+    text
+}
+
+/// The longest start of a text that fits in `columns`.
 fn head(text: &str, columns: usize) -> &str {
     let mut taken = 0;
     for (at, grapheme) in text.grapheme_indices(true) {
@@ -60,43 +103,67 @@ fn head(text: &str, columns: usize) -> &str {
     text
 }
 
-/// The lines that a text takes on a screen of so many columns, broken between words where there are any.
+/// The rows of one plain line on a screen of `columns`, broken between words if possible. Rows after the first have `hang`
+/// columns less.
 #[must_use]
-pub fn wrap(text: &str, columns: usize) -> Vec<String> {
-    let columns = columns.max(1);
-    let mut lines = Vec::new();
-    for line in text.split('\n') {
-        let line = plain(line);
-        let mut rest = line.as_str();
-        while width(rest) > columns {
-            let fits = head(rest, columns);
-            let at = match fits.rfind(' ').filter(|at| *at > 0) {
-                Some(blank) => blank + 1,
-                // Not even one letter fits: it goes out alone all the same, and is cut where it is drawn.
-                None if fits.is_empty() => rest.graphemes(true).next().map_or(rest.len(), str::len),
-                None => fits.len(),
-            };
-            lines.push(rest[..at].trim_end().to_owned());
-            rest = &rest[at..];
-        }
-        if !rest.is_empty() || line.is_empty() {
-            lines.push(rest.to_owned());
-        }
+pub fn breaks(line: &str, columns: usize, hang: usize) -> Vec<Range<usize>> {
+    let mut rows = Vec::new();
+    let mut from = 0;
+    let mut room = columns.max(1);
+    while width_exceeds(&line[from..], room) {
+        let rest = &line[from..];
+        let fits = head(rest, room);
+        let is_word_before = |at: &usize| rest[..*at].contains(|char| char != ' ');
+        let at = match fits.rfind(' ').filter(is_word_before) {
+            _ if rest[fits.len()..].starts_with(' ') && !fits.is_empty() => fits.len() + 1,
+            Some(blank) => blank + 1,
+            // Not even one letter fits: it gets a row of its own and is cut when it is drawn.
+            None if fits.is_empty() => rest.graphemes(true).next().map_or(rest.len(), str::len),
+            None => fits.len(),
+        };
+        rows.push(from..from + rest[..at].trim_end().len());
+        from += at;
+        room = columns.saturating_sub(hang).max(1);
     }
-    lines
+    if from < line.len() || line.is_empty() {
+        rows.push(from..line.len());
+    }
+    rows
 }
 
-/// A number of bytes or tokens in a few letters.
+/// Whether a text is wider than `columns`; looks at no more of it than it has to.
+fn width_exceeds(text: &str, columns: usize) -> bool {
+    text.len() > columns && head(text, columns).len() < text.len()
+}
+
+/// The rows that a text takes on a screen of `columns`.
+#[must_use]
+pub fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut rows = Vec::new();
+    for line in text.split('\n') {
+        let line = plain(line);
+        rows.extend(breaks(&line, columns, 0).into_iter().map(|row| line[row].to_owned()));
+    }
+    rows
+}
+
+/// A number of tokens in a few letters.
 #[must_use]
 pub fn short(number: u64) -> String {
     match number {
         0..1_000 => number.to_string(),
-        1_000..1_000_000 => format!("{:.1}k", number as f64 / 1e3),
-        _ => format!("{:.1}M", number as f64 / 1e6),
+        1_000..1_000_000 => format!("{:.1}k", number as f64 / 1e3).replace(".0k", "k"),
+        _ => format!("{:.1}M", number as f64 / 1e6).replace(".0M", "M"),
     }
 }
 
-/// A time that has passed, in a few letters.
+/// A number of bytes for a person.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    ByteSize(count).display().iec().to_string()
+}
+
+/// A duration in a few letters.
 #[must_use]
 pub fn lasted(us: u64) -> String {
     let seconds = us / 1_000_000;
@@ -105,102 +172,6 @@ pub fn lasted(us: u64) -> String {
         60..3_600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
         3_600..86_400 => format!("{}h {:02}m", seconds / 3_600, seconds / 60 % 60),
         _ => format!("{}d {:02}h", seconds / 86_400, seconds / 3_600 % 24),
-    }
-}
-
-/// A line that is being typed.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Field {
-    text: String,
-    /// Where the cursor is, in bytes.
-    at: usize,
-}
-
-/// What is typed may be a secret.
-impl std::fmt::Debug for Field {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Field({} bytes)", self.text.len())
-    }
-}
-
-/// Longest text that can be typed or pasted, in bytes: the control socket takes 1 MiB with what stands around it.
-pub const TYPED_BYTES_MAX: usize = 900 << 10;
-
-impl Field {
-    /// One that holds a text, the cursor behind it.
-    #[must_use]
-    pub fn of(text: String) -> Field {
-        let at = text.len();
-        Field { text, at }
-    }
-
-    /// What was typed.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// What stands in front of the cursor.
-    #[must_use]
-    pub fn before_cursor(&self) -> &str {
-        &self.text[..self.at]
-    }
-
-    /// What was typed; nothing is left.
-    pub fn take(&mut self) -> String {
-        self.at = 0;
-        std::mem::take(&mut self.text)
-    }
-
-    /// Puts a text in at the cursor, without control characters but line ends; what is too much is left out.
-    pub fn insert(&mut self, text: &str) {
-        let text = text.replace("\r\n", "\n").replace('\r', "\n").replace('\t', TAB);
-        let kept: String = text.chars().filter(|char| *char == '\n' || !char.is_control()).collect();
-        let room = TYPED_BYTES_MAX.saturating_sub(self.text.len());
-        let kept = &kept[..kept.floor_char_boundary(room)];
-        self.text.insert_str(self.at, kept);
-        self.at += kept.len();
-    }
-
-    /// Takes away what stands in front of the cursor.
-    pub fn backspace(&mut self) {
-        let from = self.text[..self.at].grapheme_indices(true).next_back().map_or(0, |(at, _)| at);
-        self.text.replace_range(from..self.at, "");
-        self.at = from;
-    }
-
-    /// Takes away the word in front of the cursor.
-    pub fn backspace_word(&mut self) {
-        let kept = self.text[..self.at].trim_end();
-        let from = kept.rfind([' ', '\n']).map_or(0, |at| at + 1);
-        self.text.replace_range(from..self.at, "");
-        self.at = from;
-    }
-
-    /// Takes away all in front of the cursor.
-    pub fn clear_before(&mut self) {
-        self.text.replace_range(..self.at, "");
-        self.at = 0;
-    }
-
-    /// Moves the cursor to the left.
-    pub fn left(&mut self) {
-        self.at = self.text[..self.at].grapheme_indices(true).next_back().map_or(0, |(at, _)| at);
-    }
-
-    /// Moves the cursor to the right.
-    pub fn right(&mut self) {
-        self.at += self.text[self.at..].graphemes(true).next().map_or(0, str::len);
-    }
-
-    /// Moves the cursor to the start.
-    pub fn home(&mut self) {
-        self.at = 0;
-    }
-
-    /// Moves the cursor to the end.
-    pub fn end(&mut self) {
-        self.at = self.text.len();
     }
 }
 
@@ -214,7 +185,9 @@ mod tests {
         check("plain äöü 漢字", "plain äöü 漢字");
         check("\x1b[31mred\x1b[0m", "red");
         check("\x1b]52;c;aGk=\x07x", "x");
-        check("a\tb", "a    b");
+        check("a\tb", "a       b");
+        check("\t\x1b[1mab\x1b[0m\tc", "        ab      c");
+        check("12345678\tx", "12345678        x");
         check("10%\r50%\r100%\r\n", "100%");
         check("a\u{9b}31mb", "a\u{fffd}31mb");
         check("abc\u{202e}fed", r"abc\u{202e}fed");
@@ -238,34 +211,19 @@ mod tests {
         assert_eq!(cut("漢字漢字", 6), "漢字…");
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abc", 0), "");
-    }
-
-    #[test]
-    fn a_field_is_edited() {
-        let mut field = Field::default();
-        field.insert("one two\x1b[31m");
-        assert_eq!(field.text(), "one two[31m");
-        field.backspace_word();
-        field.insert("é👩‍👩‍👧");
-        field.backspace();
-        field.left();
-        field.insert("x");
-        assert_eq!(field.text(), "one xé");
-        field.home();
-        field.right();
-        field.clear_before();
-        assert_eq!((field.text(), field.before_cursor()), ("ne xé", ""));
-        field.end();
-        field.insert(&"y".repeat(TYPED_BYTES_MAX));
-        assert_eq!(field.text().len(), TYPED_BYTES_MAX);
-        assert_eq!(field.take().len(), TYPED_BYTES_MAX);
-        assert_eq!(format!("{field:?}"), "Field(0 bytes)");
+        check("    abcdefgh", 6, &["    ab", "cdefgh"]);
+        assert_eq!(cut_front("src/deep/name.rs", 9), "…/name.rs");
+        assert_eq!(cut_front("abc", 0), "");
+        assert_eq!(breaks("- one two", 6, 2), [0..5, 6..9]);
+        check("one two six", 7, &["one two", "six"]);
+        assert_eq!(fitted("ab", 4), "ab  ");
     }
 
     #[test]
     fn numbers_and_times_are_short() {
         let told = [0, 59, 61, 3_700, 90_000].map(|seconds| lasted(seconds * 1_000_000));
         assert_eq!(told, ["0s", "59s", "1m 01s", "1h 01m", "1d 01h"]);
-        assert_eq!([999, 12_345, 2_000_000].map(short), ["999", "12.3k", "2.0M"]);
+        assert_eq!([999, 12_345, 2_000_000].map(short), ["999", "12.3k", "2M"]);
+        assert_eq!([0, 1_536, 10 << 20].map(bytes), ["0 B", "1.5 KiB", "10.0 MiB"]);
     }
 }

@@ -1,10 +1,12 @@
-//! The threads of a session, and the choice of the one that is shown and spoken to.
+//! The threads of a session, and the choice of one of them.
 //!
-//! Pure. A thread is known from the relay, from the window of the timeline, or from both. Choosing one changes nothing in
-//! the session: it is what this terminal looks at.
+//! Pure. A thread is known from the relay, from the window of the timeline, or from both. The choice belongs to this
+//! terminal and changes nothing in the session.
 
+use super::events::Command;
 use super::keys::{Action, Move};
-use super::model::{Command, Focus, Link, Model, Session};
+use super::model::{Focus, Link, Model, Session};
+use super::names;
 use crate::history::Activity;
 
 /// A thread in the list.
@@ -12,15 +14,15 @@ use crate::history::Activity;
 pub(super) struct ThreadRow {
     /// Its id.
     pub(super) id: String,
-    /// What it does; `None` where no relay tells.
+    /// Its activity; `None` if no relay tells.
     pub(super) state: Option<Activity>,
-    /// Requests of it that wait.
+    /// Its pending requests.
     pub(super) pending: u64,
-    /// What was said or done in it last.
+    /// The last message or action in it.
     pub(super) about: String,
 }
 
-/// The threads: those that the relay tells of, as it does, and behind them those that only the timeline knows.
+/// The threads: first the relay's, in its order, then the others of the timeline.
 pub(super) fn rows(session: &Session) -> Vec<ThreadRow> {
     let facts = session.timeline.as_ref().map(|timeline| &timeline.facts);
     let said = |id: &str| facts.and_then(|facts| facts.of(Some(id))).and_then(|facts| facts.said.clone());
@@ -41,7 +43,7 @@ pub(super) fn rows(session: &Session) -> Vec<ThreadRow> {
     rows
 }
 
-/// To the list, with the thread that is shown under the cursor; or out of it.
+/// Shows the list, with the chosen thread selected; or closes it.
 pub(super) fn enter_or_leave(model: &mut Model) {
     let Some(session) = &mut model.session else { return };
     session.focus = match session.focus {
@@ -53,7 +55,7 @@ pub(super) fn enter_or_leave(model: &mut Model) {
     };
 }
 
-/// In the list.
+/// At the list.
 pub(super) fn pressed(model: &mut Model, does: Action) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let Focus::Threads(chosen) = session.focus else { return Vec::new() };
@@ -68,13 +70,15 @@ pub(super) fn pressed(model: &mut Model, does: Action) -> Vec<Command> {
             session.focus = Focus::Answer;
         }
         Action::Back => session.focus = Focus::Answer,
+        Action::Move(Move::First) => session.focus = Focus::Threads(0),
+        Action::Move(Move::Last) => session.focus = Focus::Threads(rows.len()),
         Action::Move(_) | Action::Answer(_) | Action::Browse(_) | Action::NewLine | Action::Global(_) => {}
     }
     Vec::new()
 }
 
-/// The end of an id: those of one time begin alike.
-pub(super) fn tail(id: &str) -> &str {
-    let from = id.char_indices().rev().nth(7).map_or(0, |(at, _)| at);
-    &id[from..]
+/// A thread's id as commands take it, and short.
+pub(super) fn short<'a>(session: &Session, id: &'a str) -> &'a str {
+    let rows = rows(session);
+    names::short_id(id, rows.iter().map(|row| row.id.as_str()))
 }

@@ -8,9 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
+pub use super::facts::{Facts, Heard, Range, ThreadFacts};
+use super::facts::{asked, body, files_of_diff, title};
 use super::text::lasted;
-pub use super::told::{Facts, Heard, Range, ThreadFacts};
-use super::told::{asked, body, files_of_diff, title};
 
 /// Most entries of a window.
 pub const ENTRIES_MAX: usize = 1_000;
@@ -201,7 +201,14 @@ impl Timeline {
             "diff" => self.diff(heard, text("text")),
             "tool_begin" => self.tool(heard, Stage::Open),
             "tool_delta" => self.tool_grows(heard),
-            "tool_end" => self.tool(heard, if told["is_error"] == true { Stage::Failed } else { Stage::Done }),
+            "tool_end" => {
+                let stage = match told["status"].as_str() {
+                    Some("declined" | "cancelled" | "interrupted") => Stage::Stopped,
+                    _ if told["is_error"] == true => Stage::Failed,
+                    _ => Stage::Done,
+                };
+                self.tool(heard, stage);
+            }
             "approval" | "user_input" => self.request(heard),
             "status" => self.status(heard),
             "error" => {
@@ -355,7 +362,7 @@ impl Timeline {
             entry.stage = stage;
             match stage {
                 Stage::Open => entry.push(text, max),
-                Stage::Done | Stage::Failed => entry.set_body(text, max),
+                Stage::Done | Stage::Failed | Stage::Stopped => entry.set_body(text, max),
             }
         });
     }
@@ -363,7 +370,7 @@ impl Timeline {
     fn diff(&mut self, heard: &Heard, text: &str) {
         let files = files_of_diff(text);
         self.with_open(heard, Kind::Diff, Timeline::handle(heard, Kind::Diff), |entry, max| {
-            entry.title = if text.is_empty() { "nothing any more".to_owned() } else { files };
+            entry.title = if text.is_empty() { "no changes any more".to_owned() } else { files };
             entry.set_body(text, max);
         });
     }
@@ -383,7 +390,8 @@ impl Timeline {
             }
             entry.cut_bytes += told["output_truncated_by_bytes"].as_u64().unwrap_or_default();
             entry.exit_code = told["exit_code"].as_i64();
-            if stage != Stage::Open {
+            // A declined action took no time: it did not run.
+            if matches!(stage, Stage::Done | Stage::Failed) {
                 let measured = told["duration_ms"].as_u64().map(|ms| ms.saturating_mul(1_000));
                 entry.took_us = measured.or_else(|| heard.at_us.checked_sub(entry.at_us).filter(|us| *us > 0));
             }

@@ -1,20 +1,40 @@
-//! What becomes of the model when something happens.
+//! The update: takes an event, changes the model, and returns commands.
 //!
-//! Pure. Branching over what can happen stands here; what keys do, in [`super::pressed`].
+//! Pure. The branching over events is here; keys are in [`super::pressed`], the mouse in [`super::pointed`].
+
+use std::sync::Arc;
+
+use serde_json::Value;
 
 use super::ask::ending;
-use super::model::{Awaited, Command, Event, First, Focus, Model, News, Session, Tone};
-use super::pressed;
-use super::steps::{follow, next_request, say};
+use super::browse;
+use super::doc::At;
+use super::entry::{Key, Stage};
+use super::events::{Command, Event, First, News, Page};
+use super::model::{About, Awaited, Focus, Model, Session, SessionRow, Subject, Tone};
+use super::review;
+use super::steps::{follow, is_untouched, next_request, show_request, tell};
+use super::{attention, layout, pointed, pressed};
 
-/// Takes what has happened at a time, in microseconds since the Unix epoch, and says what is to be done.
+/// Time between two reads of an unfinished entry that is open in full, in microseconds.
+const READ_AGAIN_US: u64 = 1_000_000;
+
+/// Takes an event and the time in microseconds since the Unix epoch; returns commands.
 pub fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Command> {
     model.now_us = now_us;
     if model.note.as_ref().is_some_and(|note| note.until_us <= now_us) {
         model.note = None;
     }
+    let mut commands = taken(model, event);
+    commands.extend(attention::ring(model));
+    layout::settle(model);
+    commands
+}
+
+fn taken(model: &mut Model, event: Event) -> Vec<Command> {
     match event {
         Event::Key(key) => pressed::key(model, &key),
+        Event::Pointed(at, does) => pointed::pointed(model, at, does),
         Event::Pasted(text) => {
             pressed::pasted(model, &text);
             Vec::new()
@@ -27,15 +47,14 @@ pub fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Command> {
         Event::Ended(ending) => vec![Command::Quit(ending)],
         Event::Stopped => vec![Command::Suspend],
         Event::Continued => vec![Command::Retake],
-        Event::Listed(mut rows) => {
-            // Who waits for someone comes first, then who is live.
-            rows.sort_by_key(|row| (row.pending == 0, !row.live));
-            let is_there = |id: &String| rows.iter().any(|row| row.id == *id);
-            if !model.list.chosen.as_ref().is_some_and(is_there) {
-                model.list.chosen = rows.first().map(|row| row.id.clone());
+        Event::Paged(result) => {
+            if let Err(why) = result {
+                tell(model, Tone::Bad, why);
             }
-            model.list.rows = rows;
-            model.list.is_known = true;
+            Vec::new()
+        }
+        Event::Listed(rows) => {
+            listed(model, rows);
             Vec::new()
         }
         Event::Of(attachment, news) => match &mut model.session {
@@ -45,9 +64,21 @@ pub fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Command> {
     }
 }
 
+fn listed(model: &mut Model, mut rows: Vec<SessionRow>) {
+    // Sessions that wait for someone come first, then live ones.
+    rows.sort_by_key(|row| (row.waiting.is_empty(), !row.live));
+    let is_there = |id: &String| rows.iter().any(|row| row.id == *id);
+    if !model.list.chosen.as_ref().is_some_and(is_there) {
+        model.list.chosen = rows.first().map(|row| row.id.clone());
+    }
+    model.list.rows = rows;
+    model.list.is_known = true;
+}
+
 fn of_session(model: &mut Model, news: News) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     match news {
+        News::Placed(cwd) => session.cwd = cwd,
         News::Linked(link) => session.link = link,
         News::Pending { asks, ended } => {
             session.asks = asks;
@@ -60,27 +91,20 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
         News::Glanced(epoch, timeline) if epoch == session.epoch => {
             let before = session.timeline.take();
             let mut timeline = *timeline;
-            // What is known of threads was read from further back.
+            // Facts about threads were read from further back.
             if let Some(before) = before {
                 timeline.facts = before.facts;
             }
             session.timeline = Some(timeline);
             session.reading = Some(Awaited::Page);
         }
-        News::Heard { epoch, heard } if epoch == session.epoch => {
-            let Some(timeline) = &mut session.timeline else { return Vec::new() };
-            let mut look = false;
-            for one in heard {
-                look |= matches!(one.told["type"].as_str(), Some("approval" | "user_input" | "run" | "activity"));
-                timeline.take(&one);
-            }
-            return if look { vec![Command::Look] } else { Vec::new() };
-        }
+        News::Heard { epoch, heard } if epoch == session.epoch => return heard_of(session, heard, model.now_us),
         News::Glanced(..) | News::Restored { .. } | News::Heard { .. } => {}
         News::Unreadable(why) => {
             session.reading = None;
-            say(model, Tone::Bad, why);
+            tell(model, Tone::Bad, why);
         }
+        News::Start(page) => return started(session, page),
         News::Older(page) => {
             session.reading = None;
             let Some(timeline) = &mut session.timeline else { return Vec::new() };
@@ -94,9 +118,11 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
         News::Found(found) => return found_entry(model, found),
         News::Opened(entry) => {
             if let (Focus::Reading(reading), Some(entry)) = (&mut session.focus, entry)
-                && reading.entry.key == entry.key
+                && matches!(&reading.subject, Subject::Entry(shown) if shown.key == entry.key)
             {
-                reading.entry = *entry;
+                let (at, follows) = (reading.at, reading.follows);
+                **reading = review::of_entry(*entry, &session.cwd);
+                (reading.at, reading.follows, reading.read_us) = (at, follows, model.now_us);
             }
         }
         News::Responded { request_id, result } => return responded(model, &request_id, result),
@@ -105,19 +131,51 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             match result {
                 Ok(told) => {
                     session.composer.take();
-                    say(model, Tone::Plain, told);
+                    tell(model, Tone::Plain, told);
                 }
-                Err(why) => say(model, Tone::Bad, format!("not sent: {why}")),
+                Err(why) => tell(model, Tone::Bad, format!("not sent: {why}")),
             }
             return vec![Command::Look];
         }
-        News::Interrupted(Ok(())) => say(model, Tone::Plain, "the turn is being stopped"),
-        News::Interrupted(Err(why)) => say(model, Tone::Bad, format!("not stopped: {why}")),
+        News::Interrupted(Ok(())) => tell(model, Tone::Plain, "the turn is being interrupted"),
+        News::Interrupted(Err(why)) => tell(model, Tone::Bad, format!("not interrupted: {why}")),
     }
     Vec::new()
 }
 
-fn newer(session: &mut Session, page: super::model::Page) -> Vec<Command> {
+fn heard_of(session: &mut Session, heard: Vec<super::timeline::Heard>, now_us: u64) -> Vec<Command> {
+    let Some(timeline) = &mut session.timeline else { return Vec::new() };
+    let mut look = false;
+    for one in heard {
+        look |= matches!(one.told["type"].as_str(), Some("approval" | "user_input" | "run" | "activity"));
+        timeline.take(&one);
+    }
+    let mut commands = if look { vec![Command::Look] } else { Vec::new() };
+    // An unfinished entry that is open in full is read again now and then, and at its end.
+    if let Focus::Reading(reading) = &mut session.focus
+        && let Subject::Entry(shown) = &mut reading.subject
+        && shown.stage == Stage::Open
+        && let Ok(at) = timeline.index_of(&shown.key)
+        && let stage = timeline.entries()[at].stage
+        && (stage != Stage::Open || now_us.saturating_sub(reading.read_us) >= READ_AGAIN_US)
+    {
+        shown.stage = stage;
+        reading.read_us = now_us;
+        commands.push(Command::Open(shown.key.clone()));
+    }
+    commands
+}
+
+/// The first entries of all are there.
+fn started(session: &mut Session, page: Page) -> Vec<Command> {
+    session.reading = None;
+    let Some(timeline) = &mut session.timeline else { return Vec::new() };
+    timeline.replace(page.entries, false);
+    timeline.is_held = !page.is_last;
+    browse::to_first(session)
+}
+
+fn newer(session: &mut Session, page: Page) -> Vec<Command> {
     session.reading = None;
     let Some(timeline) = &mut session.timeline else { return Vec::new() };
     let next = page.entries.first().map(|entry| entry.key.clone());
@@ -125,11 +183,11 @@ fn newer(session: &mut Session, page: super::model::Page) -> Vec<Command> {
     if next.is_some() {
         session.cursor = next;
     }
-    // What was read is the end of the journal: from here on it is told as it happens again.
+    // The page reached the end of the journal: it is followed from here on.
     if page.is_last { follow(session) } else { Vec::new() }
 }
 
-fn found_entry(model: &mut Model, found: Option<(super::entry::Key, super::model::Page)>) -> Vec<Command> {
+fn found_entry(model: &mut Model, found: Option<(Key, Page)>) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     session.reading = None;
     match (found, &mut session.timeline) {
@@ -138,67 +196,83 @@ fn found_entry(model: &mut Model, found: Option<(super::entry::Key, super::model
             session.cursor = Some(key);
         }
         (Some(_), None) => {}
-        (None, _) => say(model, Tone::Plain, "nothing more of that in what is recorded"),
+        (None, _) => tell(model, Tone::Plain, "nothing more was found in the record"),
     }
     Vec::new()
 }
 
-/// What waits has changed.
-fn pending(model: &mut Model, ended: &[serde_json::Value]) {
+/// The pending requests have changed.
+fn pending(model: &mut Model, ended: &[Value]) {
     let Some(session) = &mut model.session else { return };
+    let (id, asks) = (session.id.clone(), session.asks.clone());
+    model.begun.retain(|(of, request_id), _| *of != id || asks.iter().any(|ask| ask.id == *request_id));
+    // A note about a key belongs to requests that were pending then.
+    if !ended.is_empty() {
+        model.note.take_if(|note| note.about == About::Key);
+    }
     let mut told = None;
     let shown = session.answering.as_ref().map(|answering| (answering.ask.id.clone(), answering.is_sent));
     for row in ended {
-        // Of our own answer its reply tells.
+        // The reply to our own answer tells about it.
         if shown.as_ref().is_none_or(|(id, is_sent)| row["request_id"] != id.as_str() || !*is_sent) {
             told = Some(ending(row));
         }
     }
-    let Some(answering) = &mut session.answering else {
-        if let Some(told) = told {
-            say(model, Tone::Plain, told);
+    if let Some(answering) = &mut session.answering {
+        let ask = session.asks.iter().find(|ask| ask.id == answering.ask.id);
+        if let Some(ask) = ask {
+            if !Arc::ptr_eq(ask, &answering.ask) && ask.row != answering.ask.row {
+                answering.details = Arc::new(ask.details(&session.cwd));
+                answering.at = At::default();
+            }
+            answering.ask = Arc::clone(ask);
+        } else if !answering.is_sent && answering.ended.is_none() {
+            let row = ended.iter().find(|row| row["request_id"] == answering.ask.id.as_str());
+            let told = row.map_or_else(|| format!("request {} is not pending any more", answering.ask.id), ending);
+            let is_typed = answering.form.is_touched() || answering.reason.is_some();
+            answering.ended = Some(told.clone());
+            answering.sure = None;
+            let reviews = matches!(session.focus, Focus::Reading(_));
+            if !is_typed && !reviews && session.asks.is_empty() {
+                // No key that is being pressed could go to the composer by mistake.
+                session.answering = None;
+            }
         }
-        return;
-    };
-    if let Some(ask) = session.asks.iter().find(|ask| ask.id == answering.ask.id) {
-        answering.ask = ask.clone();
-    } else if !answering.is_sent && answering.ended.is_none() {
-        let row = ended.iter().find(|row| row["request_id"] == answering.ask.id.as_str());
-        let told = row.map_or_else(|| format!("request {} waits no more", answering.ask.id), ending);
-        let typed = !answering.text.text().is_empty() || !answering.answers.is_empty() || answering.reason.is_some();
-        answering.ended = Some(told);
-        answering.sure = None;
-        if !typed && session.asks.is_empty() {
-            // Nothing that is under the user's fingers could go to the composer by mistake.
-            session.answering = None;
-        }
+        let is_said = session.answering.as_ref().is_some_and(|answering| answering.ended == told);
+        told.take_if(|_| is_said);
+    } else if !std::mem::replace(&mut session.has_looked, true)
+        && session.focus == Focus::Answer
+        && is_untouched(session)
+        && let Some(ask) = session.asks.iter().find(|ask| ask.is_for_human()).cloned()
+    {
+        // A session that waits is attached at what it waits for.
+        show_request(model, ask);
     }
     if let Some(told) = told {
-        say(model, Tone::Plain, told);
+        tell(model, Tone::Plain, told);
     }
 }
 
-fn responded(model: &mut Model, request_id: &str, result: Result<(serde_json::Value, First), String>) -> Vec<Command> {
-    let now_us = model.now_us;
+fn responded(model: &mut Model, request_id: &str, result: Result<(Value, First), String>) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let is_shown = session.answering.as_ref().is_some_and(|answering| answering.ask.id == request_id);
     match result {
         Ok((row, first)) => {
             session.asks.retain(|ask| ask.id != request_id);
+            model.begun.remove(&(session.id.clone(), request_id.to_owned()));
             if is_shown {
-                next_request(session, now_us);
+                next_request(model);
             }
             match first {
-                First::We => say(model, Tone::Plain, ending(&row)),
-                First::Other => say(model, Tone::Bad, format!("{}; your answer was not sent", ending(&row))),
+                First::We => tell(model, Tone::Plain, ending(&row)),
+                First::Other => tell(model, Tone::Bad, format!("{}; your answer was not sent", ending(&row))),
             }
         }
         Err(why) => {
             if let Some(answering) = session.answering.as_mut().filter(|_| is_shown) {
                 answering.is_sent = false;
-                answering.steps = answering.ask.steps();
             }
-            say(model, Tone::Bad, why);
+            tell(model, Tone::Bad, why);
         }
     }
     vec![Command::Look]

@@ -1,5 +1,5 @@
-//! `make picture`: the terminal UI beside a made-up server, in a real terminal; its screen as `docs/tui.svg`, and all that it
-//! wrote to that terminal, with its times, as `target/tui.cast`, which asciinema plays.
+//! `make picture`: the terminal UI beside a made-up server, in a real terminal. Two of its screens become `docs/tui.svg` and
+//! `docs/tui-review.svg`; everything that it wrote to the terminal, with times, becomes `target/tui.cast` for asciinema.
 
 #![allow(
     unreachable_pub,
@@ -22,16 +22,17 @@ use std::time::Instant;
 use patience::eventually;
 use serde_json::json;
 
-const COLUMNS: usize = 96;
-const ROWS: usize = 28;
+const COLUMNS: usize = 120;
+const ROWS: usize = 34;
 
-/// Answers `initialize`, says what `$1` has, and once that is answered what `$2` has; a turn is begun whenever one is wanted.
+/// Answers `initialize` and `thread/start`, prints the file `$1`, and after an answer the file `$2`; starts every turn.
 const SERVER: &str = r#"
 said() { while IFS= read -r line; do case $line in wait) sleep 0.4;; *) printf '%s\n' "$line";; esac; done < "$1"; }
 while IFS= read -r line; do
   id=$(printf %s "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')
   case $line in
     *'"initialized"'*) said "$1" & ;;
+    *'"thread/start"'*) printf '{"id":%s,"result":{"model":"gpt-5.5","thread":{"id":"0192c4f0-8e6f-7a10-9f00-3d5b8c1d2e4f"}}}\n' "$id" ;;
     *'"initialize"'*) printf '{"id":%s,"result":{"userAgent":"codex_cli_rs/0.169.0 (x)"}}\n' "$id" ;;
     *'"decision"'*) said "$2" & ;;
     *'"turn/start"'*) printf '{"id":%s,"result":{"turn":{"id":"turn-2","items":[]}}}\n' "$id"; said "$3" & ;;
@@ -39,7 +40,7 @@ while IFS= read -r line; do
 done"#;
 
 /// Up to where something is asked.
-const FIRST: &str = r#"
+const FIRST: &str = r##"
 item/completed {"type":"userMessage","id":"m1","content":[{"type":"text","text":"The health check answers 500 since yesterday. Find out why and mend it."}]}
 wait
 item/completed {"type":"reasoning","id":"r1","summary":["**Looking** at what changed since then"],"content":[]}
@@ -49,23 +50,23 @@ item/commandExecution/outputDelta c1 running 2 tests\ntest health_is_ok ... FAIL
 wait
 item/completed {"type":"commandExecution","id":"c1","command":"cargo test health","cwd":"/home/ada/api","status":"failed","exitCode":101,"durationMs":2300,"aggregatedOutput":"running 2 tests\ntest health_is_ok ... FAILED\ntest health_is_fast ... ok\n"}
 wait
-item/completed {"type":"agentMessage","id":"a1","text":"The pool is asked for a connection before it is open. I will open it first."}
+item/completed {"type":"agentMessage","id":"a1","text":"The pool is asked for a connection **before it is open**:\n\n1. `health.rs` calls `try_get()` at once\n2. `pool.rs` opens it *later*, see [the docs](https://docs.rs/pool)\n\nI will wait for it:\n\n```rust\nlet connection = pool.opened().await?.get().await;\n```"}
 wait
-item/started {"type":"fileChange","id":"f1","status":"inProgress","changes":[{"path":"src/health.rs","kind":{"type":"update","move_path":null},"diff":"@@ -12,6 +12,6 @@ pub async fn health(pool: &Pool) -> Status {\n-    let connection = pool.try_get();\n-    connection.map_or(Status::Error, |_| Status::Ok)\n+    let connection = pool.opened().await?.get().await;\n+    connection.map_or(Status::Busy, |_| Status::Ok)\n }\n"}]}
+item/started {"type":"fileChange","id":"f1","status":"inProgress","changes":[{"path": "/home/ada/api/src/health.rs", "kind": {"type": "update", "move_path": null}, "diff": "@@ -1,3 +1,4 @@\n use crate::pool::Pool;\n+use crate::pool::Closed;\n \n /// Whether the service can answer.\n@@ -12,4 +13,7 @@ pub async fn health(pool: &Pool) -> Status {\n-    let connection = pool.try_get();\n-    connection.map_or(Status::Error, |_| Status::Ok)\n+    match pool.opened().await {\n+        Ok(pool) => pool.get().await.map_or(Status::Busy, |_| Status::Ok),\n+        Err(Closed) => Status::Error,\n+    }\n }\n \n"}, {"path": "/home/ada/api/src/pool.rs", "kind": {"type": "update", "move_path": null}, "diff": "@@ -30,4 +30,9 @@ impl Pool {\n     pub fn try_get(&self) -> Option<Connection> {\n         self.free.pop()\n     }\n+\n+    /// Waits until the pool is open.\n+    pub async fn opened(&self) -> Result<&Pool, Closed> {\n+        self.state.wait_for(State::Open).await.map(|_| self)\n+    }\n }\n"}, {"path": "/home/ada/api/tests/health.rs", "kind": {"type": "add"}, "diff": "#[tokio::test]\nasync fn health_waits_for_the_pool() {\n    let pool = Pool::closed();\n    let answer = health(&pool);\n    pool.open().await;\n    assert_eq!(answer.await, Status::Ok);\n}\n"}, {"path": "/home/ada/api/src/retry.rs", "kind": {"type": "delete"}, "diff": "//! Asks again until there is an answer.\npub fn retry() {}\n"}]}
 asks
-"#;
+"##;
 
 /// What comes of the answer.
-const SECOND: &str = r#"
+const SECOND: &str = r##"
 resolved
 wait
-item/completed {"type":"fileChange","id":"f1","status":"completed","changes":[{"path":"src/health.rs","kind":{"type":"update","move_path":null},"diff":"@@ -12,6 +12,6 @@ pub async fn health(pool: &Pool) -> Status {\n-    let connection = pool.try_get();\n-    connection.map_or(Status::Error, |_| Status::Ok)\n+    let connection = pool.opened().await?.get().await;\n+    connection.map_or(Status::Busy, |_| Status::Ok)\n }\n"}]}
+item/completed {"type":"fileChange","id":"f1","status":"completed","changes":[{"path": "/home/ada/api/src/health.rs", "kind": {"type": "update", "move_path": null}, "diff": "@@ -1,3 +1,4 @@\n use crate::pool::Pool;\n+use crate::pool::Closed;\n \n /// Whether the service can answer.\n@@ -12,4 +13,7 @@ pub async fn health(pool: &Pool) -> Status {\n-    let connection = pool.try_get();\n-    connection.map_or(Status::Error, |_| Status::Ok)\n+    match pool.opened().await {\n+        Ok(pool) => pool.get().await.map_or(Status::Busy, |_| Status::Ok),\n+        Err(Closed) => Status::Error,\n+    }\n }\n \n"}, {"path": "/home/ada/api/src/pool.rs", "kind": {"type": "update", "move_path": null}, "diff": "@@ -30,4 +30,9 @@ impl Pool {\n     pub fn try_get(&self) -> Option<Connection> {\n         self.free.pop()\n     }\n+\n+    /// Waits until the pool is open.\n+    pub async fn opened(&self) -> Result<&Pool, Closed> {\n+        self.state.wait_for(State::Open).await.map(|_| self)\n+    }\n }\n"}, {"path": "/home/ada/api/tests/health.rs", "kind": {"type": "add"}, "diff": "#[tokio::test]\nasync fn health_waits_for_the_pool() {\n    let pool = Pool::closed();\n    let answer = health(&pool);\n    pool.open().await;\n    assert_eq!(answer.await, Status::Ok);\n}\n"}, {"path": "/home/ada/api/src/retry.rs", "kind": {"type": "delete"}, "diff": "//! Asks again until there is an answer.\npub fn retry() {}\n"}]}
 wait
 item/completed {"type":"commandExecution","id":"c2","command":"cargo test health","cwd":"/home/ada/api","status":"completed","exitCode":0,"durationMs":2100,"aggregatedOutput":"running 2 tests\ntest health_is_ok ... ok\ntest health_is_fast ... ok\n"}
 wait
 item/completed {"type":"agentMessage","id":"a2","text":"Both tests pass."}
 ends
-"#;
+"##;
 
 /// What is said to a message.
 const THIRD: &str = r#"
@@ -77,7 +78,7 @@ item/completed {"type":"agentMessage","id":"a3","text":"It stands there now."}
 /// The server's lines of a scene.
 fn lines(scene: &str) -> String {
     let place = |mut params: serde_json::Value| {
-        params["threadId"] = json!("0192c4f0-health");
+        params["threadId"] = json!(THREAD);
         params["turnId"] = json!("turn-1");
         params
     };
@@ -109,13 +110,16 @@ fn lines(scene: &str) -> String {
 }
 
 fn begin() -> String {
-    let turn = json!({"threadId": "0192c4f0-health", "turn": {"id": "turn-1", "status": "inProgress", "items": []}});
-    let usage = json!({"threadId": "0192c4f0-health", "turnId": "turn-1", "tokenUsage": {"modelContextWindow": 272_000,
+    let turn = json!({"threadId": THREAD, "turn": {"id": "turn-1", "status": "inProgress", "items": []}});
+    let usage = json!({"threadId": THREAD, "turnId": "turn-1", "tokenUsage": {"modelContextWindow": 272_000,
         "last": {"totalTokens": 18_400, "inputTokens": 17_000, "cachedInputTokens": 0, "outputTokens": 1_400, "reasoningOutputTokens": 0},
         "total": {"totalTokens": 18_400, "inputTokens": 17_000, "cachedInputTokens": 0, "outputTokens": 1_400, "reasoningOutputTokens": 0}}});
     let line = |method: &str, params| format!("{}\n", json!({"method": method, "params": params}));
     line("turn/started", turn) + &line("thread/tokenUsage/updated", usage)
 }
+
+/// The thread of all scenes.
+const THREAD: &str = "0192c4f0-8e6f-7a10-9f00-3d5b8c1d2e4f";
 
 /// A terminal.
 struct Tmux(PathBuf);
@@ -151,16 +155,24 @@ impl Drop for Tmux {
     }
 }
 
+/// A client at a relay, and the relay.
 fn serve(shim: &Path, dir: &Path) -> Child {
     let scenes = [("1", begin() + &lines(FIRST)), ("2", lines(SECOND)), ("3", lines(THIRD))];
+    let cwd = dir.join("api");
     for (name, text) in &scenes {
-        std::fs::write(dir.join(name), text).expect("a file");
+        std::fs::write(dir.join(name), text.replace("/home/ada/api", &cwd.to_string_lossy())).expect("a file");
     }
-    let mut serve = Command::new(shim);
-    serve.args(["serve", "--session", "api", "--", "sh", "-c", SERVER, "server"]);
-    serve.args(scenes.iter().map(|(name, _)| dir.join(name)));
-    serve.env("CODEX_SHIM_HOME", dir.join("home")).stdin(Stdio::null()).stdout(Stdio::null());
-    serve.spawn().expect("the shim starts")
+    std::fs::create_dir(&cwd).expect("a folder");
+    let mut run = Command::new(shim);
+    run.args(["run", "--session", "api", "--", "sh", "-c", SERVER, "server"]).current_dir(cwd);
+    run.args(scenes.iter().map(|(name, _)| dir.join(name)));
+    run.env("CODEX_SHIM_HOME", dir.join("home")).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut relay = run.spawn().expect("the shim starts");
+    let call = |id: u32, method: &str, params| format!("{}\n", json!({"id": id, "method": method, "params": params}));
+    let client = json!({"clientInfo": {"name": "codex_vscode", "version": "1.0"}});
+    let calls = call(1, "initialize", client) + &call(2, "thread/start", json!({})) + "{\"method\":\"initialized\"}\n";
+    relay.stdin.as_mut().expect("stdin is piped").write_all(calls.as_bytes()).expect("the relay reads");
+    relay
 }
 
 fn main() {
@@ -174,13 +186,13 @@ fn main() {
     let tmux = Tmux(dir.path().join("tmux"));
     let (columns, rows) = (COLUMNS.to_string(), ROWS.to_string());
     let program = format!(
-        "stty -echo; read _; CODEX_SHIM_HOME='{}' COLORTERM= LC_ALL=C.UTF-8 '{}' tui api",
+        "stty -echo; read _; CODEX_SHIM_HOME='{}' COLORTERM= TZ=UTC LC_ALL=C.UTF-8 '{}' tui api",
         dir.path().join("home").display(),
         shim.display()
     );
     tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &rows, &program]);
 
-    // All that is written to the terminal, from the first byte on.
+    // Everything that is written to the terminal, from the first byte on.
     let fifo = dir.path().join("written");
     let made = Command::new("mkfifo").arg(&fifo).status().expect("mkfifo");
     assert!(made.success(), "a FIFO");
@@ -188,10 +200,16 @@ fn main() {
     let recorder = std::thread::spawn(move || record(&fifo));
     tmux.run(&["send-keys", "Enter"]);
 
-    tmux.shows(&["a request waits", "18.4k/272.0k tokens"]);
+    tmux.shows(&["1 pending ^R", "18.4k"]);
+    // The session may have been attached before it waited.
     tmux.run(&["send-keys", "C-r"]);
-    tmux.shows(&["[a] accept", "asked 3s ago"]);
-    let picture = tmux.run(&["capture-pane", "-p", "-e"]);
+    tmux.shows(&["accept for the session", "asked 3s ago"]);
+    let request = tmux.run(&["capture-pane", "-p", "-e"]);
+    tmux.run(&["send-keys", "v", "n"]);
+    tmux.shows(&["file 2/4"]);
+    let review = tmux.run(&["capture-pane", "-p", "-e"]);
+    tmux.run(&["send-keys", "Escape"]);
+    tmux.shows(&["accept for the session", "asked 5s ago"]);
     tmux.run(&["send-keys", "a"]);
     tmux.shows(&["turn completed"]);
     tmux.types("Thanks! Put it into the changelog, too.");
@@ -200,14 +218,20 @@ fn main() {
     tmux.run(&["send-keys", "C-c"]);
     let cast = recorder.join().expect("it ends with the program");
 
-    std::fs::write(root.join("docs/tui.svg"), screen::svg(&picture, COLUMNS, ROWS)).expect("a file");
+    let picture = |name: &str, title: &str, screen: &str| {
+        std::fs::write(root.join("docs").join(name), screen::svg(title, screen, COLUMNS, ROWS)).expect("a file");
+    };
+    picture("tui.svg", "codex-shim tui: a pending request beside the timeline", &request);
+    picture("tui-review.svg", "codex-shim tui: a diff under review", &review);
     std::fs::write(root.join("target/tui.cast"), cast).expect("a file");
-    println!("docs/tui.svg: the screen; target/tui.cast: the recording (`asciinema play target/tui.cast`)");
+    println!(
+        "docs/tui.svg and docs/tui-review.svg: screens; target/tui.cast: the recording (`asciinema play target/tui.cast`)"
+    );
     relay.kill().expect("it runs");
     relay.wait().expect("it was killed");
 }
 
-/// What a terminal is written, in version 2 of asciicast: a line a piece, with its time in seconds.
+/// Everything written to a terminal, in version 2 of asciicast: one line for each piece, with its time in seconds.
 fn record(fifo: &Path) -> String {
     let mut written = File::open(fifo).expect("a FIFO");
     let began = Instant::now();
@@ -215,7 +239,7 @@ fn record(fifo: &Path) -> String {
     let (mut buffer, mut rest) = (vec![0; 64 << 10], Vec::new());
     while let Ok(read @ 1..) = written.read(&mut buffer) {
         rest.extend_from_slice(&buffer[..read]);
-        // A letter that is not whole yet waits for the rest of it.
+        // A letter that is not complete yet waits for the rest.
         let whole = match std::str::from_utf8(&rest) {
             Ok(text) => text.len(),
             Err(error) => error.valid_up_to(),

@@ -1,4 +1,4 @@
-//! The terminal UI in a real terminal: tmux holds it, types at it, and says what is on the screen.
+//! The terminal UI in a real terminal: tmux runs it, types keys, and reads the screen.
 
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
@@ -16,6 +16,17 @@ fn line(live: &Live) -> Value {
     parsed(live.at_server().trim_end())
 }
 
+/// Waits until a request was on the screen for more than half a second: its age has changed twice.
+fn seen(tmux: &Tmux, what: &str) {
+    let mut ages = std::collections::BTreeSet::new();
+    eventually(&format!("{what:?} for a while"), || {
+        let screen = tmux.screen();
+        let age = screen.contains(what).then(|| screen.split("asked ").nth(1)?.split(" ago").next()).flatten();
+        ages.extend(age.map(str::to_owned));
+        (ages.len() > 2).then_some(())
+    });
+}
+
 #[test]
 fn a_session_is_seen_answered_and_spoken_to() {
     let mut live = Live::initialized("");
@@ -26,16 +37,15 @@ fn a_session_is_seen_answered_and_spoken_to() {
     let piece = r#""threadId":"t","turnId":"u","itemId":"c","delta":"\u001b[31mhalf\u001b[0m way\n""#;
     live.say_plainly(&format!(r#"{{"method":"item/commandExecution/outputDelta","params":{{{piece}}}}}"#));
     let screen = tmux.shows("half way");
-    assert!(screen.contains("runs   make all  ["), "{screen}");
+    assert!(screen.contains("runs   make all  running"), "{screen}");
     // Once the relay was asked.
     tmux.shows(" chat  Enter sends");
 
     // One key answers, once it was seen.
     let request = live.asked(&command_asked("7", "t"), "7");
-    tmux.shows("Enter off: a request waits");
+    tmux.shows("Enter off: a request is pending");
     tmux.keys(&["C-r"]);
-    tmux.shows("[a] accept");
-    tmux.shows("asked 1s ago");
+    seen(&tmux, " a  accept");
     tmux.keys(&["a"]);
     assert_eq!(line(&live), json!({"id": 7, "result": {"decision": "accept"}}));
     tmux.shows(" chat  Enter sends");
@@ -44,19 +54,19 @@ fn a_session_is_seen_answered_and_spoken_to() {
 
     // A question, by an option.
     live.asked(&question_asked("8", false), "8");
-    tmux.shows("a request waits");
+    tmux.shows("1 pending ^R");
     tmux.keys(&["C-r"]);
-    tmux.shows("1. Red  red");
-    tmux.shows("asked 1s ago");
+    seen(&tmux, "1. Red  red");
     tmux.keys(&["Enter"]);
     assert_eq!(line(&live)["result"], json!({"answers": {"color": {"answers": ["Red"]}}}));
     live.say_plainly(&resolved("8"));
+    tmux.shows(" chat  Enter sends");
 
     // Somebody else is first, and it is said who.
     let request = live.asked(&command_asked("9", "t"), "9");
-    tmux.shows("a request waits");
+    tmux.shows("1 pending ^R");
     tmux.keys(&["C-r"]);
-    tmux.shows("[a] accept");
+    tmux.shows(" a  accept");
     live.responded(&request, &decision("decline"));
     line(&live);
     tmux.shows("was answered by api (");
@@ -78,18 +88,18 @@ fn a_session_is_seen_answered_and_spoken_to() {
         Some(tmux.screen()).filter(|screen| screen.lines().count() == 5 && screen.contains(" chat  Enter"))
     });
     tmux.resize(100, 30);
-    tmux.shows("Tab history");
+    tmux.shows("Tab timeline");
 
     // The relay ends, what was is still to be read, and the terminal is as it was.
     let _home = live.end();
-    tmux.shows("s  stopped");
+    tmux.shows("  stopped");
     tmux.keys(&["Tab"]);
     tmux.types("/make all");
     tmux.keys(&["Enter"]);
     tmux.shows("▌");
     tmux.keys(&["C-c"]);
     let screen = tmux.shows("left with 0");
-    assert!(!screen.contains("history"), "{screen}");
+    assert!(!screen.contains("timeline"), "{screen}");
     let screen = tmux.shows("icanon");
     assert!(!screen.contains("-icanon"), "{screen}");
 }
@@ -172,7 +182,7 @@ fn an_entry_is_copied_to_the_clipboard_of_the_terminal() {
     live.say_plainly(&said("t", "a", "first line\nsecond äöü 漢字"));
     tmux.shows("second äöü 漢字");
     tmux.keys(&["Tab", "y"]);
-    tmux.shows("go to the terminal's clipboard");
+    tmux.shows("to the terminal's clipboard");
     let copied = eventually("what was copied", || {
         let buffers = tmux.run(&["list-buffers"]);
         (!buffers.is_empty()).then(|| tmux.run(&["show-buffer"]))
@@ -193,7 +203,7 @@ fn without_colours_there_are_none_and_what_steers_is_not_shown() {
     live.say_plainly(&said("t", "a", text));
     let request = live.asked(&command_asked("7", "t"), "7");
     for tmux in [&plain, &coloured] {
-        let screen = tmux.shows_all(&["end", "a request waits"]);
+        let screen = tmux.shows_all(&["end", "1 pending ^R"]);
         assert!(screen.contains("codex  red \\u{202e}txet 漢字|"), "{screen}");
     }
     // Forty behind `38;` or thirty to forty-eight alone are colours.
@@ -225,7 +235,7 @@ fn one_of_two_threads_is_chosen_and_spoken_to() {
     }
     tmux.shows_all(&["words in thread-a", "words in thread-b", "2 threads"]);
     tmux.keys(&["C-t"]);
-    let screen = tmux.shows("chat ▸ threads");
+    let screen = tmux.shows(" threads  Enter takes");
     let row = screen.lines().position(|line| line.trim_start().starts_with("thread-a")).expect("it is listed");
     (1..row).for_each(|_| tmux.keys(&["Down"]));
     tmux.keys(&["Enter"]);
@@ -240,6 +250,148 @@ fn one_of_two_threads_is_chosen_and_spoken_to() {
     live.end();
 }
 
+/// A relay of another session whose server says nothing. The test kills it at its end.
+struct Quiet(std::process::Child);
+
+impl Quiet {
+    fn start(live: &Live) -> Quiet {
+        let mut serve = live.home.shim(&["serve", "--session", "quiet", "--", "sh", "-c", "cat >/dev/null"]);
+        let quiet = Quiet(serve.spawn().expect("the shim starts"));
+        let socket = live.home.path().join("sessions/quiet/control.sock");
+        eventually("the other session", || socket.exists().then_some(()));
+        quiet
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_request_elsewhere_rings_once_and_is_reached() {
+    let test = "a_request_elsewhere_rings_once_and_is_reached";
+    let mut live = Live::initialized("");
+    let _quiet = Quiet::start(&live);
+    let rung = live.home.beside().join("rung");
+    let script = format!(
+        "printf '\\033]2;before\\007'; while [ ! -e go ]; do sleep 0.1; done; '{SHIM}' tui quiet; echo left; cat"
+    );
+    let Some(tmux) = Tmux::start(test, &live.home, &script) else { return };
+    tmux.run(&["set-hook", "-g", "alert-bell", &format!("run-shell 'echo rung >> {}'", rung.display())]);
+    let title = || tmux.run(&["display-message", "-p", "#{pane_title}"]).trim().to_owned();
+    eventually("a title of the shell", || (title() == "before").then_some(()));
+    std::fs::write(live.home.beside().join("go"), "").expect("a file");
+    eventually("our title", || title().starts_with("codex-shim").then_some(()));
+    tmux.types("half a message");
+    tmux.shows("half a message");
+    let request = live.asked(&command_asked("7", "t"), "7");
+    tmux.shows("1 elsewhere ^N");
+    eventually("a title that counts", || title().starts_with("(1 waits) codex-shim").then_some(()));
+    tmux.keys(&["C-n"]);
+    // Attached, one sees the request at once.
+    seen(&tmux, " a  accept");
+    tmux.keys(&["a"]);
+    assert_eq!(line(&live), json!({"id": 7, "result": {"decision": "accept"}}));
+    tmux.shows(" chat  Enter sends");
+    assert_eq!(live.row(&request)["resolution_source"], "tui");
+    live.say_plainly(&resolved("7"));
+    eventually("a title that counts nothing", || title().starts_with("codex-shim").then_some(()));
+    assert_eq!(std::fs::read_to_string(&rung).unwrap_or_default().lines().count(), 1, "one request, one bell");
+    tmux.keys(&["C-c"]);
+    tmux.shows("left");
+    assert_eq!(title(), "before");
+    live.end();
+}
+
+#[test]
+fn mouse_selects_scrolls_and_is_given_back() {
+    let mut live = Live::initialized("");
+    let Some(tmux) = Tmux::tui("mouse_selects_scrolls_and_is_given_back", &live.home, "s") else { return };
+    let modes = || tmux.run(&["display-message", "-p", "#{mouse_standard_flag} #{mouse_sgr_flag}"]).trim().to_owned();
+    for number in 0..60 {
+        live.say_plainly(&said("t", &format!("i{number}"), &format!("message {number}.")));
+    }
+    tmux.shows("message 59.");
+    assert_eq!(modes(), "1 1");
+    // The wheel over the timeline, up.
+    let wheel = ["1b", "5b", "3c", "36", "34", "3b", "32", "30", "3b", "38", "4d"];
+    for _ in 0..50 {
+        tmux.run(&[&["send-keys", "-H"], &wheel[..]].concat());
+    }
+    tmux.shows_all(&[" timeline  Enter opens", "message 9."]);
+    // A click into the composer's row, which is the timeline's last while the timeline has the keys, selects there.
+    tmux.keys(&["F2"]);
+    tmux.shows("mouse off");
+    assert_eq!(modes(), "0 0");
+    tmux.keys(&["F2"]);
+    tmux.shows("mouse on");
+    assert_eq!(modes(), "1 1");
+    tmux.keys(&["C-c"]);
+    tmux.shows("left with 0");
+    assert_eq!(modes(), "0 0");
+    live.end();
+}
+
+#[test]
+fn a_diff_is_reviewed_and_opened_in_the_pager() {
+    let test = "a_diff_is_reviewed_and_opened_in_the_pager";
+    let mut live = Live::initialized("");
+    // This pager stores its input and reads one line from the terminal.
+    let pager = "cat > paged; echo this is the pager; read answer < /dev/tty; echo \"$answer\" > typed";
+    let script =
+        format!("export PAGER='{pager}'; '{SHIM}' tui s; echo left; stty -a | tr ' ;' '\\n\\n' | grep icanon; cat");
+    let Some(tmux) = Tmux::start(test, &live.home, &script) else { return };
+    let cwd = env!("CARGO_MANIFEST_DIR");
+    let changes: Vec<Value> = (0..30)
+        .map(|number| {
+            let diff = format!("@@ -1 +1 @@\n-old {number}\n+new {number}\n");
+            json!({"path": format!("{cwd}/src/f{number}.rs"), "kind": {"type": "update"}, "diff": diff})
+        })
+        .collect();
+    let item = json!({"id": "f", "type": "fileChange", "status": "inProgress", "changes": changes});
+    live.say_plainly(
+        &json!({"method": "item/started", "params": {"threadId": "t", "turnId": "u", "item": item}}).to_string(),
+    );
+    let asks = json!({"id": 7, "method": "item/fileChange/requestApproval",
+        "params": {"threadId": "t", "turnId": "u", "itemId": "f", "reason": null, "grantRoot": null}});
+    live.asked(&asks.to_string(), "7");
+    tmux.shows("1 pending ^R");
+    tmux.keys(&["C-r"]);
+    tmux.shows_all(&["30 files +30 -30", "M src/f0.rs"]);
+    seen(&tmux, " a  accept");
+    tmux.keys(&["v"]);
+    tmux.shows("file 1/30 · hunk 0/30");
+    tmux.keys(&["n", "n", "]"]);
+    tmux.shows("file 3/30 · hunk 3/30");
+    tmux.keys(&["o"]);
+    tmux.shows("this is the pager");
+    // Keys are the pager's, its ^C too.
+    tmux.types("d");
+    tmux.types("a");
+    tmux.keys(&["Enter"]);
+    tmux.shows("file 3/30 · hunk 3/30");
+    let paged = std::fs::read_to_string(live.home.beside().join("paged")).expect("it was given a text");
+    assert!(paged.contains("src/f29.rs") && paged.contains("\u{1b}[32m+new 29\u{1b}[0m"), "{paged}");
+    let typed = std::fs::read_to_string(live.home.beside().join("typed")).expect("it was typed at");
+    assert_eq!(typed, "da\n");
+    tmux.keys(&["o"]);
+    eventually("the pager once more", || (tmux.screen().matches("this is the pager").count() == 2).then_some(()));
+    tmux.keys(&["C-c"]);
+    tmux.shows("file 3/30 · hunk 3/30");
+    tmux.keys(&["d"]);
+    assert_eq!(line(&live), json!({"id": 7, "result": {"decision": "decline"}}));
+    live.say_plainly(&resolved("7"));
+    tmux.shows(" chat  Enter sends");
+    tmux.keys(&["C-c"]);
+    tmux.shows("left");
+    let screen = tmux.shows("icanon");
+    assert!(!screen.contains("-icanon"), "{screen}");
+    live.end();
+}
+
 #[test]
 fn a_session_that_ends_and_starts_again_is_followed() {
     let mut live = Live::initialized("");
@@ -247,11 +399,11 @@ fn a_session_that_ends_and_starts_again_is_followed() {
     live.say_plainly(&said("t", "a", "of the first run"));
     tmux.shows("of the first run");
     let (home, _) = live.end();
-    tmux.shows("s  stopped");
+    tmux.shows("  stopped");
     tmux.enters("nobody hears");
     tmux.shows("no relay answers in this session");
     let mut live = Live::start_in(home);
-    tmux.shows("s  idle");
+    tmux.shows("○ idle");
     live.say_plainly(&said("t", "b", "of the second run"));
     let screen = tmux.shows("of the second run");
     assert_eq!(screen.matches("server run ").count(), 2, "{screen}");
@@ -284,16 +436,15 @@ fn a_turn_of_the_real_codex_is_watched_and_allowed() {
     let Some(mut real) = Real::start(test, "", vec![run(), says()]) else { return };
     let Some(tmux) = Tmux::tui(test, &real.home, "s") else { return };
     let (_, row) = real.asked_by_turn(COMMAND);
-    tmux.shows("a request waits");
+    tmux.shows("1 pending ^R");
     tmux.keys(&["C-r"]);
-    tmux.shows("echo ran >> ran.txt");
-    tmux.shows("asked 1s ago");
+    seen(&tmux, "echo ran >> ran.txt");
     tmux.keys(&["a"]);
     let row = real.confirmed(&row);
     assert_eq!(text(&row["resolution_source"]), "tui");
     real.completed("completed");
     let screen = tmux.shows("turn completed");
-    assert!(screen.contains("codex  Well.") && screen.contains("exit 0"), "{screen}");
+    assert!(screen.contains("codex  Well.") && screen.contains("✓"), "{screen}");
     assert_eq!(real.ran(), 1);
     tmux.keys(&["C-c"]);
     tmux.shows("left with 0");

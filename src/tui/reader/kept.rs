@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
-use super::super::model::{Page, Way};
-use super::super::said::{entry_of, entry_of_lacking, journal_begins, nothing_before};
+use super::super::events::{Page, Way};
+use super::super::old_entries::{entry_of, entry_of_lacking, journal_begins, nothing_before};
 use super::source::first_at_us;
 use super::{journal_dir, segments};
 use crate::history::rfc3339_millis;
@@ -79,6 +79,21 @@ impl Kept {
             Edge::Start => Page { entries: Vec::new(), is_last: true },
             Edge::Gone => Page { entries: vec![nothing_before(self.begins_us)], is_last: true },
             Edge::More => Page { entries: vec![journal_begins(self.begins_us)], is_last: false },
+        }
+    }
+
+    /// The first entries of all; the last ones before the journal if it is all that there is.
+    pub(super) fn first(&self) -> Page {
+        match self.edge() {
+            Edge::Start | Edge::Gone => self.in_front_of_journal(),
+            Edge::More => {
+                let mut page = self.newer(0);
+                if !matches!(self.history.first_seq(0), Ok(Some(1))) {
+                    let at_us = page.entries.first().map_or(0, |entry| entry.at_us);
+                    page.entries.insert(0, nothing_before(at_us));
+                }
+                page
+            }
         }
     }
 
@@ -170,7 +185,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
-    use super::super::shelf::Shelf;
+    use super::super::pager::Pager;
     use super::*;
     use crate::config::RetentionBounds;
     use crate::index::{Index, IndexSettings, TranscriptFiles};
@@ -228,8 +243,8 @@ mod tests {
             assert_eq!(state.fault, None);
         }
 
-        fn shelf(&self) -> Shelf {
-            Shelf::new(self.dir.path(), Arc::new(AtomicBool::new(true)))
+        fn pager(&self) -> Pager {
+            Pager::new(self.dir.path(), Arc::new(AtomicBool::new(true)))
         }
     }
 
@@ -252,12 +267,12 @@ mod tests {
     }
 
     /// All that can be read from the end back, oldest first.
-    fn back(shelf: &Shelf) -> Vec<Entry> {
-        let last = segments_last(shelf);
+    fn back(pager: &Pager) -> Vec<Entry> {
+        let last = segments_last(pager);
         let mut before = Key { nth: u16::MAX, ..last };
         let mut found: Vec<Entry> = Vec::new();
         loop {
-            let page = shelf.older(&before, PAGE_ENTRIES).expect("it can be read").expect("it is wanted");
+            let page = pager.older(&before, PAGE_ENTRIES).expect("it can be read").expect("it is wanted");
             before = page.entries.first().map_or(before, |entry| entry.key.clone());
             found.splice(0..0, page.entries);
             assert!(found.len() < 10_000, "it has an end");
@@ -267,10 +282,10 @@ mod tests {
         }
     }
 
-    fn segments_last(shelf: &Shelf) -> Key {
+    fn segments_last(pager: &Pager) -> Key {
         let mut after = Key::JOURNAL_BEGINS;
         loop {
-            let page = shelf.newer(&after).expect("it can be read").expect("it is wanted");
+            let page = pager.newer(&after).expect("it can be read").expect("it is wanted");
             after = page.entries.last().map_or(after, |entry| entry.key.clone());
             if page.is_last {
                 return after;
@@ -289,12 +304,12 @@ mod tests {
     #[test]
     fn what_the_journal_has_lost_is_read_from_the_history_and_its_end_is_told() {
         let lab = Lab::new();
-        let shelf = lab.shelf();
-        let all = words(&back(&shelf));
+        let pager = lab.pager();
+        let all = words(&back(&pager));
         assert_eq!((all.len() as u64, &*all[0]), (3 * (MESSAGES + 2), "run 000000000001 begins"), "all of it is there");
         fs::remove_file(lab.segment(1)).expect("it goes");
         fs::remove_file(lab.segment(2)).expect("it goes");
-        let found = back(&shelf);
+        let found = back(&pager);
         let told = words(&found);
         let begins = told.iter().position(|line| line.starts_with("the journal begins here")).expect("it is told");
         let lost = "3 lines missing here: disk full";
@@ -306,7 +321,7 @@ mod tests {
         // And forward again, from the first to the last.
         let mut forward = found[..1].to_vec();
         loop {
-            let page = shelf.newer(&forward[forward.len() - 1].key).expect("it can be read").expect("it is wanted");
+            let page = pager.newer(&forward[forward.len() - 1].key).expect("it can be read").expect("it is wanted");
             forward.extend(page.entries);
             if page.is_last {
                 break;
@@ -314,20 +329,20 @@ mod tests {
         }
         assert_eq!(words(&forward), told);
         assert!(forward.windows(2).all(|pair| pair[0].key < pair[1].key));
-        let one = shelf.one(&found[7].key).expect("it can be read");
+        let one = pager.one(&found[7].key).expect("it can be read");
         assert_eq!(one.as_ref(), Some(&found[7]));
     }
 
     #[test]
     fn what_is_looked_for_is_found_in_front_of_the_journal_too() {
         let lab = Lab::new();
-        let shelf = lab.shelf();
+        let pager = lab.pager();
         fs::remove_file(lab.segment(1)).expect("it goes");
         fs::remove_file(lab.segment(2)).expect("it goes");
-        let end = segments_last(&shelf);
+        let end = segments_last(&pager);
         let find = |text: &str, from: &Key, way| {
             let matcher = Matcher { text: Some(text.to_owned()), ..Matcher::default() };
-            let found = shelf.find(&matcher, from, way).expect("it can be read").expect("it is wanted")?;
+            let found = pager.find(&matcher, from, way).expect("it can be read").expect("it is wanted")?;
             assert!(found.1.entries.iter().any(|entry| entry.key == found.0), "it is on its page");
             Some(found.0)
         };
@@ -348,10 +363,10 @@ mod tests {
         fs::remove_file(lab.segment(1)).expect("it goes");
         fs::remove_file(lab.dir.path().join(HISTORY_FILE)).expect("it goes");
         // It is built again from what is left, above the numbers that were given.
-        let shelf = lab.shelf();
+        let pager = lab.pager();
         fs::rename(lab.segment(3), lab.dir.path().join("journal/000000000003-002.jsonl")).expect("it moves");
         fs::remove_file(lab.segment(2)).expect("it goes");
-        let told = words(&back(&shelf));
+        let told = words(&back(&pager));
         assert_eq!(told[0], "nothing of what was before this is kept");
         assert!(Kept::of(lab.dir.path()).has_any());
     }

@@ -7,8 +7,8 @@
 //! history keeps for longer ([`kept`]). Neither thread holds more than a window of entries, and neither writes anything.
 
 mod kept;
+mod pager;
 mod pages;
-mod shelf;
 mod source;
 
 use std::io::{self, BufRead as _, Read as _, Seek as _};
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use super::model::{Event, News};
+use super::events::{Event, News};
 use super::timeline::Timeline;
 use crate::files::{self, Access};
 use crate::index::{Follower, Patience};
@@ -198,12 +198,12 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::super::entry::{Entry, Key, Kind, Matcher};
-    use super::super::model::Way;
-    use super::shelf::Shelf;
+    use super::super::events::Way;
+    use super::pager::Pager;
     use super::*;
 
     /// A journal of a recorded conversation and, in two more segments, of messages; and one who reads it.
-    fn journal() -> (tempfile::TempDir, Shelf) {
+    fn journal() -> (tempfile::TempDir, Pager) {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let journal = dir.path().join("journal");
         std::fs::create_dir(&journal).expect("a folder");
@@ -223,8 +223,8 @@ mod tests {
             text.push_str("{\"at\":9000,\"gap\":{\"lines\":2,\"reason\":\"disk full\"}}\n");
             std::fs::write(journal.join(format!("000000000002-00{segment}.jsonl")), text).expect("a file");
         }
-        let shelf = Shelf::new(dir.path(), Arc::new(AtomicBool::new(true)));
-        (dir, shelf)
+        let pager = Pager::new(dir.path(), Arc::new(AtomicBool::new(true)));
+        (dir, pager)
     }
 
     /// What stands at the end, as whoever attaches sees it.
@@ -239,13 +239,13 @@ mod tests {
 
     #[test]
     fn pages_fit_together_without_a_hole_and_without_a_double() {
-        let (dir, shelf) = journal();
+        let (dir, pager) = journal();
         let all: Vec<Entry> = restored(dir.path()).into_entries();
         assert!(all.len() > 800 && !all.iter().any(|entry| entry.kind == Kind::Error), "{}", all.len());
         let mut found: Vec<Entry> = Vec::new();
         let mut before = Key { at: all[all.len() - 1].key.at.clone(), nth: u16::MAX };
         loop {
-            let page = shelf.older(&before, 300).expect("it can be read").expect("it is wanted");
+            let page = pager.older(&before, 300).expect("it can be read").expect("it is wanted");
             before = page.entries.first().map_or(before, |entry| entry.key.clone());
             found.splice(0..0, page.entries);
             if page.is_last {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(found, all);
         let mut forward = all[..1].to_vec();
         loop {
-            let page = shelf.newer(&forward[forward.len() - 1].key).expect("it can be read").expect("it is wanted");
+            let page = pager.newer(&forward[forward.len() - 1].key).expect("it can be read").expect("it is wanted");
             forward.extend(page.entries);
             if page.is_last {
                 break;
@@ -263,7 +263,7 @@ mod tests {
         }
         assert_eq!(forward, all);
         for entry in all.iter().step_by(97) {
-            assert_eq!(shelf.one(&entry.key).expect("it can be read").as_ref(), Some(entry));
+            assert_eq!(pager.one(&entry.key).expect("it can be read").as_ref(), Some(entry));
         }
     }
 
@@ -297,12 +297,12 @@ mod tests {
 
     #[test]
     fn what_is_far_back_is_found() {
-        let (dir, shelf) = journal();
+        let (dir, pager) = journal();
         let all: Vec<Entry> = restored(dir.path()).into_entries();
         let (first, last) = (&all[0].key, &all[all.len() - 1].key);
         let find = |text: &str, from: &Key, way| {
             let matcher = Matcher { text: Some(text.to_owned()), ..Matcher::default() };
-            let found = shelf.find(&matcher, from, way).expect("it can be read").expect("it is wanted")?;
+            let found = pager.find(&matcher, from, way).expect("it can be read").expect("it is wanted")?;
             let entry = found.1.entries.iter().find(|entry| entry.key == found.0).cloned();
             Some(
                 entry.expect("it is on its page").title

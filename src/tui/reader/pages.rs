@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use super::super::model::{Command, News};
+use super::super::events::{Command, News};
 use super::Teller;
-use super::shelf::Shelf;
+use super::pager::Pager;
 
 /// What reads pages, for as long as a session is attached to.
 #[derive(Debug)]
@@ -21,10 +21,10 @@ impl Pages {
     pub(in crate::tui) fn start(session_dir: &Path, teller: Teller) -> io::Result<Pages> {
         let (jobs, taken) = sync_channel::<Command>(4);
         let wanted = Arc::new(AtomicBool::new(true));
-        let shelf = Shelf::new(session_dir, Arc::clone(&wanted));
+        let pager = Pager::new(session_dir, Arc::clone(&wanted));
         std::thread::Builder::new().name("pages".to_owned()).spawn(move || {
             while let Ok(command) = taken.recv() {
-                let news = match shelf.read(&command) {
+                let news = match pager.read(&command) {
                     Ok(Some(news)) => news,
                     Ok(None) => continue,
                     Err(error) => News::Unreadable(format!("read the journal: {error}")),

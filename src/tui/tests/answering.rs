@@ -3,7 +3,8 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::json;
 
-use super::super::model::{Event, Link};
+use super::super::events::Event;
+use super::super::model::Link;
 use super::screens::drawn;
 use super::{Play, check, noted, timeline};
 
@@ -71,7 +72,7 @@ fn the_next_one_has_to_be_seen_too() {
         == chat
         "#,
     );
-    check("asks command=g-0 questions=g-1\nkey ^R\n== approval g-0\nkey ^R\n== input g-1\nkey ^R\n== approval g-0");
+    check("asks command=g-0 questions=g-1\nkey ^R\n== approval g-0\nkey ^R\n== question g-1\nkey ^R\n== approval g-0");
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn another_terminal_is_first() {
     );
     // What was being typed does not end in the composer.
     let play = check(
-        "asks questions=g-0\nkey ^R\nwait 600\nkey 3\ntype sec\nended g-0\n== input g-0 ended\ntype ret\nkey Enter\n== chat",
+        "asks questions=g-0\nkey ^R\nwait 600\nkey 3\ntype sec\nended g-0\n== question g-0 ended\ntype ret\nkey Enter\n== chat",
     );
     assert_eq!(play.model.session.as_ref().expect("attached").composer.text(), "");
     let play = check("asks command=g-0\nended g-0\n== chat");
@@ -107,8 +108,10 @@ fn questions_are_answered_in_turn() {
         key ^R
         wait 600
         key Down Enter
-        == input g-0
+        == question g-0
         type k3y
+        key Enter
+        == question g-0
         key Enter
         << respond g-0 {"answers":{"color":["Blue"],"key":["k3y"]}}
         ok g-0
@@ -116,16 +119,67 @@ fn questions_are_answered_in_turn() {
         "#,
     );
     check(
-        "asks questions=g-0\nkey ^R\nwait 600\nkey 2 ^B 1 Enter Enter Enter\n<< respond g-0 {\"answers\":{\"color\":[\"Red\"]}}",
-    );
-    check(
-        "asks questions=g-0\nkey ^R\nwait 600\ntype green 2\nkey Enter Enter Enter\n<< respond g-0 {\"answers\":{\"color\":[\"green 2\"]}}",
+        "asks questions=g-0\nkey ^R\nwait 600\ntype green 2\nkey Enter Enter Enter Enter\n<< respond g-0 {\"answers\":{\"color\":[\"green 2\"]}}",
     );
     let fields = "{\"action\":\"accept\",\"content\":{\"name\":\"Ada\",\"sure\":false}}";
     check(&format!(
-        "asks elicitation=g-0\nkey ^R\nwait 600\nkey Enter\ntype Ada\nkey Enter 2 Enter\n<< respond g-0 {fields}\nfails g-0\n== input g-0"
+        "asks elicitation=g-0\nkey ^R\nwait 600\nkey Enter\ntype Ada\nkey Enter 2 Enter Enter\n<< respond g-0 {fields}\nfails g-0\n== question g-0\nkey Enter\n<< respond g-0 {fields}"
     ));
     check("asks elicitation=g-0\nkey ^R\nwait 600\nkey 2 Enter\n<< respond g-0 {\"action\":\"decline\"}");
+}
+
+#[test]
+fn a_form_is_validated_before_it_is_sent() {
+    // The default is there; a value beyond its range is refused at once and stays to be changed.
+    let mut play = check("asks form=g-0\nkey ^R\nwait 600\nkey Enter\ntype 9\nkey Enter\n== question g-0");
+    assert!(noted(&play).contains("39 is greater than the maximum of 9"), "{}", noted(&play));
+    let shown = drawn(&play.model, 80, 24);
+    assert!(shown.contains("2 of 4: replicas") && shown.contains("required · integer 1 to 9 · default 3"), "{shown}");
+    assert!(shown.contains("› 39") && shown.contains("39 is greater"), "{shown}");
+    play.step("key ^U");
+    play.step("key Enter");
+    // The default is sent for an emptied field. The choice may be left out, and a secret is not shown.
+    play.step("key 1 Enter");
+    play.step("type key");
+    play.step("key Enter");
+    assert!(noted(&play).contains("shorter than 4"), "{}", noted(&play));
+    play.step("type s");
+    play.step("key Enter");
+    let shown = drawn(&play.model, 80, 24);
+    assert!(shown.contains("3. env  dev") && shown.contains("token  ••••") && !shown.contains("keys"), "{shown}");
+    play.step("key 3 3 Enter Enter");
+    assert_eq!(
+        play.done.remove(0),
+        "respond g-0 {\"action\":\"accept\",\"content\":{\"replicas\":3,\"token\":\"keys\"}}"
+    );
+}
+
+#[test]
+fn moving_back_loses_and_sends_nothing() {
+    let typed = "asks questions=g-0\nkey ^R\nwait 600\nkey 3\ntype green\nkey Enter\ntype k3y";
+    let sent = "<< respond g-0 {\"answers\":{\"color\":[\"green\"],\"key\":[\"k3y\"]}}";
+    check(&format!("{typed}\nkey ^B ^B ^B Enter Enter\n== question g-0\nkey Enter\n{sent}"));
+    check(&format!("{typed}\nkey Enter ^B ^B Enter\n== question g-0\nkey Enter\n{sent}"));
+    // Chat, the timeline, another request, another session: whatever was typed is there afterwards.
+    let back = "wait 600\nkey Enter Enter";
+    check(&format!("{typed}\nkey Esc\ntype chat\nkey ^R\n{back}\n{sent}"));
+    check(&format!("{typed}\nkey Tab Up Tab\n{back}\n{sent}"));
+    check(&format!(
+        "{}\nkey ^R\n== approval g-1\nkey ^R\n{back}\n{sent}",
+        typed.replace("questions=g-0", "questions=g-0 command=g-1")
+    ));
+    check(&format!(
+        "{typed}\nkey Enter 1 Up Enter\n== question g-0\nkey Enter\n<< respond g-0 {{\"answers\":{{\"color\":[\"Blue\"],\"key\":[\"k3y\"]}}}}"
+    ));
+    let mut play = check(typed);
+    play.step("key Esc Esc");
+    assert_eq!(play.done.remove(0), "Detach");
+    play.model.attachments -= 1;
+    super::attach(&mut play.model, "work".to_owned());
+    play.step("asks questions=g-0");
+    play.step("wait 600");
+    play.step("key Enter Enter");
+    assert_eq!(format!("<< {}", play.done.remove(0)), sent);
 }
 
 #[test]
@@ -136,7 +190,10 @@ fn nothing_typed_is_no_answer_by_accident() {
     }
     let chosen = |play: &Play| {
         let session = play.model.session.as_ref().expect("attached");
-        session.answering.as_ref().map(|shown| (shown.chosen, shown.answers.len()))
+        session.answering.as_ref().map(|shown| {
+            let chosen = shown.form.current().map_or(0, |(_, draft)| draft.chosen);
+            (chosen, shown.form.answers().len())
+        })
     };
     assert_eq!(chosen(&play), Some((0, 0)));
     play.step("key 3 Enter");
@@ -161,7 +218,7 @@ fn the_last_row_says_what_enter_does() {
     let mut play = check("asks command=g-0 patch=g-1\nkey ^R\nwait 600\nkey r\ntype no");
     assert!(last_row(&play).contains("Enter declines"), "{}", last_row(&play));
     play.step("ended g-0");
-    assert!(last_row(&play).contains("Enter goes on"), "{}", last_row(&play));
+    assert!(last_row(&play).contains("Enter continues"), "{}", last_row(&play));
     play.step("key Enter");
     assert_eq!(play.state(), "approval g-1");
 }

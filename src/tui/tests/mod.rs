@@ -1,8 +1,13 @@
-//! Playbooks for the update, and what is on the screen at several sizes: here is what they are played with.
+//! Playbooks for the update and snapshots of the screen. The players are here.
 
 mod answering;
+mod mouse;
+mod reviewing;
 mod screens;
 mod timeline;
+mod watching;
+
+use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Size;
@@ -10,9 +15,12 @@ use serde_json::{Value, json};
 
 use super::ask::of_row;
 use super::entry::{Key, Spot};
-use super::model::{Colours, Command, Event, First, Link, Live, Model, News};
+use super::events::{Command, Event, First, News};
+use super::model::{Colours, Link, Live, Model};
 use super::timeline::{Heard, Timeline};
+use super::zone::Zone;
 use super::{attach, update};
+use crate::engine::FIELD_ORDER;
 use crate::history::Activity;
 use crate::journal::{Generation, Position, SegmentName};
 
@@ -72,6 +80,18 @@ fn elicitation(id: &str) -> Value {
     row(id, "mcpServer/elicitation/request", "lab: Your name?", payload)
 }
 
+/// A form with a number, a choice that may be left out, and a token.
+fn form(id: &str) -> Value {
+    let schema = json!({ "type": "object", "required": ["replicas"], "properties": {
+        "env": { "type": "string", "enum": ["dev", "prod"] },
+        "replicas": { "type": "integer", "minimum": 1, "maximum": 9, "default": 3 },
+        "token": { "type": "string", "minLength": 4 } } });
+    let payload = json!({ "message": "Deploy?", "requestedSchema": schema });
+    let mut row = row(id, "mcpServer/elicitation/request", "lab: Deploy?", payload);
+    row[FIELD_ORDER] = json!(["replicas", "env", "token"]);
+    row
+}
+
 fn asked(name: &str) -> Value {
     let (kind, id) = name.split_once('=').expect("BUG: a test names kind and id");
     match kind {
@@ -80,6 +100,7 @@ fn asked(name: &str) -> Value {
         "patch" => patch(id),
         "questions" => questions(id),
         "elicitation" => elicitation(id),
+        "form" => form(id),
         other => row(id, other, "", json!({ "x": 1 })),
     }
 }
@@ -87,7 +108,7 @@ fn asked(name: &str) -> Value {
 fn up(state: Activity) -> Link {
     let document = json!({
         "session_id": "work", "state": state, "activity_state": state, "generation": "000000010000", "socket": null,
-        "child": { "pid": 1, "codex_version": "0.169.0" }, "client": { "name": null, "version": null },
+        "child": { "pid": 1, "codex_version": "0.169.0" }, "client": { "name": "codex_vscode", "version": "1" },
         "threads": [{ "thread_id": "thread-0001", "activity_state": state, "since": "", "turn_id": "turn-0002",
             "pending": 0, "last_action": null, "stalled_since": null }],
         "pending_requests": 0, "context_waiting": 0, "journal": { "bytes": 0, "gaps": 0 },
@@ -97,7 +118,7 @@ fn up(state: Activity) -> Link {
     Link::Up(Box::new(Live { document, since_us: Some(NOW_US - 12_000_000) }))
 }
 
-/// Something of everything.
+/// One event of each kind.
 fn told() -> Vec<Value> {
     let item = |id: &str, mut told: Value| {
         told["thread_id"] = json!("t");
@@ -146,20 +167,24 @@ fn timeline(told: Vec<Value>) -> Timeline {
     timeline
 }
 
-/// A model that is told things in words, and what it wants done in words.
+/// A model that takes events as words and gives commands as words.
 struct Play {
     model: Model,
     now_us: u64,
     done: Vec<String>,
+    /// How often the bell rang.
+    rings: usize,
 }
 
 impl Play {
     fn new() -> Play {
-        let mut model = Model::new(Size { width: 80, height: 24 }, Colours::None, NOW_US);
+        let mut model = Model::new(Size { width: 80, height: 24 }, Colours::None, Zone::utc(), NOW_US);
         let first = attach(&mut model, "work".to_owned());
         assert!(matches!(first[..], [Command::Attach { attachment: 1, .. }]));
-        let mut play = Play { model, now_us: NOW_US, done: Vec::new() };
+        let mut play = Play { model, now_us: NOW_US, done: Vec::new(), rings: 0 };
+        play.news(News::Placed("/repo".to_owned()));
         play.news(News::Linked(up(Activity::Working)));
+        play.news(News::Pending { asks: Vec::new(), ended: Vec::new() });
         play.news(News::Restored { epoch: 0, timeline: Box::new(timeline(told())) });
         play
     }
@@ -172,6 +197,12 @@ impl Play {
                 Command::Say { text, thread_id: Some(thread) } => format!("say {text:?} to {thread}"),
                 Command::Interrupt(thread_id) => format!("interrupt {}", thread_id.unwrap_or_default()),
                 Command::Look => continue,
+                Command::Ring => {
+                    self.rings += 1;
+                    continue;
+                }
+                Command::Page(doc) => format!("page {} lines", doc.len()),
+                Command::PageDiff(diff) => format!("page {}", diff.summary()),
                 Command::Copy(text) => format!("copy {}", text.len()),
                 Command::ReadOlder(key) => format!("older {}", offset(&key)),
                 Command::ReadNewer(key) => format!("newer {}", offset(&key)),
@@ -179,7 +210,9 @@ impl Play {
                 other @ (Command::Quit(_)
                 | Command::Suspend
                 | Command::Retake
-                | Command::List
+                | Command::Mouse(_)
+                | Command::Detach
+                | Command::ReadStart
                 | Command::Attach { .. }
                 | Command::Follow { .. }
                 | Command::Open(_)) => format!("{other:?}"),
@@ -196,6 +229,13 @@ impl Play {
             "Enter" => (KeyCode::Enter, KeyModifiers::NONE),
             "Esc" => (KeyCode::Esc, KeyModifiers::NONE),
             "Tab" => (KeyCode::Tab, KeyModifiers::NONE),
+            "PgUp" => (KeyCode::PageUp, KeyModifiers::NONE),
+            "PgDn" => (KeyCode::PageDown, KeyModifiers::NONE),
+            "Home" => (KeyCode::Home, KeyModifiers::NONE),
+            "End" => (KeyCode::End, KeyModifiers::NONE),
+            "Space" => (KeyCode::Char(' '), KeyModifiers::NONE),
+            "F1" => (KeyCode::F(1), KeyModifiers::NONE),
+            "F2" => (KeyCode::F(2), KeyModifiers::NONE),
             "Up" => (KeyCode::Up, KeyModifiers::NONE),
             "Down" => (KeyCode::Down, KeyModifiers::NONE),
             _ => match name.strip_prefix('^').and_then(|rest| rest.chars().next()) {
@@ -206,7 +246,7 @@ impl Play {
         self.event(Event::Key(KeyEvent::new(code, held)));
     }
 
-    /// Does what a line of a playbook says.
+    /// Takes a line of a playbook.
     fn step(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
@@ -220,7 +260,7 @@ impl Play {
                 let asks = rest
                     .split(' ')
                     .filter(|name| !name.is_empty())
-                    .map(|name| of_row(asked(name), self.now_us))
+                    .map(|name| Arc::new(of_row(asked(name), self.now_us)))
                     .collect();
                 self.news(News::Pending { asks, ended: Vec::new() });
             }
@@ -233,8 +273,13 @@ impl Play {
             "fails" => {
                 self.news(News::Responded { request_id: rest.to_owned(), result: Err("ledger is busy".to_owned()) })
             }
-            "said" => self.news(News::Said(Ok("a turn has begun".to_owned()))),
-            other => panic!("BUG: {other} is no step"),
+            "said" => self.news(News::Said(Ok("sent: a turn has begun".to_owned()))),
+            "resize" => {
+                let (width, height) = rest.split_once('x').expect("BUG: a size");
+                let number = |text: &str| text.parse().expect("BUG: a number");
+                self.event(Event::Resized(Size { width: number(width), height: number(height) }));
+            }
+            other => panic!("BUG: unknown step {other}"),
         }
     }
 
@@ -248,7 +293,7 @@ impl Play {
 
 impl Drop for Play {
     fn drop(&mut self) {
-        // What was wanted and nobody has looked at is no success.
+        // A command that no step expects is a failure.
         assert!(std::thread::panicking() || self.done.is_empty(), "{:?}", self.done);
     }
 }
@@ -258,7 +303,7 @@ fn resolved(id: &str) -> Value {
         "resolved_payload": { "decision": "accept" } })
 }
 
-/// Each line is a step, `<< ` what is to be done then, `== ` the mode and what is shown.
+/// Each line is a step; `<< ` expects a command, `== ` the mode and the request.
 fn check(playbook: &str) -> Play {
     let mut play = Play::new();
     for line in playbook.lines().map(str::trim).filter(|line| !line.is_empty()) {

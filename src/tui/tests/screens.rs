@@ -1,6 +1,8 @@
 //! What is on the screen at several sizes, and what never is.
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Arc;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -9,13 +11,19 @@ use ratatui::style::Color;
 use serde_json::json;
 
 use super::super::ask::of_row;
-use super::super::model::{Colours, Event, Model, News, SessionRow};
+use super::super::events::{Event, News};
+use super::super::model::{Colours, Model, SessionRow};
 use super::super::text::width as columns_of;
+use super::super::update;
 use super::super::{keys, view};
 use super::{NOW_US, Play, check, command, timeline, told};
 use crate::history::Activity;
 
 pub(super) fn drawn(model: &Model, width: u16, height: u16) -> String {
+    let mut model = model.clone();
+    let now_us = model.now_us;
+    update(&mut model, now_us, Event::Resized(Size { width, height }));
+    let model = &model;
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("BUG: a backend in memory");
     terminal
         .draw(|frame| {
@@ -43,11 +51,9 @@ pub(super) fn drawn(model: &Model, width: u16, height: u16) -> String {
     text
 }
 
-/// Holds the screen against a file. What is new is left in `target/tui`, to be looked at and copied.
+/// Compares the screen with a file. A different screen is written to `target/tui`, to be looked at and copied.
 pub(super) fn snapshot(name: &str, play: &Play, width: u16, height: u16) {
-    let mut model = play.model.clone();
-    model.size = Size { width, height };
-    let shown = drawn(&model, width, height);
+    let shown = drawn(&play.model, width, height);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let file = format!("{name}-{width}x{height}.txt");
     let expect = std::fs::read_to_string(root.join("fixtures/tui").join(&file)).unwrap_or_default();
@@ -55,79 +61,117 @@ pub(super) fn snapshot(name: &str, play: &Play, width: u16, height: u16) {
         std::fs::create_dir_all(root.join("target/tui")).expect("a folder");
         std::fs::write(root.join("target/tui").join(&file), &shown).expect("a file");
     }
-    assert!(shown == expect, "fixtures/tui/{file} is not what is shown; target/tui has that:\n{shown}");
+    if shown != expect {
+        OTHER.with_borrow_mut(|other| other.push(format!("{file}:\n{shown}")));
+    }
+}
+
+thread_local! {
+    /// Screens that are not as in their files.
+    static OTHER: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Fails if any screen was not as in its file.
+pub(super) fn all_as_in_files() {
+    let other = OTHER.take();
+    assert!(other.is_empty(), "not as in fixtures/tui; the new screens are in target/tui:\n{}", other.join("\n"));
+}
+
+/// The sizes that every screen is held against.
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (40, 12)];
+
+fn everywhere(name: &str, play: &Play) {
+    for (width, height) in SIZES {
+        snapshot(name, play, width, height);
+    }
 }
 
 #[test]
 fn screens_of_a_session() {
     let play = Play::new();
-    for (width, height) in [(80, 24), (40, 12), (20, 5)] {
-        snapshot("chat", &play, width, height);
-    }
+    everywhere("chat", &play);
+    snapshot("chat", &play, 20, 5);
     let play = check("asks command=g-0 questions=g-1\ntype and then\nwait 65000\nkey Enter");
-    snapshot("chat-gated", &play, 80, 16);
+    everywhere("chat-gated", &play);
     snapshot("chat-gated", &play, 20, 5);
-    let play = check("key Tab Up Up Up Up");
-    snapshot("history", &play, 80, 16);
-    let play = check("key Tab e e Up Up Up Enter");
-    snapshot("reading", &play, 60, 10);
+    everywhere("timeline", &check("key Tab Up Up Up Up"));
+    everywhere("entry", &check("key Tab e e Up Up Up Enter"));
+    everywhere("message", &super::watching::markdown());
+    everywhere("streaming", &super::watching::streaming());
+    all_as_in_files();
 }
 
 #[test]
 fn screens_of_requests() {
     let play = check("asks command=g-0 patch=g-1\nkey ^R\nwait 5000");
-    for (width, height) in [(80, 16), (20, 5)] {
-        snapshot("approval", &play, width, height);
-    }
-    let play = check("asks patch=g-0\nkey ^R\nwait 600");
-    snapshot("approval-diff", &play, 60, 16);
-    let play = check("asks risky=g-0\nkey ^R\nwait 600\nkey a");
-    snapshot("approval-danger", &play, 60, 12);
+    everywhere("approval", &play);
+    snapshot("approval", &play, 20, 5);
+    everywhere("approval-diff", &check("asks patch=g-0\nkey ^R\nwait 600"));
+    everywhere("approval-danger", &check("asks risky=g-0\nkey ^R\nwait 600\nkey a"));
+    everywhere("review", &super::reviewing::reviewed());
+    let mut play = super::reviewing::reviewed();
+    play.step("key f j");
+    everywhere("review-files", &play);
     let play = check("asks questions=g-0\nkey ^R\nwait 600\nkey Down");
-    snapshot("input", &play, 60, 14);
-    snapshot("input", &play, 20, 5);
-    let play = check("asks questions=g-0\nkey ^R\nwait 600\nkey Down Enter\ntype hunter2");
-    snapshot("input-secret", &play, 60, 14);
-    let play = check("asks command=g-0 patch=g-1\nkey ^R\nended g-0");
-    snapshot("answered-elsewhere", &play, 80, 12);
+    everywhere("question", &play);
+    snapshot("question", &play, 20, 5);
+    everywhere("question-secret", &check("asks questions=g-0\nkey ^R\nwait 600\nkey Down Enter\ntype hunter2"));
+    everywhere("form", &check("asks form=g-0\nkey ^R\nwait 600\nkey Enter\ntype 9\nkey Enter"));
+    everywhere("answers", &check("asks questions=g-0\nkey ^R\nwait 600\nkey Down Enter\ntype hunter2\nkey Enter"));
+    everywhere("answered-elsewhere", &check("asks command=g-0 patch=g-1\nkey ^R\nended g-0"));
+    all_as_in_files();
+}
+
+/// Four sessions, in one of which two requests wait.
+pub(super) fn sessions() -> Vec<SessionRow> {
+    let row = |id: &str, live, waiting: &[&str], state| SessionRow {
+        id: id.to_owned(),
+        live,
+        state,
+        pending: waiting.len() as u64,
+        waiting: waiting.iter().map(|summary| (format!("{id}-{summary}"), (*summary).to_owned())).collect(),
+        cwd: format!("/home/u/{id}\u{1b}[31m"),
+        client: live.then(|| "codex_vscode".to_owned()),
+        used_us: NOW_US - 7_200_000_000,
+    };
+    vec![
+        row("idle", true, &[], Some(Activity::Idle)),
+        row("old", false, &[], None),
+        row("waits", true, &["run: rm -rf build", "change a.rs"], Some(Activity::WaitingPermission)),
+        row("mute", true, &[], None),
+    ]
 }
 
 #[test]
 fn screens_of_sessions_and_keys() {
     let mut play = Play::new();
-    let row = |id: &str, live, pending, state| SessionRow {
-        id: id.to_owned(),
-        live,
-        state,
-        pending,
-        cwd: format!("/home/u/{id}\u{1b}[31m"),
-        used_us: NOW_US - 7_200_000_000,
-    };
-    let rows = vec![
-        row("idle", true, 0, Some(Activity::Idle)),
-        row("old", false, 0, None),
-        row("waits", true, 2, Some(Activity::WaitingPermission)),
-        row("mute", true, 0, None),
-    ];
     play.model.session = None;
-    play.event(Event::Listed(rows));
-    snapshot("sessions", &play, 80, 8);
+    play.event(Event::Listed(sessions()));
+    everywhere("sessions", &play);
     snapshot("sessions", &play, 20, 5);
     play.key("?");
-    snapshot("help", &play, 60, 12);
+    everywhere("help", &play);
     play.key("x");
     assert_eq!(play.model.help, None);
     play.key("Enter");
     assert!(play.done.remove(0).starts_with("Attach { id: \"waits\""));
+    let mut play = Play::new();
+    play.event(Event::Listed(sessions()));
+    everywhere("chat-elsewhere", &play);
+    all_as_in_files();
 }
 
 #[test]
 fn the_cursor_stands_behind_what_is_seen_of_what_was_pasted() {
     let play = check("paste rm \u{202e}x");
     let (width, height) = (60, 16);
+    let mut model = play.model.clone();
+    update(&mut model, NOW_US, Event::Resized(Size { width, height }));
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("BUG: a backend in memory");
     let mut cursor = None;
-    terminal.draw(|frame| cursor = view(&play.model, frame.area(), frame.buffer_mut())).expect("BUG: it can be drawn");
+    terminal
+        .draw(|frame| cursor = view(&model, frame.area(), frame.buffer_mut()).cursor)
+        .expect("BUG: it can be drawn");
     let cursor = cursor.expect("something is typed");
     let shown = drawn(&play.model, width, height);
     let line = shown.lines().nth(usize::from(cursor.y)).expect("it is on the screen");
@@ -146,7 +190,7 @@ fn nothing_raw_is_drawn_and_no_size_panics() {
     let mut row = command("g-2");
     row["summary"] = json!(hostile);
     row["request_payload"]["command"] = json!(hostile);
-    play.news(News::Pending { asks: vec![of_row(row, NOW_US)], ended: Vec::new() });
+    play.news(News::Pending { asks: vec![Arc::new(of_row(row, NOW_US))], ended: Vec::new() });
     play.news(News::Restored { epoch: 0, timeline: Box::new(timeline(told)) });
     for step in ["", "key Enter", "key ^R", "key Tab", "key Up", "key Enter", "key Esc /"] {
         if !step.is_empty() {

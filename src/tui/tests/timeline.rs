@@ -1,11 +1,14 @@
 //! The timeline is walked and searched, back into the journal and forth again, for all threads or one.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::super::ask::of_row;
 use super::super::attach;
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key};
-use super::super::model::{Command, Event, Focus, Mode, News, Page};
+use super::super::events::{Command, Event, News, Page};
+use super::super::model::{Focus, Mode};
 use super::super::timeline::Timeline;
 use super::screens::snapshot;
 use super::{NOW_US, Play, check, command, heard, noted, offset, position, timeline, told};
@@ -59,8 +62,12 @@ fn the_window_goes_back_and_returns_without_a_hole() {
     assert_eq!((recent.entries().len(), recent.has_older), (1_000, true));
     recent.facts = Default::default();
     play.news(News::Restored { epoch: 0, timeline: Box::new(recent) });
-    play.step("key Tab g");
-    play.step("key Up");
+    play.step("key Tab PgUp");
+    let oldest = (0..200).find(|_| {
+        play.step("key PgUp");
+        !play.done.is_empty()
+    });
+    assert!(oldest.is_some());
     assert_eq!(play.done.remove(0), "older 2000");
     play.step("key Up");
     assert_eq!(play.done, [""; 0], "one at a time");
@@ -92,11 +99,29 @@ fn the_window_goes_back_and_returns_without_a_hole() {
     // The end of a long journal comes first; what is further back is not asked for until the rest has come.
     play.news(News::Glanced(1, Box::new(timeline(told()[..3].to_vec()))));
     let glanced = window_len(&play);
-    play.step("key Home");
-    play.step("key Up");
+    play.step("key Home Up");
     assert_eq!((glanced > 0 && glanced < 10, play.done.len()), (true, 0), "{:?}", play.done);
     play.news(News::Restored { epoch: 1, timeline: Box::new(timeline(told())) });
     assert_eq!(window_len(&play), 10);
+}
+
+#[test]
+fn home_leads_to_the_start_of_the_session() {
+    let mut play = Play::new();
+    let recent =
+        timeline((0..3_000).map(|number| json!({ "type": "message", "text": format!("m{number}") })).collect());
+    play.news(News::Restored { epoch: 0, timeline: Box::new(recent) });
+    play.step("key Tab g");
+    assert_eq!(play.done.remove(0), "ReadStart");
+    play.news(News::Start(Page { entries: entries(0..300), is_last: false }));
+    assert_eq!(offsets(&play), Some(0));
+    play.step("key Down g");
+    assert_eq!(offsets(&play), Some(0));
+    // A filter holds: the first entry that it shows is searched for.
+    play.step("key f f g");
+    assert_eq!(play.done.remove(0), "find None 299 Forward");
+    play.step("key G");
+    assert_eq!(play.done.remove(0), "Follow { epoch: 1 }");
 }
 
 fn window_len(play: &Play) -> usize {
@@ -149,7 +174,7 @@ fn a_thread_is_chosen_shown_and_spoken_to() {
     let waits = |thread: &str| {
         let mut row = command("g-0");
         row["thread_id"] = json!(thread);
-        News::Pending { asks: vec![of_row(row, NOW_US)], ended: Vec::new() }
+        News::Pending { asks: vec![Arc::new(of_row(row, NOW_US))], ended: Vec::new() }
     };
     play.news(waits("thread-0001"));
     play.step("type on");
@@ -182,12 +207,12 @@ fn a_storm_of_events_is_a_window() {
 #[test]
 fn what_belongs_to_an_earlier_time_is_dropped() {
     let mut play = Play::new();
-    let asks = vec![of_row(command("g-0"), NOW_US)];
+    let asks = vec![Arc::new(of_row(command("g-0"), NOW_US))];
     play.event(Event::Of(0, News::Pending { asks, ended: Vec::new() }));
     assert!(!play.model.session.as_ref().expect("attached").is_gated());
     play.step("type draft");
     play.step("key Esc");
-    assert_eq!(play.done.remove(0), "List");
+    assert_eq!(play.done.remove(0), "Detach");
     assert!(play.model.session.is_none());
     let first = attach(&mut play.model, "work".to_owned());
     assert!(matches!(first[..], [Command::Attach { attachment: 2, .. }]));

@@ -1,31 +1,39 @@
-//! The help: the table of keys.
+//! The help: the table of keys, those of the present place first.
 
-use ratatui::text::Line;
-
+use super::super::doc::{Role, Row};
 use super::super::keys::{BINDINGS, Place, names};
-use super::super::text::{cut, width};
-use super::paint::{Brush, Role};
+use super::super::model::Model;
+use super::super::text::width;
+use super::paint::one;
 
 /// Columns for keys.
 const KEYS_COLUMNS: usize = 16;
 
-pub(super) fn lines<'a>(brush: Brush, scroll: usize, rows: usize) -> Vec<Line<'a>> {
+/// The places in the order in which the help shows them.
+fn order(model: &Model) -> Vec<Place> {
+    let (here, _) = model.place();
+    let mut places = vec![here];
+    if here != Place::Everywhere {
+        places.push(Place::Everywhere);
+    }
+    places.extend(Place::ALL.into_iter().filter(|place| *place != here && *place != Place::Everywhere));
+    places
+}
+
+/// All rows.
+pub(super) fn rows(model: &Model) -> Vec<Row> {
     let mut all = Vec::new();
-    for place in Place::ALL {
-        all.push(Line::from(brush.span(place.name(), Role::Strong)));
+    for place in order(model) {
+        if !all.is_empty() {
+            all.push(Row::new());
+        }
+        let here = if place == model.place().0 { " (here)" } else { "" };
+        all.push(one(format!("{}{here}", place.name()), Role::Heading));
         for binding in BINDINGS.iter().filter(|binding| binding.place == place) {
             let keys = names(binding);
             let pad = " ".repeat(KEYS_COLUMNS.saturating_sub(width(&keys)).max(1));
-            let says = cut(binding.says, brush.width.saturating_sub(width(&keys) + pad.len() + 2));
-            all.push(Line::from(vec![
-                brush.span(&format!("  {keys}{pad}"), Role::Info),
-                brush.span(&says, Role::Plain),
-            ]));
+            all.push(vec![(format!("  {keys}{pad}"), Role::Info), (binding.says.to_owned(), Role::Plain)]);
         }
     }
-    let shown = rows.saturating_sub(1);
-    let from = scroll.min(all.len().saturating_sub(shown));
-    let mut lines: Vec<Line<'a>> = all.into_iter().skip(from).take(shown).collect();
-    lines.push(Line::from(brush.span(&cut("arrows scroll, any other key closes this", brush.width), Role::Reversed)));
-    lines
+    all
 }

@@ -1,56 +1,135 @@
 //! The list of sessions.
 
-use ratatui::text::Line;
+use ratatui::layout::Rect;
 
+use super::super::doc::{Role, Row};
 use super::super::model::{Model, SessionRow};
-use super::super::text::{cut, lasted, plain, width};
-use super::in_words;
-use super::paint::{Brush, Role};
+use super::super::names;
+use super::super::pointing::Target;
+use super::super::text::{cut, cut_front, fitted, lasted, plain, width};
+use super::header::{badges, in_words, role, sign};
+use super::paint::{Canvas, both, one};
 
-pub(super) fn lines<'a>(model: &Model, brush: Brush, rows: usize) -> Vec<Line<'a>> {
+/// Rows that tell about the selected session.
+const WAITING_ROWS_MAX: usize = 4;
+
+pub(super) fn draw(model: &Model, area: Rect, canvas: &mut Canvas<'_>) {
     let list = &model.list;
-    let mut lines = Vec::new();
-    let head = match (list.is_known, list.rows.len()) {
-        (false, _) => "looking for sessions…".to_owned(),
-        (true, 0) => "there is no session yet; a relay makes one, see `codex-shim --help`".to_owned(),
+    let columns = usize::from(area.width);
+    let count = match (list.is_known, list.rows.len()) {
+        (false, _) => "reading…".to_owned(),
         (true, 1) => "1 session".to_owned(),
         (true, more) => format!("{more} sessions"),
     };
-    lines.push(Line::from(brush.span(&cut(&head, brush.width), Role::Strong)));
-    let shown = rows.saturating_sub(2);
-    let chosen = list.rows.iter().position(|row| Some(&row.id) == list.chosen.as_ref()).unwrap_or(0);
-    let from = chosen.saturating_sub(shown.saturating_sub(1));
-    let id_columns = list.rows.iter().map(|row| width(&row.id)).max().unwrap_or(0).min(brush.width / 2).min(36);
-    for (index, row) in list.rows.iter().enumerate().skip(from).take(shown) {
-        lines.push(one(row, index == chosen, id_columns, model, brush));
+    let badge: Row = badges(model).into_iter().flat_map(|(row, _)| row).collect();
+    let left = vec![("codex-shim".to_owned(), Role::Strong), (format!("  {count}"), Role::Faint)];
+    canvas.row(area, 0, &both(&left, &badge, columns));
+    let note = model.note.as_ref().filter(|_| area.height >= 7);
+    let below = Rect { y: area.bottom() - 1, height: 1, ..area };
+    canvas.row(below, 0, &foot(columns));
+    if let Some(note) = note {
+        canvas.row(Rect { y: below.y - 1, ..below }, 0, &super::noted(note));
     }
-    while lines.len() + 1 < rows {
-        lines.push(Line::default());
+    let mut rest = Rect { y: area.y + 1, height: area.height.saturating_sub(2 + u16::from(note.is_some())), ..area };
+    if list.is_known && list.rows.is_empty() {
+        canvas.row(
+            rest,
+            0,
+            &one("no sessions yet; start your tool through codex-shim first: codex-shim wrap --help", Role::Plain),
+        );
+        return;
     }
-    let foot = [
-        brush.span(" sessions ", Role::Reversed),
-        brush.span(&cut(" Enter attaches · q ends · ? help", brush.width.saturating_sub(10)), Role::Plain),
-    ];
-    lines.push(Line::from(foot.to_vec()));
-    lines
+    let at = list.rows.iter().position(|row| Some(&row.id) == list.chosen.as_ref()).unwrap_or(0);
+    let table = Table::new(model, columns);
+    if rest.height >= 5 {
+        canvas.row(rest, 0, &table.head());
+        rest = Rect { y: rest.y + 1, height: rest.height - 1, ..rest };
+    }
+    let waiting = list.rows.get(at).map_or(&[][..], |row| &row.waiting);
+    let told = (waiting.len().min(WAITING_ROWS_MAX) as u16).min(rest.height / 3);
+    let rows = usize::from(rest.height - told);
+    canvas.spot(rest, Target::Sessions);
+    let from = at.saturating_sub(rows.saturating_sub(1));
+    for (number, row) in list.rows.iter().enumerate().skip(from).take(rows) {
+        let drawn = table.row(row, model.now_us);
+        match number == at {
+            true => canvas.selected(rest, number - from, &drawn),
+            false => canvas.row(rest, number - from, &drawn),
+        }
+        let area = Rect { y: rest.y + (number - from) as u16, height: 1, ..rest };
+        canvas.spot(area, Target::Session(row.id.clone()));
+    }
+    let below = Rect { y: rest.bottom() - told, height: told, ..rest };
+    for (number, (_, summary)) in waiting.iter().take(usize::from(told)).enumerate() {
+        canvas.row(
+            below,
+            number,
+            &vec![(" ? ".to_owned(), Role::Badge), (format!(" {}", plain(summary)), Role::Warning)],
+        );
+    }
 }
 
-fn one<'a>(row: &SessionRow, is_chosen: bool, id_columns: usize, model: &Model, brush: Brush) -> Line<'a> {
-    let (state, role) = match (row.live, row.pending, row.state) {
-        (false, ..) => (format!("stopped {} ago", lasted(model.now_us.saturating_sub(row.used_us))), Role::Faint),
-        (true, _, None) => ("does not answer".to_owned(), Role::Bad),
-        (true, 0, Some(state)) => (in_words(state).to_owned(), super::role(state)),
-        (true, 1, Some(_)) => ("1 request waits".to_owned(), Role::Warning),
-        (true, more, Some(_)) => (format!("{more} requests wait"), Role::Warning),
-    };
-    let id = cut(&plain(&row.id), id_columns);
-    let pad = " ".repeat(id_columns.saturating_sub(width(&id)));
-    let state = format!("{state:<22}");
-    let cwd = cut(&plain(&row.cwd), brush.width.saturating_sub(id_columns + width(&state) + 4));
-    Line::from(vec![
-        brush.span(if is_chosen { "▌ " } else { "  " }, Role::Info),
-        brush.span(&format!("{id}{pad} "), if is_chosen { Role::Strong } else { Role::Plain }),
-        brush.span(&state, role),
-        brush.span(&format!(" {cwd}"), Role::Faint),
-    ])
+fn foot(columns: usize) -> Row {
+    let keys = if columns < 40 { " Enter · q · ?" } else { " Enter attach · q quit · ? help" };
+    vec![(" sessions ".to_owned(), Role::Reversed), (keys.to_owned(), Role::Plain)]
+}
+
+/// The columns of the list.
+struct Table<'a> {
+    ids: Vec<&'a str>,
+    name_columns: usize,
+    id_columns: usize,
+    columns: usize,
+}
+
+/// Columns of a session's state.
+const STATE_COLUMNS: usize = 22;
+
+impl<'a> Table<'a> {
+    fn new(model: &'a Model, columns: usize) -> Table<'a> {
+        let rows = &model.list.rows;
+        let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+        let longest = |widths: &mut dyn Iterator<Item = usize>, least: usize| widths.max().unwrap_or(0).max(least);
+        let short = |row: &SessionRow| width(&plain(names::short_id(&row.id, ids.iter().copied())));
+        let id_columns = longest(&mut rows.iter().map(short), 2).min(20);
+        let name = |row: &SessionRow| width(&plain(&names::session(&row.cwd, row.client.as_deref())));
+        let name_columns = longest(&mut rows.iter().map(name), 7).min((columns / 3).max(8));
+        Table { ids, name_columns, id_columns, columns }
+    }
+
+    fn has_id(&self) -> bool {
+        self.columns >= self.name_columns + self.id_columns + STATE_COLUMNS + 4
+    }
+
+    fn parts(&self, name: &str, id: &str, state: (&str, Role), cwd: &str) -> Row {
+        let state_columns = STATE_COLUMNS.min(self.columns.saturating_sub(self.name_columns + 3));
+        let mut row = vec![(format!(" {}  ", fitted(name, self.name_columns)), Role::Strong)];
+        if self.has_id() {
+            row.push((format!("{}  ", fitted(id, self.id_columns)), Role::Info));
+        }
+        row.push((fitted(state.0, state_columns), state.1));
+        let taken = super::paint::row_width(&row);
+        if self.columns > taken + 12 {
+            row.push((format!("  {}", cut_front(cwd, self.columns - taken - 2)), Role::Faint));
+        }
+        row
+    }
+
+    fn head(&self) -> Row {
+        let row = self.parts("SESSION", "ID", ("STATE", Role::Faint), "FOLDER");
+        row.into_iter().map(|(text, _)| (text, Role::Faint)).collect()
+    }
+
+    fn row(&self, row: &SessionRow, now_us: u64) -> Row {
+        let (state, of_state) = match (row.live, row.waiting.len(), row.state) {
+            (false, ..) => (format!("  stopped {} ago", lasted(now_us.saturating_sub(row.used_us))), Role::Faint),
+            (true, _, None) => ("! does not answer".to_owned(), Role::Bad),
+            (true, 0, Some(state)) => (format!("{} {}", sign(state, now_us), in_words(state)), role(state)),
+            (true, 1, Some(_)) => ("? 1 request waits".to_owned(), Role::Warning),
+            (true, more, Some(_)) => (format!("? {more} requests wait"), Role::Warning),
+        };
+        let name = plain(&names::session(&row.cwd, row.client.as_deref()));
+        let id = plain(names::short_id(&row.id, self.ids.iter().copied()));
+        self.parts(&name, &id, (&cut(&state, STATE_COLUMNS), of_state), &plain(&row.cwd))
+    }
 }

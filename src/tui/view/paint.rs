@@ -1,56 +1,148 @@
-//! Styles, and the one way for text to the screen.
+//! Styles, and the only way for text onto the screen.
+//!
+//! The 16 colours of the terminal's own theme and no backgrounds, so that light and dark themes both stay readable.
+//! Every meaning of a colour has a sign or a word too.
 
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Span;
+use ratatui::text::{Line, Span};
 
+use super::super::doc::{Role, Row};
 use super::super::model::Colours;
-use super::super::text::plain;
+use super::super::pointing::{Spot, Target};
+use super::super::text::{cut, plain, width};
 
-/// What a text is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    Plain,
-    /// Less than what stands beside it.
-    Faint,
-    /// More than that.
-    Strong,
-    Good,
-    Bad,
-    Warning,
-    Info,
-    /// The mode.
-    Reversed,
-}
-
-/// How it is drawn.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Brush {
+/// The screen during one drawing.
+pub(super) struct Canvas<'a> {
+    pub(super) buffer: &'a mut Buffer,
     pub(super) colours: Colours,
-    /// Columns of the screen.
-    pub(super) width: usize,
+    /// Targets of the mouse.
+    pub(super) spots: Vec<Spot>,
 }
 
-impl Brush {
-    /// A text in a role, and nothing in it that could steer the terminal.
-    pub(super) fn span(self, text: &str, role: Role) -> Span<'static> {
-        Span::styled(plain(text), self.style(role))
+impl Canvas<'_> {
+    /// Draws a row into a row of an area, cut to its width; without anything in it that could steer the terminal.
+    pub(super) fn row(&mut self, area: Rect, number: usize, row: &Row) {
+        self.draw(area, number, row, Modifier::empty());
     }
 
-    fn style(self, role: Role) -> Style {
-        let style = Style::new();
-        let coloured = |color: Color, otherwise: Modifier| match self.colours {
-            Colours::Some => style.fg(color),
-            Colours::None => style.add_modifier(otherwise),
-        };
-        match role {
-            Role::Plain => style,
-            Role::Faint => style.add_modifier(Modifier::DIM),
-            Role::Strong => style.add_modifier(Modifier::BOLD),
-            Role::Good => coloured(Color::Green, Modifier::empty()),
-            Role::Bad => coloured(Color::Red, Modifier::BOLD),
-            Role::Warning => coloured(Color::Yellow, Modifier::BOLD),
-            Role::Info => coloured(Color::Cyan, Modifier::empty()),
-            Role::Reversed => style.add_modifier(Modifier::REVERSED),
+    /// The same for the selected row of a list.
+    pub(super) fn selected(&mut self, area: Rect, number: usize, row: &Row) {
+        // One colour: several reversed ones would be patches.
+        let plain: Row = row.iter().map(|(text, _)| (text.clone(), Role::Plain)).collect();
+        self.draw(area, number, &filled(&plain, usize::from(area.width)), Modifier::REVERSED);
+    }
+
+    /// Draws rows below one another.
+    pub(super) fn rows(&mut self, area: Rect, rows: &[Row]) {
+        for (number, row) in rows.iter().enumerate().take(usize::from(area.height)) {
+            self.row(area, number, row);
         }
+    }
+
+    fn draw(&mut self, area: Rect, number: usize, row: &Row, more: Modifier) {
+        if number >= usize::from(area.height) || area.width == 0 {
+            return;
+        }
+        let spans: Vec<Span<'_>> = cut_row(row, usize::from(area.width))
+            .into_iter()
+            .map(|(text, role)| Span::styled(plain(&text), style(role, self.colours).add_modifier(more)))
+            .collect();
+        self.buffer.set_line(area.x, area.y + number as u16, &Line::from(spans), area.width);
+    }
+
+    /// A line between two panes.
+    pub(super) fn between(&mut self, area: Rect) {
+        for number in 0..usize::from(area.height) {
+            self.row(area, number, &vec![("│".to_owned(), Role::Faint)]);
+        }
+    }
+
+    pub(super) fn spot(&mut self, area: Rect, target: Target) {
+        if area.area() > 0 {
+            self.spots.push(Spot { area, target });
+        }
+    }
+}
+
+/// A row of one text.
+pub(super) fn one(text: impl Into<String>, role: Role) -> Row {
+    vec![(text.into(), role)]
+}
+
+/// Columns of a row.
+pub(super) fn row_width(row: &Row) -> usize {
+    row.iter().map(|(text, _)| width(text)).sum()
+}
+
+/// A row in at most `columns`.
+pub(super) fn cut_row(row: &Row, columns: usize) -> Row {
+    let mut left = columns;
+    let mut kept = Row::new();
+    for (text, role) in row {
+        let taken = width(text);
+        if taken > left {
+            kept.push((cut(text, left), *role));
+            return kept;
+        }
+        kept.push((text.clone(), *role));
+        left -= taken;
+    }
+    kept
+}
+
+/// A row with blanks up to `columns`.
+pub(super) fn filled(row: &Row, columns: usize) -> Row {
+    let mut row = cut_row(row, columns);
+    let pad = columns.saturating_sub(row_width(&row));
+    row.push((" ".repeat(pad), Role::Plain));
+    row
+}
+
+/// One row on the left and one at the right edge; the right one stays whole as long as there is room for it.
+pub(super) fn both(left: &Row, right: &Row, columns: usize) -> Row {
+    let mut row =
+        filled(&cut_row(left, columns.saturating_sub(row_width(right) + 1)), columns.saturating_sub(row_width(right)));
+    row.extend(right.iter().cloned());
+    row
+}
+
+/// The title of a pane, as a line across it.
+pub(super) fn title(left: &str, right: &Row, columns: usize, has_keys: bool) -> Row {
+    let role = if has_keys { Role::Heading } else { Role::Faint };
+    let mut row = vec![("── ".to_owned(), Role::Faint), (left.to_owned(), role), (" ".to_owned(), Role::Plain)];
+    row = cut_row(&row, columns.saturating_sub(row_width(right) + 1));
+    let rest = columns.saturating_sub(row_width(&row) + row_width(right) + usize::from(!right.is_empty()));
+    row.push(("─".repeat(rest), Role::Faint));
+    if !right.is_empty() {
+        row.push((" ".to_owned(), Role::Plain));
+        row.extend(right.iter().cloned());
+    }
+    row
+}
+
+fn style(role: Role, colours: Colours) -> Style {
+    let style = Style::new();
+    let coloured = |color: Color, otherwise: Modifier| match colours {
+        Colours::Some => style.fg(color),
+        Colours::None => style.add_modifier(otherwise),
+    };
+    match role {
+        Role::Plain => style,
+        Role::Faint => style.add_modifier(Modifier::DIM),
+        Role::Strong => style.add_modifier(Modifier::BOLD),
+        Role::Good => coloured(Color::Green, Modifier::empty()),
+        Role::Bad => coloured(Color::Red, Modifier::BOLD),
+        Role::Warning => coloured(Color::Yellow, Modifier::BOLD),
+        Role::Info => coloured(Color::Cyan, Modifier::empty()),
+        Role::User => coloured(Color::Blue, Modifier::empty()).add_modifier(Modifier::BOLD),
+        Role::Model => coloured(Color::Magenta, Modifier::empty()).add_modifier(Modifier::BOLD),
+        Role::Code => coloured(Color::Cyan, Modifier::empty()),
+        Role::Heading => style.add_modifier(Modifier::BOLD),
+        Role::Emphasis => style.add_modifier(Modifier::ITALIC),
+        Role::Link => style.add_modifier(Modifier::UNDERLINED | Modifier::DIM),
+        Role::Reversed => style.add_modifier(Modifier::REVERSED),
+        Role::Badge => coloured(Color::Yellow, Modifier::empty()).add_modifier(Modifier::REVERSED | Modifier::BOLD),
     }
 }

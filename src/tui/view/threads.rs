@@ -1,45 +1,53 @@
 //! The list of threads.
 
-use ratatui::text::Line;
+use ratatui::layout::Rect;
 
+use super::super::doc::{Role, Row};
 use super::super::model::Session;
-use super::super::text::{cut, plain, width};
-use super::super::threads::{ThreadRow, rows as rows_of, tail};
-use super::in_words;
-use super::paint::{Brush, Role};
+use super::super::names;
+use super::super::pointing::Target;
+use super::super::text::{fitted, plain};
+use super::super::threads::{ThreadRow, rows as rows_of};
+use super::header::{in_words, role};
+use super::paint::{Canvas, one};
 
-pub(super) fn lines<'a>(session: &Session, chosen: usize, brush: Brush, rows: usize) -> Vec<Line<'a>> {
+pub(super) fn draw(session: &Session, chosen: usize, area: Rect, canvas: &mut Canvas<'_>) {
     let threads = rows_of(session);
     let head = match threads.len() {
-        0 => "no thread is known yet".to_owned(),
+        0 => "no threads yet".to_owned(),
         1 => "1 thread".to_owned(),
         more => format!("{more} threads"),
     };
-    let mut lines = vec![Line::from(brush.span(&cut(&head, brush.width), Role::Strong))];
-    let shown = rows.saturating_sub(1).max(1);
+    canvas.row(area, 0, &one(head, Role::Heading));
+    let rest = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
+    let rows = usize::from(rest.height).max(1);
     let chosen = chosen.min(threads.len());
-    let from = (chosen + 1).saturating_sub(shown);
-    for number in (from..=threads.len()).take(shown) {
-        let thread = number.checked_sub(1).and_then(|at| threads.get(at));
-        lines.push(one(thread, number == chosen, brush));
+    let from = (chosen + 1).saturating_sub(rows);
+    let ids: Vec<&str> = threads.iter().map(|row| row.id.as_str()).collect();
+    for number in (from..=threads.len()).take(rows) {
+        let row = match number.checked_sub(1).and_then(|at| threads.get(at)) {
+            Some(thread) => one_of(thread, &ids),
+            None => one(" all threads; messages go to the one of the last turn", Role::Plain),
+        };
+        match number == chosen {
+            true => canvas.selected(rest, number - from, &row),
+            false => canvas.row(rest, number - from, &row),
+        }
+        let area = Rect { y: rest.y + (number - from) as u16, height: 1, ..rest };
+        canvas.spot(area.intersection(rest), Target::Thread(number));
     }
-    lines
 }
 
-fn one<'a>(thread: Option<&ThreadRow>, is_chosen: bool, brush: Brush) -> Line<'a> {
-    let bar = brush.span(if is_chosen { "▌ " } else { "  " }, Role::Info);
-    let role = if is_chosen { Role::Strong } else { Role::Plain };
-    let Some(thread) = thread else {
-        let all = "all of them; what is said goes to that of the last turn";
-        return Line::from(vec![bar, brush.span(&cut(all, brush.width.saturating_sub(2)), role)]);
-    };
+fn one_of(thread: &ThreadRow, ids: &[&str]) -> Row {
     let (state, of_state) = match (thread.pending, thread.state) {
         (0, None) => ("", Role::Faint),
-        (0, Some(state)) => (in_words(state), super::role(state)),
-        (_, _) => ("a request waits", Role::Warning),
+        (0, Some(state)) => (in_words(state), role(state)),
+        (_, _) => ("? a request waits", Role::Warning),
     };
-    let id = plain(tail(&thread.id));
-    let state = format!("  {state:<20}  ");
-    let about = cut(&plain(&thread.about), brush.width.saturating_sub(2 + width(&id) + width(&state)));
-    Line::from(vec![bar, brush.span(&id, role), brush.span(&state, of_state), brush.span(&about, Role::Faint)])
+    let id = plain(names::short_id(&thread.id, ids.iter().copied()));
+    vec![
+        (format!(" {}  ", fitted(&id, 13)), Role::Info),
+        (format!("{}  ", fitted(state, 20)), of_state),
+        (plain(&thread.about), Role::Faint),
+    ]
 }

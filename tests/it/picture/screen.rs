@@ -1,4 +1,4 @@
-//! A terminal's screen, with its escape sequences for colours, as a picture.
+//! A picture of a terminal's screen, made from its text with escape sequences for colours.
 
 use unicode_width::UnicodeWidthChar as _;
 
@@ -17,6 +17,8 @@ struct Style {
     colour: Option<u8>,
     is_bold: bool,
     is_dim: bool,
+    is_italic: bool,
+    is_underlined: bool,
     is_reversed: bool,
 }
 
@@ -30,18 +32,22 @@ struct Run {
 }
 
 impl Style {
-    /// Takes what stands between `ESC [` and `m`.
+    /// Takes the codes between `ESC [` and `m`.
     fn take(&mut self, codes: &str) {
         let mut codes = codes.split(';').map(|code| code.parse::<u8>().unwrap_or(0));
         while let Some(code) = codes.next() {
             match code {
-                // One of a table, whose first eight are those below.
+                // A colour of a table; its first eight are those below.
                 38 => self.colour = codes.nth(1),
                 0 => *self = Style::default(),
                 1 => self.is_bold = true,
                 2 => self.is_dim = true,
+                3 => self.is_italic = true,
+                4 => self.is_underlined = true,
                 7 => self.is_reversed = true,
                 22 => (self.is_bold, self.is_dim) = (false, false),
+                23 => self.is_italic = false,
+                24 => self.is_underlined = false,
                 27 => self.is_reversed = false,
                 colour @ 30..=37 => self.colour = Some(colour - 30),
                 39 => self.colour = None,
@@ -55,13 +61,15 @@ impl Style {
             Some(1) => "#f0717a",
             Some(2) => "#8fcf7f",
             Some(3) => "#e7c46f",
+            Some(4) => "#6fa8f0",
+            Some(5) => "#c792ea",
             Some(6) => "#66c3cc",
             Some(_) | None => FOREGROUND,
         }
     }
 }
 
-/// The runs of a row; `style` is that of the row before, and becomes that behind this one.
+/// The runs of a row. `style` is the style before the row, and after the call the one after it.
 fn runs(row: &str, style: &mut Style) -> Vec<Run> {
     let (mut runs, mut column, mut rest) = (Vec::<Run>::new(), 0, row);
     while let Some(letter) = rest.chars().next() {
@@ -89,13 +97,13 @@ fn escaped(text: &str) -> String {
 }
 
 /// A picture of a screen.
-pub fn svg(screen: &str, columns: usize, rows: usize) -> String {
+pub fn svg(title: &str, screen: &str, columns: usize, rows: usize) -> String {
     let width = columns as f64 * CELL.0 + 2.0 * MARGIN;
     let height = rows as f64 * CELL.1 + 2.0 * MARGIN;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
          font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" font-size=\"14\" \
-         xml:space=\"preserve\">\n<title>codex-shim tui: a request that waits for an answer</title>\n\
+         xml:space=\"preserve\">\n<title>{title}</title>\n\
          <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{BACKGROUND}\"/>\n"
     );
     let mut style = Style::default();
@@ -113,8 +121,10 @@ pub fn svg(screen: &str, columns: usize, rows: usize) -> String {
             }
             let weight = if run.style.is_bold { " font-weight=\"bold\"" } else { "" };
             let faint = if run.style.is_dim { " opacity=\"0.6\"" } else { "" };
+            let italic = if run.style.is_italic { " font-style=\"italic\"" } else { "" };
+            let line = if run.style.is_underlined { " text-decoration=\"underline\"" } else { "" };
             svg += &format!(
-                "<text x=\"{left:.1}\" y=\"{:.1}\" textLength=\"{wide:.1}\" fill=\"{fill}\"{weight}{faint}>{}</text>\n",
+                "<text x=\"{left:.1}\" y=\"{:.1}\" textLength=\"{wide:.1}\" fill=\"{fill}\"{weight}{faint}{italic}{line}>{}</text>\n",
                 top + CELL.1 * 0.75,
                 escaped(&run.text)
             );

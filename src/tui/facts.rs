@@ -1,0 +1,187 @@
+//! Events of `mode=ui` in the words of an entry, and what they tell about threads.
+//!
+//! Pure.
+
+use serde_json::Value;
+
+use super::diff::{Diff, unified};
+use super::entry::{Key, Kind};
+use crate::engine::{permissions_in_words, without_shell};
+use crate::history::action_in_words;
+use crate::journal::Position;
+
+/// What happened, where and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Heard {
+    /// The record that told it.
+    pub at: Position,
+    /// When, in microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// It, as of `mode=ui`; or `run` and `gap`, which only the journal tells.
+    pub told: Value,
+}
+
+/// Threads of which something is remembered besides entries.
+const THREADS_MAX: usize = 64;
+
+/// Letters of what was said in a thread that are remembered.
+const SAID_CHARS_MAX: usize = 120;
+
+/// What is told besides entries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// By thread; what happened last stands last.
+    threads: Vec<(String, ThreadFacts)>,
+}
+
+/// The same of a thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ThreadFacts {
+    /// The model that it was started or resumed with.
+    pub model: Option<String>,
+    /// Tokens of the context of the last call, and how many fit.
+    pub tokens: Option<(u64, Option<u64>)>,
+    /// The start of what the user has said last.
+    pub said: Option<String>,
+}
+
+impl Facts {
+    /// Of a thread, or of the one in which something happened last.
+    #[must_use]
+    pub fn of(&self, thread_id: Option<&str>) -> Option<&ThreadFacts> {
+        let mut newest_first = self.threads.iter().rev();
+        newest_first.find(|(id, _)| thread_id.is_none_or(|wanted| wanted == id)).map(|(_, facts)| facts)
+    }
+
+    /// The threads, the one in which something happened last first.
+    pub fn threads(&self) -> impl Iterator<Item = &str> {
+        self.threads.iter().rev().map(|(id, _)| id.as_str()).filter(|id| !id.is_empty())
+    }
+
+    /// Takes what is told besides entries.
+    pub(super) fn take(&mut self, told: &Value) {
+        let text = |member: &str| told[member].as_str();
+        match (text("type"), text("method")) {
+            (Some("token_count"), _) => {
+                if let Some(total) = told["total"].as_u64() {
+                    self.thread(text("thread_id")).tokens = Some((total, told["context_window"].as_u64()));
+                }
+            }
+            (Some("rpc_response"), Some("thread/start" | "thread/resume" | "thread/fork")) => {
+                let result = &told["result"];
+                if let Some(model) = result["model"].as_str() {
+                    self.thread(result["thread"]["id"].as_str().or(text("thread_id"))).model = Some(model.to_owned());
+                }
+            }
+            (Some("message"), _) => {
+                let said = text("text").unwrap_or_default().chars().take(SAID_CHARS_MAX).collect();
+                self.thread(text("thread_id")).said = Some(said);
+            }
+            (Some(_) | None, _) => {}
+        }
+    }
+
+    fn thread(&mut self, thread_id: Option<&str>) -> &mut ThreadFacts {
+        let thread_id = thread_id.unwrap_or_default();
+        let known = self.threads.iter().position(|(id, _)| id == thread_id);
+        let entry = known.map_or_else(Default::default, |at| self.threads.remove(at));
+        if self.threads.len() == THREADS_MAX {
+            self.threads.remove(0);
+        }
+        self.threads.push((thread_id.to_owned(), entry.1));
+        &mut self.threads.last_mut().expect("BUG: it was just put there").1
+    }
+}
+
+/// Which entries a timeline takes: those between two others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Range {
+    /// Behind this one.
+    pub after: Option<Key>,
+    /// In front of this one.
+    pub before: Option<Key>,
+}
+
+/// What a request asks, in a line.
+pub(super) fn asked(told: &Value) -> String {
+    let text = |member: &str| told[member].as_str().filter(|text| !text.is_empty());
+    let questions = || {
+        let questions = told["questions"].as_array()?.iter();
+        Some(questions.filter_map(|question| question["question"].as_str()).collect::<Vec<_>>().join(" / "))
+    };
+    let what = match text("kind") {
+        Some("command") => text("command").map(|command| format!("to run {}", without_shell(command))),
+        Some("diff") => Some(format!("to change {}", changed(told))),
+        Some("permissions") => Some(format!("for {}", permissions_in_words(&told["permissions"]).join(", "))),
+        Some("questions") => questions(),
+        Some(_) | None => text("message").map(str::to_owned),
+    };
+    let reason = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("{}{reason}", what.unwrap_or_default())
+}
+
+/// The changed file, or how many there are.
+fn changed(told: &Value) -> String {
+    let changes = told["changes"].as_array().map_or(&[][..], Vec::as_slice);
+    match changes {
+        [one] => one["path"].as_str().unwrap_or_default().to_owned(),
+        more => format!("{} files", more.len()),
+    }
+}
+
+pub(super) fn title(kind: Kind, told: &Value) -> String {
+    let text = |member: &str| told[member].as_str().unwrap_or_default();
+    match told["item_type"].as_str() {
+        Some("commandExecution") => by_status("command", told, &without_shell(text("command"))),
+        _ if kind == Kind::Change => by_status("file_change", told, &changed(told)),
+        Some(_) | None => {
+            let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+            let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
+            let given = [&told["arguments"], &told["details"]].into_iter().find(|given| !given.is_null());
+            given.map_or(name.clone(), |given| format!("{name} {given}"))
+        }
+    }
+}
+
+/// An action by its status: one that did not run, or not to its end, says so.
+fn by_status(kind: &str, told: &Value, action: &str) -> String {
+    match told["status"].as_str() {
+        Some(status @ ("declined" | "cancelled" | "interrupted")) => action_in_words(kind, status, action),
+        Some(_) | None => action.to_owned(),
+    }
+}
+
+/// The body; `None` if the one before stays.
+pub(super) fn body(kind: Kind, told: &Value) -> Option<String> {
+    let error = told["error_message"].as_str().map(|error| format!("{error}\n"));
+    let result = match &told["result"] {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Some(told["result"].to_string()),
+    };
+    match kind == Kind::Change {
+        true => {
+            let changes = unified(&told["changes"])?;
+            Some(format!("{}{}", error.unwrap_or_default(), changes.trim_end()))
+        }
+        false => match (told["output"].as_str(), error, result) {
+            (None, None, None) => None,
+            (output, error, result) => Some(format!(
+                "{}{}{}",
+                output.unwrap_or_default(),
+                error.unwrap_or_default(),
+                result.unwrap_or_default()
+            )),
+        },
+    }
+}
+
+/// The changed file of a diff, or how many there are.
+pub(super) fn files_of_diff(text: &str) -> String {
+    let diff = Diff::read(text, "");
+    match &diff.files[..] {
+        [] => String::new(),
+        [one] => one.path.clone(),
+        _ => diff.summary(),
+    }
+}

@@ -1,0 +1,130 @@
+//! Text that is being typed: its cursor and the edits.
+//!
+//! Pure. It may be a secret, so it is never shown in debug output.
+
+use unicode_segmentation::UnicodeSegmentation as _;
+
+/// A text that is being typed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Field {
+    text: String,
+    /// The cursor's offset, in bytes.
+    at: usize,
+}
+
+impl std::fmt::Debug for Field {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Field({} bytes)", self.text.len())
+    }
+}
+
+/// Longest text that can be typed or pasted, in bytes: the control socket takes bodies up to 1 MiB.
+pub const TYPED_BYTES_MAX: usize = 900 << 10;
+
+impl Field {
+    /// A field with this text and the cursor at its end.
+    #[must_use]
+    pub fn of(text: String) -> Field {
+        let at = text.len();
+        Field { text, at }
+    }
+
+    /// The typed text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text before the cursor.
+    #[must_use]
+    pub fn before_cursor(&self) -> &str {
+        &self.text[..self.at]
+    }
+
+    /// Removes and returns the text.
+    pub fn take(&mut self) -> String {
+        self.at = 0;
+        std::mem::take(&mut self.text)
+    }
+
+    /// Inserts a text at the cursor, without control characters except line ends and tabs, as far as there is room.
+    pub fn insert(&mut self, text: &str) {
+        let text = text.replace("\r\n", "\n").replace('\r', "\n");
+        let kept: String = text.chars().filter(|char| matches!(char, '\n' | '\t') || !char.is_control()).collect();
+        let room = TYPED_BYTES_MAX.saturating_sub(self.text.len());
+        let kept = &kept[..kept.floor_char_boundary(room)];
+        self.text.insert_str(self.at, kept);
+        self.at += kept.len();
+    }
+
+    /// Deletes the letter before the cursor.
+    pub fn backspace(&mut self) {
+        let from = self.text[..self.at].grapheme_indices(true).next_back().map_or(0, |(at, _)| at);
+        self.text.replace_range(from..self.at, "");
+        self.at = from;
+    }
+
+    /// Deletes the word before the cursor.
+    pub fn backspace_word(&mut self) {
+        let kept = self.text[..self.at].trim_end();
+        let from = kept.rfind([' ', '\n']).map_or(0, |at| at + 1);
+        self.text.replace_range(from..self.at, "");
+        self.at = from;
+    }
+
+    /// Deletes everything before the cursor.
+    pub fn clear_before(&mut self) {
+        self.text.replace_range(..self.at, "");
+        self.at = 0;
+    }
+
+    /// Moves the cursor to the left.
+    pub fn left(&mut self) {
+        self.at = self.text[..self.at].grapheme_indices(true).next_back().map_or(0, |(at, _)| at);
+    }
+
+    /// Moves the cursor to the right.
+    pub fn right(&mut self) {
+        self.at += self.text[self.at..].graphemes(true).next().map_or(0, str::len);
+    }
+
+    /// Moves the cursor to the start.
+    pub fn home(&mut self) {
+        self.at = 0;
+    }
+
+    /// Moves the cursor to the end.
+    pub fn end(&mut self) {
+        self.at = self.text.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_edited() {
+        let mut field = Field::default();
+        field.insert("one two\x1b[31m");
+        assert_eq!(field.text(), "one two[31m");
+        let mut pasted = Field::default();
+        pasted.insert("all:\r\n\tmake");
+        assert_eq!(pasted.text(), "all:\n\tmake");
+        field.backspace_word();
+        field.insert("é👩‍👩‍👧");
+        field.backspace();
+        field.left();
+        field.insert("x");
+        assert_eq!(field.text(), "one xé");
+        field.home();
+        field.right();
+        field.clear_before();
+        assert_eq!((field.text(), field.before_cursor()), ("ne xé", ""));
+        field.end();
+        field.insert(&"y".repeat(TYPED_BYTES_MAX));
+        assert_eq!(field.text().len(), TYPED_BYTES_MAX);
+        assert_eq!(field.take().len(), TYPED_BYTES_MAX);
+        assert_eq!(format!("{field:?}"), "Field(0 bytes)");
+    }
+}

@@ -1,0 +1,147 @@
+//! What is kept of the time in front of the journal, as entries: what was said and done, without its pieces.
+//!
+//! Pure. A line of a transcript is put in the words of `mode=ui` and taken by a timeline like any other event, so that it
+//! looks as it did while the journal had it.
+
+use serde_json::{Value, json};
+
+use super::entry::{Entry, Key, Kind, Spot, Stage};
+use super::timeline::{Heard, Range, Timeline};
+use crate::index::{Lacking, Said};
+use crate::journal::{Generation, Position, SegmentName};
+
+/// The entry of a line of a transcript; `None` where it is nothing of a timeline.
+pub(super) fn entry_of(said: &Said, body_bytes_max: usize) -> Option<Entry> {
+    let mut told: Value = serde_json::from_str(&said.entry).ok()?;
+    let role = told["role"].as_str().unwrap_or_default().to_owned();
+    let kind = match role.as_str() {
+        "user" => "message",
+        "assistant" => "assistant_finalize",
+        "reasoning" => "reasoning_finalize",
+        "diff" | "plan" | "status" | "error" => &role,
+        "approval" => "approval",
+        "context_compacted" => {
+            told["status"] = json!("completed");
+            told["subject"] = json!("compaction");
+            "status"
+        }
+        "command" | "file_change" | "tool" => "tool_end",
+        _ => return None,
+    };
+    told["type"] = json!(kind);
+    told["thread_id"] = json!(said.thread_id);
+    match role.as_str() {
+        "status" => told["subject"] = json!("turn"),
+        "error" => told["message"] = told["text"].take(),
+        _ => {}
+    }
+    let at_us = told["ts"].as_str().and_then(us_of).unwrap_or_default();
+    let mut timeline = Timeline::of(Range::default(), body_bytes_max);
+    if role == "approval" {
+        // What is asked comes first, and what became of it then.
+        let mut asked = told.clone();
+        asked["status"] = json!("pending");
+        timeline.take(&Heard { at: nowhere(), at_us, told: asked });
+    }
+    timeline.take(&Heard { at: nowhere(), at_us, told });
+    let mut entry = timeline.into_entries().pop()?;
+    entry.key = Key { at: Spot::Kept(said.id), nth: 0 };
+    entry.handle = None;
+    if entry.stage == Stage::Open {
+        entry.stage = Stage::Done;
+    }
+    Some(entry)
+}
+
+/// A stretch that the journal lacked; `nth` of those behind the same line.
+pub(super) fn entry_of_lacking(lacking: &Lacking, nth: u16) -> Option<Entry> {
+    let told = json!({ "type": "gap", "lines": lacking.lines, "reason": lacking.reason });
+    let at_us = us_of(&lacking.at).unwrap_or_default();
+    let mut entry = alone(at_us, told)?;
+    entry.key = Key { at: Spot::Kept(lacking.after_id), nth: nth.saturating_add(1) };
+    Some(entry)
+}
+
+/// Says where the journal begins, and what there is in front of it.
+pub(super) fn journal_begins(at_us: u64) -> Entry {
+    marker(
+        Key::JOURNAL_BEGINS,
+        Kind::Run,
+        at_us,
+        "the journal begins here; of what was before, what was said and done is kept",
+    )
+}
+
+/// Says where all ends that is kept.
+pub(super) fn nothing_before(at_us: u64) -> Entry {
+    marker(Key::START, Kind::Gap, at_us, "nothing of what was before this is kept")
+}
+
+fn marker(key: Key, kind: Kind, at_us: u64, title: &str) -> Entry {
+    let mut entry = Entry::new(key, kind, at_us);
+    entry.stage = Stage::Done;
+    entry.title = title.to_owned();
+    entry
+}
+
+fn alone(at_us: u64, told: Value) -> Option<Entry> {
+    let mut timeline = Timeline::default();
+    timeline.take(&Heard { at: nowhere(), at_us, told });
+    timeline.into_entries().pop()
+}
+
+fn us_of(text: &str) -> Option<u64> {
+    let at = humantime::parse_rfc3339(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    u64::try_from(at.as_micros()).ok()
+}
+
+fn no_run() -> Generation {
+    Generation::parse("000000000000").expect("BUG: these are 12 hex digits")
+}
+
+/// A position that is no place: what is told here stands in no journal.
+fn nowhere() -> Position {
+    Position { segment: SegmentName { generation: no_run(), number: 0 }, offset: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(entry: Value) -> Option<String> {
+        let said = Said { id: 7, thread_id: "t".to_owned(), entry: entry.to_string() };
+        let entry = entry_of(&said, 1_000)?;
+        assert_eq!((&entry.key.at, entry.thread_id.as_deref()), (&Spot::Kept(7), Some("t")));
+        assert!(entry.handle.is_none() && entry.stage != Stage::Open && entry.at_us == 1_767_225_600_858_000);
+        let exit = entry.exit_code.map(|code| format!(" [{code}]")).unwrap_or_default();
+        Some(format!("{}: {}{exit} | {}", entry.kind.name(), entry.title, entry.body))
+    }
+
+    #[test]
+    fn a_line_of_a_transcript_looks_as_it_did() {
+        let check = |mut entry: Value, expect: &str| {
+            entry["ts"] = json!("2026-01-01T00:00:00.858Z");
+            assert_eq!(shown(entry.clone()).as_deref(), Some(expect), "{entry}");
+        };
+        check(json!({"role": "user", "text": "run it", "content": ["text", "image"]}), "you: [image] | run it");
+        check(json!({"role": "assistant", "text": "It ran."}), "codex:  | It ran.");
+        check(json!({"role": "reasoning", "text": "Hm"}), "thinks:  | Hm");
+        check(json!({"role": "diff", "text": "--- a/a.rs\n+++ b/a.rs\n+x"}), "diff: a.rs | --- a/a.rs\n+++ b/a.rs\n+x");
+        check(
+            json!({"role": "command", "item_type": "commandExecution", "command": "ls", "output": "a\n", "exit_code": 2, "is_error": true}),
+            "runs: ls [2] | a\n",
+        );
+        check(
+            json!({"role": "plan", "steps": [{"step": "read", "status": "completed"}], "explanation": "first"}),
+            "plan: first | [x] read",
+        );
+        check(json!({"role": "status", "status": "completed", "duration_ms": 2000}), "turn: turn completed in 2s | ");
+        check(json!({"role": "error", "text": "broke"}), "error: broke | ");
+        check(
+            json!({"role": "approval", "kind": "command", "command": "ls", "request_id": "g-0", "status": "resolved", "decision": "accept", "source": "tui"}),
+            "asks: to run ls → accept (tui) | ",
+        );
+        check(json!({"role": "context_compacted"}), "turn: compaction completed | ");
+        assert_eq!(shown(json!({"role": "token_usage"})), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! The mouse: places on the screen that it can point at.
+//!
+//! Pure. A click moves, opens and selects; it never answers a request.
+
+use ratatui::layout::Rect;
+
+use super::entry::Key;
+
+/// The receiver of clicks and the wheel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mouse {
+    /// We do.
+    Taken,
+    /// The terminal does, for its own selection.
+    Left,
+}
+
+/// Something on the screen that the mouse can point at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    /// Its place.
+    pub area: Rect,
+    /// What it is.
+    pub target: Target,
+}
+
+/// Targets of the mouse.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A session of the list.
+    Session(String),
+    /// The list of sessions.
+    Sessions,
+    /// The badge of requests in this session.
+    Requests,
+    /// The badge of requests in other sessions.
+    Elsewhere,
+    /// An entry of the timeline.
+    Entry(Key),
+    /// The timeline.
+    Timeline,
+    /// The request.
+    Request,
+    /// An option of a question, or a row of the answers, from 0.
+    Option(usize),
+    /// The composer.
+    Composer,
+    /// A document in full.
+    Document,
+    /// A file of a diff, from 0.
+    File(usize),
+    /// A row of the list of threads, from 0.
+    Thread(usize),
+    /// The help.
+    Help,
+}
+
+/// Actions of the mouse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pointing {
+    /// The left button was pressed.
+    Click,
+    /// The wheel was turned up.
+    WheelUp,
+    /// The wheel was turned down.
+    WheelDown,
+}

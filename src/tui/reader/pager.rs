@@ -1,0 +1,313 @@
+//! What was on record, a page at a time: in the journal, and in front of it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
+use super::super::events::{Command, News, Page, Way};
+use super::super::timeline::{Heard, Range, Timeline};
+use super::kept::{Kept, PAGE_ENTRIES, kept_id};
+use super::source::{Came, Source};
+use super::{LOOK_EVERY, journal_dir, segments};
+use crate::index::{Follower, Patience};
+use crate::journal::{Position, SegmentName};
+
+/// Longest text of an entry that is shown in full, in bytes.
+const FULL_BYTES_MAX: usize = 1 << 20;
+
+/// Records that are read beyond a page, for the sake of what is still open in it.
+const BEYOND_MAX: usize = 20_000;
+
+/// What reads a session for as long as it is attached to.
+pub(super) struct Pager {
+    session_dir: PathBuf,
+    /// The journal's folder.
+    dir: PathBuf,
+    wanted: Arc<AtomicBool>,
+}
+
+/// What a reader wants after a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Go {
+    On,
+    Stop,
+}
+
+/// Why a segment was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// It was read to its end.
+    End,
+    /// That was enough.
+    Enough,
+    /// Nobody wants it any more.
+    Unwanted,
+}
+
+impl Pager {
+    pub(super) fn new(session_dir: &Path, wanted: Arc<AtomicBool>) -> Pager {
+        Pager { session_dir: session_dir.to_owned(), dir: journal_dir(session_dir), wanted }
+    }
+
+    /// Reads what a command wants read; `None` where it wants nothing, or nobody wants it any more.
+    pub(super) fn read(&self, command: &Command) -> io::Result<Option<News>> {
+        Ok(match command {
+            Command::ReadStart => self.start()?.map(News::Start),
+            Command::ReadOlder(key) => self.older(key, PAGE_ENTRIES)?.map(News::Older),
+            Command::ReadNewer(key) => self.newer(key)?.map(News::Newer),
+            Command::Open(key) => self.one(key)?.map(|entry| News::Opened(Some(Box::new(entry)))),
+            Command::Find { matcher, from, way } => self.find(matcher, from, *way)?.map(News::Found),
+            Command::Quit(_)
+            | Command::Suspend
+            | Command::Retake
+            | Command::Ring
+            | Command::Mouse(_)
+            | Command::Page(_)
+            | Command::PageDiff(_)
+            | Command::Detach
+            | Command::Attach { .. }
+            | Command::Look
+            | Command::Follow { .. }
+            | Command::Respond { .. }
+            | Command::Say { .. }
+            | Command::Interrupt(_)
+            | Command::Copy(_) => None,
+        })
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Reads segments from the start of one on, as long as `takes` wants it.
+    fn from(&self, segment: &SegmentName, stays: Stays, mut takes: impl FnMut(&Heard) -> Go) -> io::Result<Left> {
+        let start = Position { segment: segment.clone(), offset: 0 };
+        let mut source = Source::new(Follower::new(&self.dir, Some(start)));
+        let mut heard = Vec::new();
+        let mut read = 0_usize;
+        loop {
+            read += 1;
+            if read.is_multiple_of(LOOK_EVERY) && !self.is_wanted() {
+                return Ok(Left::Unwanted);
+            }
+            match source.next(Patience::None, &mut heard)? {
+                Came::Nothing => return Ok(Left::End),
+                Came::Record(at) if stays == Stays::InSegment && at.segment != *segment => return Ok(Left::End),
+                Came::Record(_) => {}
+            }
+            for one in heard.drain(..) {
+                if takes(&one) == Go::Stop {
+                    return Ok(Left::Enough);
+                }
+            }
+        }
+    }
+
+    fn kept(&self) -> Kept {
+        Kept::of(&self.session_dir)
+    }
+
+    /// The entries in front of one.
+    pub(super) fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>> {
+        let at = match &before.at {
+            Spot::Recorded(at) => at,
+            // Behind the line itself may stand more that begins with it.
+            Spot::Kept(id) => return Ok(Some(self.kept().older(id.saturating_add(u64::from(before.nth > 0))))),
+        };
+        let Some(mut page) = self.older_recorded(before, at, count)? else { return Ok(None) };
+        if page.is_last {
+            let mut front = self.kept().in_front_of_journal();
+            front.entries.append(&mut page.entries);
+            page = front;
+        }
+        Ok(Some(page))
+    }
+
+    fn older_recorded(&self, before: &Key, at: &Position, count: usize) -> io::Result<Option<Page>> {
+        let mut found: Vec<Entry> = Vec::new();
+        let all = segments(&self.dir);
+        let mut is_last = true;
+        for segment in all.iter().filter(|segment| **segment <= at.segment).rev() {
+            if found.len() >= count {
+                is_last = false;
+                break;
+            }
+            let range = Range { after: None, before: Some(before.clone()) };
+            let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
+            let mut beyond = 0;
+            let left = self.from(segment, Stays::InSegment, |heard| {
+                timeline.take(heard);
+                beyond += usize::from(heard.at >= *at);
+                let is_over = heard.at >= *at && (!timeline.has_open() || beyond > BEYOND_MAX);
+                if is_over { Go::Stop } else { Go::On }
+            })?;
+            if left == Left::Unwanted {
+                return Ok(None);
+            }
+            is_last &= !timeline.has_older;
+            let mut entries = timeline.into_entries();
+            entries.append(&mut found);
+            found = entries;
+        }
+        let too_many = found.len().saturating_sub(count);
+        found.drain(..too_many);
+        Ok(Some(Page { entries: found, is_last: is_last && too_many == 0 }))
+    }
+
+    /// The first entries of all: what the history keeps of the time before the journal, or the start of the journal.
+    pub(super) fn start(&self) -> io::Result<Option<Page>> {
+        let front = self.kept().first();
+        if !front.is_last {
+            return Ok(Some(front));
+        }
+        let Some(mut page) = self.newer(&Key::JOURNAL_BEGINS)? else { return Ok(None) };
+        page.entries.splice(0..0, front.entries);
+        Ok(Some(page))
+    }
+
+    /// The entries behind one.
+    pub(super) fn newer(&self, after: &Key) -> io::Result<Option<Page>> {
+        let (segment, after) = match &after.at {
+            Spot::Recorded(at) => (at.segment.clone(), Some(after.clone())),
+            Spot::Kept(_) if *after == Key::JOURNAL_BEGINS => match segments(&self.dir).into_iter().next() {
+                Some(first) => (first, None),
+                None => return Ok(Some(Page { entries: Vec::new(), is_last: true })),
+            },
+            Spot::Kept(id) => return Ok(Some(self.kept().newer(*id))),
+        };
+        let range = Range { after, before: None };
+        let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
+        let (mut is_full, mut beyond) = (false, 0);
+        let left = self.from(&segment, Stays::Nowhere, |heard| {
+            timeline.take(heard);
+            if !is_full && timeline.entries().len() >= PAGE_ENTRIES {
+                is_full = true;
+                timeline.end_before(Key { nth: u16::MAX, ..Key::recorded(heard.at.clone()) });
+            }
+            beyond += usize::from(is_full);
+            if is_full && (!timeline.has_open() || beyond > BEYOND_MAX) { Go::Stop } else { Go::On }
+        })?;
+        Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
+    }
+
+    /// One in full.
+    pub(super) fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
+        let at = match &key.at {
+            Spot::Recorded(at) => at,
+            Spot::Kept(id) => return Ok(self.kept().one(*id, FULL_BYTES_MAX)),
+        };
+        let before = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
+        // In front of the first record of a segment stands nothing that would be read here.
+        let in_front =
+            |offset| Key { nth: u16::MAX, ..Key::recorded(Position { segment: at.segment.clone(), offset }) };
+        let after = match key.nth.checked_sub(1) {
+            Some(nth) => Some(Key { at: key.at.clone(), nth }),
+            None => at.offset.checked_sub(1).map(in_front),
+        };
+        let mut timeline = Timeline::of(Range { after, before: Some(before) }, FULL_BYTES_MAX);
+        self.from(&at.segment, Stays::Nowhere, |heard| {
+            timeline.take(heard);
+            let is_over = heard.at > *at && !timeline.has_open();
+            if is_over { Go::Stop } else { Go::On }
+        })?;
+        Ok(timeline.into_entries().pop())
+    }
+
+    /// The next entry that is looked for, with those around it.
+    pub(super) fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Option<(Key, Page)>>> {
+        let key = match way {
+            Way::Back => self.find_back(matcher, from)?,
+            Way::Forward => self.find_forward(matcher, from)?,
+        };
+        let key = match key {
+            Matched::Unwanted => return Ok(None),
+            Matched::Nothing => return Ok(Some(None)),
+            Matched::At(key) => key,
+        };
+        let behind = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
+        Ok(self.older(&behind, PAGE_ENTRIES)?.map(|page| Some((key, page))))
+    }
+
+    fn find_back(&self, matcher: &Matcher, from: &Key) -> io::Result<Matched> {
+        if let Spot::Recorded(at) = &from.at {
+            for segment in segments(&self.dir).iter().filter(|segment| **segment <= at.segment).rev() {
+                match self.last_match(segment, matcher, from, at)? {
+                    Matched::Nothing => {}
+                    found @ (Matched::At(_) | Matched::Unwanted) => return Ok(found),
+                }
+            }
+        }
+        Ok(self.find_kept(matcher, kept_id(&from.at).unwrap_or(u64::MAX), Way::Back))
+    }
+
+    fn find_forward(&self, matcher: &Matcher, from: &Key) -> io::Result<Matched> {
+        if let Some(id) = kept_id(&from.at) {
+            match self.find_kept(matcher, id, Way::Forward) {
+                Matched::Nothing => {}
+                found @ (Matched::At(_) | Matched::Unwanted) => return Ok(found),
+            }
+        }
+        let is_ahead = |segment: &SegmentName| match &from.at {
+            Spot::Recorded(at) => *segment >= at.segment,
+            Spot::Kept(_) => true,
+        };
+        for segment in segments(&self.dir).iter().filter(|segment| is_ahead(segment)) {
+            match self.first_match(segment, matcher, from)? {
+                Matched::Nothing => {}
+                found @ (Matched::At(_) | Matched::Unwanted) => return Ok(found),
+            }
+        }
+        Ok(Matched::Nothing)
+    }
+
+    fn find_kept(&self, matcher: &Matcher, from: u64, way: Way) -> Matched {
+        match self.kept().find(matcher, from, way, || self.is_wanted()) {
+            Some(key) => Matched::At(key),
+            None if self.is_wanted() => Matched::Nothing,
+            None => Matched::Unwanted,
+        }
+    }
+
+    fn last_match(&self, segment: &SegmentName, matcher: &Matcher, before: &Key, at: &Position) -> io::Result<Matched> {
+        let range = Range { after: None, before: Some(before.clone()) };
+        let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
+        let left = self.from(segment, Stays::InSegment, |heard| {
+            timeline.take(heard);
+            if heard.at > *at && !timeline.has_open() { Go::Stop } else { Go::On }
+        })?;
+        Ok(match (left, timeline.into_matches().1) {
+            (Left::Unwanted, _) => Matched::Unwanted,
+            (_, Some(key)) => Matched::At(key),
+            (_, None) => Matched::Nothing,
+        })
+    }
+
+    fn first_match(&self, segment: &SegmentName, matcher: &Matcher, after: &Key) -> io::Result<Matched> {
+        let range = Range { after: Some(after.clone()), before: None };
+        let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
+        let left = self.from(segment, Stays::InSegment, |heard| {
+            timeline.take(heard);
+            if timeline.has_match() { Go::Stop } else { Go::On }
+        })?;
+        Ok(match (left, timeline.into_matches().0) {
+            (Left::Unwanted, _) => Matched::Unwanted,
+            (_, Some(key)) => Matched::At(key),
+            (_, None) => Matched::Nothing,
+        })
+    }
+}
+
+/// Whether a reader goes on to the next segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stays {
+    InSegment,
+    Nowhere,
+}
+
+enum Matched {
+    At(Key),
+    Nothing,
+    Unwanted,
+}

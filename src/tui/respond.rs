@@ -1,0 +1,184 @@
+//! Keys at a request: one key answers an approval, and questions come one after the other.
+//!
+//! Pure. A key does nothing in the first half second that a request is visible, and risky answers need a confirmation.
+
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent};
+
+use super::browse;
+use super::doc::At;
+use super::events::Command;
+use super::field::Field;
+use super::form::{Stand, Taken};
+use super::keys::{Action, Answer, Browse, Move};
+use super::model::{Answering, Focus, Model, Session, Tone};
+use super::review;
+use super::steps::{next_request, put_aside, say, was_seen};
+use crate::control::form::in_one_line;
+
+const TOO_SOON: &str = "this request has just appeared: read it, then press the key again";
+
+/// The keys that answer the request, if it is answered by keys.
+pub(super) fn valid(model: &Model) -> Option<String> {
+    let shown = model.session.as_ref()?.answering.as_ref()?;
+    let mut keys: Vec<String> = shown.ask.choices().iter().map(|choice| choice.key.to_string()).collect();
+    if shown.ask.takes_reason() {
+        keys.push("r".to_owned());
+    }
+    (!keys.is_empty()).then(|| keys.join(" "))
+}
+
+/// At an approval.
+pub(super) fn approval(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
+    let room = model.room;
+    let Some(session) = &mut model.session else { return Vec::new() };
+    let Some(shown) = &mut session.answering else { return Vec::new() };
+    match does {
+        Action::Move(to) => scroll(shown, to, room),
+        Action::Back => put_aside(model),
+        Action::Browse(Browse::Review) if shown.ended.is_some() && key.code == KeyCode::Enter => next_request(model),
+        Action::Browse(Browse::Review) => return review::of_request(model),
+        Action::Browse(Browse::Pager) => {
+            let details = shown.details.clone();
+            return match &details.diff {
+                Some(diff) => vec![Command::PageDiff(Arc::clone(diff))],
+                None => vec![Command::Page(Arc::new(details.doc.clone()))],
+            };
+        }
+        Action::Answer(_) => return choose(model, does, key),
+        Action::Enter | Action::NewLine | Action::Global(_) | Action::Browse(_) => {}
+    }
+    Vec::new()
+}
+
+fn scroll(shown: &mut Answering, to: Move, room: super::doc::Room) {
+    shown.at = browse::scrolled(&shown.details.doc, shown.at, to, room);
+}
+
+/// Answers the request, or asks again first.
+pub(super) fn choose(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
+    let now_us = model.now_us;
+    let Some(session) = &mut model.session else { return Vec::new() };
+    let Some(shown) = &mut session.answering else { return Vec::new() };
+    if shown.is_sent || shown.ended.is_some() {
+        return Vec::new();
+    }
+    if !was_seen(shown, now_us) {
+        say(model, Tone::Plain, TOO_SOON);
+        return Vec::new();
+    }
+    let KeyCode::Char(pressed) = key.code else { return Vec::new() };
+    if does == Action::Answer(Answer::Reason) && shown.ask.takes_reason() {
+        shown.reason = Some(Field::default());
+        return Vec::new();
+    }
+    let Some(choice) = shown.ask.choices().into_iter().find(|choice| choice.key == pressed) else {
+        let valid = valid(model).map_or("it cannot be answered here".to_owned(), |keys| format!("valid: {keys}"));
+        say(model, Tone::Bad, format!("`{pressed}` is not an answer to this request; {valid}"));
+        return Vec::new();
+    };
+    if choice.danger.is_some() {
+        shown.sure = Some(choice);
+        return Vec::new();
+    }
+    send(session, choice.body)
+}
+
+/// At the confirmation of a risky answer.
+pub(super) fn sure(model: &mut Model, does: Action) -> Vec<Command> {
+    let Some(session) = &mut model.session else { return Vec::new() };
+    let Some(choice) = session.answering.as_mut().and_then(|shown| shown.sure.take()) else { return Vec::new() };
+    if does == Action::Answer(Answer::Yes) { send(session, choice.body) } else { Vec::new() }
+}
+
+/// At the reason to decline.
+pub(super) fn reason(model: &mut Model, does: Action) -> Vec<Command> {
+    let Some(session) = &mut model.session else { return Vec::new() };
+    let Some(shown) = &mut session.answering else { return Vec::new() };
+    let Some(mut reason) = shown.reason.take() else { return Vec::new() };
+    if does != Action::Enter {
+        return Vec::new();
+    }
+    if shown.ended.is_some() {
+        next_request(model);
+        return Vec::new();
+    }
+    match shown.ask.declined(&reason.take()) {
+        Some(body) => send(session, body),
+        None => Vec::new(),
+    }
+}
+
+fn send(session: &mut Session, body: serde_json::Value) -> Vec<Command> {
+    let Some(shown) = &mut session.answering else { return Vec::new() };
+    shown.is_sent = true;
+    vec![Command::Respond { request_id: shown.ask.id.clone(), body }]
+}
+
+/// At a question, or at the list of all answers.
+pub(super) fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
+    let (now_us, room) = (model.now_us, model.room);
+    let Some(session) = &mut model.session else { return Vec::new() };
+    let Some(shown) = &mut session.answering else { return Vec::new() };
+    match does {
+        Action::Back => put_aside(model),
+        Action::Enter if shown.ended.is_some() => next_request(model),
+        Action::Move(to @ (Move::PageUp | Move::PageDown)) => scroll(shown, to, room),
+        _ if shown.is_sent || shown.ended.is_some() => {}
+        Action::Move(Move::Up) => shown.form.step_by(false),
+        Action::Move(Move::Down) => shown.form.step_by(true),
+        Action::Answer(Answer::Choose) => {
+            let KeyCode::Char(digit) = key.code else { return Vec::new() };
+            let number = digit.to_digit(10).unwrap_or_default();
+            if !shown.form.choose(number as usize) {
+                let last = match shown.form.stand() {
+                    Stand::Summary(_) => shown.form.len(),
+                    Stand::Step(_) => shown.form.current().map_or(0, |(step, _)| step.choices()),
+                };
+                say(model, Tone::Bad, format!("there is no {number} here; valid: 1 to {last}"));
+            }
+        }
+        Action::Answer(Answer::Previous) => {
+            shown.form.back();
+            shown.at = At::default();
+        }
+        Action::Enter if !was_seen(shown, now_us) => say(model, Tone::Plain, TOO_SOON),
+        Action::Enter => return take_answer(model),
+        Action::Answer(_) | Action::NewLine | Action::Move(_) | Action::Global(_) | Action::Browse(_) => {}
+    }
+    Vec::new()
+}
+
+/// Takes the answer to one question; after the last one, or from the list of answers, all are sent.
+fn take_answer(model: &mut Model) -> Vec<Command> {
+    let Some(session) = &mut model.session else { return Vec::new() };
+    let Some(shown) = &mut session.answering else { return Vec::new() };
+    shown.at = At::default();
+    let ask = Arc::clone(&shown.ask);
+    match shown.form.enter(|id, answer| ask.refuses(id, answer)) {
+        Taken::Moved => Vec::new(),
+        Taken::Refused(why) => {
+            say(model, Tone::Bad, why);
+            Vec::new()
+        }
+        Taken::Complete => match ask.answered(&shown.form.answers()) {
+            Ok(body) => send(session, body),
+            Err(errors) => {
+                for error in &errors {
+                    error.field.iter().for_each(|field| shown.form.refuse(field, error.message.clone()));
+                }
+                say(model, Tone::Bad, format!("not sent: {}", in_one_line(&errors)));
+                Vec::new()
+            }
+        },
+    }
+}
+
+/// Back to the request from a document in full.
+pub(super) fn return_to(session: &mut Session, now_us: u64) {
+    session.focus = Focus::Answer;
+    if let Some(shown) = &mut session.answering {
+        shown.since_us = now_us;
+    }
+}

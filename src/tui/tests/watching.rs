@@ -1,0 +1,248 @@
+//! Watching a session: messages, declined actions, requests elsewhere, the bell.
+
+use serde_json::{Value, json};
+
+use super::super::attention::title;
+use super::super::entry::{BODY_BYTES_MAX, Stage};
+use super::super::events::{Event, News};
+use super::super::model::Focus;
+use super::super::timeline::Timeline;
+use super::screens::{drawn, sessions};
+use super::{NOW_US, Play, check, heard, noted, timeline};
+
+fn with(told: Vec<Value>) -> Play {
+    let mut play = Play::new();
+    play.news(News::Restored { epoch: 0, timeline: Box::new(timeline(told)) });
+    play
+}
+
+/// A message with Markdown in it.
+pub(super) fn markdown() -> Play {
+    let text = "# Plan\n\nThe **pool** is asked `try_get` *before* it is open:\n\n1. open it\n2. ask it, see [docs](https://x.y/z)\n   - not twice\n\n\
+                ```rust\nlet pool = Pool::open().await?;\n```\n\n> quoted\n\n| file | lines |\n|---|---|\n| a.rs | 12 |\n";
+    with(vec![
+        json!({ "type": "message", "thread_id": "t", "text": "why `500`?" }),
+        json!({ "type": "assistant_finalize", "thread_id": "t", "item_id": "a", "text": text }),
+    ])
+}
+
+/// A message of thirty thousand deltas, of which all but the end have come.
+pub(super) fn streaming() -> Play {
+    let mut timeline = Timeline::default();
+    for number in 0..30_000_u64 {
+        let told =
+            json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": format!("word{number} ") });
+        timeline.take(&heard(number, told));
+    }
+    assert!(timeline.entries().iter().all(|entry| entry.body.len() <= 2 * BODY_BYTES_MAX));
+    let mut play = Play::new();
+    play.news(News::Restored { epoch: 0, timeline: Box::new(timeline) });
+    play
+}
+
+#[test]
+fn the_newest_text_of_a_stream_is_visible() {
+    let play = streaming();
+    for (width, height) in [(80, 24), (120, 40), (40, 12), (20, 5)] {
+        let shown = drawn(&play.model, width, height);
+        assert!(shown.contains("word29999") && !shown.contains("word464 "), "{shown}");
+    }
+}
+
+#[test]
+fn a_stream_open_in_full_follows_its_end() {
+    let mut play = streaming();
+    play.step("key Tab Enter");
+    assert!(play.done.remove(0).starts_with("Open("));
+    let opened = |words: u64| {
+        let text: String = (0..words).map(|word| format!("word{word} ")).collect();
+        let mut timeline = Timeline::of(Default::default(), 1 << 20);
+        let told = json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": text });
+        timeline.take(&heard(0, told));
+        News::Opened(timeline.into_entries().pop().map(Box::new))
+    };
+    play.news(opened(30_000));
+    assert!(drawn(&play.model, 80, 24).contains("word29999"));
+    // It is read again, but not for each delta.
+    let delta = |number: u64| {
+        let told = json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": "more " });
+        News::Heard { epoch: 0, heard: vec![heard(number, told)] }
+    };
+    play.step("wait 1100");
+    (30_000..30_010).for_each(|number| play.news(delta(number)));
+    assert_eq!(play.done.len(), 1);
+    play.done.clear();
+    play.news(opened(30_500));
+    assert!(drawn(&play.model, 80, 24).contains("word30499"));
+    // After scrolling up the position stays.
+    play.step("key PgUp");
+    play.news(opened(31_000));
+    let shown = drawn(&play.model, 80, 24);
+    assert!(!shown.contains("word30999") && shown.contains("word30"), "{shown}");
+}
+
+#[test]
+fn a_stream_in_a_code_block_stays_code() {
+    let mut play = Play::new();
+    let mut timeline = Timeline::default();
+    let delta = |text: &str| json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": text });
+    timeline.take(&heard(0, delta("```c\n")));
+    (1..20_000).for_each(|number| timeline.take(&heard(number, delta("a = b * c * d;\n"))));
+    play.news(News::Restored { epoch: 0, timeline: Box::new(timeline) });
+    let shown = drawn(&play.model, 80, 24);
+    assert!(shown.contains("a = b * c * d;"), "{shown}");
+}
+
+#[test]
+fn a_declined_command_is_called_declined() {
+    let end = |kind: &str, more: Value| {
+        let mut told = json!({ "type": "tool_end", "thread_id": "t", "item_id": kind, "item_type": kind, "status": "declined", "is_error": true });
+        more.as_object().into_iter().flatten().for_each(|(name, value)| told[name] = value.clone());
+        told
+    };
+    let begin = json!({ "type": "tool_begin", "thread_id": "t", "item_id": "commandExecution", "item_type": "commandExecution", "command": "rm -rf build" });
+    let changes = json!([{ "path": "/repo/src/a.rs", "kind": { "type": "update" }, "diff": "@@ -1 +1 @@\n-a\n+b" }]);
+    let play = with(vec![
+        begin,
+        end("commandExecution", json!({ "command": "rm -rf build" })),
+        end("fileChange", json!({ "changes": changes })),
+    ]);
+    let shown = drawn(&play.model, 80, 24);
+    assert!(shown.contains("declined: rm -rf build") && shown.contains("declined: change src/a.rs"), "{shown}");
+    assert!(!shown.contains("failed") && !shown.contains("running"), "{shown}");
+    let timeline = play.model.session.as_ref().and_then(|session| session.timeline.as_ref()).expect("read");
+    assert!(timeline.entries().iter().all(|entry| entry.stage == Stage::Stopped && entry.took_us.is_none()));
+}
+
+#[test]
+fn exactly_one_entry_is_selected() {
+    let mut play = Play::new();
+    for keys in ["", "Tab", "Up", "f", "f", "f", "Up", "Esc", "Tab G", "g", "Down"] {
+        if !keys.is_empty() {
+            play.step(&format!("key {keys}"));
+        }
+        let shown = drawn(&play.model, 80, 40);
+        let rows: Vec<usize> = shown
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| line.starts_with(['▌', '▏']))
+            .map(|(number, _)| number)
+            .collect();
+        assert!(!rows.is_empty() && rows.windows(2).all(|pair| pair[1] == pair[0] + 1), "{keys}: {rows:?}\n{shown}");
+        let heads = rows.iter().filter(|row| shown.lines().nth(**row).is_some_and(|line| line.contains("23:59:")));
+        assert_eq!(heads.count(), 1, "{keys}\n{shown}");
+    }
+}
+
+#[test]
+fn a_request_elsewhere_has_a_badge_and_a_key() {
+    let mut play = Play::new();
+    play.step("type half");
+    play.event(Event::Listed(sessions()));
+    for (width, height) in [(80, 24), (120, 40), (40, 12)] {
+        assert!(drawn(&play.model, width, height).contains("2 elsewhere ^N"));
+    }
+    assert_eq!((play.rings, &*title(&play.model)), (1, "(2 wait) codex-shim · repo (vscode)"));
+    // It rings once for each request, however often they are listed.
+    play.event(Event::Listed(sessions()));
+    play.step("asks command=g-0");
+    play.step("asks command=g-0");
+    assert_eq!(play.rings, 2);
+    play.step("ended g-0");
+    play.event(Event::Listed(sessions()));
+    assert_eq!(play.rings, 2);
+    play.step("key ^N");
+    assert!(play.done.remove(0).starts_with("Attach { id: \"waits\""));
+    assert_eq!(play.model.drafts["work"].text(), "half");
+    // Attached to a session that waits, one sees what it waits for, and no key answers it at once.
+    play.step("asks command=g-7");
+    assert_eq!(play.state(), "approval g-7");
+    play.step("key a");
+    assert!(noted(&play).contains("just appeared"), "{}", noted(&play));
+    play.step("wait 600");
+    play.step("key a");
+    assert_eq!(play.done.remove(0), "respond g-7 {\"decision\":\"accept\"}");
+}
+
+#[test]
+fn whoever_types_is_not_taken_to_a_request() {
+    let mut play = Play::new();
+    play.event(Event::Listed(sessions()));
+    play.step("key ^N");
+    play.done.clear();
+    play.step("type a");
+    play.step("asks command=g-7");
+    assert_eq!(play.state(), "chat");
+    // Further typing answers nothing either: each key starts the half second again.
+    let mut play = Play::new();
+    play.event(Event::Listed(sessions()));
+    play.step("key ^N");
+    play.done.clear();
+    play.step("asks command=g-7");
+    for _ in 0..5 {
+        play.step("wait 300");
+        play.step("key a");
+    }
+    assert_eq!(play.done, [""; 0]);
+}
+
+#[test]
+fn notes_about_keys_go_with_the_next_key() {
+    let mut play = check("asks command=g-0\nkey ^R\nkey a");
+    assert!(noted(&play).contains("just appeared"));
+    play.step("key Down");
+    assert_eq!(noted(&play), "");
+    let play = check("type x\nasks command=g-0\nkey Enter\nended g-0");
+    assert!(noted(&play).contains("answered by client"), "{}", noted(&play));
+    let mut play = check("asks command=g-0\nended g-0");
+    play.step("key Tab");
+    assert!(noted(&play).contains("answered by client"), "news stay for their time");
+    play.step("wait 13000");
+    play.event(Event::Ticked);
+    assert_eq!(noted(&play), "");
+}
+
+#[test]
+fn wrong_keys_say_which_are_valid() {
+    let check = |playbook: &str, expect: &[&str]| {
+        let play = check(playbook);
+        assert!(expect.iter().all(|part| noted(&play).contains(part)), "{playbook}: {}", noted(&play));
+    };
+    check("asks command=g-0\nkey ^R\nwait 600\nkey x", &["`x` does nothing here", "a s d c r answer"]);
+    check("asks command=g-0\nkey ^R\nwait 600\nkey 5", &["`5` is not an answer", "valid: a s d c r"]);
+    check("asks risky=g-0\nkey ^R\nwait 600\nkey a x", &["`x` does nothing here: y n"]);
+    check("asks questions=g-0\nkey ^R\nwait 600\nkey 9", &["valid: 1 to 3"]);
+    check("key Tab x", &["`x` does nothing here", "Enter"]);
+    check("key Tab Enter x", &["`x` does nothing here"]);
+    check("key ^T x", &["`x` does nothing here"]);
+    check("asks questions=g-0\nkey ^R\nwait 600\nkey Enter\ntype k\nkey Enter x", &["`x` does nothing here"]);
+    check("key ^R", &["no request is pending in any other session"]);
+    check("key ^G", &["`^G` does nothing here"]);
+}
+
+#[test]
+fn the_help_begins_with_the_present_keys() {
+    let first = |play: &Play| drawn(&play.model, 80, 24).lines().next().unwrap_or_default().to_owned();
+    let mut play = check("asks command=g-0\nkey ^R ?");
+    assert_eq!(first(&play), "approval (here)");
+    // It ends where its last key is, and does not scroll beyond.
+    play.step("key End Up");
+    play.step("key Esc");
+    assert_eq!(first(&check("key Tab ?")), "timeline (here)");
+    assert_eq!(first(&check("key ?")), "chat (here)");
+    let Some(Focus::Answer) = play.model.session.as_ref().map(|session| session.focus.clone()) else {
+        panic!("a mode")
+    };
+}
+
+#[test]
+fn times_are_local_and_say_so() {
+    let mut play = Play::new();
+    play.model.zone = super::super::zone::Zone::new(jiff::tz::TimeZone::fixed(jiff::tz::offset(-3)));
+    let shown = drawn(&play.model, 80, 24);
+    assert!(shown.contains("20:59:00") && shown.contains("local time, -03:00"), "{shown}");
+    play.step("key Tab Enter");
+    let shown = drawn(&play.model, 80, 24);
+    assert!(shown.contains("2025-12-31 20:59:14 -03:00"), "{shown}");
+    let _ = NOW_US;
+}

@@ -1,0 +1,280 @@
+//! The request that is being answered: its details, and how it can be answered.
+
+use ratatui::layout::Rect;
+
+use super::super::ask::{Ask, Step};
+use super::super::doc::{Role, Row};
+use super::super::field::Field;
+use super::super::form::{Draft, Stand, answer};
+use super::super::layout;
+use super::super::model::{Answering, Mode, Model, Session};
+use super::super::pointing::Target;
+use super::super::text::{cut, lasted, plain, wrap};
+use super::paint::{Canvas, one, row_width, title};
+use super::typed::typed;
+
+/// How a request can be answered, or what became of it.
+#[derive(Debug, Clone, Default)]
+pub(in super::super) struct Foot {
+    pub(in super::super) rows: Vec<Row>,
+    /// Column and row of the cursor.
+    cursor: Option<(usize, usize)>,
+    /// The selected row.
+    selected: Option<usize>,
+    /// Rows of options: the row, and the option's number from 0.
+    options: Vec<(usize, usize)>,
+}
+
+impl Foot {
+    /// Column and row of the cursor.
+    pub(super) fn cursor(&self) -> Option<(usize, usize)> {
+        self.cursor
+    }
+
+    fn say(mut self, text: &str, role: Role, columns: usize, rows_max: usize) -> Foot {
+        self.rows.extend(wrap(text, columns).into_iter().take(rows_max.max(1)).map(|line| one(line, role)));
+        self
+    }
+}
+
+/// Draws the request; returns the position of the cursor.
+pub(super) fn draw(
+    model: &Model,
+    session: &Session,
+    shown: &Answering,
+    area: Rect,
+    canvas: &mut Canvas<'_>,
+) -> Option<(u16, u16)> {
+    canvas.spot(area, Target::Request);
+    let (head, details, below) = layout::request(model, session, shown, area);
+    canvas.row(head, 0, &head_of(model, session, shown, details));
+    let room =
+        super::super::doc::Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
+    canvas.rows(details, &shown.details.doc.window(shown.at, room));
+    let foot = foot(model, session, shown, usize::from(area.width), usize::from(below.height).max(1));
+    for (number, row) in foot.rows.iter().enumerate() {
+        match foot.selected == Some(number) {
+            true => canvas.selected(below, number, row),
+            false => canvas.row(below, number, row),
+        }
+    }
+    for (row, option) in foot.options {
+        let area = Rect { y: below.y + row as u16, height: 1, ..below };
+        canvas.spot(area.intersection(below), Target::Option(option));
+    }
+    foot.cursor.map(|(column, row)| {
+        let column = (column as u16).min(below.width.saturating_sub(1));
+        (below.x + column, (below.y + row as u16).min(below.bottom().saturating_sub(1)))
+    })
+}
+
+fn head_of(model: &Model, session: &Session, shown: &Answering, details: Rect) -> Row {
+    let at = session.asks.iter().position(|other| other.id == shown.ask.id).map_or(0, |at| at + 1);
+    let age = lasted(model.now_us.saturating_sub(shown.ask.asked_us));
+    let count = if session.asks.len() > 1 { format!(" {at} of {}", session.asks.len()) } else { String::new() };
+    let room =
+        super::super::doc::Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
+    let is_scrolled = shown.details.doc.end(room) != super::super::doc::At::default();
+    let percent = match is_scrolled && details.height > 0 {
+        true => format!("{}% ", shown.details.doc.percent(shown.at, room)),
+        false => String::new(),
+    };
+    let has_keys = !matches!(session.focus, super::super::model::Focus::History);
+    let left = format!("? request{count} · asked {age} ago · {}", plain(&shown.ask.headline(&shown.details)));
+    title(&left, &one(percent, Role::Info), usize::from(details.width), has_keys)
+}
+
+/// How the request can be answered, in at most so many rows.
+pub(in super::super) fn foot(model: &Model, session: &Session, shown: &Answering, columns: usize, rows: usize) -> Foot {
+    let foot = Foot::default();
+    if let Some(ended) = &shown.ended {
+        return foot.say(&format!("{ended}. Enter continues."), Role::Info, columns, rows);
+    }
+    if shown.is_sent {
+        return foot.say("your answer is being sent…", Role::Faint, columns, rows);
+    }
+    if let Some(sure) = &shown.sure {
+        let danger = sure.danger.clone().unwrap_or_default();
+        return foot.say(&format!("{}: {danger}. Really? y / n", sure.label), Role::Bad, columns, rows);
+    }
+    if let Some(reason) = &shown.reason {
+        return field("why not: ", reason, columns, 2.min(rows), foot);
+    }
+    match (session.mode(), shown.form.stand()) {
+        (Mode::Input, Stand::Summary(row)) => summary(shown, row, columns, rows),
+        (Mode::Input, Stand::Step(_)) => question(shown, columns, rows),
+        (Mode::Approval | Mode::Chat, _) => choices(model, shown, columns, rows),
+    }
+}
+
+fn field(mark: &str, field: &Field, columns: usize, rows: usize, mut foot: Foot) -> Foot {
+    let typed = typed(mark, field, columns, rows);
+    foot.cursor = Some((typed.cursor.0, foot.rows.len() + typed.cursor.1));
+    foot.rows.extend(typed.rows);
+    foot
+}
+
+/// The keys that answer, one a row if there is room, else as many words as fit.
+fn choices(model: &Model, shown: &Answering, columns: usize, rows: usize) -> Foot {
+    let mut foot = Foot::default();
+    let ask = &shown.ask;
+    let mut all: Vec<(String, String)> =
+        ask.choices().into_iter().map(|choice| (choice.key.to_string(), choice.label)).collect();
+    if all.is_empty() {
+        let text = format!(
+            "an unknown kind of request; answer it with codex-shim respond {} --json '{{\"result\":…}}'",
+            ask.id
+        );
+        return foot.say(&text, Role::Info, columns, rows);
+    }
+    if ask.takes_reason() {
+        all.insert(all.len().min(3), ("r".to_owned(), "decline with a reason".to_owned()));
+    }
+    if shown.details.diff.is_some() {
+        all.push(("v".to_owned(), "review the diff on the whole screen".to_owned()));
+    }
+    let is_tall = usize::from(model.size.height) >= 20;
+    if all.len() <= rows && is_tall {
+        foot.rows.extend(all.iter().map(|(key, label)| choice(key, label)));
+        return foot;
+    }
+    let packed = packed(&all, columns);
+    if packed.len() <= rows && packed.len() <= 3 {
+        foot.rows = packed;
+        return foot;
+    }
+    foot.rows.push(one(cut(&keys_first(ask, columns), columns), Role::Info));
+    foot
+}
+
+fn choice(key: &str, label: &str) -> Row {
+    vec![(format!(" {key} "), Role::Reversed), (format!(" {label}  "), Role::Plain)]
+}
+
+/// The choices in as few rows as they need.
+fn packed(all: &[(String, String)], columns: usize) -> Vec<Row> {
+    let mut rows: Vec<Row> = vec![Row::new()];
+    for (key, label) in all {
+        let one = choice(key, label);
+        let last = rows.last().map_or(0, row_width);
+        if last > 0 && last + row_width(&one) > columns + 2 {
+            rows.push(Row::new());
+        }
+        rows.iter_mut().last().into_iter().for_each(|row| row.extend(one.clone()));
+    }
+    rows
+}
+
+/// Every key, and a word for each as far as they fit.
+fn keys_first(ask: &Ask, columns: usize) -> String {
+    let mut keys: Vec<char> = ask.choices().iter().map(|choice| choice.key).collect();
+    if ask.takes_reason() {
+        keys.push('r');
+    }
+    // The word continues after the bracket: `[a]ccept`.
+    let word = |key: char| match key {
+        'a' => "ccept",
+        's' => "ession",
+        'd' => "ecline",
+        'c' => "ancel",
+        'r' => "eason",
+        _ => "",
+    };
+    let mut parts: Vec<String> = keys.iter().map(|key| format!("[{key}]")).collect();
+    let mut taken = parts.iter().map(|part| part.len()).sum::<usize>();
+    let gaps = parts.len() - 1;
+    for key in ['a', 'd', 's', 'c', 'r'] {
+        let Some(at) = keys.iter().position(|other| *other == key) else { continue };
+        if taken + word(key).len() <= columns {
+            taken += word(key).len();
+            parts[at].push_str(word(key));
+        }
+    }
+    parts.join(if taken + gaps <= columns { " " } else { "" })
+}
+
+/// A question with its options.
+fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
+    let mut foot = Foot::default();
+    let Some((step, draft)) = shown.form.current() else { return foot };
+    let (at, all) = match shown.form.stand() {
+        Stand::Step(at) => (at + 1, shown.form.len()),
+        Stand::Summary(_) => (0, 0),
+    };
+    let count = if all > 1 { format!("{at} of {all}: ") } else { String::new() };
+    let asks = wrap(&format!("{count}{}", step.question), columns);
+    let room = rows.saturating_sub(step.choices().min(rows.saturating_sub(1))).max(1);
+    foot.rows.extend(asks.into_iter().take(room).map(|line| one(line, Role::Strong)));
+    let more = [(&step.hint, Role::Faint), (draft.error.as_ref().unwrap_or(&String::new()), Role::Bad)]
+        .into_iter()
+        .filter(|(text, _)| !text.is_empty())
+        .flat_map(|(text, role)| wrap(text, columns).into_iter().map(move |line| one(line, role)))
+        .collect::<Vec<_>>();
+    foot.rows.extend(more.into_iter().take(room.saturating_sub(foot.rows.len())));
+    let left = rows.saturating_sub(foot.rows.len()).max(1);
+    let from = draft.chosen.saturating_sub(left.saturating_sub(1));
+    for (number, (label, about)) in step.options.iter().enumerate().skip(from).take(left) {
+        let mark = if number == draft.chosen { "›" } else { " " };
+        let mut row = vec![(format!("{mark} {}. ", number + 1), Role::Info), (plain(label), Role::Plain)];
+        row.push((if about.is_empty() { String::new() } else { format!("  {}", plain(about)) }, Role::Faint));
+        if number == draft.chosen {
+            foot.selected = Some(foot.rows.len());
+        }
+        foot.options.push((foot.rows.len(), number));
+        foot.rows.push(row);
+    }
+    if step.takes_text && step.options.len() < from + left {
+        foot.options.push((foot.rows.len(), step.options.len()));
+        let types = shown.form.types_text();
+        let mark = match (types, step.options.len()) {
+            (true, 0) => "› ".to_owned(),
+            (true, options) => format!("› {}. ", options + 1),
+            (false, options) => format!("  {}. something else ", options + 1),
+        };
+        foot = field(&mark, &hidden(step, draft), columns, 3.min(left), foot);
+        if !types {
+            foot.cursor = None;
+        }
+    }
+    foot
+}
+
+/// The typed text, with dots for a secret.
+fn hidden(step: &Step, draft: &Draft) -> Field {
+    match step.is_secret {
+        true => Field::of("•".repeat(draft.text.text().chars().count())),
+        false => draft.text.clone(),
+    }
+}
+
+/// All answers, before they are sent.
+fn summary(shown: &Answering, selected: usize, columns: usize, rows: usize) -> Foot {
+    let mut foot = Foot::default();
+    let len = shown.form.len();
+    foot.rows.push(one("Your answers:", Role::Strong));
+    let left = rows.saturating_sub(1).max(1);
+    let from = selected.saturating_sub(left.saturating_sub(1)).min((len + 1).saturating_sub(left));
+    let mut all: Vec<Row> = Vec::new();
+    for (number, (step, draft)) in shown.form.all().enumerate() {
+        let given = plain(&answer(step, draft).replace('\n', "⏎"));
+        let (given, role) = match (given.is_empty(), step.is_secret && draft.chosen >= step.options.len()) {
+            (true, _) => ("not answered".to_owned(), Role::Faint),
+            (false, true) => ("•".repeat(given.chars().count().min(40)), Role::Plain),
+            (false, false) => (given, Role::Plain),
+        };
+        let question = cut(&plain(&step.question.replace('\n', " ")), columns / 2);
+        let mut row = vec![(format!("  {}. ", number + 1), Role::Info), (format!("{question}  "), Role::Faint)];
+        row.push((given, role));
+        row.extend(draft.error.iter().map(|error| (format!("  ! {error}"), Role::Bad)));
+        all.push(row);
+    }
+    all.push(one("  Send these answers", Role::Strong));
+    for (number, row) in all.into_iter().enumerate().skip(from).take(left) {
+        if number == selected {
+            foot.selected = Some(foot.rows.len());
+        }
+        foot.options.push((foot.rows.len(), number));
+        foot.rows.push(row);
+    }
+    foot
+}
