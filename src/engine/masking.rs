@@ -15,8 +15,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::bytes::Regex;
 
-use super::redaction::{SHAPES, may_hold_secret};
-use super::secrets::names_secret;
+use super::redaction::{SHAPES, may_hold_secret, names_secret};
 use super::written::{MaskSigns, Written, is_masked, stays};
 use crate::wire::{Token, TokenKind, tokens};
 

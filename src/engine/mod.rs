@@ -51,12 +51,12 @@ pub use ledger::{
     RowId, WaitingCommand,
 };
 pub use masking::{BadPattern, InPieces, Masker, Pieces};
-pub use redaction::{may_hold_secret, redacted, redacted_json};
+pub use redaction::{may_hold_secret, names_secret, redacted, redacted_json};
 pub use requests::{
     CheckedAnswer, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType, decisions,
     valid, without_shell,
 };
-pub use secrets::{masked_args, names_secret};
+pub use secrets::masked_args;
 pub use token::{AskerId, Token};
 pub use version::ClientName;
 pub use visible::{deceives, one_line, visible};

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::redaction::names_secret;
 use super::{Form, Omitted, OmittedReason};
 use crate::wire::{Body, Members, Message, MethodClass, RpcId, SECRET_METHOD_MARKS, Side};
 
@@ -212,36 +213,6 @@ fn under_secret_key(value: &Value) -> bool {
         Value::Array(values) => values.iter().any(under_secret_key),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
-}
-
-/// Whether the name of a setting, or of one on a dotted path, is that of a secret.
-#[must_use]
-pub fn names_secret(name: &str) -> bool {
-    name.split(|char: char| !char.is_alphanumeric() && !matches!(char, '_' | '-')).any(word_names_secret)
-}
-
-fn word_names_secret(word: &str) -> bool {
-    const PARTS: [&str; 11] = [
-        "token",
-        "secret",
-        "password",
-        "passwd",
-        "passphrase",
-        "apikey",
-        "credential",
-        "authorization",
-        "bearer",
-        "privatekey",
-        "cookie",
-    ];
-    // What is counted in tokens is no secret: `max_output_tokens`, `token_limit`.
-    const COUNTS: [&str; 6] = ["max", "min", "limit", "budget", "count", "threshold"];
-    let plain: String = word.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect();
-    let counts = plain.contains("token") && COUNTS.iter().any(|count| plain.contains(count));
-    let last = word.rsplit(['_', '-']).next().unwrap_or_default().to_lowercase();
-    let is_variable = word.ends_with("_PASS") || word.ends_with("_PWD");
-    let is_key = is_variable || (word.len() > last.len() && matches!(last.as_str(), "key" | "keys" | "pat" | "auth"));
-    is_key || (!counts && PARTS.iter().any(|part| plain.contains(part)))
 }
 
 /// The record of a secret line.

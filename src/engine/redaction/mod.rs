@@ -1,14 +1,18 @@
 //! What looks like a secret in a text, by shape.
 
+mod names;
+mod table;
+
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 use regex::{Captures, Regex};
 
-use super::secrets::names_secret;
 use super::written::{MASK, Written};
 use crate::wire::{TokenKind, tokens};
+
+pub use names::names_secret;
 
 /// Shapes of keys and tokens. Groups called `keep`, which stands ahead, and `then`, which stands behind, stay.
 pub(super) const SHAPES: [&str; 17] = [
