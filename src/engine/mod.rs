@@ -51,7 +51,7 @@ pub use ledger::{
     RowId, WaitingCommand,
 };
 pub use masking::{BadPattern, InPieces, Masker, Pieces};
-pub use redaction::{may_hold_secret, names_secret, redacted, redacted_json};
+pub use redaction::{Members, may_hold_secret, names_secret, redacted, redacted_json, secret_spans};
 pub use requests::{
     CheckedAnswer, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType, decisions,
     valid, without_shell,

@@ -1,201 +1,121 @@
-//! What looks like a secret in a text, by shape.
+//! Finds secrets in a text, and masks them.
+//!
+//! [`secret_spans`] says where in a text secrets stand; it is the one place that captured output, history, the log, `redact` and
+//! `tape export` ask. Names and beginnings of keys are in one table (`table`). Time grows with the length of a text alone,
+//! whatever the text is.
+//!
+//! Nothing here knows what becomes of a secret: [`redacted`] puts a word in its place, [`super::Masker`] as many signs.
 
+mod assigned;
+mod blocks;
+mod commands;
+mod keys;
+mod members;
 mod names;
 mod table;
+mod value;
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
+use std::ops::Range;
 
-use aho_corasick::AhoCorasick;
-use regex::{Captures, Regex};
-
-use super::written::{MASK, Written};
+use super::written::{MASK, Written, is_masked};
 use crate::wire::{TokenKind, tokens};
 
+pub use members::Members;
 pub use names::names_secret;
 
-/// Shapes of keys and tokens. Groups called `keep`, which stands ahead, and `then`, which stands behind, stay.
-pub(super) const SHAPES: [&str; 17] = [
-    r"\bsk-[A-Za-z0-9_-]{16,}",
-    r"\bgh[pousr]_[A-Za-z0-9]{20,}",
-    r"\bgithub_pat_[A-Za-z0-9_]{20,}",
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    r"\bxox[abprs]-[A-Za-z0-9-]{10,}",
-    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-    r"(?<keep>(?i:\bbearer )\s*)[A-Za-z0-9._~+/=-]{8,}",
-    r#"(?<keep>(?i:token|secret|password|passwd|api[_-]?key)["']?\s*[=:]\s*["']?)[^\s"'&,;]{6,}"#,
-    r"\bAIza[A-Za-z0-9_-]{30,}",
-    r"\bnpm_[A-Za-z0-9]{20,}",
-    r"\bglpat-[A-Za-z0-9_-]{16,}",
-    r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
-    r"\bhf_[A-Za-z0-9]{30,}",
-    r"\bhvs\.[A-Za-z0-9_-]{20,}",
-    // `DB_PASS=…`; in small letters it may be a step: `first_pass=…`.
-    r#"(?<keep>\b[A-Z0-9_]*_(?:PASS|PWD)(?:=["']?|["']\s*:\s*["']))[^\s"'&,;]{6,}"#,
-    // Of one that was cut off the end is missing. Five dashes are the end of any: none is looked for behind the next beginning.
-    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----(?:(?:-{0,4}[^-])*?-{5,6}END (?:[A-Z0-9]+ )*PRIVATE KEY-----|[A-Za-z0-9+/=\s\\:,.-]*)",
-    // The last `@` in front of the path is the one ahead of the host.
-    r#"(?<keep>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:)[^\s/@"'<>]+(?:@[^\s/@"'<>,;?]+)*(?<then>@)"#,
-];
-
-/// What may stand for `WORDS` in [`SHAPES_IN_LINES`], one after the other: words of one command, and the same with a shell's separators
-/// in quotation marks.
-const WORDS: [&str; 2] = [r"[^\n|;&]*?", r#"(?:\\\n|"[^"\n]*"|'[^'\n]*'|[^\n|;&"'])*?"#];
-
-/// How secrets are typed. What the groups `keep` and `then` hold stays.
-const TYPED_SHAPES: [&str; 10] = [
-    // `export GITHUB_TOKEN=…`, `DB_PASSWORD='…' make`, `set -gx API_KEY …`: short ones and quoted ones, too.
-    r#"(?<keep>(?:^|[\s;&|(])(?:export\s+|declare\s+-\w+\s+|set\s+-\w+\s+)?\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*=)(?:"[^"]*"|'[^']*')"#,
-    r#"(?<keep>\bexport\s+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*=)[^\s"'][^\s;&|]*"#,
-    r#"(?<keep>\bset[ \t]+-\w+[ \t]+\w*(?i:token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key)\w*[ \t]+)(?:"[^"]*"|'[^']*'|[^\s;&|"']+)(?:[ \t]+(?:"[^"]*"|'[^']*'|[^\s;&|"']+))*"#,
-    // `DB_PASS=x ./run`
-    r#"(?<keep>\b[A-Z0-9_]*_(?:PASS|PWD)=)(?:"[^"]*"|'[^']*'|[^\s"';&|]+)"#,
-    // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
-    r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
-    // `-H X-Key:x`
-    r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):[ \t]*(?i:(?:basic|bearer|token)[ \t]+)?)(?:\\.|[^\s"'\\])+"#,
-    // `-p'secret'`
-    r#"(?<keep>\s-p)(?:"[^"]+"|'[^']+')"#,
-    // `vault login x`, which nothing follows that is no end or redirection, as in prose; `vault login -method=m name=value` has none there.
-    r#"(?<keep>\bvault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)(?:(?:s|b|r|hv[sbr])\.[A-Za-z0-9_-]+|[^\s"'`=;&|<>)\\#-][^\s"'`=;&|<>)\\,}\]]*(?<then>[ \t]*(?:$|[\r\n;&|)"'`<>#\\,}\]]|\d>)))"#,
-    // `openssl … -passin pass:x`
-    r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#,
-    // `--password X`, `--api-key=X`
-    r#"(?<keep>\B--(?i:[a-z0-9-]*(?:password|passwd|passphrase|token|secret|api-?key|access-?key))(?:=|[ \t]+))(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
-];
-
-/// How secrets are typed behind other words of the same command, which are looked for line by line: a match would be looked for to the
-/// end of a text for each command in it. What the group `keep` holds stays.
-const SHAPES_IN_LINES: [&str; 5] = [
-    // `curl -u name:x`, `curl --user name:x`
-    r#"(?<keep>\bcurl\bWORDS\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#,
-    // `docker login -p x`, `helm registry login -p x`
-    r#"(?<keep>\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|oc|az|cf)(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\bWORDS\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
-    // `redis-cli -a x`
-    r#"(?<keep>\bredis-cli\bWORDS\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#,
-    // `mysql -psecret`, `sshpass -p secret`
-    r#"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\bWORDS\s-p|\bsshpass\bWORDS\s-p[ \t]?))(?:"[^"\n]+"|'[^'\n]+')"#,
-    r#"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\bWORDS\s-p|\bsshpass\bWORDS\s-p[ \t]?))[^\s"']+"#,
-];
-
-/// The commands that these are about, but for those whose names are parts of many words.
-const COMMANDS: [&str; 12] = [
-    "curl",
-    "docker",
-    "podman",
-    "nerdctl",
-    "buildah",
-    "skopeo",
-    "helm",
-    "oras",
-    "redis-cli",
-    "mysql",
-    "mariadb",
-    "sshpass",
-];
-
-/// Longest line that is looked at as a whole for these, in bytes; a longer one is taken in parts.
-const LINE_BYTES_MAX: usize = 8 << 10;
-
-static SECRETS: LazyLock<Vec<Regex>> =
-    LazyLock::new(|| SHAPES.iter().chain(&TYPED_SHAPES).map(|shape| compiled(shape)).collect());
-
-static SECRETS_IN_LINES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    let with = |words: &'static str| SHAPES_IN_LINES.iter().map(move |shape| compiled(&shape.replace("WORDS", words)));
-    WORDS.into_iter().flat_map(with).collect()
-});
-
-fn compiled(shape: &str) -> Regex {
-    Regex::new(shape).expect("BUG: the shapes are regular expressions")
-}
-
-/// What stands, in small letters or capitals, in any text in which one of [`SHAPES`] or [`TYPED_SHAPES`] is found, but for
-/// that of an address with a password, and in any name of a secret.
-const MARKS: [&str; 42] = [
-    "sk-",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat",
-    "akia",
-    "asia",
-    "xox",
-    "eyj",
-    "bearer",
-    "token",
-    "secret",
-    "passw",
-    "passp",
-    "_pat",
-    "-pat",
-    "key",
-    "credential",
-    "auth",
-    "cookie",
-    "aiza",
-    "npm_",
-    "glpat-",
-    "private key",
-    "-p'",
-    "-p\"",
-    // The same as it stands in JSON.
-    "-p\\\"",
-    "mysql",
-    "mariadb",
-    "sshpass",
-    "redis-cli",
-    "_pass",
-    "_pwd",
-    "k_live_",
-    "k_test_",
-    "hf_",
-    "hvs.",
-    "curl",
-    "login",
-    "-pass",
-];
-
-/// Cheap to look for: nearly every text has none.
-static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(MARKS);
-    builder.expect("BUG: the marks are few and short")
-});
-
-/// Whether a text can hold anything that looks like a secret, or a member whose name says so.
+/// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
 #[must_use]
 pub fn may_hold_secret(text: &str) -> bool {
-    MARKED.is_match(text) || (text.contains('@') && memchr::memmem::find(text.as_bytes(), b"://").is_some())
+    may_hold(text.as_bytes())
+}
+
+fn may_hold(text: &[u8]) -> bool {
+    assigned::NAMED.is_match(text)
+        || keys::may_hold_key(text)
+        || commands::may_hold_command(text)
+        || blocks::may_hold_block(text)
+}
+
+/// Where secrets stand in a text that are not masked yet, in order, none touching the next.
+#[must_use]
+pub fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
+    let mut spans = Vec::new();
+    if !may_hold(text) {
+        return spans;
+    }
+    assigned::find(text, &mut spans);
+    keys::find(text, &mut spans);
+    blocks::private_keys(text, &mut spans);
+    blocks::addresses(text, &mut spans);
+    if commands::may_hold_command(text) {
+        commands::find(text, &mut spans);
+    }
+    let mut spans = merged(spans);
+    spans.retain(|span| !is_masked(&text[span.clone()]));
+    spans
+}
+
+/// Spans in order, those that touch made one.
+pub(super) fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    spans.retain(|span| !span.is_empty());
+    spans.sort_unstable_by_key(|span| (span.start, span.end));
+    let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match merged.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            Some(_) | None => merged.push(span),
+        }
+    }
+    merged
+}
+
+/// The text with everything that looks like a secret masked; `None` if nothing does.
+#[must_use]
+pub fn redacted(text: &str) -> Option<String> {
+    let spans = secret_spans(text.as_bytes());
+    if spans.is_empty() {
+        return None;
+    }
+    let mut masked = String::with_capacity(text.len());
+    let mut kept_to = 0;
+    for span in spans {
+        // A span may end within a character if a bound ended it.
+        let (start, end) = (text.floor_char_boundary(span.start).max(kept_to), text.ceil_char_boundary(span.end));
+        masked.push_str(&text[kept_to..start]);
+        masked.push_str(MASK);
+        kept_to = end;
+    }
+    masked.push_str(&text[kept_to..]);
+    Some(masked)
 }
 
 /// JSON in which every text that looks like a secret is masked, and every text under a name that says so; everything else
-/// stands as it was written. `None` where nothing was masked. `json` may end anywhere, as what was cut off does; a string that
+/// stands as it was written. `None` if nothing was masked. `json` may end anywhere, as what was cut off does; a string that
 /// was cut off and has a secret ends in quotation marks afterwards.
 #[must_use]
 pub fn redacted_json(json: &str) -> Option<String> {
-    if !may_hold_secret(json) {
+    // What is written with escapes is seen only in the strings.
+    let is_escaped = || memchr::memmem::find(json.as_bytes(), b"\\u00").is_some() || json.contains("\\/");
+    if !may_hold_secret(json) && !is_escaped() {
         return None;
     }
     let mut masked: Option<String> = None;
     let mut kept_to = 0;
-    let mut name: Option<&str> = None;
+    let mut members = Members::of(json);
     for token in tokens(json) {
         let written = &json[token.range.clone()];
-        match token.kind {
-            TokenKind::Name => name = Some(written),
-            TokenKind::Number => name = None,
-            TokenKind::Text => {
-                let named = name.take().is_some_and(|name| names_secret(&unquoted(name)));
-                let instead =
-                    if named && written.len() > 2 { Some(MASK.to_owned()) } else { redacted(&unquoted(written)) };
-                let Some(instead) = instead else { continue };
-                let out = masked.get_or_insert_with(String::new);
-                out.push_str(&json[kept_to..token.range.start]);
-                out.push_str(&serde_json::Value::from(instead).to_string());
-                kept_to = token.range.end;
-            }
+        let is_secret = members.is_secret(&token);
+        if token.kind != TokenKind::Text {
+            continue;
         }
+        let text = unquoted(written);
+        let instead = if is_secret && !text.is_empty() { Some(MASK.to_owned()) } else { redacted(&text) };
+        let Some(instead) = instead else { continue };
+        let out = masked.get_or_insert_with(String::new);
+        out.push_str(&json[kept_to..token.range.start]);
+        out.push_str(&serde_json::Value::from(instead).to_string());
+        kept_to = token.range.end;
     }
     let mut masked = masked?;
     masked.push_str(&json[kept_to..]);
@@ -210,76 +130,10 @@ fn unquoted(written: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text with everything that looks like a secret masked; `None` where nothing does.
-#[must_use]
-pub fn redacted(text: &str) -> Option<String> {
-    if !may_hold_secret(text) {
-        return None;
-    }
-    let masked = masked_by(SECRETS.iter(), text);
-    let current = masked.as_deref().unwrap_or(text);
-    let in_lines: Vec<&Regex> = SECRETS_IN_LINES.iter().filter(|shape| shape.is_match(current)).collect();
-    if in_lines.is_empty() {
-        return masked;
-    }
-    let by_line = parts(current).map(|part| match masked_by(in_lines.iter().copied(), part) {
-        Some(masked) => Cow::Owned(masked),
-        None => Cow::Borrowed(part),
-    });
-    let by_line: String = by_line.collect();
-    if masked.is_some() || by_line != text { Some(by_line) } else { None }
-}
-
-fn masked_by<'a>(shapes: impl IntoIterator<Item = &'a Regex>, text: &str) -> Option<String> {
-    let mut masked: Option<String> = None;
-    for shape in shapes {
-        let current = masked.as_deref().unwrap_or(text);
-        if shape.is_match(current) {
-            let keep = |found: &Captures<'_>| {
-                let group = |name| found.name(name).map_or("", |kept| kept.as_str());
-                format!("{}{MASK}{}", group("keep"), group("then"))
-            };
-            masked = Some(shape.replace_all(current, keep).into_owned());
-        }
-    }
-    masked
-}
-
-/// Where the last command in the second half of a text begins that one of [`SHAPES_IN_LINES`] is about.
-fn last_command(text: &str) -> Option<usize> {
-    let last = COMMANDS.iter().filter_map(|command| memchr::memmem::rfind(text.as_bytes(), command.as_bytes())).max();
-    last.filter(|at| *at > text.len() / 2)
-}
-
-/// The lines of a text, with those that go on behind a `\\`; of one that is too long, parts that end with a word.
-fn parts(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let is_end = |at: &usize| !rest[..*at].ends_with('\\');
-        let near = &rest[..rest.floor_char_boundary(LINE_BYTES_MAX)];
-        let end = match memchr::memchr_iter(b'\n', near.as_bytes()).find(is_end) {
-            Some(at) => at + 1,
-            None if near.len() == rest.len() => rest.len(),
-            // The next part begins with a command, or else not between an option and what it is given.
-            None => last_command(near).unwrap_or_else(|| {
-                let is_between = |(at, _): &(usize, &str)| {
-                    !near[..*at].rsplit(char::is_whitespace).next().is_some_and(|word| word.starts_with('-'))
-                };
-                near.rmatch_indices([' ', '\n']).find(is_between).map_or(near.len(), |(at, _)| at + 1)
-            }),
-        };
-        let (part, behind) = rest.split_at(end);
-        rest = behind;
-        Some(part)
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{LINE_BYTES_MAX, parts, redacted, redacted_json};
+    use super::table::{Behind, KEY_SHAPES, KeyShape, Tail};
+    use super::{redacted, redacted_json};
 
     #[test]
     fn json_stays_json() {
@@ -294,7 +148,7 @@ mod tests {
         );
         check(
             r#"{"cmd":"DB_PASS=\"hunter2abc\" ./run; mysql -p\"x y\""}"#,
-            Some(r#"{"cmd":"DB_PASS=[redacted] ./run; mysql -p[redacted]"}"#),
+            Some(r#"{"cmd":"DB_PASS=\"[redacted]\" ./run; mysql -p[redacted]"}"#),
         );
         check(r#"{"cmd":"7z x -p\"my pw\" a"}"#, Some(r#"{"cmd":"7z x -p[redacted] a"}"#));
         check(
@@ -308,7 +162,7 @@ mod tests {
         let check = |json: &str, expect: Option<&str>| assert_eq!(redacted_json(json).as_deref(), expect, "{json}");
         check(
             r#"{"a":"DB_PASS=\"hunter2abc\" ./run","n":[1,"curl -u \"bob:hunter2\" \u00"#,
-            Some("{\"a\":\"DB_PASS=[redacted] ./run\",\"n\":[1,\"curl -u \\\"bob:[redacted]\\\" u00\""),
+            Some("{\"a\":\"DB_PASS=\\\"[redacted]\\\" ./run\",\"n\":[1,\"curl -u \\\"bob:[redacted]\\\" u00\""),
         );
         check(r#"{"cookie":"abc"#, Some(r#"{"cookie":"[redacted]""#));
         check(r#"{"a":"key","b":"x\"#, None);
@@ -354,12 +208,12 @@ mod tests {
     fn what_is_typed_is_masked_however_short() {
         let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
         check("export GITHUB_TOKEN=abc", "export GITHUB_TOKEN=[redacted]");
-        check("export NPM_TOKEN='a b c' && make", "export NPM_TOKEN=[redacted] && make");
-        check("DB_PASSWORD=\"x y\" ./run", "DB_PASSWORD=[redacted] ./run");
+        check("export NPM_TOKEN='a b c' && make", "export NPM_TOKEN='[redacted]' && make");
+        check("DB_PASSWORD=\"x y\" ./run", "DB_PASSWORD=\"[redacted]\" ./run");
         check("set -gx API_KEY abc", "set -gx API_KEY [redacted]");
         check("curl --password abc https://x.y", "curl --password [redacted] https://x.y");
         check("tool --api-key=abc --user me", "tool --api-key=[redacted] --user me");
-        check("tool --auth-token 'a b' now", "tool --auth-token [redacted] now");
+        check("tool --auth-token 'a b' now", "tool --auth-token '[redacted]' now");
         check("mysql -u root -p'se cret' db", "mysql -u root -p[redacted] db");
         check("mysqldump -uroot -psecret db", "mysqldump -uroot -p[redacted] db");
         check("sshpass -p secret ssh host", "sshpass -p [redacted] ssh host");
@@ -433,17 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_taken_in_parts_that_end_with_a_word() {
+    fn long_lines_are_masked_in_parts() {
         let long = format!("{} curl -u a:bcd h\n", "x".repeat(9_000));
         assert_eq!(redacted(&long), Some(long.replace("bcd", "[redacted]")));
         for ahead in 0..30 {
-            let long = format!("{} redis-cli -a bcd h\n", "x".repeat(LINE_BYTES_MAX - ahead));
+            let long = format!("{} redis-cli -a bcd h\n", "x".repeat(8_192 - ahead));
             assert_eq!(redacted(&long), Some(long.replace("bcd", "[redacted]")), "{ahead}");
         }
-        let text = format!("a\\\nb\n{long}ä {}", "ö".repeat(5_000));
-        assert_eq!(parts(&text).collect::<String>(), text);
-        assert_eq!(parts(&text).next(), Some("a\\\nb\n"));
-        assert!(parts(&text).all(|part| part.len() <= LINE_BYTES_MAX));
     }
 
     #[test]
@@ -485,5 +335,170 @@ mod tests {
             let once = redacted(text).expect("it is masked");
             assert_eq!(redacted(&once).unwrap_or_else(|| once.clone()), once);
         }
+    }
+
+    /// A key of a shape, made so that no source holds one that looks real.
+    fn key_of(shape: &KeyShape, start: &str) -> String {
+        let bytes = shape.tail_bytes_max.unwrap_or(shape.tail_bytes_min.max(24));
+        let signs: &[u8] = match shape.tail {
+            Tail::Hex => b"0a1b2c3d4e5f6789",
+            Tail::Upper => b"Q7RS2TUV9WXYZ4AB",
+            _ => b"a7Bq2Rt9XzK4mN8pLs3Dv6Wy",
+        };
+        start.chars().chain((0..bytes).map(|at| char::from(signs[at % signs.len()]))).collect()
+    }
+
+    const NEIGHBOURS: [&str; 22] = [
+        "",
+        " ",
+        "\n",
+        "\t",
+        "\"",
+        "'",
+        "=",
+        ":",
+        "(",
+        "[",
+        ",",
+        "/",
+        "密钥",
+        "キー",
+        "é",
+        "\u{1b}[32m",
+        "\u{1b}[1;31m",
+        "\\n",
+        "\\t",
+        "\\u001b[0m",
+        "%3D",
+        "\\\"",
+    ];
+
+    const PARTS_OF_WORDS: [&str; 5] = ["x", "Z", "7", "_", "a_"];
+
+    #[test]
+    fn every_key_goes_behind_every_neighbour() {
+        let mut left = Vec::new();
+        for shape in &KEY_SHAPES {
+            let parts = if shape.behind == Behind::NoWord { &[][..] } else { &PARTS_OF_WORDS[..] };
+            for start in shape.starts {
+                let key = key_of(shape, start);
+                for front in NEIGHBOURS.iter().chain(parts) {
+                    for back in ["", " x", "\"", "\u{1b}[0m", "。", "\\n", "\\\""] {
+                        let text = format!("a {front}{key}{back}");
+                        let masked = redacted(&text).unwrap_or_default();
+                        if masked != format!("a {front}[redacted]{back}")
+                            && (masked.contains(&key[start.len()..]) || masked.is_empty())
+                        {
+                            left.push(text);
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(left, Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_named_value_goes_in_every_style() {
+        const NAMES: [&str; 24] = [
+            "AWS_SECRET_ACCESS_KEY",
+            "SECRET_KEY_BASE",
+            "DJANGO_SECRET_KEY",
+            "STRIPE_SECRET_KEY",
+            "PRIVATE_KEY",
+            "ACCESS_KEY",
+            "CREDENTIALS",
+            "db_pass",
+            "aws_secret_access_key",
+            "SecretAccessKey",
+            "private_key",
+            "password",
+            "DB_PASSWORD",
+            "apiKey",
+            "client_secret",
+            "X-Api-Key",
+            "refresh_token",
+            "_authToken",
+            "OPENAI_KEY",
+            "GH_PAT",
+            "MYSQL_PWD",
+            "auth_key",
+            "ADMIN_TOKEN",
+            "API_KEY_PROD",
+        ];
+        const STYLES: [&str; 58] = [
+            "@N=@V",
+            "@N: @V",
+            "@N = @V",
+            "@N=\"@V\"",
+            "@N='@V'",
+            "@N: \"@V\"",
+            "@N = \"@V\"",
+            "@N: '@V'",
+            "x\n@N=@V\ny",
+            "export @N=@V",
+            "export @N=\"@V\"",
+            "declare -x @N=\"@V\"",
+            "declare -x @N=@V",
+            "typeset -x @N='@V'",
+            "set -gx @N @V",
+            "set -gx @N '@V'",
+            "setenv @N @V",
+            "ENV @N @V",
+            "ENV @N=@V",
+            "-e @N=@V",
+            "--@N @V",
+            "--@N=@V",
+            "--@N '@V'",
+            "--@N=\"@V\"",
+            "{\"@N\":\"@V\"}",
+            "{\"@N\": \"@V\",",
+            "{\\\"@N\\\":\\\"@V\\\"}",
+            "{\\\"@N\\\": \\\"@V\\\"}",
+            "{\\\\\\\"@N\\\\\\\":\\\\\\\"@V\\\\\\\"}",
+            "{'@N': '@V'}",
+            "<@N>@V</@N>",
+            "- name: @N\n  value: @V",
+            "- name: @N\n  value: \"@V\"",
+            "{\"name\":\"@N\",\"value\":\"@V\"}",
+            "{\n\"name\": \"@N\",\n  \"value\": \"@V\"\n}",
+            "<add key=\"@N\" value=\"@V\"/>",
+            "+@N=@V",
+            "-@N=@V",
+            "+  @N: @V",
+            "-@N = \"@V\"",
+            "@N => \"@V\"",
+            "@N := \"@V\"",
+            "$env:@N = \"@V\"",
+            "define('@N', '@V');",
+            "@N: |\n  @V",
+            "[\"@N=@V\", \"X=1\"]",
+            "> @N: @V\r\n",
+            "config.@N = \"@V\"",
+            "https://h/p?@N=@V&x=1",
+            "f:12:  @N: @V",
+            "\u{1b}[32m@N\u{1b}[0m=@V",
+            "\u{1b}[34;1m\"@N\"\u{1b}[0m: \u{1b}[32m\"@V\"\u{1b}[0m",
+            "\\n@N=@V\\nX=1",
+            "密钥@N=@V",
+            "os.environ[\"@N\"] = \"@V\"",
+            "let @N: &str = \"@V\";",
+            "@N: Some(\"@V\")",
+            "@N = [\"@V\", \"@V\"]",
+        ];
+        let mut left = Vec::new();
+        for name in NAMES {
+            for style in STYLES {
+                for value in ["hunter2!", "p4ss-w0rd/x+y==", "Zürich7", "abcdefghij"] {
+                    let text = style.replace("@V", value).replace("@N", name);
+                    let masked = redacted(&text).unwrap_or_default();
+                    if masked.is_empty() || masked.contains(value) || masked.contains(&value[4..]) {
+                        left.push((text, masked));
+                    }
+                }
+            }
+        }
+        let shown: Vec<_> = left.iter().take(60).collect();
+        assert!(left.is_empty(), "{} {shown:#?}", left.len());
     }
 }

@@ -260,3 +260,263 @@ pub(super) const SORTS: [&str; 24] = [
     "raw",
     "string",
 ];
+
+/// Which bytes the rest of a key has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tail {
+    /// Letters and digits.
+    Alnum,
+    /// Letters, digits and `_`.
+    Word,
+    /// Letters, digits, `_` and `-`.
+    Dashed,
+    /// Letters, digits, `_`, `-` and `.`; a dot at the end is not part of a key.
+    Dotted,
+    /// Capitals and digits.
+    Upper,
+    /// Digits and the letters from `a` to `f`.
+    Hex,
+    /// What Base64 is written with, as in addresses too.
+    Base64,
+}
+
+/// What may stand in front of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// Anything: nothing else begins so.
+    Anything,
+    /// Anything that is not part of a word, and words if the rest looks random: `task-…` ends in `sk-`, too.
+    WordIfRandom,
+    /// Anything that is not part of a word.
+    NoWord,
+}
+
+/// How the keys of a service look.
+#[derive(Debug)]
+pub(super) struct KeyShape {
+    /// What each of them begins with.
+    pub(super) starts: &'static [&'static str],
+    /// What follows.
+    pub(super) tail: Tail,
+    /// How many bytes follow at least.
+    pub(super) tail_bytes_min: usize,
+    /// How many bytes follow at most; a longer word is not one of them.
+    pub(super) tail_bytes_max: Option<usize>,
+    /// What may stand in front.
+    pub(super) behind: Behind,
+}
+
+const fn shape(starts: &'static [&'static str], tail: Tail, tail_bytes_min: usize, behind: Behind) -> KeyShape {
+    KeyShape { starts, tail, tail_bytes_min, tail_bytes_max: None, behind }
+}
+
+const fn exact(starts: &'static [&'static str], tail: Tail, bytes: usize, behind: Behind) -> KeyShape {
+    KeyShape { starts, tail, tail_bytes_min: bytes, tail_bytes_max: Some(bytes), behind }
+}
+
+/// Keys of services by their beginnings, as the services document them. Lower bounds leave room for older and shorter ones.
+pub(super) const KEY_SHAPES: [KeyShape; 51] = [
+    // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
+    shape(&["sk-"], Tail::Dashed, 16, Behind::WordIfRandom),
+    // GitHub.
+    shape(&["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], Tail::Alnum, 20, Behind::Anything),
+    shape(&["github_pat_"], Tail::Word, 20, Behind::Anything),
+    // GitLab.
+    shape(
+        &[
+            "glpat-",
+            "gldt-",
+            "glrt-",
+            "glrtr-",
+            "glcbt-",
+            "glptt-",
+            "glft-",
+            "glsoat-",
+            "glagent-",
+            "gloas-",
+            "glimt-",
+            "glffct-",
+            "GR1348941",
+        ],
+        Tail::Dotted,
+        16,
+        Behind::Anything,
+    ),
+    // AWS.
+    exact(&["AKIA", "ASIA", "ABIA", "ACCA"], Tail::Upper, 16, Behind::Anything),
+    shape(&["ABSKQmVkcm9ja0FQSUtleS"], Tail::Base64, 20, Behind::Anything),
+    // Slack.
+    shape(
+        &["xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.xox", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xapp-"],
+        Tail::Dashed,
+        10,
+        Behind::Anything,
+    ),
+    shape(
+        &["hooks.slack.com/services/", "hooks.slack.com/workflows/", "hooks.slack.com/triggers/"],
+        Tail::Base64,
+        20,
+        Behind::Anything,
+    ),
+    // Google.
+    shape(&["AIza"], Tail::Dashed, 30, Behind::Anything),
+    shape(&["GOCSPX-"], Tail::Dashed, 20, Behind::Anything),
+    shape(&["ya29."], Tail::Dotted, 20, Behind::Anything),
+    shape(&["1//0"], Tail::Dashed, 30, Behind::NoWord),
+    // npm, PyPI, RubyGems, NuGet, crates.io, Clojars, Packagist.
+    shape(&["npm_"], Tail::Alnum, 20, Behind::Anything),
+    shape(&["pypi-AgE"], Tail::Dashed, 20, Behind::Anything),
+    shape(&["rubygems_"], Tail::Hex, 32, Behind::Anything),
+    exact(&["oy2"], Tail::Alnum, 43, Behind::NoWord),
+    exact(&["cio"], Tail::Alnum, 32, Behind::NoWord),
+    shape(&["CLOJARS_"], Tail::Alnum, 40, Behind::Anything),
+    // Stripe and others that follow it.
+    shape(
+        &["sk_live_", "sk_test_", "rk_live_", "rk_test_", "sk_prod_", "rk_prod_"],
+        Tail::Alnum,
+        16,
+        Behind::WordIfRandom,
+    ),
+    shape(&["whsec_"], Tail::Base64, 20, Behind::Anything),
+    // Hugging Face, Replicate, Groq, xAI, Perplexity, NVIDIA, Tavily, LangSmith, Fireworks.
+    shape(&["hf_", "api_org_"], Tail::Alnum, 30, Behind::Anything),
+    shape(&["r8_"], Tail::Alnum, 30, Behind::WordIfRandom),
+    shape(&["gsk_"], Tail::Alnum, 40, Behind::Anything),
+    shape(&["xai-", "pplx-"], Tail::Alnum, 40, Behind::Anything),
+    shape(&["nvapi-"], Tail::Dashed, 40, Behind::Anything),
+    shape(&["tvly-"], Tail::Dashed, 24, Behind::Anything),
+    shape(&["lsv2_pt_", "lsv2_sk_"], Tail::Word, 32, Behind::Anything),
+    // HashiCorp.
+    shape(&["hvs.", "hvb.", "hvr."], Tail::Dashed, 20, Behind::Anything),
+    // DigitalOcean, Docker, Databricks, Doppler, Fly.
+    shape(&["dop_v1_", "doo_v1_", "dor_v1_"], Tail::Hex, 40, Behind::Anything),
+    shape(&["dckr_pat_", "dckr_oat_"], Tail::Dashed, 20, Behind::Anything),
+    shape(&["dapi"], Tail::Hex, 32, Behind::Anything),
+    shape(&["dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."], Tail::Dotted, 40, Behind::Anything),
+    shape(&["fm1_", "fm2_", "fm1r_", "fm1a_", "fo1_"], Tail::Base64, 40, Behind::Anything),
+    // Shopify, SendGrid, Mailgun, Brevo, Square, Twilio, Facebook.
+    shape(&["shpat_", "shpca_", "shppa_", "shpss_", "shpua_"], Tail::Alnum, 20, Behind::Anything),
+    shape(&["SG."], Tail::Dotted, 40, Behind::Anything),
+    exact(&["key-"], Tail::Hex, 32, Behind::NoWord),
+    shape(&["xkeysib-", "xsmtpsib-"], Tail::Dashed, 40, Behind::Anything),
+    shape(&["sq0csp-", "sq0atp-", "sq0idp-", "EAAA"], Tail::Dashed, 22, Behind::WordIfRandom),
+    exact(&["SK", "AC"], Tail::Hex, 32, Behind::NoWord),
+    shape(&["EAA"], Tail::Alnum, 80, Behind::NoWord),
+    // Postman, Linear, Notion, Figma, Airtable, Atlassian, Asana, HubSpot.
+    shape(&["PMAK-"], Tail::Dashed, 40, Behind::Anything),
+    shape(&["lin_api_", "lin_oauth_", "ntn_", "figd_", "figu_", "figo_"], Tail::Dashed, 30, Behind::Anything),
+    shape(&["ATATT3", "ATCTT3", "ATBB"], Tail::Base64, 24, Behind::WordIfRandom),
+    shape(&["pat-na1-", "pat-na2-", "pat-eu1-"], Tail::Dashed, 30, Behind::Anything),
+    // Grafana, New Relic, Sentry, Dynatrace, PostHog, Buildkite, Sourcegraph.
+    shape(&["glc_", "glsa_"], Tail::Base64, 32, Behind::Anything),
+    shape(&["NRAK-", "NRJS-", "NRII-", "NRAA-"], Tail::Dashed, 19, Behind::Anything),
+    shape(&["sntrys_", "sntryu_", "bkua_", "sgp_", "phx_"], Tail::Base64, 32, Behind::Anything),
+    shape(&["dt0c01.", "dt0s01.", "dt0s02.", "dt0s16."], Tail::Dotted, 60, Behind::Anything),
+    // 1Password, age, Tailscale, PlanetScale, Supabase, Alibaba, Tencent, JFrog, Discord, Teams.
+    shape(
+        &[
+            "ops_eyJ",
+            "AGE-SECRET-KEY-1",
+            "tskey-",
+            "pscale_tkn_",
+            "pscale_pw_",
+            "pscale_oauth_",
+            "sbp_",
+            "sb_secret_",
+            "AKCp",
+            "cmVmdGtu",
+            "v1.0-",
+        ],
+        Tail::Base64,
+        32,
+        Behind::Anything,
+    ),
+    shape(&["LTAI", "AKID"], Tail::Alnum, 13, Behind::NoWord),
+    shape(
+        &["discord.com/api/webhooks/", "discordapp.com/api/webhooks/", ".webhook.office.com/webhookb2/"],
+        Tail::Base64,
+        40,
+        Behind::Anything,
+    ),
+];
+
+/// What Base64 of a PEM block with a private key begins with, as a secret of Kubernetes holds it: `-----BEGIN`.
+pub(super) const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
+
+/// Names of secrets in other alphabets, each of which is a whole name.
+pub(super) const NAMES_ELSEWHERE: [&str; 8] =
+    ["密码", "密碼", "口令", "密钥", "パスワード", "비밀번호", "пароль", "Пароль"];
+
+/// What stands in any text in which a name of the table, or a credential behind the word that says so, is found, in small
+/// letters or capitals.
+pub(super) const NAME_MARKS: [&str; 17] = [
+    "token",
+    "secret",
+    "pass",
+    "pwd",
+    "credential",
+    "auth",
+    "cookie",
+    "bearer",
+    "basic ",
+    "key",
+    "_pat",
+    "-pat",
+    "contrase",
+    "mnemonic",
+    "phrase",
+    "sessid",
+    "dockerc",
+];
+
+/// Schemes that stand ahead of a credential in `Authorization`.
+pub(super) const SCHEMES: [&str; 14] = [
+    "basic",
+    "bearer",
+    "token",
+    "digest",
+    "negotiate",
+    "ntlm",
+    "apikey",
+    "api-key",
+    "hawk",
+    "oauth",
+    "aws4-hmac-sha256",
+    "key",
+    "sharedkey",
+    "mac",
+];
+
+/// Values of names in programs that are types or other names: `token: String`.
+pub(super) const WORDS_OF_CODE: [&str; 30] = [
+    "str",
+    "String",
+    "string",
+    "bool",
+    "boolean",
+    "number",
+    "int",
+    "Integer",
+    "any",
+    "unknown",
+    "object",
+    "bytes",
+    "Buffer",
+    "Uint8Array",
+    "Option",
+    "Vec",
+    "Cow",
+    "Box",
+    "Arc",
+    "Result",
+    "SecretString",
+    "SecretStr",
+    "Promise",
+    "Optional",
+    "VARCHAR",
+    "varchar",
+    "None",
+    "self",
+    "this",
+    "Default",
+];

@@ -1,0 +1,545 @@
+//! Where the value of a name begins and ends.
+
+use std::ops::Range;
+
+use super::assigned::{Joined, Name, Sort};
+use super::names::word_names_secret;
+use super::table::{SCHEMES, WORDS_OF_CODE};
+
+/// How much of a list or an object behind a name is looked through, in bytes.
+const BRACKET_BYTES_MAX: usize = 16 << 10;
+
+/// Shortest value in the middle of a line that has no quotation marks, in bytes: shorter ones are words.
+const WORD_BYTES_MIN: usize = 6;
+
+/// A quotation mark, and how many backslashes stand in front of it where JSON stands in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Quote {
+    pub(super) byte: u8,
+    pub(super) slashes: usize,
+}
+
+impl Quote {
+    /// Where the text ends that it has opened, and how long the closing mark is with its backslashes.
+    pub(super) fn close_in(self, text: &[u8]) -> Option<(usize, usize)> {
+        memchr::memchr_iter(self.byte, text).find_map(|at| {
+            let slashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+            let closes = if self.slashes == 0 { slashes % 2 == 0 } else { slashes <= self.slashes };
+            closes.then_some(match self.slashes {
+                0 => (at, 1),
+                _ => (at - slashes, slashes + 1),
+            })
+        })
+    }
+}
+
+/// The quotation mark that a text begins with.
+pub(super) fn quote_at(text: &[u8]) -> Option<Quote> {
+    let slashes = text.iter().take(8).take_while(|byte| **byte == b'\\').count();
+    let byte = *text.get(slashes)?;
+    matches!(byte, b'"' | b'\'' | b'`').then_some(Quote { byte, slashes })
+}
+
+/// How long the escape sequences are that a text begins with, however their ESC is written.
+pub(super) fn escapes(text: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let rest = &text[at..];
+        let Some(esc) = [&b"\x1b"[..], b"\\u001b", b"\\u001B", b"\\x1b", b"\\x1B", b"\\033", b"\\e"]
+            .into_iter()
+            .find(|esc| rest.starts_with(esc))
+        else {
+            return at;
+        };
+        let Some(codes) = rest[esc.len()..].strip_prefix(b"[") else { return at };
+        let bytes = codes.iter().take(16).take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
+        if !codes.get(bytes).is_some_and(u8::is_ascii_alphabetic) {
+            return at;
+        }
+        at += esc.len() + 1 + bytes + 1;
+    }
+}
+
+/// How long the blanks, tabs and escape sequences are that a text begins with.
+pub(super) fn blanks(text: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let bytes = text[at..].iter().take(200).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        let bytes = bytes + escapes(&text[at + bytes..]);
+        if bytes == 0 || at > 400 {
+            return at;
+        }
+        at += bytes;
+    }
+}
+
+/// Takes values out of a text, from its start to its end.
+pub(super) struct Values<'a> {
+    text: &'a [u8],
+    /// Lists and objects up to here were looked through.
+    looked_to: usize,
+    /// What was taken ends here.
+    taken_to: usize,
+    /// From here on no quotation mark of a kind closes anything.
+    unclosed: Vec<(Quote, usize)>,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn of(text: &'a [u8]) -> Values<'a> {
+        Values { text, looked_to: 0, taken_to: 0, unclosed: Vec::new() }
+    }
+
+    pub(super) fn taken_to(&self) -> usize {
+        self.taken_to
+    }
+
+    /// Adds where the value of `name` stands that begins at `from`, or behind blanks there.
+    pub(super) fn take(
+        &mut self,
+        name: &Name,
+        joined: Joined,
+        from: usize,
+        hard_end: Option<usize>,
+        spans: &mut Vec<Range<usize>>,
+    ) {
+        let mut at = from;
+        if joined != Joined::Variable {
+            at += blanks(&self.text[at..]);
+        }
+        at = self.behind_type(at, joined);
+        at += wrapper(&self.text[at..]);
+        if joined == Joined::Element {
+            let end = memchr::memchr2(b'<', b'\n', &self.text[at..]).map_or(self.text.len(), |end| at + end);
+            return self.push(name, joined, at..end, spans);
+        }
+        if joined == Joined::Words {
+            let end = words_end(&self.text[at..]);
+            return self.push(name, joined, at..at + end, spans);
+        }
+        match quote_at(&self.text[at..]).filter(|_| hard_end.is_none_or(|end| at < end)) {
+            Some(quote) => self.quoted(name, joined, at, quote, spans),
+            None if joined == Joined::Quoted => {}
+            None => self.bare(name, joined, at, hard_end, spans),
+        }
+    }
+
+    /// `name: Type = value`: the value stands behind its type.
+    fn behind_type(&self, at: usize, joined: Joined) -> usize {
+        if !matches!(joined, Joined::Line | Joined::Within) {
+            return at;
+        }
+        let near = &self.text[at..self.text.len().min(at + 60)];
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_&'<>[]:|?* ".contains(byte);
+        let bytes = near.iter().take_while(|byte| is_part(byte)).count();
+        let is_type = bytes > 1
+            && near.get(bytes) == Some(&b'=')
+            && near[bytes - 1] == b' '
+            && near.get(bytes + 1) == Some(&b' ');
+        if is_type { at + bytes + 1 + blanks(&self.text[at + bytes + 1..]) } else { at }
+    }
+
+    fn quoted(&mut self, name: &Name, joined: Joined, at: usize, quote: Quote, spans: &mut Vec<Range<usize>>) {
+        let text = self.text;
+        let mark = &text[at..at + quote.slashes + 1];
+        let tripled = [mark, mark, mark].concat();
+        if text[at..].starts_with(&tripled) {
+            let from = at + tripled.len();
+            let end = memchr::memmem::find(&text[from..], &tripled).map_or(text.len(), |end| from + end);
+            return self.push(name, joined, from..end, spans);
+        }
+        let from = at + mark.len();
+        let line = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |end| from + end);
+        let close = self.close(quote, from);
+        let (end, close_bytes) = match close {
+            Some((end, bytes)) if end <= line || matches!(joined, Joined::Variable | Joined::Argument) => (end, bytes),
+            // It is not closed in its line: the rest of the line.
+            Some(_) | None => (line, 0),
+        };
+        self.push(name, joined, from..end, spans);
+        let mut at = end + close_bytes;
+        self.taken_to = self.taken_to.max(at);
+        // `'it'\''s'` goes on, and so does a list of a shell: `set -x X 'a' 'b'`.
+        while matches!(joined, Joined::Variable | Joined::Argument) && close_bytes > 0 {
+            let Some(byte) = text.get(at) else { break };
+            match quote_at(&text[at..]) {
+                Some(next) if next.slashes == 0 => {
+                    let Some((end, bytes)) = self.close(next, at + 1) else { break };
+                    self.push(name, joined, at + 1..end, spans);
+                    at = end + bytes;
+                }
+                Some(_) | None if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'\\' | b'$') => {
+                    let bytes = text[at..]
+                        .iter()
+                        .take_while(|byte| !byte.is_ascii_whitespace() && !b"\"';&|".contains(byte))
+                        .count();
+                    if bytes == 0 {
+                        break;
+                    }
+                    // `\'` between two texts
+                    let bytes = bytes + usize::from(text[at + bytes - 1] == b'\\' && at + bytes < text.len());
+                    spans.push(at..at + bytes);
+                    at += bytes;
+                }
+                Some(_) | None => break,
+            }
+            self.taken_to = self.taken_to.max(at);
+        }
+        self.changed(name, joined, at, spans);
+    }
+
+    /// What a plan says a value changes to: `"old" -> "new"`.
+    fn changed(&mut self, name: &Name, joined: Joined, at: usize, spans: &mut Vec<Range<usize>>) {
+        let behind = at + blanks(&self.text[at..]);
+        if self.text[behind..].starts_with(b"->") {
+            let at = behind + 2 + blanks(&self.text[behind + 2..]);
+            if let Some(quote) = quote_at(&self.text[at..])
+                && let Some((end, bytes)) = self.close(quote, at + quote.slashes + 1)
+            {
+                self.push(name, joined, at + quote.slashes + 1..end, spans);
+                self.taken_to = self.taken_to.max(end + bytes);
+            }
+        }
+    }
+
+    /// Where a quotation mark closes; it is looked for once from any place.
+    fn close(&mut self, quote: Quote, from: usize) -> Option<(usize, usize)> {
+        if self.unclosed.iter().any(|(unclosed, at)| *unclosed == quote && from >= *at) {
+            return None;
+        }
+        let close = quote.close_in(&self.text[from..]).map(|(end, bytes)| (from + end, bytes));
+        if close.is_none() {
+            self.unclosed.push((quote, from));
+        }
+        close
+    }
+
+    /// A value without quotation marks.
+    fn bare(&mut self, name: &Name, joined: Joined, at: usize, hard_end: Option<usize>, spans: &mut Vec<Range<usize>>) {
+        let text = self.text;
+        match text.get(at) {
+            None => return,
+            Some(b'[' | b'{') if joined != Joined::Variable => return self.bracket(at, spans),
+            Some(b'|' | b'>') if matches!(joined, Joined::Line | Joined::Within) => return self.block(name, at, spans),
+            Some(b'\n' | b'\r') if joined == Joined::Line => return self.list(name, at, spans),
+            Some(_) => {}
+        }
+        let line = memchr::memchr2(b'\n', b'\r', &text[at..]).map_or(text.len(), |end| at + end);
+        let end = hard_end.map_or(line, |end| end.clamp(at, line));
+        let is_header = joined != Joined::Variable && matches!(name.sort, Sort::Scheme | Sort::Cookie);
+        if is_header {
+            return self.header(name, joined, at, end, spans);
+        }
+        let run = at + self.run(&text[at..end], joined);
+        let more = text[run..end].trim_ascii();
+        let is_whole = |end: usize| {
+            matches!(text.get(end), Some(b'"' | b'\'' | b'`' | b'\\')) && {
+                let behind = text[end..].iter().take(12).find(|byte| !b"\"'`\\ ".contains(byte));
+                matches!(behind, None | Some(b',' | b']' | b'\n' | b'\r'))
+            }
+        };
+        let end = match (joined, hard_end) {
+            (_, Some(hard_end)) if joined != Joined::Argument && is_whole(hard_end) => hard_end,
+            (Joined::Line, _) if name.sort == Sort::Password && !more.is_empty() => rest_of_line(text, at, end),
+            (Joined::Line | Joined::Within, _)
+                if name.sort != Sort::Password && is_prose(&text[at..run], &text[run..end]) =>
+            {
+                return;
+            }
+            _ => run,
+        };
+        if joined == Joined::Within && end - at < WORD_BYTES_MIN && !(name.is_variable && end > at) {
+            return;
+        }
+        if joined != Joined::Variable && joined != Joined::Argument && is_code(text, name, at..end) {
+            return;
+        }
+        self.push(name, joined, at..end, spans);
+    }
+
+    /// How long a value is that blanks end, and whatever else ends it where it stands.
+    fn run(&self, text: &[u8], joined: Joined) -> usize {
+        let is_variable = joined == Joined::Variable;
+        let is_end = |at: usize| match text[at] {
+            b' ' | b'\t' | 0x1b => true,
+            b'\\' => matches!(text.get(at + 1), Some(b'"' | b'n' | b'r' | b't' | b'u' | b'\\' | b'\'')),
+            b'"' | b'\'' | b'`' | b',' | b';' | b'&' | b'|' | b'<' | b'>' | b')' | b']' | b'}' => !is_variable,
+            _ => false,
+        };
+        let end = (0..text.len()).find(|at| is_end(*at)).unwrap_or(text.len());
+        let closing = |byte: &&u8| is_variable && b";,)&|\"'`".contains(byte);
+        end - text[..end].iter().rev().take_while(closing).count()
+    }
+
+    /// The value of `Authorization` and `Cookie`.
+    fn header(&mut self, name: &Name, joined: Joined, at: usize, end: usize, spans: &mut Vec<Range<usize>>) {
+        let text = self.text;
+        // A header without a quotation mark in front ends at the next one: `-H Cookie:a=b "x"`.
+        let stop = text[at..end].iter().position(|byte| matches!(byte, b'"' | b'`' | 0x1b));
+        let stop = stop.filter(|_| name.sort == Sort::Cookie).map_or(end, |stop| at + stop);
+        let end = rest_of_line(text, at, stop.min(end));
+        let scheme = scheme(&text[at..end]);
+        let from = at + scheme;
+        if name.sort == Sort::Cookie {
+            return self.push(name, joined, from..end, spans);
+        }
+        let is_one = scheme > 0 && !matches!(text[at], b'D' | b'd' | b'A' | b'a' | b'O' | b'o' | b'H' | b'h');
+        let run = from + self.run(&text[from..end], joined);
+        let end = if is_one || run == end || !text[from..end].contains(&b'=') { run } else { end };
+        if scheme == 0 && is_prose(&text[from..run], &text[run..end.max(run)]) {
+            return;
+        }
+        self.push(name, joined, from..end, spans);
+    }
+
+    /// The texts of a list or an object, but for the names of its members.
+    fn bracket(&mut self, at: usize, spans: &mut Vec<Range<usize>>) {
+        if at < self.looked_to {
+            return;
+        }
+        let text = self.text;
+        let (mut depth, mut next) = (0_usize, at);
+        let end = text.len().min(at + BRACKET_BYTES_MAX);
+        while next < end {
+            match text[next] {
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' if depth <= 1 => break,
+                b']' | b'}' => depth -= 1,
+                b'"' | b'\'' | b'\\' => {
+                    if let Some(quote) = quote_at(&text[next..end])
+                        && let Some((close, bytes)) = quote.close_in(&text[next + quote.slashes + 1..end])
+                    {
+                        let from = next + quote.slashes + 1;
+                        let close = from + close;
+                        next = close + bytes;
+                        let behind = next + blanks(&text[next..]);
+                        if text.get(behind) != Some(&b':') && !is_open(&text[from..close]) {
+                            spans.push(from..close);
+                        }
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            next += 1;
+        }
+        self.looked_to = next;
+    }
+
+    /// A block of YAML: `name: |` and all lines that are further in.
+    fn block(&mut self, name: &Name, at: usize, spans: &mut Vec<Range<usize>>) {
+        let text = self.text;
+        let line = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |end| at + end);
+        if !text[at + 1..line].iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b' ' | b'\r')) {
+            return self.push_run(name, at, line, spans);
+        }
+        let own = indent_of(text, name.range.start);
+        let mut from = line + 1;
+        while from < text.len() {
+            let end = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |end| from + end);
+            let (indent, start) = indent_at(text, from, end);
+            if start < end && indent <= own {
+                break;
+            }
+            spans.extend((start < end).then_some(start..end));
+            from = end + 1;
+        }
+        self.taken_to = self.taken_to.max(from.min(text.len()));
+    }
+
+    fn push_run(&mut self, name: &Name, at: usize, end: usize, spans: &mut Vec<Range<usize>>) {
+        let end = at + self.run(&self.text[at..end], Joined::Variable);
+        self.push(name, Joined::Line, at..end, spans);
+    }
+
+    /// A list of YAML below its name, as far as its values are plain.
+    fn list(&mut self, name: &Name, at: usize, spans: &mut Vec<Range<usize>>) {
+        let text = self.text;
+        let mut from = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |end| at + end + 1);
+        while from < text.len() {
+            let end = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |end| from + end);
+            let (_, start) = indent_at(text, from, end);
+            let Some(value) =
+                text[start..end].strip_prefix(b"- ").filter(|value| memchr::memmem::find(value, b": ").is_none())
+            else {
+                return;
+            };
+            let value_at = end - value.len();
+            let value_end = rest_of_line(text, value_at, end);
+            self.push(name, Joined::Line, value_at..value_end, spans);
+            from = end + 1;
+        }
+    }
+
+    fn push(&mut self, name: &Name, joined: Joined, span: Range<usize>, spans: &mut Vec<Range<usize>>) {
+        let value = &self.text[span.clone()];
+        self.taken_to = self.taken_to.max(span.end);
+        let is_word = name.range.len() <= 4
+            && (value.first().is_some_and(|first| b"/~.".contains(first)) || is_small_number(value));
+        let is_count = name.sort == Sort::Other && is_small_number(value);
+        if span.is_empty() || is_open(value) || is_word || (is_count && joined != Joined::Argument) {
+            return;
+        }
+        let scheme = if name.sort == Sort::Scheme { scheme(value) } else { 0 };
+        spans.push(span.start + scheme..span.end);
+    }
+}
+
+/// How long what only wraps a value is: `Some(`, and letters in front of quotation marks as in `b"…"` and `$'…'`.
+fn wrapper(text: &[u8]) -> usize {
+    let some = [&b"Some("[..], b"Secret(", b"SecretString("]
+        .into_iter()
+        .find(|wrap| text.starts_with(wrap))
+        .map_or(0, <[u8]>::len);
+    let rest = &text[some..];
+    let letter = rest.len() > 1 && b"bBrRfFuUL$@".contains(&rest[0]) && matches!(rest[1], b'"' | b'\'');
+    some + usize::from(letter)
+}
+
+/// How long the words of a command are, up to what ends it.
+fn words_end(text: &[u8]) -> usize {
+    let mut open = None;
+    let is_end = |byte: &u8| match (open, *byte) {
+        (_, b'\n') | (None, b';' | b'&' | b'|' | b')') => true,
+        (None, quote @ (b'"' | b'\'')) => {
+            open = Some(quote);
+            false
+        }
+        (Some(quote), byte) if quote == byte => {
+            open = None;
+            false
+        }
+        (Some(_) | None, _) => false,
+    };
+    let end = text.iter().position(is_end).unwrap_or(text.len());
+    text[..end].trim_ascii_end().len()
+}
+
+/// How long the scheme is that stands ahead of a credential, with the blanks behind it.
+fn scheme(value: &[u8]) -> usize {
+    let word = value.iter().take(24).take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
+    let is_scheme = SCHEMES.iter().any(|scheme| value[..word].eq_ignore_ascii_case(scheme.as_bytes()));
+    let behind = value[word..].iter().take(8).take_while(|byte| matches!(byte, b' ' | b'\t' | b'\\')).count();
+    if is_scheme && behind > 0 && word + behind < value.len() { word + behind } else { 0 }
+}
+
+/// Where a value ends that takes all of its line: in front of a remark, of what a list or an object goes on with, and of layout.
+fn rest_of_line(text: &[u8], at: usize, end: usize) -> usize {
+    let line = &text[at..end];
+    let remark = memchr::memmem::find(line, b" #").unwrap_or(line.len());
+    let kept =
+        line[..remark].iter().rev().take_while(|byte| byte.is_ascii_whitespace() || b",;".contains(byte)).count();
+    at + remark - kept
+}
+
+/// Whether what follows a name is a sentence: a small word, and another one.
+fn is_prose(word: &[u8], rest: &[u8]) -> bool {
+    let is_word = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_lowercase);
+    let next = rest.trim_ascii_start();
+    is_word(word)
+        && next.len() < rest.len()
+        && next.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'`')
+}
+
+fn is_small_number(value: &[u8]) -> bool {
+    value.len() <= 9
+        && value.first().is_some_and(u8::is_ascii_digit)
+        && value.iter().all(|byte| byte.is_ascii_digit() || b"._,%".contains(byte))
+}
+
+/// Whether a value only says where the secret is, or that there is none.
+fn is_open(value: &[u8]) -> bool {
+    let wrapped = |front: &[u8], back: &[u8]| {
+        value.len() >= front.len() + back.len() && value.starts_with(front) && value.ends_with(back)
+    };
+    let is_name = |name: &[u8]| {
+        name.len() > 1 && name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
+    };
+    let inner = |front: usize, back: usize| &value[front..value.len() - back];
+    const WORDS: [&str; 16] = [
+        "true",
+        "false",
+        "null",
+        "none",
+        "nil",
+        "undefined",
+        "yes",
+        "no",
+        "on",
+        "off",
+        "redacted",
+        "hidden",
+        "sensitive",
+        "required",
+        "optional",
+        "()",
+    ];
+    let is_row = |of: &[u8]| value.len() >= 3 * of.len() && value.chunks(of.len()).all(|sign| sign == of);
+    [&b"*"[..], b".", b"-", b"x", b"X", b"#", "•".as_bytes()].into_iter().any(is_row)
+        || WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()))
+        || (wrapped(b"${", b"}") && !inner(2, 1).contains(&b'}') && !inner(2, 1).contains(&b':'))
+        || (wrapped(b"{{", b"}}"))
+        || (wrapped(b"<", b">") && inner(1, 1).iter().all(|byte| byte.is_ascii_alphabetic() || b" _-.".contains(byte)))
+        || (value.starts_with(b"$") && is_name(&value[1..]))
+        || value.starts_with(b"$(")
+        || value.starts_with(b"(sensitive")
+        || value.starts_with(b"${{")
+        || (wrapped(b"%", b"%") && is_name(inner(1, 1)))
+}
+
+/// Whether a value without quotation marks is an expression of a program.
+fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
+    let value = &text[span.clone()];
+    let word = value
+        .iter()
+        .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'&' | b'*'))
+        .count();
+    let next = text.get(span.start + word).copied();
+    let is_call =
+        word > 0 && !value[0].is_ascii_digit() && (next == Some(b'(') || text[span.start + word..].starts_with(b"::"));
+    let plain = value.strip_prefix(b"&").unwrap_or(value);
+    let of_other = [
+        &b"self."[..],
+        b"this.",
+        b"process.env",
+        b"os.",
+        b"env.",
+        b"config.",
+        b"settings.",
+        b"var.",
+        b"local.",
+        b"module.",
+        b"secrets.",
+        b"args.",
+        b"req.",
+        b"request.",
+        b"ctx.",
+        b"params.",
+        b"opts.",
+        b"options.",
+        b"props.",
+        b"vars.",
+    ];
+    let is_type =
+        WORDS_OF_CODE.iter().any(|word| plain == word.as_bytes()) || (next == Some(b'<') && word == value.len());
+    let is_own_name = value.eq_ignore_ascii_case(&text[name.range.clone()]);
+    let is_other_name = !value.iter().any(u8::is_ascii_digit)
+        && value.contains(&b'_')
+        && std::str::from_utf8(value).is_ok_and(|value| {
+            value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && word_names_secret(value)
+        });
+    is_call || is_type || is_own_name || is_other_name || of_other.iter().any(|other| plain.starts_with(other))
+}
+
+/// How far in the line is in which something stands, and where it begins.
+fn indent_of(text: &[u8], at: usize) -> usize {
+    let from = memchr::memrchr(b'\n', &text[at.saturating_sub(256)..at])
+        .map_or(at.saturating_sub(256), |end| at.saturating_sub(256) + end + 1);
+    indent_at(text, from, at).0
+}
+
+/// How far in a line is, and where what it says begins; the mark of a diff counts as layout.
+fn indent_at(text: &[u8], from: usize, end: usize) -> (usize, usize) {
+    let mark = usize::from(matches!(text.get(from), Some(b'+' | b'-')) && text.get(from + 1) == Some(&b' '));
+    let indent = text[from + mark..end].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    (indent + mark, from + mark + indent)
+}
