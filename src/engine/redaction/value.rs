@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::assigned::{Joined, Name, Sort};
-use super::names::word_names_secret;
+use super::names::{names_secret, word_names_secret};
 use super::table::{SCHEMES, WORDS_OF_CODE};
 
 /// How much of a list or an object behind a name is looked through, in bytes.
@@ -11,6 +11,9 @@ const BRACKET_BYTES_MAX: usize = 16 << 10;
 
 /// Shortest value in the middle of a line that has no quotation marks, in bytes: shorter ones are words.
 const WORD_BYTES_MIN: usize = 6;
+
+/// The same of a password, in bytes.
+const PASSWORD_BYTES_MIN: usize = 3;
 
 /// A quotation mark, and how many backslashes stand in front of it where JSON stands in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,8 +112,12 @@ impl<'a> Values<'a> {
         at = self.behind_type(at, joined);
         at += wrapper(&self.text[at..]);
         if joined == Joined::Element {
-            let end = memchr::memchr2(b'<', b'\n', &self.text[at..]).map_or(self.text.len(), |end| at + end);
-            return self.push(name, joined, at..end, spans);
+            // An element is closed; `<TOKEN>` alone stands for a value.
+            let end = memchr::memchr2(b'<', b'\n', &self.text[at..]).map(|end| at + end);
+            if let Some(end) = end.filter(|end| self.text[*end..].starts_with(b"</")) {
+                self.push(name, joined, at..end, spans);
+            }
+            return;
         }
         if joined == Joined::Words {
             let end = words_end(&self.text[at..]);
@@ -247,7 +254,8 @@ impl<'a> Values<'a> {
             }
             _ => run,
         };
-        if joined == Joined::Within && end - at < WORD_BYTES_MIN && !(name.is_variable && end > at) {
+        let bytes_min = if name.sort == Sort::Password { PASSWORD_BYTES_MIN } else { WORD_BYTES_MIN };
+        if joined == Joined::Within && end - at < bytes_min && !name.is_variable {
             return;
         }
         if joined != Joined::Variable && joined != Joined::Argument && is_code(text, name, at..end) {
@@ -284,10 +292,10 @@ impl<'a> Values<'a> {
         }
         let is_one = scheme > 0 && !matches!(text[at], b'D' | b'd' | b'A' | b'a' | b'O' | b'o' | b'H' | b'h');
         let run = from + self.run(&text[from..end], joined);
-        let end = if is_one || run == end || !text[from..end].contains(&b'=') { run } else { end };
-        if scheme == 0 && is_prose(&text[from..run], &text[run..end.max(run)]) {
+        if scheme == 0 && is_prose(&text[from..run], &text[run..end]) {
             return;
         }
+        let end = if is_one || run == end || !text[from..end].contains(&b'=') { run } else { end };
         self.push(name, joined, from..end, spans);
     }
 
@@ -373,10 +381,18 @@ impl<'a> Values<'a> {
     fn push(&mut self, name: &Name, joined: Joined, span: Range<usize>, spans: &mut Vec<Range<usize>>) {
         let value = &self.text[span.clone()];
         self.taken_to = self.taken_to.max(span.end);
-        let is_word = name.range.len() <= 4
-            && (value.first().is_some_and(|first| b"/~.".contains(first)) || is_small_number(value));
-        let is_count = name.sort == Sort::Other && is_small_number(value);
-        if span.is_empty() || is_open(value) || is_word || (is_count && joined != Joined::Argument) {
+        let is_count = is_small_number(value);
+        let is_other = match name.sort {
+            Sort::Password | Sort::Scheme => false,
+            Sort::Weak => is_count || value.first().is_some_and(|first| b"/~.".contains(first)),
+            Sort::Cookie | Sort::Other => is_count && joined != Joined::Argument,
+        };
+        // `--api-key API_KEY` in the text of a help.
+        let is_name = |word: &str| {
+            !word.bytes().any(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) && names_secret(word)
+        };
+        let is_stand_in = joined == Joined::Argument && std::str::from_utf8(value).is_ok_and(is_name);
+        if span.is_empty() || is_open(value) || is_other || is_stand_in {
             return;
         }
         let scheme = if name.sort == Sort::Scheme { scheme(value) } else { 0 };
@@ -455,7 +471,10 @@ fn is_open(value: &[u8]) -> bool {
         name.len() > 1 && name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
     };
     let inner = |front: usize, back: usize| &value[front..value.len() - back];
-    const WORDS: [&str; 16] = [
+    const WORDS: [&str; 19] = [
+        "inherit",
+        "read",
+        "write",
         "true",
         "false",
         "null",
