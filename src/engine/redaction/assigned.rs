@@ -15,7 +15,7 @@ use super::table::{NAME_MARKS, NAMES_ELSEWHERE};
 use super::value::{Quote, Values, blanks, escapes, quote_at};
 
 /// How much of a line in front of a name is looked at, in bytes.
-const LINE_BYTES_MAX: usize = 256;
+const LINE_BYTES_MAX: usize = 96;
 
 /// How far a member called `value` may stand behind the one that holds a name, in bytes.
 const PAIR_BYTES_MAX: usize = 120;

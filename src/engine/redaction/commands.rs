@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
-use regex::bytes::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 
 /// What is typed in one word or two, wherever it stands. What the groups `keep` and `then` hold stays.
 const SHAPES: [&str; 5] = [
@@ -23,25 +23,34 @@ const SHAPES: [&str; 5] = [
     r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#,
 ];
 
-/// What may stand for `WORDS` in [`SHAPES_IN_LINES`], one after the other: words of one command, and the same with a shell's separators
-/// in quotation marks.
-const WORDS: [&str; 2] = [r"[^\n|;&]*?", r#"(?:\\\n|"[^"\n]*"|'[^'\n]*'|[^\n|;&"'])*?"#];
+/// A secret that follows an option anywhere behind the name of a command.
+struct Given {
+    /// Names of the command, or what they begin with.
+    commands: &'static [&'static str],
+    /// The option and the secret; what the group `keep` holds stays.
+    option: &'static str,
+}
 
-/// How secrets are typed behind other words of the same command, which are looked for line by line: a match would be looked for to the
-/// end of a text for each command in it. What the group `keep` holds stays.
-const SHAPES_IN_LINES: [&str; 5] = [
+const GIVEN: [Given; 5] = [
     // `curl -u name:x`, `curl --user name:x`
-    r#"(?<keep>\bcurl\bWORDS\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#,
-    // `docker login -p x`, `helm registry login -p x`
-    r#"(?<keep>\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|oc|az|cf)(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\bWORDS\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
+    Given {
+        commands: &["curl"],
+        option: r#"(?<keep>\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#,
+    },
+    // `docker login -p x`, `helm registry login -p x`; `docker run x login -p 80:80` is something else.
+    Given {
+        commands: &["docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "oc", "az", "cf"],
+        option: r#"(?<keep>^(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\b(?s:.)*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
+    },
     // `redis-cli -a x`
-    r#"(?<keep>\bredis-cli\bWORDS\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#,
-    // `mysql -psecret`, `sshpass -p secret`
-    r#"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\bWORDS\s-p|\bsshpass\bWORDS\s-p[ \t]?))(?:"[^"\n]+"|'[^'\n]+')"#,
-    r#"(?<keep>(?:\b(?:mysql\w*|mariadb\w*)\bWORDS\s-p|\bsshpass\bWORDS\s-p[ \t]?))[^\s"']+"#,
+    Given { commands: &["redis-cli"], option: r#"(?<keep>\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"# },
+    // `mysql -psecret`
+    Given { commands: &["mysql", "mariadb"], option: r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
+    // `sshpass -p secret`
+    Given { commands: &["sshpass"], option: r#"(?<keep>\s-p[ \t]?)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
 ];
 
-/// The commands that these are about, but for those whose names are parts of many words.
+/// Commands in front of which a long line is divided: those of [`GIVEN`], but for names that are parts of many words.
 const COMMANDS: [&str; 12] = [
     "curl",
     "docker",
@@ -60,39 +69,31 @@ const COMMANDS: [&str; 12] = [
 /// Longest line that is looked at as a whole for these, in bytes; a longer one is taken in parts.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// What stands in any text in which one of the shapes is found.
-const MARKS: [&str; 17] = [
-    // As it stands in JSON.
-    "-p\\\"",
-    "curl",
-    "login",
-    "mysql",
-    "mariadb",
-    "sshpass",
-    "redis-cli",
-    "-p'",
-    "-p\"",
-    "-H",
-    "--header",
-    "-pass",
-    "wget",
-    "http",
-    "az ",
-    "oc ",
-    "cf ",
+/// What stands in any text in which a shape is found, in the order of [`SHAPES`].
+const MARKS: [&[&str]; 5] = [
+    &["-H", "--header"],
+    &["-H", "--header"],
+    // The last one as it stands in JSON.
+    &["-p'", "-p\"", "-p\\"],
+    &["vault"],
+    &["-pass"],
 ];
 
-static MARKED: LazyLock<AhoCorasick> =
-    LazyLock::new(|| AhoCorasick::new(MARKS).expect("BUG: the marks are few and short"));
-
-static COMPILED: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    let with = |words: &'static str| SHAPES_IN_LINES.iter().map(move |shape| shape.replace("WORDS", words));
-    let in_lines = WORDS.into_iter().flat_map(with);
-    SHAPES.iter().map(|shape| (*shape).to_owned()).chain(in_lines).map(|shape| compiled(&shape)).collect()
+static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    // Each command that takes `login` is found by that.
+    let commands = ["curl", "login", "redis-cli", "mysql", "mariadb", "sshpass"];
+    AhoCorasick::new(MARKS.concat().into_iter().chain(commands)).expect("BUG: the marks are few and short")
 });
 
+/// Each shape with its marks.
+static WITH_MARKS: LazyLock<Vec<(&[&str], Regex)>> =
+    LazyLock::new(|| MARKS.into_iter().zip(SHAPES.iter().map(|shape| compiled(shape))).collect());
+
+static OPTIONS: LazyLock<Vec<Regex>> = LazyLock::new(|| GIVEN.iter().map(|given| compiled(given.option)).collect());
+
 fn compiled(shape: &str) -> Regex {
-    Regex::new(shape).expect("BUG: the shapes are regular expressions")
+    let regex = RegexBuilder::new(shape).unicode(false).build();
+    regex.expect("BUG: the shapes are regular expressions")
 }
 
 /// Whether a text may hold such a command.
@@ -105,19 +106,89 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     let mut at = 0;
     for part in parts(text) {
         if MARKED.is_match(part) {
-            for shape in COMPILED.iter() {
-                spans.extend(shape.captures_iter(part).map(|found| {
-                    let all = found.get_match().range();
-                    let from = found.name("keep").map_or(all.start, |kept| kept.end());
-                    at + from..at + found.name("then").map_or(all.end, |kept| kept.start())
-                }));
+            let has = |mark: &&str| memchr::memmem::find(part, mark.as_bytes()).is_some();
+            for (_, shape) in WITH_MARKS.iter().filter(|(marks, _)| marks.iter().any(|mark| has(&mark))) {
+                add(shape, part, at, spans);
             }
+            given(part, at, spans);
         }
         at += part.len();
     }
 }
 
-/// Where the last command in the second half of a text begins that one of [`SHAPES_IN_LINES`] is about.
+fn add(shape: &Regex, text: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
+    spans.extend(shape.captures_iter(text).map(|found| {
+        let all = found.get_match().range();
+        let from = found.name("keep").map_or(all.start, |kept| kept.end());
+        at + from..at + found.name("then").map_or(all.end, |kept| kept.start())
+    }));
+}
+
+/// Adds what commands are given with options, once with separators in quotation marks taken as such and once not: of an
+/// apostrophe nobody knows whether it opens something.
+fn given(part: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
+    for (given, option) in GIVEN.iter().zip(OPTIONS.iter()) {
+        if !given.commands.iter().any(|command| memchr::memmem::find(part, command.as_bytes()).is_some()) {
+            continue;
+        }
+        for quotes in [Quotes::Seen, Quotes::Unseen] {
+            for command in commands(part, quotes) {
+                if let Some(behind) = behind_name(&part[command.clone()], given.commands) {
+                    add(option, &part[command.start + behind..command.end], at + command.start + behind, spans);
+                }
+            }
+        }
+    }
+}
+
+/// Where the name of a command ends for the first time.
+fn behind_name(command: &[u8], names: &[&str]) -> Option<usize> {
+    let is_word = |at: usize| command.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let behind = |name: &&str| {
+        let found = memchr::memmem::find_iter(command, name.as_bytes());
+        let mut ends = found.filter(|at| *at == 0 || !is_word(at - 1)).map(|at| at + name.len());
+        // `mysqldump` takes what `mysql` takes.
+        let is_family = matches!(*name, "mysql" | "mariadb");
+        ends.find(|end| is_family || !is_word(*end))
+    };
+    names.iter().filter_map(behind).min()
+}
+
+/// Whether separators in quotation marks divide commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quotes {
+    Seen,
+    Unseen,
+}
+
+/// The commands of a part.
+fn commands(part: &[u8], quotes: Quotes) -> impl Iterator<Item = Range<usize>> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        if from >= part.len() {
+            return None;
+        }
+        let mut open = None;
+        let is_end = |at: &usize| match (part[*at], open) {
+            (b'\n', _) => quotes == Quotes::Unseen || *at == 0 || part[at - 1] != b'\\',
+            (byte, Some(quote)) => {
+                open = open.filter(|_| byte != quote);
+                false
+            }
+            (quote @ (b'"' | b'\''), None) => {
+                open = (quotes == Quotes::Seen).then_some(quote);
+                false
+            }
+            (byte, None) => matches!(byte, b'|' | b';' | b'&'),
+        };
+        let end = (from..part.len()).find(is_end).unwrap_or(part.len());
+        let command = from..end;
+        from = end + 1;
+        Some(command)
+    })
+}
+
+/// Where the last command in the second half of a text begins that one of [`GIVEN`] is about.
 fn last_command(text: &[u8]) -> Option<usize> {
     let last = COMMANDS.iter().filter_map(|command| memchr::memmem::rfind(text, command.as_bytes())).max();
     last.filter(|at| *at > text.len() / 2)

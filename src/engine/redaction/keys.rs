@@ -85,10 +85,13 @@ fn tail_of(text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<usize> 
             begins_word(text, start.start) || (!is_word && has_long_run(tail)) || looks_random(tail)
         }
     };
+    if !is_fit {
+        return None;
+    }
     let end = start.end + rest.iter().take_while(|byte| is_part(byte)).count();
     let dots =
         text[start.end..end].iter().rev().take_while(|byte| shape.tail == Tail::Dotted && **byte == b'.').count();
-    is_fit.then_some(end - dots)
+    Some(end - dots)
 }
 
 fn is_of(tail: Tail, byte: u8) -> bool {

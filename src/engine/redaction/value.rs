@@ -12,6 +12,12 @@ const BRACKET_BYTES_MAX: usize = 16 << 10;
 /// Shortest value in the middle of a line that has no quotation marks, in bytes: shorter ones are words.
 const WORD_BYTES_MIN: usize = 6;
 
+/// How far the next part of a credential that lists its parts may be, in bytes.
+const LISTED_BYTES_MAX: usize = 256;
+
+/// Longest value that is judged as a program or a sentence, in bytes: longer ones are secrets, and are not looked at again.
+const JUDGED_BYTES_MAX: usize = 128;
+
 /// The same of a password, in bytes.
 const PASSWORD_BYTES_MIN: usize = 3;
 
@@ -83,13 +89,15 @@ pub(super) struct Values<'a> {
     looked_to: usize,
     /// What was taken ends here.
     taken_to: usize,
+    /// The line that was looked through last, from where it was.
+    line: Range<usize>,
     /// From here on no quotation mark of a kind closes anything.
     unclosed: Vec<(Quote, usize)>,
 }
 
 impl<'a> Values<'a> {
     pub(super) fn of(text: &'a [u8]) -> Values<'a> {
-        Values { text, looked_to: 0, taken_to: 0, unclosed: Vec::new() }
+        Values { text, looked_to: 0, taken_to: 0, line: 0..0, unclosed: Vec::new() }
     }
 
     pub(super) fn taken_to(&self) -> usize {
@@ -155,7 +163,7 @@ impl<'a> Values<'a> {
             return self.push(name, joined, from..end, spans);
         }
         let from = at + mark.len();
-        let line = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |end| from + end);
+        let line = self.line_end(from);
         let close = self.close(quote, from);
         let (end, close_bytes) = match close {
             Some((end, bytes)) if end <= line || matches!(joined, Joined::Variable | Joined::Argument) => (end, bytes),
@@ -220,6 +228,14 @@ impl<'a> Values<'a> {
         close
     }
 
+    /// Where the line ends in which `at` lies; each line is looked through once.
+    fn line_end(&mut self, at: usize) -> usize {
+        if !(self.line.start..=self.line.end).contains(&at) {
+            self.line = at..memchr::memchr(b'\n', &self.text[at..]).map_or(self.text.len(), |end| at + end);
+        }
+        self.line.end
+    }
+
     /// A value without quotation marks.
     fn bare(&mut self, name: &Name, joined: Joined, at: usize, hard_end: Option<usize>, spans: &mut Vec<Range<usize>>) {
         let text = self.text;
@@ -230,14 +246,14 @@ impl<'a> Values<'a> {
             Some(b'\n' | b'\r') if joined == Joined::Line => return self.list(name, at, spans),
             Some(_) => {}
         }
-        let line = memchr::memchr2(b'\n', b'\r', &text[at..]).map_or(text.len(), |end| at + end);
+        let line = self.line_end(at);
         let end = hard_end.map_or(line, |end| end.clamp(at, line));
         let is_header = joined != Joined::Variable && matches!(name.sort, Sort::Scheme | Sort::Cookie);
         if is_header {
             return self.header(name, joined, at, end, spans);
         }
         let run = at + self.run(&text[at..end], joined);
-        let more = text[run..end].trim_ascii();
+        let has_more = text[run..end].iter().take(JUDGED_BYTES_MAX).any(|byte| !byte.is_ascii_whitespace());
         let is_whole = |end: usize| {
             matches!(text.get(end), Some(b'"' | b'\'' | b'`' | b'\\')) && {
                 let behind = text[end..].iter().take(12).find(|byte| !b"\"'`\\ ".contains(byte));
@@ -246,7 +262,7 @@ impl<'a> Values<'a> {
         };
         let end = match (joined, hard_end) {
             (_, Some(hard_end)) if joined != Joined::Argument && is_whole(hard_end) => hard_end,
-            (Joined::Line, _) if name.sort == Sort::Password && !more.is_empty() => rest_of_line(text, at, end),
+            (Joined::Line, _) if name.sort == Sort::Password && has_more => rest_of_line(text, at, end),
             (Joined::Line | Joined::Within, _)
                 if name.sort != Sort::Password && is_prose(&text[at..run], &text[run..end]) =>
             {
@@ -268,7 +284,7 @@ impl<'a> Values<'a> {
     fn run(&self, text: &[u8], joined: Joined) -> usize {
         let is_variable = joined == Joined::Variable;
         let is_end = |at: usize| match text[at] {
-            b' ' | b'\t' | 0x1b => true,
+            b' ' | b'\t' | b'\r' | 0x1b => true,
             b'\\' => matches!(text.get(at + 1), Some(b'"' | b'n' | b'r' | b't' | b'u' | b'\\' | b'\'')),
             b'"' | b'\'' | b'`' | b',' | b';' | b'&' | b'|' | b'<' | b'>' | b')' | b']' | b'}' => !is_variable,
             _ => false,
@@ -281,21 +297,22 @@ impl<'a> Values<'a> {
     /// The value of `Authorization` and `Cookie`.
     fn header(&mut self, name: &Name, joined: Joined, at: usize, end: usize, spans: &mut Vec<Range<usize>>) {
         let text = self.text;
-        // A header without a quotation mark in front ends at the next one: `-H Cookie:a=b "x"`.
-        let stop = text[at..end].iter().position(|byte| matches!(byte, b'"' | b'`' | 0x1b));
-        let stop = stop.filter(|_| name.sort == Sort::Cookie).map_or(end, |stop| at + stop);
-        let end = rest_of_line(text, at, stop.min(end));
+        if name.sort == Sort::Cookie {
+            // A header without a quotation mark in front ends at the next one: `-H Cookie:a=b "x"`.
+            let stop = text[at..end].iter().position(|byte| matches!(byte, b'"' | b'`' | 0x1b));
+            let end = rest_of_line(text, at, stop.map_or(end, |stop| at + stop));
+            return self.push(name, joined, at..end, spans);
+        }
         let scheme = scheme(&text[at..end]);
         let from = at + scheme;
-        if name.sort == Sort::Cookie {
-            return self.push(name, joined, from..end, spans);
-        }
-        let is_one = scheme > 0 && !matches!(text[at], b'D' | b'd' | b'A' | b'a' | b'O' | b'o' | b'H' | b'h');
         let run = from + self.run(&text[from..end], joined);
         if scheme == 0 && is_prose(&text[from..run], &text[run..end]) {
             return;
         }
-        let end = if is_one || run == end || !text[from..end].contains(&b'=') { run } else { end };
+        // Of `Basic`, `Bearer` and `Token` one word; others list what they are made of.
+        let is_one = scheme > 0 && matches!(text[at].to_ascii_lowercase(), b'b' | b't');
+        let has_more = || text[run..end].iter().take(LISTED_BYTES_MAX).any(|byte| *byte == b'=');
+        let end = if !is_one && has_more() { rest_of_line(text, run, end) } else { run };
         self.push(name, joined, from..end, spans);
     }
 
@@ -336,7 +353,7 @@ impl<'a> Values<'a> {
     /// A block of YAML: `name: |` and all lines that are further in.
     fn block(&mut self, name: &Name, at: usize, spans: &mut Vec<Range<usize>>) {
         let text = self.text;
-        let line = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |end| at + end);
+        let line = self.line_end(at);
         if !text[at + 1..line].iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b' ' | b'\r')) {
             return self.push_run(name, at, line, spans);
         }
@@ -449,7 +466,8 @@ fn rest_of_line(text: &[u8], at: usize, end: usize) -> usize {
 
 /// Whether what follows a name is a sentence: a small word, and another one.
 fn is_prose(word: &[u8], rest: &[u8]) -> bool {
-    let is_word = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_lowercase);
+    let is_word = |word: &[u8]| (1..JUDGED_BYTES_MAX).contains(&word.len()) && word.iter().all(u8::is_ascii_lowercase);
+    let rest = &rest[..rest.len().min(JUDGED_BYTES_MAX)];
     let next = rest.trim_ascii_start();
     is_word(word)
         && next.len() < rest.len()
@@ -508,6 +526,9 @@ fn is_open(value: &[u8]) -> bool {
 /// Whether a value without quotation marks is an expression of a program.
 fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
     let value = &text[span.clone()];
+    if value.len() > JUDGED_BYTES_MAX {
+        return false;
+    }
     let word = value
         .iter()
         .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'&' | b'*'))
