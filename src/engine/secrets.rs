@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::redaction::names_secret;
+use super::redaction::{names_secret, secret_spans};
 use super::{Form, Omitted, OmittedReason};
 use crate::wire::{Body, Members, Message, MethodClass, RpcId, SECRET_METHOD_MARKS, Side};
 
@@ -231,6 +231,7 @@ pub(super) fn omitted(body: &Body<'_>, line_bytes: usize) -> Form {
 /// looks like a key.
 #[must_use]
 pub fn masked_args(args: &[OsString]) -> Vec<String> {
+    let has_secret = |text: &str| !secret_spans(text.as_bytes()).is_empty();
     let mut after_secret_option = false;
     args.iter()
         .map(|arg| {
@@ -238,12 +239,12 @@ pub fn masked_args(args: &[OsString]) -> Vec<String> {
             let is_value = std::mem::replace(&mut after_secret_option, arg.starts_with('-') && names_secret(&arg));
             match arg.split_once('=') {
                 // `-c env={API_KEY="…"}` names it in the value.
-                Some((name, value)) if names_secret(name) || names_secret(value) || looks_like_key(value) => {
+                Some((name, value)) if names_secret(name) || names_secret(value) || has_secret(value) => {
                     after_secret_option = false;
                     format!("{name}={MASK}")
                 }
                 Some(_) => arg.into_owned(),
-                None if is_value || looks_like_key(&arg) => MASK.to_owned(),
+                None if is_value || has_secret(&arg) => MASK.to_owned(),
                 // `Authorization: Bearer …`
                 None if arg.contains([':', ' ']) && names_secret(&arg) => MASK.to_owned(),
                 None => arg.into_owned(),
@@ -254,14 +255,6 @@ pub fn masked_args(args: &[OsString]) -> Vec<String> {
 
 /// What stands for what was masked.
 const MASK: &str = "[secret]";
-
-/// Whether a text has a word in it that begins as keys of well-known services do, and is long enough for one.
-fn looks_like_key(text: &str) -> bool {
-    const BEGINNINGS: [&str; 8] = ["sk-", "ghp_", "gho_", "ghs_", "github_pat_", "xoxb-", "xoxp-", "eyJ"];
-    let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
-    text.split(|char| !is_part(char))
-        .any(|word| word.len() >= 20 && BEGINNINGS.iter().any(|beginning| word.starts_with(beginning)))
-}
 
 #[cfg(test)]
 mod tests {
@@ -395,6 +388,9 @@ mod tests {
         check("Authorization: Bearer abc", "[secret]");
         check("sk-abcdefghijklmnopqrst", "[secret]");
         check("--token=t", "--token=[secret]");
+        check("AWS_SECRET_ACCESS_KEY=x", "AWS_SECRET_ACCESS_KEY=[secret]");
+        check("--listen=postgres://u:pw@h/db", "--listen=[secret]");
+        check("密钥ghp_abcdefghijklmnopqrst", "[secret]");
         let args = ["--api-key", "k", "--verbose", "k"].map(OsString::from);
         assert_eq!(masked_args(&args), ["--api-key", "[secret]", "--verbose", "k"]);
     }

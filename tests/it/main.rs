@@ -29,6 +29,7 @@ mod history_stream;
 mod history_tools;
 mod keeping;
 mod kills;
+mod oracles;
 mod request_tools;
 mod requests;
 mod requests_calls;

@@ -115,6 +115,7 @@ fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Name> {
     let mut start = after_escape(text, mark.start - front, mark.start);
     let dashes = text[start..end].iter().take_while(|byte| **byte == b'-').count();
     let is_at_word = start == 0
+        || ends_escape(text, start)
         || matches!(text[start - 1], b' ' | b'\t' | b'\n' | b'\r' | b'"' | b'\'' | b'`' | b'[' | b'(' | b'=' | b',');
     start += dashes;
     // A sentence may end behind it, and a range may.

@@ -233,9 +233,10 @@ fn by_middle(text: &[u8], spans: &mut Vec<Range<usize>>) {
         if !text[at + 1..at + 7].iter().all(|byte| is_dashed(*byte)) {
             continue;
         }
-        let (front, rest) = (run_before(at, 32, is_dashed), run_behind(at + 8, is_dashed));
-        if (23..=32).contains(&front) && rest >= 27 && matches!(text[at - front], b'M' | b'N' | b'O') {
-            spans.push(at - front..at + 8 + rest);
+        let (front, rest) = (run_before(at, 40, is_dashed), run_behind(at + 8, is_dashed));
+        let first = text[at - front..at].iter().position(|byte| matches!(byte, b'M' | b'N' | b'O'));
+        if let Some(first) = first.filter(|first| front - first >= 23 && rest >= 27) {
+            spans.push(at - front + first..at + 8 + rest);
         }
     }
 }

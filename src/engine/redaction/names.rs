@@ -81,12 +81,13 @@ fn is_key(word: &str, last: &str, before: Option<&str>) -> bool {
 fn is_pass(word: &str, last: &str, before: Option<&str>) -> bool {
     let joined = || {
         let owner = last.strip_suffix("pass").or_else(|| last.strip_suffix("pwd"));
-        owner.is_some_and(|owner| PASS_OWNERS.contains(&owner))
+        owner.is_some_and(|before| PASS_OWNERS.iter().any(|owner| before.ends_with(owner)))
     };
     match before {
         None => joined(),
         Some(before) if matches!(last, "pass" | "pwd") => {
-            !word.bytes().any(|byte| byte.is_ascii_lowercase()) || PASS_OWNERS.contains(&before)
+            !word.bytes().any(|byte| byte.is_ascii_lowercase())
+                || PASS_OWNERS.iter().any(|owner| before.ends_with(owner))
         }
         Some(_) => joined(),
     }

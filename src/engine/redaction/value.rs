@@ -114,9 +114,12 @@ impl<'a> Values<'a> {
         spans: &mut Vec<Range<usize>>,
     ) {
         let mut at = from;
-        if joined != Joined::Variable {
-            at += blanks(&self.text[at..]);
-        }
+        at += match joined {
+            Joined::Variable => escapes(&self.text[at..]),
+            Joined::Line | Joined::Within | Joined::Argument | Joined::Words | Joined::Quoted | Joined::Element => {
+                blanks(&self.text[at..])
+            }
+        };
         at = self.behind_type(at, joined);
         at += wrapper(&self.text[at..]);
         if joined == Joined::Element {
