@@ -158,7 +158,7 @@ fn is_long_option(name: &[u8]) -> bool {
         "credentials",
     ];
     let is = |option: &&str| name.eq_ignore_ascii_case(option.as_bytes());
-    OPTIONS.iter().any(|option| is(&option)) || name.contains(&b'-') || name.iter().skip(1).any(u8::is_ascii_uppercase)
+    OPTIONS.iter().any(is) || name.contains(&b'-') || name.iter().skip(1).any(u8::is_ascii_uppercase)
 }
 
 /// Where a word begins of which the first letters belong to an escape: `\n`, `\u001b`, `ESC[32m`.
@@ -266,11 +266,7 @@ fn credential(text: &[u8], name: &Name) -> Option<Range<usize>> {
             let is_word = |word: &&str| token.eq_ignore_ascii_case(word.as_bytes());
             let is_name = std::str::from_utf8(token).is_ok_and(|token| token.starts_with("token")) && token.len() < 12;
             // `Bearer: x` and `bearer = x` are names with values.
-            from > name.range.end
-                && bytes >= 8
-                && !WORDS.iter().any(|word| is_word(&word))
-                && !is_name
-                && token[0] != b'='
+            from > name.range.end && bytes >= 8 && !WORDS.iter().any(is_word) && !is_name && token[0] != b'='
         }
         false => {
             let padded = token.len() / 4 * 4;
@@ -295,7 +291,7 @@ fn joined(text: &[u8], name: &Name) -> Option<(Joined, usize)> {
     at += label_rest(&text[at..]);
     let rest = &text[at..];
     let begins = |mark: &[u8]| rest.starts_with(mark);
-    if let Some(pair) = value_beside(text, end, at) {
+    if let Some(pair) = value_beside(text, end) {
         return Some((Joined::Within, pair));
     }
     let is_call = || {
@@ -349,7 +345,7 @@ fn label_rest(rest: &[u8]) -> usize {
 }
 
 /// Where the value stands of a pair whose name is this one: `"name": "X", "value": "…"`, `name: X` and `value: …` below it.
-fn value_beside(text: &[u8], end: usize, _at: usize) -> Option<usize> {
+fn value_beside(text: &[u8], end: usize) -> Option<usize> {
     let near = &text[end..text.len().min(end + PAIR_BYTES_MAX)];
     let is_between = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`\\,;n+-".contains(byte);
     let between = near.iter().take_while(|byte| is_between(byte)).count();

@@ -164,7 +164,7 @@ pub(super) fn addresses(text: &[u8], spans: &mut Vec<Range<usize>>) {
 fn in_address(text: &[u8], from: usize) -> Option<Range<usize>> {
     let near = &text[from..text.len().min(from + USER_BYTES_MAX)];
     let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'<>`\\\x1b".contains(byte);
-    let word = &near[..near.iter().position(|byte| is_end(byte)).unwrap_or(near.len())];
+    let word = &near[..near.iter().position(is_end).unwrap_or(near.len())];
     let slash = memchr::memchr(b'/', word).unwrap_or(word.len());
     let authority = &word[..slash];
     let colon = memchr::memchr(b':', authority);

@@ -40,7 +40,7 @@ const GIVEN: [Given; 5] = [
     // `docker login -p x`, `helm registry login -p x`; `docker run x login -p 80:80` is something else.
     Given {
         commands: &["docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "oc", "az", "cf"],
-        option: r#"(?<keep>^(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\b(?s:.)*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#,
+        option: r#"(?<keep>^(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\b(?s:.)*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'`,-][^\s"']*)"#,
     },
     // `redis-cli -a x`
     Given { commands: &["redis-cli"], option: r#"(?<keep>\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"# },
@@ -107,7 +107,7 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     for part in parts(text) {
         if MARKED.is_match(part) {
             let has = |mark: &&str| memchr::memmem::find(part, mark.as_bytes()).is_some();
-            for (_, shape) in WITH_MARKS.iter().filter(|(marks, _)| marks.iter().any(|mark| has(&mark))) {
+            for (_, shape) in WITH_MARKS.iter().filter(|(marks, _)| marks.iter().any(has)) {
                 add(shape, part, at, spans);
             }
             given(part, at, spans);

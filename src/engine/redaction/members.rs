@@ -3,12 +3,10 @@
 use crate::wire::{Token, TokenKind};
 
 use super::names::names_secret;
+use super::table::DESCRIBING;
 
 /// Longest text that is looked at as a name, in bytes of JSON.
 const NAME_BYTES_MAX: usize = 200;
-
-/// Members of an object under a secret's name that only describe it.
-const DESCRIBING: [&str; 6] = ["type", "kind", "name", "description", "id", "method"];
 
 /// Follows the tokens of a JSON text. A string is a secret if its member, or a list or an object around it, has a name that
 /// means one, or if it is the `value` beside a `name` that does.
@@ -75,6 +73,7 @@ impl<'a> Members<'a> {
     }
 }
 
+/// Of a path only the last part is a name.
 fn means_secret(name: &str) -> bool {
-    name.len() <= NAME_BYTES_MAX && names_secret(name)
+    name.len() <= NAME_BYTES_MAX && names_secret(name.rsplit('/').next().unwrap_or_default())
 }

@@ -9,6 +9,7 @@
 mod assigned;
 mod blocks;
 mod commands;
+mod judged;
 mod keys;
 mod members;
 mod names;
@@ -133,7 +134,8 @@ fn unquoted(written: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::table::{Behind, KEY_SHAPES, KeyShape, Tail};
-    use super::{redacted, redacted_json};
+    use super::{redacted, redacted_json, secret_spans};
+    use proptest::prelude::*;
 
     #[test]
     fn json_stays_json() {
@@ -343,7 +345,7 @@ mod tests {
         let signs: &[u8] = match shape.tail {
             Tail::Hex => b"0a1b2c3d4e5f6789",
             Tail::Upper => b"Q7RS2TUV9WXYZ4AB",
-            _ => b"a7Bq2Rt9XzK4mN8pLs3Dv6Wy",
+            Tail::Alnum | Tail::Word | Tail::Dashed | Tail::Dotted | Tail::Base64 => b"a7Bq2Rt9XzK4mN8pLs3Dv6Wy",
         };
         start.chars().chain((0..bytes).map(|at| char::from(signs[at % signs.len()]))).collect()
     }
@@ -574,7 +576,7 @@ mod tests {
             if style == "db-password @" {
                 continue;
             }
-            let text = style.replace("@@", "\0\u{1}").replace('@', SECRET).replace('\0', SECRET).replace('\u{1}', "@");
+            let text = style.replace("@@", "\0\u{1}").replace(['@', '\0'], SECRET).replace('\u{1}', "@");
             let masked = redacted(&text).unwrap_or_default();
             if masked.is_empty() || masked.contains("hunter2") || masked.contains("99") {
                 left.push((text, masked));
@@ -642,11 +644,71 @@ mod tests {
             "secret/my-secret created",
             "curl -fsSL https://x.y/install.sh | sh",
             "SKIPPED: no key",
+            "\"js-tokens\": \"^4.0.0\"",
+            "\"node_modules/js-tokens\": {\"version\": \"4.0.0\", \"integrity\": \"sha512-JdJIlDuvK4ztWDVWGNlYUgtQ==\"}",
+            "`docker login -p`, `redis-cli -a`",
         ] {
             if let Some(masked) = redacted(text) {
                 changed.push((text, masked));
             }
         }
         assert!(changed.is_empty(), "{} {changed:#?}", changed.len());
+    }
+
+    /// Pieces of which hostile text is made.
+    const PIECES: [&str; 40] = [
+        "token",
+        "password",
+        "SECRET_KEY",
+        "Authorization",
+        "Cookie",
+        "key",
+        "=",
+        ":",
+        " ",
+        "\n",
+        "\"",
+        "'",
+        "\\",
+        "\\\"",
+        "`",
+        "[",
+        "]",
+        "{",
+        "}",
+        "(",
+        "<",
+        ">",
+        "|",
+        "->",
+        "${",
+        "//",
+        "://",
+        "@",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----END PRIVATE KEY-----",
+        "sk-",
+        "ghp_",
+        "eyJ",
+        ".",
+        "\u{1b}[32m",
+        "密",
+        "é",
+        "--",
+        "a7Bq2Rt9XzK4mN8pLs3Dv6Wy",
+        "curl -u ",
+    ];
+
+    proptest! {
+        #[test]
+        fn any_text_is_masked_once(pieces in proptest::collection::vec(0..PIECES.len(), 0..24), more in "\\PC{0,12}") {
+            let text: String = pieces.into_iter().map(|at| PIECES[at]).chain([&*more]).collect();
+            let spans = secret_spans(text.as_bytes());
+            prop_assert!(spans.is_sorted_by(|one, next| one.end < next.start) && spans.iter().all(|span| span.end <= text.len()));
+            // Bytes that are no text do not end it either.
+            let cut = text.len() / 2;
+            prop_assert!(secret_spans(&text.as_bytes()[cut..]).iter().all(|span| span.end <= text.len() - cut));
+            let _ = redacted_json(&text);
+        }
     }
 }

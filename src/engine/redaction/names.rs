@@ -64,9 +64,7 @@ fn has_secret_part(parts: &[String], last: &str) -> bool {
 fn counts_tokens(parts: &[String], last: &str, plain: &str) -> bool {
     let is_counted = last == "tokens" && parts.iter().any(|part| COUNTED.contains(&part.as_str()));
     let is_joined = |count: &&str| plain == format!("{count}tokens") || plain == format!("token{count}");
-    is_counted
-        || parts.iter().any(|part| COUNTS.contains(&part.as_str()))
-        || COUNTS.iter().any(|count| is_joined(&count))
+    is_counted || parts.iter().any(|part| COUNTS.contains(&part.as_str())) || COUNTS.iter().any(is_joined)
 }
 
 fn is_key(word: &str, last: &str, before: Option<&str>) -> bool {

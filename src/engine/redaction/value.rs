@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use super::assigned::{Joined, Name, Sort};
-use super::names::{names_secret, word_names_secret};
-use super::table::{SCHEMES, WORDS_OF_CODE};
+use super::judged::{JUDGED_BYTES_MAX, is_code, is_open, is_prose, is_small_number};
+use super::names::names_secret;
+use super::table::{DESCRIBING, SCHEMES};
 
 /// How much of a list or an object behind a name is looked through, in bytes.
 const BRACKET_BYTES_MAX: usize = 16 << 10;
@@ -14,9 +15,6 @@ const WORD_BYTES_MIN: usize = 6;
 
 /// How far the next part of a credential that lists its parts may be, in bytes.
 const LISTED_BYTES_MAX: usize = 256;
-
-/// Longest value that is judged as a program or a sentence, in bytes: longer ones are secrets, and are not looked at again.
-const JUDGED_BYTES_MAX: usize = 128;
 
 /// The same of a password, in bytes.
 const PASSWORD_BYTES_MIN: usize = 3;
@@ -174,11 +172,18 @@ impl<'a> Values<'a> {
             Some(_) | None => (line, 0),
         };
         self.push(name, joined, from..end, spans);
-        let mut at = end + close_bytes;
+        let at = end + close_bytes;
         self.taken_to = self.taken_to.max(at);
-        // `'it'\''s'` goes on, and so does a list of a shell: `set -x X 'a' 'b'`.
-        while matches!(joined, Joined::Variable | Joined::Argument) && close_bytes > 0 {
-            let Some(byte) = text.get(at) else { break };
+        let is_of_shell = matches!(joined, Joined::Variable | Joined::Argument) && close_bytes > 0;
+        let at = if is_of_shell { self.goes_on(name, joined, at, spans) } else { at };
+        self.changed(name, joined, at, spans);
+    }
+
+    /// Takes what goes on behind a closing quotation mark without a blank, as in `'it'\''s'`. Gives where it ends.
+    fn goes_on(&mut self, name: &Name, joined: Joined, from: usize, spans: &mut Vec<Range<usize>>) -> usize {
+        let text = self.text;
+        let mut at = from;
+        while let Some(byte) = text.get(at) {
             match quote_at(&text[at..]) {
                 Some(next) if next.slashes == 0 => {
                     let Some((end, bytes)) = self.close(next, at + 1) else { break };
@@ -186,13 +191,8 @@ impl<'a> Values<'a> {
                     at = end + bytes;
                 }
                 Some(_) | None if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'\\' | b'$') => {
-                    let bytes = text[at..]
-                        .iter()
-                        .take_while(|byte| !byte.is_ascii_whitespace() && !b"\"';&|".contains(byte))
-                        .count();
-                    if bytes == 0 {
-                        break;
-                    }
+                    let is_part = |byte: &&u8| !byte.is_ascii_whitespace() && !b"\"';&|".contains(byte);
+                    let bytes = text[at..].iter().take_while(is_part).count();
                     // `\'` between two texts
                     let bytes = bytes + usize::from(text[at + bytes - 1] == b'\\' && at + bytes < text.len());
                     spans.push(at..at + bytes);
@@ -200,9 +200,9 @@ impl<'a> Values<'a> {
                 }
                 Some(_) | None => break,
             }
-            self.taken_to = self.taken_to.max(at);
         }
-        self.changed(name, joined, at, spans);
+        self.taken_to = self.taken_to.max(at);
+        at
     }
 
     /// What a plan says a value changes to: `"old" -> "new"`.
@@ -326,6 +326,7 @@ impl<'a> Values<'a> {
         }
         let text = self.text;
         let (mut depth, mut next) = (0_usize, at);
+        let mut member: &[u8] = b"";
         let end = text.len().min(at + BRACKET_BYTES_MAX);
         while next < end {
             match text[next] {
@@ -340,9 +341,12 @@ impl<'a> Values<'a> {
                         let close = from + close;
                         next = close + bytes;
                         let behind = next + blanks(&text[next..]);
-                        if text.get(behind) != Some(&b':') && !is_open(&text[from..close]) {
+                        let is_name = text.get(behind) == Some(&b':');
+                        let is_describing = DESCRIBING.iter().any(|describing| member == describing.as_bytes());
+                        if !is_name && !is_describing && !is_open(&text[from..close]) {
                             spans.push(from..close);
                         }
+                        member = if is_name { &text[from..close] } else { b"" };
                         continue;
                     }
                 }
@@ -465,112 +469,6 @@ fn rest_of_line(text: &[u8], at: usize, end: usize) -> usize {
     let kept =
         line[..remark].iter().rev().take_while(|byte| byte.is_ascii_whitespace() || b",;".contains(byte)).count();
     at + remark - kept
-}
-
-/// Whether what follows a name is a sentence: a small word, and another one.
-fn is_prose(word: &[u8], rest: &[u8]) -> bool {
-    let is_word = |word: &[u8]| (1..JUDGED_BYTES_MAX).contains(&word.len()) && word.iter().all(u8::is_ascii_lowercase);
-    let rest = &rest[..rest.len().min(JUDGED_BYTES_MAX)];
-    let next = rest.trim_ascii_start();
-    is_word(word)
-        && next.len() < rest.len()
-        && next.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'`')
-}
-
-fn is_small_number(value: &[u8]) -> bool {
-    value.len() <= 9
-        && value.first().is_some_and(u8::is_ascii_digit)
-        && value.iter().all(|byte| byte.is_ascii_digit() || b"._,%".contains(byte))
-}
-
-/// Whether a value only says where the secret is, or that there is none.
-fn is_open(value: &[u8]) -> bool {
-    let wrapped = |front: &[u8], back: &[u8]| {
-        value.len() >= front.len() + back.len() && value.starts_with(front) && value.ends_with(back)
-    };
-    let is_name = |name: &[u8]| {
-        name.len() > 1 && name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
-    };
-    let inner = |front: usize, back: usize| &value[front..value.len() - back];
-    const WORDS: [&str; 19] = [
-        "inherit",
-        "read",
-        "write",
-        "true",
-        "false",
-        "null",
-        "none",
-        "nil",
-        "undefined",
-        "yes",
-        "no",
-        "on",
-        "off",
-        "redacted",
-        "hidden",
-        "sensitive",
-        "required",
-        "optional",
-        "()",
-    ];
-    let is_row = |of: &[u8]| value.len() >= 3 * of.len() && value.chunks(of.len()).all(|sign| sign == of);
-    [&b"*"[..], b".", b"-", b"x", b"X", b"#", "•".as_bytes()].into_iter().any(is_row)
-        || WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()))
-        || (wrapped(b"${", b"}") && !inner(2, 1).contains(&b'}') && !inner(2, 1).contains(&b':'))
-        || (wrapped(b"{{", b"}}"))
-        || (wrapped(b"<", b">") && inner(1, 1).iter().all(|byte| byte.is_ascii_alphabetic() || b" _-.".contains(byte)))
-        || (value.starts_with(b"$") && is_name(&value[1..]))
-        || value.starts_with(b"$(")
-        || value.starts_with(b"(sensitive")
-        || value.starts_with(b"${{")
-        || (wrapped(b"%", b"%") && is_name(inner(1, 1)))
-}
-
-/// Whether a value without quotation marks is an expression of a program.
-fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
-    let value = &text[span.clone()];
-    if value.len() > JUDGED_BYTES_MAX {
-        return false;
-    }
-    let word = value
-        .iter()
-        .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'&' | b'*'))
-        .count();
-    let next = text.get(span.start + word).copied();
-    let is_call =
-        word > 0 && !value[0].is_ascii_digit() && (next == Some(b'(') || text[span.start + word..].starts_with(b"::"));
-    let plain = value.strip_prefix(b"&").unwrap_or(value);
-    let of_other = [
-        &b"self."[..],
-        b"this.",
-        b"process.env",
-        b"os.",
-        b"env.",
-        b"config.",
-        b"settings.",
-        b"var.",
-        b"local.",
-        b"module.",
-        b"secrets.",
-        b"args.",
-        b"req.",
-        b"request.",
-        b"ctx.",
-        b"params.",
-        b"opts.",
-        b"options.",
-        b"props.",
-        b"vars.",
-    ];
-    let is_type =
-        WORDS_OF_CODE.iter().any(|word| plain == word.as_bytes()) || (next == Some(b'<') && word == value.len());
-    let is_own_name = value.eq_ignore_ascii_case(&text[name.range.clone()]);
-    let is_other_name = !value.iter().any(u8::is_ascii_digit)
-        && value.contains(&b'_')
-        && std::str::from_utf8(value).is_ok_and(|value| {
-            value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && word_names_secret(value)
-        });
-    is_call || is_type || is_own_name || is_other_name || of_other.iter().any(|other| plain.starts_with(other))
 }
 
 /// How far in the line is in which something stands, and where it begins.
