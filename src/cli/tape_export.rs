@@ -1,5 +1,6 @@
 //! `codex-shim tape export`: a session's recording as a tape with nothing of this machine in it.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -12,8 +13,10 @@ use super::{FAILED, say};
 use serde_json::json;
 
 use crate::config::Environment;
+use crate::engine::{InPieces, Masker, Pieces};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Generation, Header, Position, Record, SegmentName};
+use crate::keeping::add_piece;
 use crate::replay::{Anonymizer, Machine, Redaction, Selection};
 use crate::wire::Body;
 
@@ -46,11 +49,14 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
 
     let mut selection = Selection::new(arguments.thread.clone());
     let mut known = Known::default();
+    let mut masked = MaskedPieces::new(arguments.redact);
     read(journal, &from, |record| {
         selection.look(record);
         known.learn(record);
+        masked.learn(record);
         Ok(())
     })?;
+    masked.end_segment();
     let header = known.header.ok_or("the journal has no header")?;
     let machine = Machine {
         cwd: header.cwd,
@@ -80,6 +86,7 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
             let is_later_header = number > 0 && record.starts_with(b"{\"journal\":");
             if selection.keeps(number) && !is_later_header {
                 let record = String::from_utf8_lossy(record);
+                let record = masked.record(number as u64, &record);
                 writeln!(output, "{}", anonymizer.record(&record)).map_err(|error| error.to_string())?;
                 written += 1;
             }
@@ -146,6 +153,49 @@ fn read(journal: &Path, from: &Position, mut take: impl FnMut(&[u8]) -> Result<(
             Step::Record { .. } | Step::End => return Ok(()),
             Step::Lost { at } => return Err(format!("{} was removed while it was read", at.segment)),
         }
+    }
+}
+
+/// Secrets that are divided between records, as texts that are streamed are.
+struct MaskedPieces {
+    /// `None` if nothing is to be masked.
+    masker: Option<Masker>,
+    /// Those of the segment that is read, and how many records were read.
+    pieces: Pieces,
+    records: u64,
+    found: InPieces,
+}
+
+impl MaskedPieces {
+    fn new(redacts: bool) -> MaskedPieces {
+        let masker = redacts.then(|| Masker::new(&[]).expect("BUG: no pattern is a wrong one"));
+        MaskedPieces { masker, pieces: Pieces::default(), records: 0, found: InPieces::new() }
+    }
+
+    fn learn(&mut self, record: &[u8]) {
+        if record.starts_with(b"{\"journal\":") {
+            self.end_segment();
+        }
+        if self.masker.is_some() {
+            add_piece(&mut self.pieces, self.records, record);
+        }
+        self.records += 1;
+    }
+
+    /// Only the pieces of one segment are held at once.
+    fn end_segment(&mut self) {
+        let pieces = std::mem::take(&mut self.pieces);
+        if let Some(masker) = &self.masker {
+            self.found.extend(masker.in_pieces(&pieces));
+        }
+    }
+
+    fn record<'a>(&self, number: u64, record: &'a str) -> Cow<'a, str> {
+        let masked = match (&self.masker, self.found.get(&number)) {
+            (Some(masker), Some(spans)) => masker.record(record, spans),
+            (None, _) | (_, None) => None,
+        };
+        masked.map_or(Cow::Borrowed(record), Cow::Owned)
     }
 }
 
