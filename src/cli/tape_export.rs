@@ -156,11 +156,11 @@ fn read(journal: &Path, from: &Position, mut take: impl FnMut(&[u8]) -> Result<(
     }
 }
 
-/// Secrets that are divided between records, as texts that are streamed are.
+/// Masks secrets that are divided between two records of a streamed text.
 struct MaskedPieces {
-    /// `None` if nothing is to be masked.
+    /// `None` without `--redact`.
     masker: Option<Masker>,
-    /// Those of the segment that is read, and how many records were read.
+    /// The pieces of the current segment.
     pieces: Pieces,
     records: u64,
     found: InPieces,

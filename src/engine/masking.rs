@@ -269,7 +269,7 @@ impl Masker {
         let mut ends: HashMap<&String, usize> = pieces.whole.iter().map(|(name, text)| (name, text.len())).collect();
         for (name, number, begin) in pieces.pieces.iter().rev() {
             let end = ends.insert(name, *begin).unwrap_or(*begin);
-            // Spans are in order: only those of this piece are looked at.
+            // Spans are in order: the search reads only those of this piece.
             let spans = spans.get(name).map_or(&[][..], Vec::as_slice);
             let first = spans.partition_point(|span| span.end <= *begin);
             let of_piece: Vec<Range<usize>> = spans[first..]
@@ -400,7 +400,7 @@ enum Role {
 }
 
 impl<'a> Place<'a> {
-    /// What is done with a string; `named` is what its name asks for.
+    /// Returns the role of a string; `named` is the role that its name asks for.
     fn role(&mut self, json: &'a str, of: Of, kind: TokenKind, range: &Range<usize>, named: Role) -> Role {
         for byte in &json.as_bytes()[self.seen_to..range.start] {
             match byte {

@@ -28,7 +28,7 @@ impl<'a> Written<'a> {
         Written { written }
     }
 
-    /// How many bytes each character is written with, and what it is.
+    /// Yields each character with the number of bytes that it is written with.
     fn units(&self) -> impl Iterator<Item = (usize, char)> + use<'a> {
         let mut rest = self.written;
         std::iter::from_fn(move || {

@@ -6,7 +6,7 @@ use crate::engine::{InPieces, Masker, Pieces};
 use crate::journal::{Origin, Record};
 use crate::wire::Side;
 
-/// What is to be masked in the pieces that some records of a segment hold, by the number of the record.
+/// Returns the spans to mask in the pieces of a segment, by the number of the record.
 pub(super) fn in_segment(segment: &[u8], masker: &Masker) -> InPieces {
     let mut pieces = Pieces::default();
     for (number, record) in (0..).zip(segment.split(|byte| *byte == b'\n')) {

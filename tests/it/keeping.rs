@@ -247,7 +247,7 @@ fn a_redacted_store_has_the_secrets_nowhere_and_is_the_same_otherwise() {
     assert!(events(&home).len() > before.len() && events(&home).starts_with(&before));
 }
 
-/// Secrets in all forms, each with a word that is its own: what it says, and that word.
+/// Returns secrets in all forms: the text, and the random word in it that no other secret has.
 fn planted() -> Vec<(String, String)> {
     const FORMS: [&str; 24] = [
         "sk-@",
@@ -280,7 +280,7 @@ fn planted() -> Vec<(String, String)> {
     let mut planted = Vec::new();
     for form in FORMS {
         for neighbour in NEIGHBOURS {
-            // An option and a variable of a shell are words of their own.
+            // An option and a header are words of their own.
             let joins_word = matches!(neighbour, "x" | "7" | "_" | "=" | "密钥" | "キー");
             if joins_word && (form.starts_with("--p") || form.starts_with("Cookie") || form.starts_with("Auth")) {
                 continue;
@@ -294,7 +294,7 @@ fn planted() -> Vec<(String, String)> {
     planted
 }
 
-/// What a server says of these: each in two pieces, in what an item says once it is done, and in the end of a turn.
+/// Returns the lines of a server that sends each secret in two deltas and in two completed items.
 fn told_of(planted: &[(String, String)]) -> Vec<String> {
     let mut lines = vec![
         json!({"method": "thread/started", "params": {"thread": {"id": "t"}}}),
@@ -324,10 +324,10 @@ fn told_of(planted: &[(String, String)]) -> Vec<String> {
     lines.iter().map(Value::to_string).collect()
 }
 
-/// Tables that hold no secret from the moment at which a row is written.
+/// Tables whose rows are masked before they are written.
 const MASKED_AT_ONCE: [&str; 3] = ["codex_events", "codex_tool_events", "codex_turn_events"];
 
-/// All that stands in a table.
+/// Returns all text of a table.
 fn table(home: &Home, name: &str) -> String {
     let history = Connection::open(home.path().join("sessions/s/history.db")).expect("it is there");
     let mut select = history.prepare(&format!("SELECT * FROM {name}")).expect("a table");

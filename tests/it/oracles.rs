@@ -1,4 +1,4 @@
-//! What published scanners find in masked text: `detect-secrets` and `secretlint` look for what our own table lacks.
+//! Published scanners measure the masking: `detect-secrets` and `secretlint` find gaps in our own table.
 //!
 //! `make oracles` installs them into `target/oracles`. The corpus is put together when the test runs, so that no file of the
 //! project holds a key that looks real.
@@ -14,8 +14,7 @@ use base64::prelude::BASE64_STANDARD;
 use codex_shim::engine::{Masker, redacted};
 use serde_json::Value;
 
-/// What scanners find in masked text, and why it is no secret or cannot be told from what is none: the kind of finding and a
-/// part of the name of the file.
+/// Findings in masked text that are not secrets: the kind of the finding, a part of the name of the file, and the reason.
 const ALLOWED: [(&str, &str, &str); 3] = [
     ("@secretlint/secretlint-rule-database-connection-string", "urls.txt", "the mark stands where the password stood"),
     ("Hex High Entropy String", "lock", "the checksum of a package"),
@@ -248,7 +247,7 @@ fn tools() -> Option<PathBuf> {
     is_there.then_some(into)
 }
 
-/// What both scanners find below a folder: the kind, the file and the line.
+/// Returns the findings of both scanners below a folder: the kind, the file and the line.
 fn found(tools: &Path, dir: &Path) -> Vec<(String, String, u64)> {
     let parsed =
         |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap_or_else(|error| panic!("{error}: {bytes:?}"));

@@ -14,10 +14,10 @@ use super::names::{NAME_BYTES_MAX, word_names_secret};
 use super::table::{NAME_MARKS, NAMES_ELSEWHERE};
 use super::value::{Quote, Values, blanks, escapes, quote_at};
 
-/// How much of a line in front of a name is looked at, in bytes.
+/// Bytes of a line in front of a name that are read.
 const LINE_BYTES_MAX: usize = 96;
 
-/// How far a member called `value` may stand behind the one that holds a name, in bytes.
+/// Longest distance from a name to the member `value` that belongs to it, in bytes.
 const PAIR_BYTES_MAX: usize = 120;
 
 pub(super) static NAMED: LazyLock<AhoCorasick> = LazyLock::new(|| {
@@ -26,7 +26,7 @@ pub(super) static NAMED: LazyLock<AhoCorasick> = LazyLock::new(|| {
     builder.expect("BUG: the marks are few and short")
 });
 
-/// How a name and its value are put together.
+/// The syntax that joins a name and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Joined {
     /// `NAME=value` with nothing between, at the beginning of a line or a word of its own: up to the next blank all is value.
@@ -45,7 +45,7 @@ pub(super) enum Joined {
     Element,
 }
 
-/// What a name is about, as far as its value is read otherwise.
+/// The sort of secret that a name means, if its value has a syntax of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
     /// `Authorization`: a scheme may stand ahead of the credential.
@@ -63,7 +63,7 @@ pub(super) enum Sort {
 /// A name in a text.
 #[derive(Debug, Clone)]
 pub(super) struct Name {
-    /// Where it stands, without the dashes of an option.
+    /// Its place, without the dashes of an option.
     pub(super) range: Range<usize>,
     pub(super) sort: Sort,
     /// It is written in capitals, as variables are.
@@ -161,7 +161,7 @@ fn is_long_option(name: &[u8]) -> bool {
     OPTIONS.iter().any(is) || name.contains(&b'-') || name.iter().skip(1).any(u8::is_ascii_uppercase)
 }
 
-/// Where a word begins of which the first letters belong to an escape: `\n`, `\u001b`, `ESC[32m`.
+/// Returns the start of a word whose first letters belong to an escape: `\n`, `\u001b`, `ESC[32m`.
 fn after_escape(text: &[u8], start: usize, mark: usize) -> usize {
     let is_behind_escape = start.checked_sub(1).is_some_and(|at| matches!(text[at], b'\\' | b'[' | b';' | b'%' | b'x'));
     if !is_behind_escape {
@@ -170,7 +170,7 @@ fn after_escape(text: &[u8], start: usize, mark: usize) -> usize {
     (start + 1..=mark.min(start + 12)).rev().find(|at| ends_escape(text, *at)).unwrap_or(start)
 }
 
-/// How long the last part of a dotted name is; what only holds a value is left out.
+/// Returns the length of the last part of a dotted name. A part such as `value` counts with the part before it.
 fn last_segment(name: &[u8]) -> usize {
     let last = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
     let holds = |word: &&[u8]| matches!(*word, b"value" | b"data" | b"raw" | b"plain" | b"default");
@@ -279,7 +279,7 @@ fn credential(text: &[u8], name: &Name) -> Option<Range<usize>> {
     fits.then_some(from..from + bytes)
 }
 
-/// How the name is put together with what follows, and where that begins.
+/// Returns the syntax behind a name and the start of the value.
 fn joined(text: &[u8], name: &Name) -> Option<(Joined, usize)> {
     let end = name.range.end;
     let mut at = end + escapes(&text[end..]);
@@ -333,7 +333,7 @@ fn joined(text: &[u8], name: &Name) -> Option<(Joined, usize)> {
     }
 }
 
-/// How much of a label still stands behind its last word: `Secret Access Key [None]:`, `Unseal Key 1:`.
+/// Returns the length of the rest of a label: `Secret Access Key [None]:`, `Unseal Key 1:`.
 fn label_rest(rest: &[u8]) -> usize {
     let near = &rest[..rest.len().min(40)];
     let bytes = match near.first() {
@@ -344,7 +344,7 @@ fn label_rest(rest: &[u8]) -> usize {
     if bytes > 0 && near.get(bytes) == Some(&b':') { bytes } else { 0 }
 }
 
-/// Where the value stands of a pair whose name is this one: `"name": "X", "value": "…"`, `name: X` and `value: …` below it.
+/// Returns the start of the value in a pair: `"name": "X", "value": "…"`, or `name: X` with `value: …` below it.
 fn value_beside(text: &[u8], end: usize) -> Option<usize> {
     let near = &text[end..text.len().min(end + PAIR_BYTES_MAX)];
     let is_between = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`\\,;n+-".contains(byte);
@@ -359,7 +359,7 @@ fn value_beside(text: &[u8], end: usize) -> Option<usize> {
     matches!(behind.get(closing), Some(b':' | b'=')).then(|| end + between + 5 + closing + 1)
 }
 
-/// What blanks alone put together with its value.
+/// Returns the syntax if only blanks separate a name from its value.
 fn spaced(text: &[u8], name: &Name, at: usize) -> Option<Joined> {
     let is_one = at == name.range.end + 1;
     let line = line_before(text, name.range.start);
@@ -398,7 +398,7 @@ fn follows_login(text: &[u8], at: usize) -> bool {
     lines.next().is_some_and(|line| line.trim_ascii_start().starts_with(b"login "))
 }
 
-/// What stands in front of a name in its line, as far as it is looked at.
+/// Returns the bytes of the line in front of a name, up to the limit.
 fn line_before(text: &[u8], at: usize) -> &[u8] {
     let front = &text[at.saturating_sub(LINE_BYTES_MAX)..at];
     let from = memchr::memrchr2(b'\n', b'\r', front).map_or(0, |end| end + 1);
@@ -431,7 +431,7 @@ fn is_at_word(text: &[u8], name: &Name) -> bool {
     start == 0 || is_blank(text[start - 1]) || text[start - 1] == b'm' && ends_escape(text, start)
 }
 
-/// Where a value ends at the latest: at the quotation mark that was opened in front of its name, in the same line.
+/// Returns the upper bound of a value: the end of the quotation that opens in front of its name, in the same line.
 fn hard_end(text: &[u8], name: &Name, joined: Joined, from: usize) -> Option<usize> {
     let quote = name.open_quote?;
     if joined == Joined::Quoted || quote_at(&text[name.range.end..]).is_some() {

@@ -9,13 +9,13 @@ use memchr::memmem;
 /// Longest name of a block between its dashes, in bytes.
 const LABEL_BYTES_MAX: usize = 64;
 
-/// How far the end of a name and a password in an address is looked for, in bytes.
+/// Longest user name and password in an address, in bytes.
 const USER_BYTES_MAX: usize = 1_024;
 
-/// How long a name without a password in an address is at least, if it is a token, in bytes.
+/// Shortest user name in an address that counts as a token, in bytes.
 const TOKEN_BYTES_MIN: usize = 20;
 
-/// How much of a block is looked for in front of an end whose beginning is missing, in bytes.
+/// Bytes in front of the last line of a block that are read if its first line is missing.
 const HEADLESS_BYTES_MAX: usize = 16 << 10;
 
 static ADDRESS: LazyLock<AhoCorasick> =
@@ -108,7 +108,7 @@ fn boundary(text: &[u8], from: usize) -> Option<(usize, usize, Boundary)> {
     }
 }
 
-/// Where a block ends of which the end is missing: behind all that a block is made of.
+/// Returns the end of a block whose last line is missing: the first byte that no block holds.
 fn cut_off(text: &[u8], open: usize) -> usize {
     let label_end = memmem::find(&text[open + 5..], b"----").map_or(text.len(), |found| open + 5 + found);
     let label_end = label_end + text[label_end..].iter().take(5).take_while(|byte| **byte == b'-').count();
@@ -121,7 +121,7 @@ fn cut_off(text: &[u8], open: usize) -> usize {
     end
 }
 
-/// Where a block begins of which only the end is there: lines of Base64 in front of it, and what stands before them in their line.
+/// Returns the start of a block whose first line is missing: the lines of Base64 in front of its last line.
 fn headless(text: &[u8], from: usize, end: usize) -> Option<usize> {
     let floor = from.max(end.saturating_sub(HEADLESS_BYTES_MAX));
     let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/=\\\r\n".contains(byte);
@@ -188,7 +188,7 @@ fn in_address(text: &[u8], from: usize) -> Option<Range<usize>> {
     (host_at > colon + 1).then(|| from + colon + 1..from + host_at)
 }
 
-/// Where the `@` in front of the host stands: the last one of the authority, unless a list or a sentence goes on behind the first.
+/// Returns the place of the `@` in front of the host: the last one, unless `,`, `;` or `?` stands between it and the first.
 fn password_end(authority: &[u8], colon: usize) -> Option<usize> {
     let first = colon + 1 + memchr::memchr(b'@', &authority[colon + 1..])?;
     let goes_on =

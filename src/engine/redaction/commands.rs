@@ -1,4 +1,4 @@
-//! What commands are given on their command lines.
+//! Secrets in the arguments of commands.
 //!
 //! A text is looked through line by line, and a long line in parts, so that no pattern is looked for over more than
 //! [`LINE_BYTES_MAX`] bytes at once.
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use regex::bytes::{Regex, RegexBuilder};
 
-/// What is typed in one word or two, wherever it stands. What the groups `keep` and `then` hold stays.
+/// Secrets in one or two words of any command. The text of the groups `keep` and `then` stays.
 const SHAPES: [&str; 5] = [
     // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
     r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
@@ -27,7 +27,7 @@ const SHAPES: [&str; 5] = [
 struct Given {
     /// Names of the command, or what they begin with.
     commands: &'static [&'static str],
-    /// The option and the secret; what the group `keep` holds stays.
+    /// The option and the secret; the text of the group `keep` stays.
     option: &'static str,
 }
 
@@ -69,7 +69,7 @@ const COMMANDS: [&str; 12] = [
 /// Longest line that is looked at as a whole for these, in bytes; a longer one is taken in parts.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// What stands in any text in which a shape is found, in the order of [`SHAPES`].
+/// Marks of which every match of a shape holds one, in the order of [`SHAPES`].
 const MARKS: [&[&str]; 5] = [
     &["-H", "--header"],
     &["-H", "--header"],
@@ -124,8 +124,8 @@ fn add(shape: &Regex, text: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
     }));
 }
 
-/// Adds what commands are given with options, once with separators in quotation marks taken as such and once not: of an
-/// apostrophe nobody knows whether it opens something.
+/// Adds secrets that follow options of commands. An apostrophe may open a quotation or not, so the commands are divided both
+/// ways.
 fn given(part: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
     for (given, option) in GIVEN.iter().zip(OPTIONS.iter()) {
         if !given.commands.iter().any(|command| memchr::memmem::find(part, command.as_bytes()).is_some()) {
@@ -141,7 +141,7 @@ fn given(part: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Where the name of a command ends for the first time.
+/// Returns the end of the first name of a command.
 fn behind_name(command: &[u8], names: &[&str]) -> Option<usize> {
     let is_word = |at: usize| command.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
     let behind = |name: &&str| {
@@ -188,7 +188,7 @@ fn commands(part: &[u8], quotes: Quotes) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Where the last command in the second half of a text begins that one of [`GIVEN`] is about.
+/// Returns the start of the last command of [`GIVEN`] in the second half of a text.
 fn last_command(text: &[u8]) -> Option<usize> {
     let last = COMMANDS.iter().filter_map(|command| memchr::memmem::rfind(text, command.as_bytes())).max();
     last.filter(|at| *at > text.len() / 2)
@@ -222,7 +222,7 @@ fn parts(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// How many blanks are tried at the end of a part.
+/// Blanks that are tried at the end of a part.
 const BLANKS_MAX: usize = 64;
 
 #[cfg(test)]

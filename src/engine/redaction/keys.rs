@@ -8,7 +8,7 @@ use memchr::memmem;
 
 use super::table::{Behind, KEY_SHAPES, KeyShape, PEM_IN_BASE64, Tail};
 
-/// How much of the rest of a key is looked at to see whether it looks random, in bytes.
+/// Bytes of a key that decide if it looks random.
 const RANDOM_BYTES_MAX: usize = 96;
 
 struct Starts {
@@ -66,7 +66,7 @@ fn by_start(text: &[u8], spans: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Where the key ends that begins with `start`; `None` if there is none.
+/// Returns the end of the key that begins with `start`, or `None` if no key begins there.
 fn tail_of(text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<usize> {
     let rest = &text[start.end..];
     let near = &rest[..rest.len().min(RANDOM_BYTES_MAX.max(shape.tail_bytes_min + 1))];

@@ -1,4 +1,4 @@
-//! Which strings of JSON are secrets by the names of their members.
+//! Finds strings of JSON that are secrets by the names of their members.
 
 use crate::wire::{Token, TokenKind};
 
@@ -17,9 +17,9 @@ pub struct Members<'a> {
     depth: usize,
     /// The name of the value that comes next.
     name: &'a str,
-    /// How deep the list or object lies whose name means a secret.
+    /// The depth of the list or object whose name means a secret.
     secret_from: Option<usize>,
-    /// How deep the object lies of which `name` means a secret.
+    /// The depth of the object whose `name` means a secret.
     pair_at: Option<usize>,
 }
 

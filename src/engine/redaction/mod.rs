@@ -38,7 +38,7 @@ fn may_hold(text: &[u8]) -> bool {
         || blocks::may_hold_block(text)
 }
 
-/// Where secrets stand in a text that are not masked yet, in order, none touching the next.
+/// Returns the places of all secrets in a text that are not masked yet, in order. No two of them touch.
 #[must_use]
 pub fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
@@ -96,7 +96,7 @@ pub fn redacted(text: &str) -> Option<String> {
 /// was cut off and has a secret ends in quotation marks afterwards.
 #[must_use]
 pub fn redacted_json(json: &str) -> Option<String> {
-    // What is written with escapes is seen only in the strings.
+    // A name or key with escapes is visible only in the decoded string.
     let is_escaped = || memchr::memmem::find(json.as_bytes(), b"\\u00").is_some() || json.contains("\\/");
     if !may_hold_secret(json) && !is_escaped() {
         return None;

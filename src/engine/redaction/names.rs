@@ -1,4 +1,4 @@
-//! Which names mean a secret.
+//! Decides if a name means a secret.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use super::table::{
 /// Longest name that is judged, in bytes: a longer word is not a name.
 pub(super) const NAME_BYTES_MAX: usize = 160;
 
-/// What stands in any name that means a secret. Most words hold none of it and are not taken apart.
+/// Every name that means a secret holds one of these. A word without any of them is not divided into parts.
 static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
     let marks = SECRET_PARTS.into_iter().chain(LAST_PARTS).chain(["pass", "pwd", "phrase"]);
     let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(marks);
@@ -91,7 +91,7 @@ fn is_pass(word: &str, last: &str, before: Option<&str>) -> bool {
     }
 }
 
-/// The parts of a name in small letters: what `_`, `-` and capitals divide.
+/// Returns the parts of a name in small letters; `_`, `-` and capitals divide them.
 fn parts_of(word: &str) -> Vec<String> {
     let mut parts = Vec::new();
     for piece in word.split(['_', '-']).filter(|piece| !piece.is_empty()) {

@@ -79,7 +79,7 @@ pub(super) const SORTS: [&str; 24] = [
     "string",
 ];
 
-/// Which bytes the rest of a key has.
+/// The bytes in the rest of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
     /// Letters and digits.
@@ -94,11 +94,11 @@ pub(super) enum Tail {
     Upper,
     /// Digits and the letters from `a` to `f`.
     Hex,
-    /// What Base64 is written with, as in addresses too.
+    /// The alphabets of Base64 and of its variant for addresses.
     Base64,
 }
 
-/// What may stand in front of a key.
+/// The text that may stand in front of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behind {
     /// Anything: nothing else begins so.
@@ -109,18 +109,18 @@ pub(super) enum Behind {
     NoWord,
 }
 
-/// How the keys of a service look.
+/// The shape of a service's keys.
 #[derive(Debug)]
 pub(super) struct KeyShape {
-    /// What each of them begins with.
+    /// The beginnings.
     pub(super) starts: &'static [&'static str],
-    /// What follows.
+    /// The bytes behind the beginning.
     pub(super) tail: Tail,
-    /// How many bytes follow at least.
+    /// Fewest bytes behind the beginning.
     pub(super) tail_bytes_min: usize,
-    /// How many bytes follow at most; a longer word is not one of them.
+    /// Most bytes behind the beginning; a longer word is not a key.
     pub(super) tail_bytes_max: Option<usize>,
-    /// What may stand in front.
+    /// The text that may stand in front.
     pub(super) behind: Behind,
 }
 
@@ -258,15 +258,14 @@ pub(super) const KEY_SHAPES: [KeyShape; 51] = [
     ),
 ];
 
-/// What Base64 of a PEM block with a private key begins with, as a secret of Kubernetes holds it: `-----BEGIN`.
+/// The beginning of a PEM block in Base64, as secrets of Kubernetes hold it: `-----BEGIN`.
 pub(super) const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
 
 /// Names of secrets in other alphabets, each of which is a whole name.
 pub(super) const NAMES_ELSEWHERE: [&str; 8] =
     ["密码", "密碼", "口令", "密钥", "パスワード", "비밀번호", "пароль", "Пароль"];
 
-/// What stands in any text in which a name of the table, or a credential behind the word that says so, is found, in small
-/// letters or capitals.
+/// Marks of which every name of a secret, and every word ahead of a credential, holds one; capitals do not count.
 #[rustfmt::skip]
 pub(super) const NAME_MARKS: [&str; 17] = [
     "token", "secret", "pass", "pwd", "credential", "auth", "cookie", "bearer", "basic ", "key", "_pat", "-pat",

@@ -1,4 +1,4 @@
-//! Where the value of a name begins and ends.
+//! Finds the start and the end of the value behind a name.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use super::judged::{JUDGED_BYTES_MAX, is_code, is_open, is_prose, is_small_numbe
 use super::names::names_secret;
 use super::table::{DESCRIBING, SCHEMES};
 
-/// How much of a list or an object behind a name is looked through, in bytes.
+/// Bytes of a list or an object behind a name that are read.
 const BRACKET_BYTES_MAX: usize = 16 << 10;
 
 /// Shortest value in the middle of a line that has no quotation marks, in bytes: shorter ones are words.
 const WORD_BYTES_MIN: usize = 6;
 
-/// How far the next part of a credential that lists its parts may be, in bytes.
+/// Longest distance to the next part of a credential that lists its parts, in bytes.
 const LISTED_BYTES_MAX: usize = 256;
 
 /// The same of a password, in bytes.
@@ -27,7 +27,7 @@ pub(super) struct Quote {
 }
 
 impl Quote {
-    /// Where the text ends that it has opened, and how long the closing mark is with its backslashes.
+    /// Returns the end of the quoted text, and the length of the closing mark with its backslashes.
     pub(super) fn close_in(self, text: &[u8]) -> Option<(usize, usize)> {
         memchr::memchr_iter(self.byte, text).find_map(|at| {
             let slashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
@@ -47,7 +47,7 @@ pub(super) fn quote_at(text: &[u8]) -> Option<Quote> {
     matches!(byte, b'"' | b'\'' | b'`').then_some(Quote { byte, slashes })
 }
 
-/// How long the escape sequences are that a text begins with, however their ESC is written.
+/// Returns the length of the escape sequences at the start of a text, in any notation of ESC.
 pub(super) fn escapes(text: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -67,7 +67,7 @@ pub(super) fn escapes(text: &[u8]) -> usize {
     }
 }
 
-/// How long the blanks, tabs and escape sequences are that a text begins with.
+/// Returns the length of the blanks, tabs and escape sequences at the start of a text.
 pub(super) fn blanks(text: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -85,7 +85,7 @@ pub(super) struct Values<'a> {
     text: &'a [u8],
     /// Lists and objects up to here were looked through.
     looked_to: usize,
-    /// What was taken ends here.
+    /// The end of the last value.
     taken_to: usize,
     /// The line that was looked through last, from where it was.
     line: Range<usize>,
@@ -205,7 +205,7 @@ impl<'a> Values<'a> {
         at
     }
 
-    /// What a plan says a value changes to: `"old" -> "new"`.
+    /// Takes the new value of a plan: `"old" -> "new"`.
     fn changed(&mut self, name: &Name, joined: Joined, at: usize, spans: &mut Vec<Range<usize>>) {
         let behind = at + blanks(&self.text[at..]);
         if self.text[behind..].starts_with(b"->") {
@@ -219,7 +219,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Where a quotation mark closes; it is looked for once from any place.
+    /// Returns the place of the closing quotation mark. A failed search is not repeated.
     fn close(&mut self, quote: Quote, from: usize) -> Option<(usize, usize)> {
         if self.unclosed.iter().any(|(unclosed, at)| *unclosed == quote && from >= *at) {
             return None;
@@ -231,7 +231,7 @@ impl<'a> Values<'a> {
         close
     }
 
-    /// Where the line ends in which `at` lies; each line is looked through once.
+    /// Returns the end of the line at `at`. Each line is read once.
     fn line_end(&mut self, at: usize) -> usize {
         if !(self.line.start..=self.line.end).contains(&at) {
             self.line = at..memchr::memchr(b'\n', &self.text[at..]).map_or(self.text.len(), |end| at + end);
@@ -283,7 +283,7 @@ impl<'a> Values<'a> {
         self.push(name, joined, at..end, spans);
     }
 
-    /// How long a value is that blanks end, and whatever else ends it where it stands.
+    /// Returns the length of a value that ends at a blank or at another mark that fits its syntax.
     fn run(&self, text: &[u8], joined: Joined) -> usize {
         let is_variable = joined == Joined::Variable;
         let is_end = |at: usize| match text[at] {
@@ -424,7 +424,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// How long what only wraps a value is: `Some(`, and letters in front of quotation marks as in `b"…"` and `$'…'`.
+/// Returns the length of a wrapper: `Some(`, and the letter in `b"…"` and `$'…'`.
 fn wrapper(text: &[u8]) -> usize {
     let some = [&b"Some("[..], b"Secret(", b"SecretString("]
         .into_iter()
@@ -435,7 +435,7 @@ fn wrapper(text: &[u8]) -> usize {
     some + usize::from(letter)
 }
 
-/// How long the words of a command are, up to what ends it.
+/// Returns the length of the words of a command, up to the separator.
 fn words_end(text: &[u8]) -> usize {
     let mut open = None;
     let is_end = |byte: &u8| match (open, *byte) {
@@ -454,7 +454,7 @@ fn words_end(text: &[u8]) -> usize {
     text[..end].trim_ascii_end().len()
 }
 
-/// How long the scheme is that stands ahead of a credential, with the blanks behind it.
+/// Returns the length of the scheme ahead of a credential, with the blanks behind it.
 fn scheme(value: &[u8]) -> usize {
     let word = value.iter().take(24).take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
     let is_scheme = SCHEMES.iter().any(|scheme| value[..word].eq_ignore_ascii_case(scheme.as_bytes()));
@@ -462,7 +462,7 @@ fn scheme(value: &[u8]) -> usize {
     if is_scheme && behind > 0 && word + behind < value.len() { word + behind } else { 0 }
 }
 
-/// Where a value ends that takes all of its line: in front of a remark, of what a list or an object goes on with, and of layout.
+/// Returns the end of a value that takes the rest of its line. A remark, a closing `,` or `;` and blanks do not belong to it.
 fn rest_of_line(text: &[u8], at: usize, end: usize) -> usize {
     let line = &text[at..end];
     let remark = memchr::memmem::find(line, b" #").unwrap_or(line.len());
@@ -471,14 +471,14 @@ fn rest_of_line(text: &[u8], at: usize, end: usize) -> usize {
     at + remark - kept
 }
 
-/// How far in the line is in which something stands, and where it begins.
+/// Returns the indentation of the line at `at`.
 fn indent_of(text: &[u8], at: usize) -> usize {
     let from = memchr::memrchr(b'\n', &text[at.saturating_sub(256)..at])
         .map_or(at.saturating_sub(256), |end| at.saturating_sub(256) + end + 1);
     indent_at(text, from, at).0
 }
 
-/// How far in a line is, and where what it says begins; the mark of a diff counts as layout.
+/// Returns the indentation of a line and the start of its text. The mark of a diff counts as indentation.
 fn indent_at(text: &[u8], from: usize, end: usize) -> (usize, usize) {
     let mark = usize::from(matches!(text.get(from), Some(b'+' | b'-')) && text.get(from + 1) == Some(&b' '));
     let indent = text[from + mark..end].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
