@@ -21,11 +21,12 @@ const HEADLESS_BYTES_MAX: usize = 16 << 10;
 static ADDRESS: LazyLock<AhoCorasick> =
     LazyLock::new(|| AhoCorasick::new(["://", ":\\/\\/"]).expect("BUG: the marks are few and short"));
 
-/// Whether a text may hold a block or an address with a name in it.
-pub(super) fn may_hold_block(text: &[u8]) -> bool {
-    let has = |mark: &[u8]| memmem::find(text, mark).is_some();
-    let may_have_name = || memchr::memchr(b'@', text).is_some() && (has(b"://") || has(b":\\/\\/"));
-    has(b"PRIVATE KEY") || has(b"Private-Lines:") || may_have_name()
+/// Marks of which every private key holds one.
+pub(super) const MARKS: [&str; 2] = ["PRIVATE KEY", "Private-Lines:"];
+
+/// Whether a text may hold an address with a name in it.
+pub(super) fn may_hold_address(text: &[u8]) -> bool {
+    memchr::memchr(b'@', text).is_some() && ADDRESS.is_match(text)
 }
 
 /// Adds where private keys stand.

@@ -79,11 +79,15 @@ const MARKS: [&[&str]; 5] = [
     &["-pass"],
 ];
 
-static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    // Each command that takes `login` is found by that.
+/// Marks of which every command with a secret holds one.
+pub(super) fn marks() -> impl Iterator<Item = &'static str> {
+    // `login` is the mark of each command that takes it.
     let commands = ["curl", "login", "redis-cli", "mysql", "mariadb", "sshpass"];
-    AhoCorasick::new(MARKS.concat().into_iter().chain(commands)).expect("BUG: the marks are few and short")
-});
+    MARKS.concat().into_iter().chain(commands)
+}
+
+static MARKED: LazyLock<AhoCorasick> =
+    LazyLock::new(|| AhoCorasick::new(marks()).expect("BUG: the marks are few and short"));
 
 /// Each shape with its marks.
 static WITH_MARKS: LazyLock<Vec<(&[&str], Regex)>> =
@@ -94,11 +98,6 @@ static OPTIONS: LazyLock<Vec<Regex>> = LazyLock::new(|| GIVEN.iter().map(|given|
 fn compiled(shape: &str) -> Regex {
     let regex = RegexBuilder::new(shape).unicode(false).build();
     regex.expect("BUG: the shapes are regular expressions")
-}
-
-/// Whether a text may hold such a command.
-pub(super) fn may_hold_command(text: &[u8]) -> bool {
-    MARKED.is_match(text)
 }
 
 /// Adds where secrets stand that a command is given.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, Input, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
 use memchr::memmem;
 
 use super::table::{Behind, KEY_SHAPES, KeyShape, PEM_IN_BASE64, Tail};
@@ -24,21 +24,21 @@ static STARTS: LazyLock<Starts> = LazyLock::new(|| {
     all.sort_by_key(|(start, _)| std::cmp::Reverse(start.len()));
     let builder = AhoCorasick::builder()
         .match_kind(MatchKind::LeftmostFirst)
+        .kind(Some(AhoCorasickKind::DFA))
         .build(all.iter().map(|(start, _)| start))
         .expect("BUG: the beginnings are few and short");
     Starts { automaton: builder, shapes: all.into_iter().map(|(_, shape)| shape).collect() }
 });
 
-/// Whether a text may hold a key.
-pub(super) fn may_hold_key(text: &[u8]) -> bool {
-    let has = |mark: &[u8]| memmem::find(text, mark).is_some();
-    STARTS.automaton.is_match(text)
-        || has(b"eyJ")
-        || has(PEM_IN_BASE64.as_bytes())
-        || has(b":AA")
-        || has(b"-us")
-        || has(b".atlasv1.")
-        || memchr::memchr_iter(b'.', text).any(|at| text.get(at + 7) == Some(&b'.'))
+/// Marks of which every key holds one, apart from the keys of Discord.
+pub(super) fn marks() -> impl Iterator<Item = &'static str> {
+    let middle = [":AA", ".atlasv1.", "-us0", "-us1", "-us2", "-us3", "-us4", "-us5", "-us6", "-us7", "-us8", "-us9"];
+    KEY_SHAPES.iter().flat_map(|shape| shape.starts).copied().chain(["eyJ", PEM_IN_BASE64]).chain(middle)
+}
+
+/// Whether a text holds two dots as a key of Discord has them.
+pub(super) fn may_hold_dotted(text: &[u8]) -> bool {
+    memchr::memchr_iter(b'.', text).any(|at| text.get(at + 7) == Some(&b'.'))
 }
 
 /// Adds where keys stand.

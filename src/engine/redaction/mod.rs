@@ -18,6 +18,9 @@ mod value;
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use super::written::{MASK, Written, is_masked};
 use crate::wire::{TokenKind, tokens};
@@ -31,11 +34,18 @@ pub fn may_hold_secret(text: &str) -> bool {
     may_hold(text.as_bytes())
 }
 
+/// Everything but names in one automaton.
+static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let marks = keys::marks().chain(commands::marks()).chain(blocks::MARKS);
+    let builder = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(marks);
+    builder.expect("BUG: the marks are few and short")
+});
+
 fn may_hold(text: &[u8]) -> bool {
     assigned::NAMED.is_match(text)
-        || keys::may_hold_key(text)
-        || commands::may_hold_command(text)
-        || blocks::may_hold_block(text)
+        || MARKED.is_match(text)
+        || keys::may_hold_dotted(text)
+        || blocks::may_hold_address(text)
 }
 
 /// Returns the places of all secrets in a text that are not masked yet, in order. No two of them touch.
@@ -49,9 +59,7 @@ pub fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
     keys::find(text, &mut spans);
     blocks::private_keys(text, &mut spans);
     blocks::addresses(text, &mut spans);
-    if commands::may_hold_command(text) {
-        commands::find(text, &mut spans);
-    }
+    commands::find(text, &mut spans);
     let mut spans = merged(spans);
     spans.retain(|span| !is_masked(&text[span.clone()]));
     spans
