@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 
-.PHONY: build dist demo test e2e e2e-versions e2e-clients record picture bench sim soak fuzz lint deny check codex clients shells help
+.PHONY: build dist demo test oracles e2e e2e-versions e2e-clients record picture bench sim soak fuzz lint deny check codex clients shells help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -32,7 +32,7 @@ demo: build ## what it does, shown in a few seconds
 	target/release/codex-shim demo
 
 # Tests create homes, which other users must not be able to write to: hence the umask.
-test: codex shells ## every test; those with the real codex too, where it can be had
+test: codex shells oracles ## every test; those with the real codex too, where it can be had
 	umask 022; cargo test --locked
 
 e2e: codex ## the tests with the real codex alone, none skipped
@@ -115,6 +115,10 @@ codex:
 # Published clients, once. Python 3.12 and npm are needed.
 clients:
 	@tests/clients/install.sh target/clients
+
+# Published scanners of secrets, once: the masking is measured with them. Without them that test is skipped, and says so.
+oracles:
+	@tests/oracles.sh target/oracles
 
 # The shells that have hooks. Only where that is easy; tests without one are skipped, and say so.
 shells:

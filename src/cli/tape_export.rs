@@ -13,9 +13,11 @@ use super::{FAILED, say};
 use serde_json::json;
 
 use crate::config::Environment;
+use crate::engine::{InPieces, Masker, Pieces};
 use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Generation, Header, Position, Record, SegmentName};
+use crate::keeping::add_piece;
 use crate::replay::{Anonymizer, Machine, Redaction, Selection};
 use crate::wire::Body;
 
@@ -48,11 +50,14 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
 
     let mut selection = Selection::new(arguments.thread.clone());
     let mut known = Known::default();
+    let mut masked = MaskedPieces::new(arguments.redact);
     read(journal, &from, |record| {
         selection.look(record);
         known.learn(record);
+        masked.learn(record);
         Ok(())
     })?;
+    masked.end_segment();
     let header = known.header.ok_or("the journal has no header")?;
     let machine = Machine {
         cwd: header.cwd,
@@ -82,6 +87,7 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
             let is_later_header = number > 0 && record.starts_with(b"{\"journal\":");
             if selection.keeps(number) && !is_later_header {
                 let record = without_previous(record);
+                let record = masked.record(number as u64, &record);
                 writeln!(output, "{}", anonymizer.record(&record)).map_err(|error| error.to_string())?;
                 written += 1;
             }
@@ -166,6 +172,49 @@ fn read(journal: &Path, from: &Position, mut take: impl FnMut(&[u8]) -> Result<(
                 return Ok(());
             }
         }
+    }
+}
+
+/// Masks secrets that are divided between two records of a streamed text.
+struct MaskedPieces {
+    /// `None` without `--redact`.
+    masker: Option<Masker>,
+    /// The pieces of the current segment.
+    pieces: Pieces,
+    records: u64,
+    found: InPieces,
+}
+
+impl MaskedPieces {
+    fn new(redacts: bool) -> MaskedPieces {
+        let masker = redacts.then(|| Masker::new(&[]).expect("BUG: no pattern is a wrong one"));
+        MaskedPieces { masker, pieces: Pieces::default(), records: 0, found: InPieces::new() }
+    }
+
+    fn learn(&mut self, record: &[u8]) {
+        if record.starts_with(b"{\"journal\":") {
+            self.end_segment();
+        }
+        if self.masker.is_some() {
+            add_piece(&mut self.pieces, self.records, record);
+        }
+        self.records += 1;
+    }
+
+    /// Only the pieces of one segment are held at once.
+    fn end_segment(&mut self) {
+        let pieces = std::mem::take(&mut self.pieces);
+        if let Some(masker) = &self.masker {
+            self.found.extend(masker.in_pieces(&pieces));
+        }
+    }
+
+    fn record<'a>(&self, number: u64, record: &'a str) -> Cow<'a, str> {
+        let masked = match (&self.masker, self.found.get(&number)) {
+            (Some(masker), Some(spans)) => masker.record(record, spans),
+            (None, _) | (_, None) => None,
+        };
+        masked.map_or(Cow::Borrowed(record), Cow::Owned)
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::ambiguous::unescaped;
-use super::secrets::names_secret;
+use super::redaction::names_secret;
 use super::written::{MaskSigns, Written};
 use crate::wire::{Members, TokenKind, tokens};
 

@@ -15,8 +15,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::bytes::Regex;
 
-use super::redaction::{SHAPES, may_hold_secret};
-use super::secrets::names_secret;
+use super::redaction::{Members, merged, secret_spans};
 use super::written::{MaskSigns, Written, is_masked, stays};
 use crate::wire::{Token, TokenKind, tokens};
 
@@ -85,7 +84,6 @@ enum Of {
 /// Masks secrets.
 #[derive(Debug)]
 pub struct Masker {
-    shapes: Vec<Regex>,
     patterns: Vec<Regex>,
 }
 
@@ -216,11 +214,7 @@ impl Masker {
         let compiled = |pattern: &String| {
             Regex::new(pattern).map_err(|source| BadPattern { pattern: pattern.clone(), source: Box::new(source) })
         };
-        let shape = |shape: &&str| Regex::new(shape).expect("BUG: the shapes are regular expressions");
-        Ok(Masker {
-            shapes: SHAPES.iter().map(shape).collect(),
-            patterns: patterns.iter().map(compiled).collect::<Result<_, _>>()?,
-        })
+        Ok(Masker { patterns: patterns.iter().map(compiled).collect::<Result<_, _>>()? })
     }
 
     /// A text with its secrets masked; `None` where it has none.
@@ -275,14 +269,14 @@ impl Masker {
         let mut ends: HashMap<&String, usize> = pieces.whole.iter().map(|(name, text)| (name, text.len())).collect();
         for (name, number, begin) in pieces.pieces.iter().rev() {
             let end = ends.insert(name, *begin).unwrap_or(*begin);
-            let within = |span: &Range<usize>| span.start.max(*begin)..span.end.min(end);
-            let of_piece: Vec<Range<usize>> = spans
-                .get(name)
-                .into_iter()
-                .flatten()
-                .map(within)
-                .filter(|span| span.start < span.end)
-                .map(|span| span.start - begin..span.end - begin)
+            // Spans are in order: the search reads only those of this piece.
+            let spans = spans.get(name).map_or(&[][..], Vec::as_slice);
+            let first = spans.partition_point(|span| span.end <= *begin);
+            let of_piece: Vec<Range<usize>> = spans[first..]
+                .iter()
+                .take_while(|span| span.start < end)
+                .map(|span| span.start.max(*begin) - begin..span.end.min(end) - begin)
+                .filter(|span| !span.is_empty())
                 .collect();
             if !of_piece.is_empty() {
                 found.insert(*number, of_piece);
@@ -296,20 +290,8 @@ impl Masker {
         self.spans_within(text, NESTED_MAX)
     }
 
-    /// Where what has the shape of a key stands.
-    fn spans_of_shapes(&self, text: &[u8]) -> Vec<Range<usize>> {
-        let may_have_shape = std::str::from_utf8(text).map_or(true, may_hold_secret);
-        let shapes = self.shapes.iter().filter(|_| may_have_shape);
-        let found = shapes.flat_map(|shape| shape.captures_iter(text)).map(|found| {
-            let all = found.get_match().range();
-            let from = found.name("keep").map_or(all.start, |kept| kept.end());
-            from..found.name("then").map_or(all.end, |kept| kept.start())
-        });
-        found.collect()
-    }
-
     fn spans_within(&self, text: &[u8], nested_max: u32) -> Vec<Range<usize>> {
-        let mut spans = self.spans_of_shapes(text);
+        let mut spans = secret_spans(text);
         for pattern in &self.patterns {
             spans.extend(pattern.find_iter(text).map(|found| found.range()));
         }
@@ -330,16 +312,18 @@ impl Masker {
         let piece_at = if may_have_piece { PieceAt::find(json) } else { None };
         let mut masked: Option<String> = None;
         let mut kept_to = 0;
-        let mut place = Place::default();
-        for Token { kind, range } in tokens(json) {
+        let (mut place, mut members) = (Place::default(), Members::of(json));
+        for token in tokens(json) {
+            let named = if members.is_secret(&token) { Role::Secret } else { Role::Text };
+            let Token { kind, range } = token;
             let written = &json[range.clone()];
-            let role = place.role(json, of, kind, &range);
+            let role = place.role(json, of, kind, &range, named);
             let of_piece = piece_at.as_ref().filter(|piece| piece.string == range);
             let instead = match role {
                 Role::Kept => None,
                 Role::Text if let Some(piece) = of_piece.filter(|piece| piece.is_base64) => {
                     // A key may look like Base64.
-                    piece.masked_base64(self, written, in_delta).or_else(|| self.key_in(written))
+                    piece.masked_base64(self, written, in_delta).or_else(|| Masker::key_in(written))
                 }
                 Role::Base64 => self.base64(written),
                 Role::Name | Role::Text | Role::Secret => {
@@ -370,12 +354,10 @@ impl Masker {
     }
 
     /// A string with what has the shape of a key in it masked.
-    fn key_in(&self, written: &str) -> Option<String> {
+    fn key_in(written: &str) -> Option<String> {
         let parsed = Written::of(written);
         let text = parsed.text();
-        let mut spans = self.spans_of_shapes(&text);
-        spans.retain(|span| !is_masked(&text[span.clone()]));
-        parsed.masked(&text, &merged(spans))
+        parsed.masked(&text, &secret_spans(&text))
     }
 
     fn base64(&self, written: &str) -> Option<String> {
@@ -393,19 +375,6 @@ fn mask(bytes: &mut [u8], spans: &[Range<usize>]) {
             }
         }
     }
-}
-
-/// Spans in order, those that touch made one.
-fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
-    spans.sort_unstable_by_key(|span| (span.start, span.end));
-    let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
-    for span in spans {
-        match merged.last_mut() {
-            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
-            Some(_) | None => merged.push(span),
-        }
-    }
-    merged
 }
 
 /// Where in a JSON text we are.
@@ -431,7 +400,8 @@ enum Role {
 }
 
 impl<'a> Place<'a> {
-    fn role(&mut self, json: &'a str, of: Of, kind: TokenKind, range: &Range<usize>) -> Role {
+    /// Returns the role of a string; `named` is the role that its name asks for.
+    fn role(&mut self, json: &'a str, of: Of, kind: TokenKind, range: &Range<usize>, named: Role) -> Role {
         for byte in &json.as_bytes()[self.seen_to..range.start] {
             match byte {
                 b'{' | b'[' => self.depth += 1,
@@ -462,8 +432,7 @@ impl<'a> Place<'a> {
                     (true, _) => Role::Kept,
                     (false, _) if self.is_kept_part(of) || KEPT.contains(&name) => Role::Kept,
                     (false, _) if name.ends_with("ase64") => Role::Base64,
-                    (false, _) if names_secret(name) => Role::Secret,
-                    (false, _) => Role::Text,
+                    (false, _) => named,
                 }
             }
         }

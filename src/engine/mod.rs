@@ -56,12 +56,12 @@ pub use ledger::{
     RowId, WaitingCommand,
 };
 pub use masking::{BadPattern, InPieces, Masker, Pieces};
-pub use redaction::{may_hold_secret, redacted, redacted_json};
+pub use redaction::{Members, may_hold_secret, names_secret, redacted, redacted_json, secret_spans};
 pub use requests::{
     CheckedAnswer, FIELD_ORDER, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType,
     command_line, decisions, field_order, kept_result, permissions_in_words, valid, without_shell,
 };
-pub use secrets::{masked_args, names_secret};
+pub use secrets::masked_args;
 pub use token::{AskerId, Token};
 pub use version::ClientName;
 pub use visible::{deceives, one_line, visible};

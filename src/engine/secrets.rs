@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 
 use super::ambiguous::{Ids, ids_in, unescaped};
 use super::credentials::{self, Carrier, Values, may_name_credential, writes_credential};
+use super::redaction::{names_secret, secret_spans};
 use super::{Form, Omitted, OmittedReason, Warning};
 use crate::wire::{Body, CREDENTIAL_METHOD_MARKS, Members, Message, MethodClass, RpcId, SECRET_METHOD_MARKS, Side};
 
@@ -357,36 +358,6 @@ fn under_secret_key(value: &Value) -> bool {
     }
 }
 
-/// Whether the name of a setting, or of one on a dotted path, is that of a secret.
-#[must_use]
-pub fn names_secret(name: &str) -> bool {
-    name.split(|char: char| !char.is_alphanumeric() && !matches!(char, '_' | '-')).any(word_names_secret)
-}
-
-fn word_names_secret(word: &str) -> bool {
-    const PARTS: [&str; 11] = [
-        "token",
-        "secret",
-        "password",
-        "passwd",
-        "passphrase",
-        "apikey",
-        "credential",
-        "authorization",
-        "bearer",
-        "privatekey",
-        "cookie",
-    ];
-    // What is counted in tokens is no secret: `max_output_tokens`, `token_limit`.
-    const COUNTS: [&str; 6] = ["max", "min", "limit", "budget", "count", "threshold"];
-    let plain: String = word.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect();
-    let counts = plain.contains("token") && COUNTS.iter().any(|count| plain.contains(count));
-    let last = word.rsplit(['_', '-']).next().unwrap_or_default().to_lowercase();
-    let is_variable = word.ends_with("_PASS") || word.ends_with("_PWD");
-    let is_key = is_variable || (word.len() > last.len() && matches!(last.as_str(), "key" | "keys" | "pat" | "auth"));
-    is_key || (!counts && PARTS.iter().any(|part| plain.contains(part)))
-}
-
 /// The record of a secret line.
 pub(super) fn omitted(body: &Body<'_>, line_bytes: usize) -> Form {
     let short = |text: &str| (text.len() <= NAMED_BYTES_MAX).then(|| text.to_owned());
@@ -403,6 +374,7 @@ pub(super) fn omitted(body: &Body<'_>, line_bytes: usize) -> Form {
 /// looks like a key.
 #[must_use]
 pub fn masked_args(args: &[OsString]) -> Vec<String> {
+    let has_secret = |text: &str| !secret_spans(text.as_bytes()).is_empty();
     let mut after_secret_option = false;
     args.iter()
         .map(|arg| {
@@ -410,12 +382,12 @@ pub fn masked_args(args: &[OsString]) -> Vec<String> {
             let is_value = std::mem::replace(&mut after_secret_option, arg.starts_with('-') && names_secret(&arg));
             match arg.split_once('=') {
                 // `-c env={API_KEY="…"}` names it in the value.
-                Some((name, value)) if names_secret(name) || names_secret(value) || looks_like_key(value) => {
+                Some((name, value)) if names_secret(name) || names_secret(value) || has_secret(value) => {
                     after_secret_option = false;
                     format!("{name}={MASK}")
                 }
                 Some(_) => arg.into_owned(),
-                None if is_value || looks_like_key(&arg) => MASK.to_owned(),
+                None if is_value || has_secret(&arg) => MASK.to_owned(),
                 // `Authorization: Bearer …`
                 None if arg.contains([':', ' ']) && names_secret(&arg) => MASK.to_owned(),
                 None => arg.into_owned(),
@@ -426,14 +398,6 @@ pub fn masked_args(args: &[OsString]) -> Vec<String> {
 
 /// What stands for what was masked.
 const MASK: &str = "[secret]";
-
-/// Whether a text has a word in it that begins as keys of well-known services do, and is long enough for one.
-fn looks_like_key(text: &str) -> bool {
-    const BEGINNINGS: [&str; 8] = ["sk-", "ghp_", "gho_", "ghs_", "github_pat_", "xoxb-", "xoxp-", "eyJ"];
-    let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
-    text.split(|char| !is_part(char))
-        .any(|word| word.len() >= 20 && BEGINNINGS.iter().any(|beginning| word.starts_with(beginning)))
-}
 
 #[cfg(test)]
 mod tests {
@@ -568,6 +532,9 @@ mod tests {
         check("Authorization: Bearer abc", "[secret]");
         check("sk-abcdefghijklmnopqrst", "[secret]");
         check("--token=t", "--token=[secret]");
+        check("AWS_SECRET_ACCESS_KEY=x", "AWS_SECRET_ACCESS_KEY=[secret]");
+        check("--listen=postgres://u:pw@h/db", "--listen=[secret]");
+        check("密钥ghp_abcdefghijklmnopqrst", "[secret]");
         let args = ["--api-key", "k", "--verbose", "k"].map(OsString::from);
         assert_eq!(masked_args(&args), ["--api-key", "[secret]", "--verbose", "k"]);
     }

@@ -15,8 +15,6 @@ const ESCAPED: [(char, &str); 3] = [('\u{b7}', "\\u00b7"), ('\u{2022}', "\\u2022
 /// A JSON string, character by character as it was written.
 pub(super) struct Written<'a> {
     written: &'a str,
-    /// How many bytes each is written with, and what it is.
-    units: Vec<(usize, char)>,
 }
 
 impl<'a> Written<'a> {
@@ -27,21 +25,25 @@ impl<'a> Written<'a> {
 
     /// The same of what stands between the quotation marks, or of any text as if it stood there.
     pub(super) fn of_inner(written: &'a str) -> Written<'a> {
-        let mut rest = written;
-        let mut units = Vec::with_capacity(rest.len());
-        while let Some(first) = rest.chars().next() {
+        Written { written }
+    }
+
+    /// Yields each character with the number of bytes that it is written with.
+    fn units(&self) -> impl Iterator<Item = (usize, char)> + use<'a> {
+        let mut rest = self.written;
+        std::iter::from_fn(move || {
+            let first = rest.chars().next()?;
             let unit = if first == '\\' { escape(rest) } else { (first.len_utf8(), first) };
             rest = rest.get(unit.0..).unwrap_or_default();
-            units.push(unit);
-        }
-        Written { written, units }
+            Some(unit)
+        })
     }
 
     pub(super) fn text(&self) -> Cow<'a, [u8]> {
         if !self.written.contains('\\') {
             return Cow::Borrowed(self.written.as_bytes());
         }
-        Cow::Owned(self.units.iter().map(|(_, char)| char).collect::<String>().into_bytes())
+        Cow::Owned(self.units().map(|(_, char)| char).collect::<String>().into_bytes())
     }
 
     /// Where `spans` of its text stand as it was written.
@@ -49,7 +51,7 @@ impl<'a> Written<'a> {
         let (mut found, mut spans) = (Vec::new(), spans.iter().peekable());
         let (mut at, mut written_at) = (0, 0);
         let mut begun = None;
-        for (length, char) in &self.units {
+        for (length, char) in self.units() {
             let end = at + char.len_utf8();
             if spans.peek().is_some_and(|span| span.start < end && at < span.end) {
                 begun.get_or_insert(written_at);
@@ -72,7 +74,7 @@ impl<'a> Written<'a> {
         let mut out = String::with_capacity(self.written.len() + 2);
         out.push('"');
         let (mut at, mut written_at, mut signs) = (0, 0, MaskSigns { word: b"" });
-        for (length, char) in &self.units {
+        for (length, char) in self.units() {
             while span.as_ref().is_none_or(|span: &Range<usize>| span.end <= at) {
                 let Some(next) = spans.next() else { break };
                 signs = MaskSigns::of(&next);
@@ -83,7 +85,7 @@ impl<'a> Written<'a> {
             let is_in = span.as_ref().is_some_and(|span| span.start < at + char_bytes && at < span.end);
             match (is_in, length) {
                 (false, _) => out.push_str(written),
-                (true, _) if u8::try_from(*char).is_ok_and(stays) => out.push_str(written),
+                (true, _) if u8::try_from(char).is_ok_and(stays) => out.push_str(written),
                 (true, 2) if written.starts_with('\\') => out.push_str(ESCAPED_BYTE.1),
                 (true, 6) if char_bytes == 1 => out.push_str(&format!("\\u{:04x}", signs.next())),
                 (true, 6 | 12) if written.starts_with('\\') => out.push_str(ESCAPED[char_bytes - 2].1),
@@ -135,7 +137,9 @@ pub(super) fn is_masked(text: &[u8]) -> bool {
     };
     let signs: String = text.chars().filter(is_sign).collect();
     let word = signs.trim_end_matches('*');
-    MASK.ends_with(word) || (signs.len() == word.len() && MASK.contains(word))
+    // A short secret may be a part of the word by chance: `red`.
+    let is_part = || word.len() >= 4 || word.starts_with('[');
+    MASK.ends_with(word) || (signs.len() == word.len() && is_part() && MASK.contains(word))
 }
 
 /// Layout is no secret, and the marks of an envelope are needed to find it again.

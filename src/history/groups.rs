@@ -374,6 +374,32 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_split_at_any_byte_is_masked() {
+        const KEY: &str = "a7Bq2Rt9XzK4mN8pLs3Dv6Wy";
+        for text in [
+            format!("密钥ghp_{KEY} x"),
+            format!("\u{1b}[32mghp_{KEY}\u{1b}[0m"),
+            format!("{{\"a\":\"b\\nghp_{KEY}\"}}"),
+            format!("AWS_SECRET_ACCESS_KEY={KEY}\n"),
+            format!("db_pass: {KEY}\n"),
+            format!("{{\\\"private_key\\\":\\\"{KEY}\\\"}}"),
+            format!("Authorization: Basic {KEY}"),
+            format!("postgres://u:{KEY}@h/db"),
+        ] {
+            for at in (1..text.len()).filter(|at| text.is_char_boundary(*at)) {
+                let piece = |at: &str, text: &str| {
+                    format!("{at} < item/agentMessage/delta t/u/i {}", serde_json::json!({ "delta": text }))
+                };
+                let (first, second) = text.split_at(at);
+                let told = format!("{}\n{}\n900 < x t", piece("10", first), piece("11", second));
+                let rows = play(&told).1;
+                assert!(say(&rows)[0].contains("[redacted]"), "{at}: {text}");
+                assert!(rows.events.iter().all(|event| !event.payload_preview.contains(&KEY[4..])), "{at}: {text}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_open_is_bounded() {
         let mut pieces: Vec<String> = (0..=OPEN_MAX)
             .map(|number| format!("10 < item/agentMessage/delta t/u/{number} {{\"delta\":\"a\"}}"))

@@ -5,13 +5,11 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
-use crate::engine::{InPieces, Masker, Pieces};
+use super::pieces::in_segment;
+use crate::engine::Masker;
 use crate::files::{self, Access};
-use crate::journal::{Origin, Record};
+use crate::journal::Record;
 use crate::store::Deed;
-use crate::wire::Side;
 
 /// What a file is called while it is written anew, behind its name.
 const REWRITING: &str = "redacting";
@@ -28,7 +26,7 @@ pub(super) enum How {
 /// Masks the secrets in a segment of a journal. Gives how many records had any.
 pub(super) fn redact_segment(path: &Path, masker: &Masker, deed: Deed) -> io::Result<u64> {
     let before = read(path)?;
-    let pieces = pieces(&before, masker);
+    let pieces = in_segment(&before, masker);
     rewrite_lines(path, &before, How::Beside, deed, |number, line| match line {
         Line::Whole(line) => match std::str::from_utf8(line) {
             Ok(record) if Record::parse(line).is_ok() => {
@@ -181,52 +179,4 @@ fn write_over(path: &Path, before: &[u8], after: &[u8]) -> io::Result<()> {
     }
     file.set_modified(modified)?;
     file.sync_all()
-}
-
-/// What is to be masked in the pieces that some records of a segment hold, by the number of the record.
-fn pieces(segment: &[u8], masker: &Masker) -> InPieces {
-    #[derive(Deserialize)]
-    struct Told<'a> {
-        method: &'a str,
-        #[serde(borrow)]
-        params: Piece<'a>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Piece<'a> {
-        #[serde(alias = "conversationId")]
-        thread_id: Option<&'a str>,
-        item_id: Option<&'a str>,
-        #[serde(borrow)]
-        msg: Option<Early<'a>>,
-    }
-    /// As early 2026 tells it.
-    #[derive(Deserialize)]
-    struct Early<'a> {
-        item_id: Option<&'a str>,
-        call_id: Option<&'a str>,
-        stream: Option<&'a str>,
-    }
-    let mut pieces = Pieces::default();
-    for (number, record) in (0..).zip(segment.split(|byte| *byte == b'\n')) {
-        let has = |name: &[u8]| memchr::memmem::find(record, name).is_some();
-        if !has(b"\"delta\"") && !has(b"\"chunk\"") {
-            continue;
-        }
-        let (Ok(Record::Line { from, content, .. }), Ok(text)) = (Record::parse(record), std::str::from_utf8(record))
-        else {
-            continue;
-        };
-        let writer = match from {
-            Origin::Side(Side::Client) => "client",
-            Origin::Side(Side::Server) => "server",
-            Origin::Shim => "shim",
-        };
-        if let Ok(Told { method, params }) = serde_json::from_slice(content.bytes().unwrap_or_default()) {
-            let Piece { thread_id, item_id, msg } = params;
-            let early = msg.map(|Early { item_id, call_id, stream }| (item_id, call_id, stream));
-            pieces.add(format!("{writer} {method} {thread_id:?} {item_id:?} {early:?}"), number, text);
-        }
-    }
-    masker.in_pieces(&pieces)
 }

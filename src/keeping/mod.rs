@@ -13,9 +13,11 @@
 
 mod files;
 mod held;
+mod pieces;
 mod prune;
 mod redact;
 
 pub use held::HeldError;
+pub use pieces::add_piece;
 pub use prune::{Bounds, Kind, PrunedSessions, Went, prune, prune_sessions};
 pub use redact::{Found as Masked, Place, redact};

@@ -247,6 +247,153 @@ fn a_redacted_store_has_the_secrets_nowhere_and_is_the_same_otherwise() {
     assert!(events(&home).len() > before.len() && events(&home).starts_with(&before));
 }
 
+/// Returns secrets in all forms: the text, and the random word in it that no other secret has.
+fn planted() -> Vec<(String, String)> {
+    const FORMS: [&str; 24] = [
+        "sk-@",
+        "ghp_@",
+        "github_pat_@",
+        "glpat-@",
+        "xoxb-@",
+        "npm_@",
+        "hf_@",
+        "sk_live_@",
+        "hvs.@",
+        "shpat_@",
+        "AIza@",
+        "eyJhbGciOiJIUzI1NiJ9.@.@",
+        "AWS_SECRET_ACCESS_KEY=@",
+        "db_pass: @",
+        "aws_secret_access_key = @",
+        "export SECRET_KEY_BASE=@",
+        "declare -x PRIVATE_KEY=\"@\"",
+        "--password @",
+        "{\"SecretAccessKey\": \"@\"}",
+        "{\\\"private_key\\\":\\\"@\\\"}",
+        "Authorization: Basic @",
+        "Cookie: sid=@",
+        "postgres://u:@#h/db",
+        "-----BEGIN RSA PRIVATE KEY-----\n@\n-----END RSA PRIVATE KEY-----",
+    ];
+    const NEIGHBOURS: [&str; 14] =
+        ["", " ", "\"", "'", "=", "a ", "x", "7", "_", "密钥", "キー", "\u{1b}[32m", "\\n", "\\u001b[1;31m"];
+    let mut planted = Vec::new();
+    for form in FORMS {
+        for neighbour in NEIGHBOURS {
+            // An option and a header are words of their own.
+            let joins_word = matches!(neighbour, "x" | "7" | "_" | "=" | "密钥" | "キー");
+            if joins_word && (form.starts_with("--p") || form.starts_with("Cookie") || form.starts_with("Auth")) {
+                continue;
+            }
+            let word = format!("q7Zk{:03}Rt9XmW3vL8pBd5Jn2Hf6Y", planted.len());
+            // More signs than the longest lower bound asks for.
+            let secret = form.replace('@', &format!("{word}c4Gs")).replace('#', "@");
+            planted.push((format!("go {neighbour}{secret}\n end"), word));
+        }
+    }
+    planted
+}
+
+/// Returns the lines of a server that sends each secret in two deltas and in two completed items.
+fn told_of(planted: &[(String, String)]) -> Vec<String> {
+    let mut lines = vec![
+        json!({"method": "thread/started", "params": {"thread": {"id": "t"}}}),
+        json!({"method": "turn/started", "params": {"threadId": "t", "turn": {"id": "u"}}}),
+    ];
+    for (number, (text, _)) in planted.iter().enumerate() {
+        // Over all of them, split at every byte.
+        let (first, second) = text.split_at(text.floor_char_boundary(1 + number % text.len()));
+        for (kind, method) in [("c", "item/commandExecution/outputDelta"), ("m", "item/agentMessage/delta")] {
+            let item = format!("{kind}{number}");
+            lines.extend([first, second].map(|delta| {
+                json!({"method": method, "params": {"threadId": "t", "turnId": "u", "itemId": item, "delta": delta}})
+            }));
+        }
+        let command = json!({"type": "commandExecution", "id": format!("c{number}"), "command": format!("echo {text}"), "cwd": "/",
+            "status": "completed", "aggregatedOutput": text, "exitCode": 0});
+        let message = json!({"type": "agentMessage", "id": format!("m{number}"), "text": text});
+        lines.extend(
+            [command, message].map(
+                |item| json!({"method": "item/completed", "params": {"threadId": "t", "turnId": "u", "item": item}}),
+            ),
+        );
+    }
+    lines.push(
+        json!({"method": "turn/completed", "params": {"threadId": "t", "turn": {"id": "u", "status": "completed"}}}),
+    );
+    lines.iter().map(Value::to_string).collect()
+}
+
+/// Tables whose rows are masked before they are written.
+const MASKED_AT_ONCE: [&str; 3] = ["codex_events", "codex_tool_events", "codex_turn_events"];
+
+/// Returns all text of a table.
+fn table(home: &Home, name: &str) -> String {
+    let history = Connection::open(home.path().join("sessions/s/history.db")).expect("it is there");
+    let mut select = history.prepare(&format!("SELECT * FROM {name}")).expect("a table");
+    let columns = select.column_count();
+    let mut rows = select.query([]).expect("rows");
+    let mut text = String::new();
+    while let Some(row) = rows.next().expect("a row") {
+        for column in 0..columns {
+            if let Ok(value) = row.get_ref(column).expect("a value").as_str() {
+                text += value;
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+fn words_in<'a>(planted: &'a [(String, String)], text: &[u8]) -> Vec<&'a str> {
+    let is_in = |planted: &&(String, String)| memchr::memmem::find(text, planted.1.as_bytes()).is_some();
+    planted.iter().filter(is_in).map(|(text, _)| text.as_str()).collect()
+}
+
+#[test]
+fn every_planted_secret_is_masked_in_every_sink() {
+    const NONE: [&str; 0] = [];
+    let home = Home::new();
+    let planted = planted();
+    let script = home.beside().join("said");
+    fs::write(&script, told_of(&planted).join("\n") + "\n").expect("write");
+    let mut relay = home.shell(&format!("cat {}", script.display())).stdout(Stdio::null()).spawn().expect("it starts");
+    drop(relay.stdin.take());
+    assert!(relay.wait().expect("it ends").success());
+    fs::remove_file(script).expect("it is there");
+    let output = home.beside().join("output");
+    for some in planted.chunks(8) {
+        let text: Vec<&str> = some.iter().map(|(text, _)| text.as_str()).collect();
+        fs::write(&output, text.join("\n")).expect("write");
+        let file = output.to_str().expect("UTF-8");
+        done(&home, &["context", "push", "--session", "s", "--cmd", &text.join("\n"), "--output-file", file]);
+    }
+    fs::remove_file(&output).expect("it is there");
+    done(&home, &["prune"]);
+
+    for name in MASKED_AT_ONCE {
+        let rows = table(&home, name);
+        assert!(rows.contains("[redacted]"), "{name}");
+        assert_eq!(words_in(&planted, rows.as_bytes()), NONE, "{name}");
+    }
+    for file in ["ledger.db", "ledger.db-wal", "shim.log"] {
+        let bytes = fs::read(home.path().join("sessions/s").join(file)).unwrap_or_default();
+        assert_eq!(words_in(&planted, &bytes), NONE, "{file}");
+    }
+    let tape = home.beside().join("tape");
+    done(&home, &["tape", "export", "s", "--redact", "-o", tape.to_str().expect("UTF-8")]);
+    assert_eq!(words_in(&planted, &fs::read(&tape).expect("a tape")), NONE, "tape");
+    // The journal holds them until it is redacted.
+    let journal =
+        |home: &Home| segments(home).iter().flat_map(|path| fs::read(path).expect("it is there")).collect::<Vec<_>>();
+    assert_eq!(words_in(&planted, &journal(&home)).len(), planted.len());
+    redact(&home, &[]);
+    for (path, bytes) in files(&home.path()) {
+        assert_eq!(words_in(&planted, &bytes), NONE, "{}", path.display());
+    }
+    check_readable(&home, "redacted");
+}
+
 #[test]
 fn to_look_changes_no_byte() {
     let home = Home::new();

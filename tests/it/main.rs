@@ -31,6 +31,7 @@ mod history_tools;
 mod keeping;
 mod kills;
 mod old_home;
+mod oracles;
 mod request_tools;
 mod requests;
 mod requests_calls;

@@ -1,0 +1,443 @@
+//! Values that stand behind a name that means a secret, however the two are put together.
+//!
+//! One pass from one name to the next. What is looked at behind a name is either taken as its value, and skipped, or bounded.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, Input};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+use super::keys::ends_escape;
+use super::names::{NAME_BYTES_MAX, word_names_secret};
+use super::table::{NAME_MARKS, NAMES_ELSEWHERE};
+use super::value::{Quote, Values, blanks, escapes, quote_at};
+
+/// Bytes of a line in front of a name that are read.
+const LINE_BYTES_MAX: usize = 96;
+
+/// Longest distance from a name to the member `value` that belongs to it, in bytes.
+const PAIR_BYTES_MAX: usize = 120;
+
+pub(super) static NAMED: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let marks = NAME_MARKS.into_iter().chain(NAMES_ELSEWHERE).chain(["identified by", "unseal key"]);
+    let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(marks);
+    builder.expect("BUG: the marks are few and short")
+});
+
+/// The syntax that joins a name and its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Joined {
+    /// `NAME=value` with nothing between, at the beginning of a line or a word of its own: up to the next blank all is value.
+    Variable,
+    /// `name = value`, `name: value` at the beginning of a line.
+    Line,
+    /// The same anywhere else.
+    Within,
+    /// `--name value`, `ENV NAME value`.
+    Argument,
+    /// `set -x NAME value value`: all words of the command.
+    Words,
+    /// Only a value in quotation marks counts: `name == "value"`, `f("name", "value")`, `PASSWORD 'value'`.
+    Quoted,
+    /// `<name>value</name>`.
+    Element,
+}
+
+/// The sort of secret that a name means, if its value has a syntax of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// `Authorization`: a scheme may stand ahead of the credential.
+    Scheme,
+    /// `Cookie`: all of the line.
+    Cookie,
+    /// Something that a person makes up: any words, any number.
+    Password,
+    /// `pass`, `pwd`: a password, a path or a count.
+    Weak,
+    /// Anything else.
+    Other,
+}
+
+/// A name in a text.
+#[derive(Debug, Clone)]
+pub(super) struct Name {
+    /// Its place, without the dashes of an option.
+    pub(super) range: Range<usize>,
+    pub(super) sort: Sort,
+    /// It is written in capitals, as variables are.
+    pub(super) is_variable: bool,
+    /// It is an option: `-name`, `--name`.
+    is_option: bool,
+    /// The quotation mark right in front of it, and how many backslashes that has.
+    open_quote: Option<Quote>,
+}
+
+/// Adds where values of names stand that mean a secret, and credentials behind the word that says so.
+pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    let mut values = Values::of(text);
+    let (mut at, mut name_end) = (0, 0);
+    while let Some(found) = NAMED.find(Input::new(text).range(at..)) {
+        at = found.end();
+        let Some(name) = name_at(text, found.range(), name_end) else { continue };
+        at = at.max(name.range.end);
+        name_end = name.range.end;
+        if let Some(credential) = credential(text, &name) {
+            at = at.max(credential.end);
+            spans.push(credential);
+            continue;
+        }
+        if !means_secret(text, &name, found.range()) {
+            continue;
+        }
+        let before = spans.len();
+        if let Some((joined, from)) = joined(text, &name) {
+            values.take(&name, joined, from, hard_end(text, &name, joined, from), spans);
+        }
+        at = spans[before..]
+            .iter()
+            .map(|span| span.end)
+            .fold(at, usize::max)
+            .max(values.taken_to().min(text.len()).max(at));
+    }
+}
+
+/// The word in which a mark stands.
+fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Name> {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let floor = floor.max(mark.start.saturating_sub(NAME_BYTES_MAX));
+    let front = text[floor.min(mark.start)..mark.start].iter().rev().take_while(|byte| is_part(byte)).count();
+    let rest = &text[mark.end..text.len().min(mark.end + NAME_BYTES_MAX)];
+    let is_word = text[mark.end - 1].is_ascii();
+    let end = if is_word { mark.end + rest.iter().take_while(|byte| is_part(byte)).count() } else { mark.end };
+    let end = if text[mark.end - 1] == b' ' { mark.end - 1 } else { end };
+    let mut start = after_escape(text, mark.start - front, mark.start);
+    let dashes = text[start..end].iter().take_while(|byte| **byte == b'-').count();
+    let is_at_word = start == 0
+        || ends_escape(text, start)
+        || matches!(text[start - 1], b' ' | b'\t' | b'\n' | b'\r' | b'"' | b'\'' | b'`' | b'[' | b'(' | b'=' | b',');
+    start += dashes;
+    // A sentence may end behind it, and a range may.
+    let end = end - text[start.min(end)..end].iter().rev().take_while(|byte| matches!(byte, b'.' | b'-')).count();
+    let word = last_segment(&text[start..end]);
+    let start = end - word;
+    if word == 0 {
+        return None;
+    }
+    let name = &text[start..end];
+    Some(Name {
+        sort: sort_of(name),
+        is_variable: !name.iter().any(u8::is_ascii_lowercase) && name.is_ascii(),
+        is_option: is_at_word && (dashes == 2 || (dashes == 1 && is_long_option(name))),
+        open_quote: quote_before(
+            text,
+            start
+                - if start >= dashes && text[start - dashes..start].iter().all(|byte| *byte == b'-') {
+                    dashes
+                } else {
+                    0
+                },
+        ),
+        range: start..end,
+    })
+}
+
+/// Whether what stands behind one dash is the name of an option: `-psecret` is `-p` and its value.
+fn is_long_option(name: &[u8]) -> bool {
+    const OPTIONS: [&str; 10] = [
+        "pass",
+        "passwd",
+        "password",
+        "passphrase",
+        "token",
+        "secret",
+        "apikey",
+        "storepass",
+        "keypass",
+        "credentials",
+    ];
+    let is = |option: &&str| name.eq_ignore_ascii_case(option.as_bytes());
+    OPTIONS.iter().any(is) || name.contains(&b'-') || name.iter().skip(1).any(u8::is_ascii_uppercase)
+}
+
+/// Returns the start of a word whose first letters belong to an escape: `\n`, `\u001b`, `ESC[32m`.
+fn after_escape(text: &[u8], start: usize, mark: usize) -> usize {
+    let is_behind_escape = start.checked_sub(1).is_some_and(|at| matches!(text[at], b'\\' | b'[' | b';' | b'%' | b'x'));
+    if !is_behind_escape {
+        return start;
+    }
+    (start + 1..=mark.min(start + 12)).rev().find(|at| ends_escape(text, *at)).unwrap_or(start)
+}
+
+/// Returns the length of the last part of a dotted name. A part such as `value` counts with the part before it.
+fn last_segment(name: &[u8]) -> usize {
+    let last = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+    let holds = |word: &&[u8]| matches!(*word, b"value" | b"data" | b"raw" | b"plain" | b"default");
+    match Some(last).filter(holds) {
+        Some(_) if last.len() < name.len() => {
+            let front = &name[..name.len() - last.len() - 1];
+            front.rsplit(|byte| *byte == b'.').next().unwrap_or_default().len() + 1 + last.len()
+        }
+        Some(_) | None => last.len(),
+    }
+}
+
+fn sort_of(name: &[u8]) -> Sort {
+    let plain: Vec<u8> = name.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase).collect();
+    let has = |part: &str| memchr::memmem::find(&plain, part.as_bytes()).is_some();
+    if plain == b"pass" || plain == b"pwd" {
+        Sort::Weak
+    } else if has("authorization") {
+        Sort::Scheme
+    } else if plain == b"cookie" || plain == b"setcookie" || plain == b"cookies" {
+        Sort::Cookie
+    } else if has("pass") || has("pwd") || has("secret") || has("mnemonic") || has("phrase") || !name.is_ascii() {
+        Sort::Password
+    } else {
+        Sort::Other
+    }
+}
+
+fn quote_before(text: &[u8], at: usize) -> Option<Quote> {
+    let byte = *text.get(at.checked_sub(1)?)?;
+    let slashes = text[..at - 1].iter().rev().take(8).take_while(|byte| **byte == b'\\').count();
+    matches!(byte, b'"' | b'\'' | b'`').then_some(Quote { byte, slashes })
+}
+
+fn means_secret(text: &[u8], name: &Name, mark: Range<usize>) -> bool {
+    let Ok(word) = std::str::from_utf8(&text[name.range.clone()]) else { return false };
+    if !word.is_ascii()
+        || text[mark.clone()].eq_ignore_ascii_case(b"identified by")
+        || text[mark].eq_ignore_ascii_case(b"unseal key")
+    {
+        return true;
+    }
+    name.sort == Sort::Weak || word.split('.').any(word_names_secret) || is_label(text, name.range.start, word)
+}
+
+/// Whether the words in front make `key` a secret: `Secret Access Key: …`.
+fn is_label(text: &[u8], at: usize, word: &str) -> bool {
+    if !word.eq_ignore_ascii_case("key") && !word.eq_ignore_ascii_case("keys") {
+        return false;
+    }
+    let Some((b' ', front)) = text[..at].split_last().map(|(last, front)| (*last, front)) else { return false };
+    let before = front.iter().rev().take(16).take_while(|byte| byte.is_ascii_alphabetic()).count();
+    let before = String::from_utf8_lossy(&front[front.len() - before..]).to_ascii_lowercase();
+    matches!(
+        before.as_str(),
+        "access"
+            | "api"
+            | "private"
+            | "secret"
+            | "signing"
+            | "encryption"
+            | "master"
+            | "account"
+            | "unseal"
+            | "auth"
+            | "license"
+    )
+}
+
+/// `Bearer …`, and `Basic …` if that holds a name and a password.
+fn credential(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let word = &text[name.range.clone()];
+    let (is_bearer, is_basic) = (word.eq_ignore_ascii_case(b"bearer"), word.eq_ignore_ascii_case(b"basic"));
+    if !is_bearer && !is_basic {
+        return None;
+    }
+    let from = name.range.end + blanks(&text[name.range.end..]);
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"._~+/=-".contains(byte);
+    let bytes = text[from..].iter().take_while(|byte| is_part(byte)).count();
+    let token = &text[from..from + bytes];
+    let fits = match is_bearer {
+        true => {
+            const WORDS: [&str; 8] = [
+                "authentication",
+                "authorization",
+                "certificate",
+                "certificates",
+                "credential",
+                "credentials",
+                "security",
+                "challenge",
+            ];
+            let is_word = |word: &&str| token.eq_ignore_ascii_case(word.as_bytes());
+            let is_name = std::str::from_utf8(token).is_ok_and(|token| token.starts_with("token")) && token.len() < 12;
+            // `Bearer: x` and `bearer = x` are names with values.
+            from > name.range.end && bytes >= 8 && !WORDS.iter().any(is_word) && !is_name && token[0] != b'='
+        }
+        false => {
+            let padded = token.len() / 4 * 4;
+            bytes >= 4
+                && BASE64_STANDARD
+                    .decode(&token[..padded])
+                    .is_ok_and(|said| said.contains(&b':') && said.iter().all(|byte| *byte >= b' '))
+        }
+    };
+    fits.then_some(from..from + bytes)
+}
+
+/// Returns the syntax behind a name and the start of the value.
+fn joined(text: &[u8], name: &Name) -> Option<(Joined, usize)> {
+    let end = name.range.end;
+    let mut at = end + escapes(&text[end..]);
+    let closed = quote_at(&text[at..]);
+    at += closed.map_or(0, |quote| quote.slashes + 1);
+    at += usize::from(text.get(at) == Some(&b']'));
+    let tight = at;
+    at += blanks(&text[at..]);
+    at += label_rest(&text[at..]);
+    let rest = &text[at..];
+    let begins = |mark: &[u8]| rest.starts_with(mark);
+    if let Some(pair) = value_beside(text, end) {
+        return Some((Joined::Within, pair));
+    }
+    let is_call = || {
+        closed.is_some()
+            && text[..name.range.start].iter().rev().skip(1).take(4).find(|byte| !byte.is_ascii_whitespace())
+                == Some(&b'(')
+    };
+    for (mark, joined) in [
+        (&b"=="[..], Joined::Quoted),
+        (b"!=", Joined::Quoted),
+        (b"=>", Joined::Within),
+        (b":=", Joined::Within),
+        (b"?=", Joined::Within),
+        (b"+=", Joined::Within),
+        (b"%3D", Joined::Within),
+        (b"%3d", Joined::Within),
+        ("：".as_bytes(), Joined::Line),
+    ] {
+        if begins(mark) {
+            let more = usize::from(rest.get(mark.len()) == Some(&b'=') && joined == Joined::Quoted);
+            return Some((joined, at + mark.len() + more));
+        }
+    }
+    // `f(token=token)` is a program.
+    let is_variable = || name.is_variable || is_at_line(text, name);
+    let is_spaced = rest.get(1).is_some_and(|byte| matches!(byte, b' ' | b'\t'));
+    match rest.first() {
+        Some(b':') if begins(b"::") => None,
+        Some(b':') => Some((if is_at_line(text, name) { Joined::Line } else { Joined::Within }, at + 1)),
+        Some(b'=') if name.is_option => Some((Joined::Argument, at + 1)),
+        Some(b'=') if at == tight && !is_spaced && closed.is_none() && is_at_word(text, name) && is_variable() => {
+            Some((Joined::Variable, at + 1))
+        }
+        Some(b'=') => Some((if is_at_line(text, name) { Joined::Line } else { Joined::Within }, at + 1)),
+        Some(b',') if closed.is_some() && (name.is_option || is_call()) => Some((Joined::Quoted, at + 1)),
+        Some(b'>') if at == end && text[..name.range.start].ends_with(b"<") => Some((Joined::Element, at + 1)),
+        Some(_) if at > tight && closed.is_none() => spaced(text, name, at).map(|joined| (joined, at)),
+        Some(_) | None => None,
+    }
+}
+
+/// Returns the length of the rest of a label: `Secret Access Key [None]:`, `Unseal Key 1:`.
+fn label_rest(rest: &[u8]) -> usize {
+    let near = &rest[..rest.len().min(40)];
+    let bytes = match near.first() {
+        Some(b'[') => near.iter().position(|byte| *byte == b']').map_or(0, |at| at + 1),
+        Some(b'0'..=b'9') => near.iter().take_while(|byte| byte.is_ascii_digit()).count(),
+        Some(_) | None => 0,
+    };
+    if bytes > 0 && near.get(bytes) == Some(&b':') { bytes } else { 0 }
+}
+
+/// Returns the start of the value in a pair: `"name": "X", "value": "…"`, or `name: X` with `value: …` below it.
+fn value_beside(text: &[u8], end: usize) -> Option<usize> {
+    let near = &text[end..text.len().min(end + PAIR_BYTES_MAX)];
+    let is_between = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`\\,;n+-".contains(byte);
+    let between = near.iter().take_while(|byte| is_between(byte)).count();
+    let rest = &near[between..];
+    let is_value = between > 0 && rest.len() > 5 && rest[..5].eq_ignore_ascii_case(b"value");
+    if !is_value {
+        return None;
+    }
+    let behind = &rest[5..];
+    let closing = behind.iter().take_while(|byte| b"\"'`\\ \t".contains(byte)).count();
+    matches!(behind.get(closing), Some(b':' | b'=')).then(|| end + between + 5 + closing + 1)
+}
+
+/// Returns the syntax if only blanks separate a name from its value.
+fn spaced(text: &[u8], name: &Name, at: usize) -> Option<Joined> {
+    let is_one = at == name.range.end + 1;
+    let line = line_before(text, name.range.start);
+    let word = &text[name.range.clone()];
+    let is = |other: &[u8]| word.eq_ignore_ascii_case(other);
+    let is_quote = matches!(text.get(at), Some(b'\'' | b'"'));
+    if name.is_option {
+        // Two blanks: the text of a help.
+        return (is_one && text.get(at) != Some(&b'-')).then_some(Joined::Argument);
+    }
+    let said = String::from_utf8_lossy(line);
+    let mut words = said.split_whitespace().rev();
+    let (last, before) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    if last.starts_with('-') && before == "set" {
+        return Some(Joined::Words);
+    }
+    let is_set = matches!(last, "setenv" | "ENV" | "ARG");
+    let is_netrc = (is(b"password") || is(b"passwd")) && (before == "login" || last == "default");
+    let is_netrc = is_netrc || (is(b"password") && last.is_empty() && follows_login(text, name.range.start));
+    if is_set || is_netrc || is(b"requirepass") || is(b"masterauth") {
+        return Some(Joined::Argument);
+    }
+    let is_sql = is_quote
+        && (is(b"password")
+            || is(b"passphrase")
+            || is(b"passwd")
+            || text[name.range.clone()].ends_with(b"by")
+            || text[name.range.clone()].ends_with(b"BY"));
+    is_sql.then_some(Joined::Quoted)
+}
+
+/// Whether the line in front is that of a name in `.netrc`.
+fn follows_login(text: &[u8], at: usize) -> bool {
+    let front = &text[at.saturating_sub(LINE_BYTES_MAX)..at];
+    let mut lines = front.rsplit(|byte| *byte == b'\n').skip(1);
+    lines.next().is_some_and(|line| line.trim_ascii_start().starts_with(b"login "))
+}
+
+/// Returns the bytes of the line in front of a name, up to the limit.
+fn line_before(text: &[u8], at: usize) -> &[u8] {
+    let front = &text[at.saturating_sub(LINE_BYTES_MAX)..at];
+    let from = memchr::memrchr2(b'\n', b'\r', front).map_or(0, |end| end + 1);
+    &front[from..]
+}
+
+/// Whether nothing but layout, marks of a diff or a list, and words of a shell stand in front of a name in its line.
+fn is_at_line(text: &[u8], name: &Name) -> bool {
+    let line = line_before(text, name.range.start);
+    if line.len() == LINE_BYTES_MAX {
+        return false;
+    }
+    let line = String::from_utf8_lossy(line);
+    line.split_whitespace().enumerate().all(|(at, word)| {
+        let is_mark = word.bytes().all(|byte| b"+-><*|#\"'`\\[]{}(".contains(&byte));
+        let is_word = matches!(
+            word,
+            "export" | "set" | "env" | "ENV" | "ARG" | "declare" | "typeset" | "local" | "readonly" | "//"
+        );
+        // `file:12:`, `12:` and the time of a log
+        let is_place = at == 0 && (word.ends_with(':') || word.bytes().all(|byte| byte.is_ascii_digit()));
+        is_mark || is_word || is_place || word.starts_with('-') && word.len() <= 4
+    })
+}
+
+/// Whether a name begins a word, as a variable of a shell does.
+fn is_at_word(text: &[u8], name: &Name) -> bool {
+    let start = name.range.start;
+    let is_blank = |byte: u8| byte.is_ascii_whitespace() || byte == b'-' || byte == b'+' || byte == 0x1b;
+    start == 0 || is_blank(text[start - 1]) || text[start - 1] == b'm' && ends_escape(text, start)
+}
+
+/// Returns the upper bound of a value: the end of the quotation that opens in front of its name, in the same line.
+fn hard_end(text: &[u8], name: &Name, joined: Joined, from: usize) -> Option<usize> {
+    let quote = name.open_quote?;
+    if joined == Joined::Quoted || quote_at(&text[name.range.end..]).is_some() {
+        return None;
+    }
+    let rest = &text[from..];
+    let line = memchr::memchr(b'\n', &rest[..rest.len().min(8 << 10)]).unwrap_or(rest.len().min(8 << 10));
+    quote.close_in(&rest[..line]).map(|(end, _)| from + end)
+}

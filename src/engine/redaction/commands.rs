@@ -1,0 +1,239 @@
+//! Secrets in the arguments of commands.
+//!
+//! A text is looked through line by line, and a long line in parts, so that no pattern is looked for over more than
+//! [`LINE_BYTES_MAX`] bytes at once.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use regex::bytes::{Regex, RegexBuilder};
+
+/// Secrets in one or two words of any command. The text of the groups `keep` and `then` stays.
+const SHAPES: [&str; 5] = [
+    // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
+    r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
+    // `-H X-Key:x`
+    r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):[ \t]*(?i:(?:basic|bearer|token)[ \t]+)?)(?:\\.|[^\s"'\\])+"#,
+    // `-p'secret'`
+    r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+')"#,
+    // `vault login x`, which nothing follows that is no end or redirection, as in prose; `vault login -method=m name=value` has none there.
+    r#"(?<keep>\bvault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)(?:(?:s|b|r|hv[sbr])\.[A-Za-z0-9_-]+|[^\s"'`=;&|<>)\\#-][^\s"'`=;&|<>)\\,}\]]*(?<then>[ \t]*(?:$|[\r\n;&|)"'`<>#\\,}\]]|\d>)))"#,
+    // `openssl … -passin pass:x`
+    r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#,
+];
+
+/// A secret that follows an option anywhere behind the name of a command.
+struct Given {
+    /// Names of the command, or what they begin with.
+    commands: &'static [&'static str],
+    /// The option and the secret; the text of the group `keep` stays.
+    option: &'static str,
+}
+
+const GIVEN: [Given; 5] = [
+    // `curl -u name:x`, `curl --user name:x`
+    Given {
+        commands: &["curl"],
+        option: r#"(?<keep>\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#,
+    },
+    // `docker login -p x`, `helm registry login -p x`; `docker run x login -p 80:80` is something else.
+    Given {
+        commands: &["docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "oc", "az", "cf"],
+        option: r#"(?<keep>^(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\b(?s:.)*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'`,-][^\s"']*)"#,
+    },
+    // `redis-cli -a x`
+    Given { commands: &["redis-cli"], option: r#"(?<keep>\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"# },
+    // `mysql -psecret`
+    Given { commands: &["mysql", "mariadb"], option: r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
+    // `sshpass -p secret`
+    Given { commands: &["sshpass"], option: r#"(?<keep>\s-p[ \t]?)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
+];
+
+/// Commands in front of which a long line is divided: those of [`GIVEN`], but for names that are parts of many words.
+const COMMANDS: [&str; 12] = [
+    "curl",
+    "docker",
+    "podman",
+    "nerdctl",
+    "buildah",
+    "skopeo",
+    "helm",
+    "oras",
+    "redis-cli",
+    "mysql",
+    "mariadb",
+    "sshpass",
+];
+
+/// Longest line that is looked at as a whole for these, in bytes; a longer one is taken in parts.
+const LINE_BYTES_MAX: usize = 8 << 10;
+
+/// Marks of which every match of a shape holds one, in the order of [`SHAPES`].
+const MARKS: [&[&str]; 5] = [
+    &["-H", "--header"],
+    &["-H", "--header"],
+    // The last one as it stands in JSON.
+    &["-p'", "-p\"", "-p\\"],
+    &["vault"],
+    &["-pass"],
+];
+
+/// Marks of which every command with a secret holds one.
+pub(super) fn marks() -> impl Iterator<Item = &'static str> {
+    // `login` is the mark of each command that takes it.
+    let commands = ["curl", "login", "redis-cli", "mysql", "mariadb", "sshpass"];
+    MARKS.concat().into_iter().chain(commands)
+}
+
+static MARKED: LazyLock<AhoCorasick> =
+    LazyLock::new(|| AhoCorasick::new(marks()).expect("BUG: the marks are few and short"));
+
+/// Each shape with its marks.
+static WITH_MARKS: LazyLock<Vec<(&[&str], Regex)>> =
+    LazyLock::new(|| MARKS.into_iter().zip(SHAPES.iter().map(|shape| compiled(shape))).collect());
+
+static OPTIONS: LazyLock<Vec<Regex>> = LazyLock::new(|| GIVEN.iter().map(|given| compiled(given.option)).collect());
+
+fn compiled(shape: &str) -> Regex {
+    let regex = RegexBuilder::new(shape).unicode(false).build();
+    regex.expect("BUG: the shapes are regular expressions")
+}
+
+/// Adds where secrets stand that a command is given.
+pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    let mut at = 0;
+    for part in parts(text) {
+        if MARKED.is_match(part) {
+            let has = |mark: &&str| memchr::memmem::find(part, mark.as_bytes()).is_some();
+            for (_, shape) in WITH_MARKS.iter().filter(|(marks, _)| marks.iter().any(has)) {
+                add(shape, part, at, spans);
+            }
+            given(part, at, spans);
+        }
+        at += part.len();
+    }
+}
+
+fn add(shape: &Regex, text: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
+    spans.extend(shape.captures_iter(text).map(|found| {
+        let all = found.get_match().range();
+        let from = found.name("keep").map_or(all.start, |kept| kept.end());
+        at + from..at + found.name("then").map_or(all.end, |kept| kept.start())
+    }));
+}
+
+/// Adds secrets that follow options of commands. An apostrophe may open a quotation or not, so the commands are divided both
+/// ways.
+fn given(part: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
+    for (given, option) in GIVEN.iter().zip(OPTIONS.iter()) {
+        if !given.commands.iter().any(|command| memchr::memmem::find(part, command.as_bytes()).is_some()) {
+            continue;
+        }
+        for quotes in [Quotes::Seen, Quotes::Unseen] {
+            for command in commands(part, quotes) {
+                if let Some(behind) = behind_name(&part[command.clone()], given.commands) {
+                    add(option, &part[command.start + behind..command.end], at + command.start + behind, spans);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the end of the first name of a command.
+fn behind_name(command: &[u8], names: &[&str]) -> Option<usize> {
+    let is_word = |at: usize| command.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let behind = |name: &&str| {
+        let found = memchr::memmem::find_iter(command, name.as_bytes());
+        let mut ends = found.filter(|at| *at == 0 || !is_word(at - 1)).map(|at| at + name.len());
+        // `mysqldump` takes what `mysql` takes.
+        let is_family = matches!(*name, "mysql" | "mariadb");
+        ends.find(|end| is_family || !is_word(*end))
+    };
+    names.iter().filter_map(behind).min()
+}
+
+/// Whether separators in quotation marks divide commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quotes {
+    Seen,
+    Unseen,
+}
+
+/// The commands of a part.
+fn commands(part: &[u8], quotes: Quotes) -> impl Iterator<Item = Range<usize>> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        if from >= part.len() {
+            return None;
+        }
+        let mut open = None;
+        let is_end = |at: &usize| match (part[*at], open) {
+            (b'\n', _) => quotes == Quotes::Unseen || *at == 0 || part[at - 1] != b'\\',
+            (byte, Some(quote)) => {
+                open = open.filter(|_| byte != quote);
+                false
+            }
+            (quote @ (b'"' | b'\''), None) => {
+                open = (quotes == Quotes::Seen).then_some(quote);
+                false
+            }
+            (byte, None) => matches!(byte, b'|' | b';' | b'&'),
+        };
+        let end = (from..part.len()).find(is_end).unwrap_or(part.len());
+        let command = from..end;
+        from = end + 1;
+        Some(command)
+    })
+}
+
+/// Returns the start of the last command of [`GIVEN`] in the second half of a text.
+fn last_command(text: &[u8]) -> Option<usize> {
+    let last = COMMANDS.iter().filter_map(|command| memchr::memmem::rfind(text, command.as_bytes())).max();
+    last.filter(|at| *at > text.len() / 2)
+}
+
+/// The lines of a text, with those that go on behind a `\\`; of one that is too long, parts that end with a word.
+fn parts(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let is_end = |at: &usize| !rest[..*at].ends_with(b"\\");
+        let near = &rest[..rest.len().min(LINE_BYTES_MAX)];
+        let end = match memchr::memchr_iter(b'\n', near).find(is_end) {
+            Some(at) => at + 1,
+            None if near.len() == rest.len() => rest.len(),
+            // The next part begins with a command, or else not between an option and what it is given.
+            None => last_command(near).unwrap_or_else(|| {
+                let is_between = |at: &usize| {
+                    let word = near[..*at].rsplit(|byte| byte.is_ascii_whitespace()).next();
+                    !word.is_some_and(|word| word.starts_with(b"-"))
+                };
+                let blanks = (1..near.len()).rev().filter(|at| matches!(near[*at], b' ' | b'\n'));
+                blanks.take(BLANKS_MAX).find(is_between).map_or(near.len(), |at| at + 1)
+            }),
+        };
+        let (part, behind) = rest.split_at(end);
+        rest = behind;
+        Some(part)
+    })
+}
+
+/// Blanks that are tried at the end of a part.
+const BLANKS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::{LINE_BYTES_MAX, parts};
+
+    #[test]
+    fn long_lines_are_divided_between_words() {
+        let long = format!("{} curl -u a:bcd h\n", "x".repeat(9_000));
+        let text = format!("a\\\nb\n{long}ä {}", "ö".repeat(5_000));
+        assert_eq!(parts(text.as_bytes()).collect::<Vec<_>>().concat(), text.as_bytes());
+        assert_eq!(parts(text.as_bytes()).next(), Some(&b"a\\\nb\n"[..]));
+        assert!(parts(text.as_bytes()).all(|part| part.len() <= LINE_BYTES_MAX));
+    }
+}

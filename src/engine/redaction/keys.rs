@@ -1,0 +1,242 @@
+//! Keys of services in a text, by their beginnings. One pass; each byte is looked at a bounded number of times.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
+use memchr::memmem;
+
+use super::table::{Behind, KEY_SHAPES, KeyShape, PEM_IN_BASE64, Tail};
+
+/// Bytes of a key that decide if it looks random.
+const RANDOM_BYTES_MAX: usize = 96;
+
+struct Starts {
+    automaton: AhoCorasick,
+    /// Of each beginning, the shape that it is of.
+    shapes: Vec<&'static KeyShape>,
+}
+
+static STARTS: LazyLock<Starts> = LazyLock::new(|| {
+    let all = KEY_SHAPES.iter().flat_map(|shape| shape.starts.iter().map(move |start| (*start, shape)));
+    // The longest first: `EAAA` before `EAA`.
+    let mut all: Vec<(&'static str, &'static KeyShape)> = all.collect();
+    all.sort_by_key(|(start, _)| std::cmp::Reverse(start.len()));
+    let builder = AhoCorasick::builder()
+        .match_kind(MatchKind::LeftmostFirst)
+        .kind(Some(AhoCorasickKind::DFA))
+        .build(all.iter().map(|(start, _)| start))
+        .expect("BUG: the beginnings are few and short");
+    Starts { automaton: builder, shapes: all.into_iter().map(|(_, shape)| shape).collect() }
+});
+
+/// Marks of which every key holds one, apart from the keys of Discord.
+pub(super) fn marks() -> impl Iterator<Item = &'static str> {
+    let middle = [":AA", ".atlasv1.", "-us0", "-us1", "-us2", "-us3", "-us4", "-us5", "-us6", "-us7", "-us8", "-us9"];
+    KEY_SHAPES.iter().flat_map(|shape| shape.starts).copied().chain(["eyJ", PEM_IN_BASE64]).chain(middle)
+}
+
+/// Whether a text holds two dots as a key of Discord has them.
+pub(super) fn may_hold_dotted(text: &[u8]) -> bool {
+    memchr::memchr_iter(b'.', text).any(|at| text.get(at + 7) == Some(&b'.'))
+}
+
+/// Adds where keys stand.
+pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    by_start(text, spans);
+    web_tokens(text, spans);
+    in_base64(text, spans);
+    by_middle(text, spans);
+}
+
+fn by_start(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    let mut at = 0;
+    while let Some(found) = STARTS.automaton.find(Input::new(text).range(at..)) {
+        let shape = STARTS.shapes[found.pattern().as_usize()];
+        at = match tail_of(text, found.range(), shape) {
+            Some(end) => {
+                spans.push(found.start()..end);
+                if shape.tail == Tail::Upper {
+                    spans.extend(secret_beside(text, end));
+                }
+                end
+            }
+            None => found.start() + 1,
+        };
+    }
+}
+
+/// Returns the end of the key that begins with `start`, or `None` if no key begins there.
+fn tail_of(text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<usize> {
+    let rest = &text[start.end..];
+    let near = &rest[..rest.len().min(RANDOM_BYTES_MAX.max(shape.tail_bytes_min + 1))];
+    let is_part = |byte: &u8| is_of(shape.tail, *byte);
+    let near_bytes = near.iter().take_while(|byte| is_part(byte)).count();
+    if near_bytes < shape.tail_bytes_min || shape.tail_bytes_max.is_some_and(|max| near_bytes > max) {
+        return None;
+    }
+    let is_fit = match shape.behind {
+        Behind::Anything => true,
+        Behind::NoWord => begins_word(text, start.start),
+        Behind::WordIfRandom => {
+            let tail = &near[..near_bytes];
+            // Words end in small letters: `task-`, `risk-`.
+            let is_word = text[..start.start].last().is_some_and(u8::is_ascii_lowercase);
+            begins_word(text, start.start) || (!is_word && has_long_run(tail)) || looks_random(tail)
+        }
+    };
+    if !is_fit {
+        return None;
+    }
+    let end = start.end + rest.iter().take_while(|byte| is_part(byte)).count();
+    let dots =
+        text[start.end..end].iter().rev().take_while(|byte| shape.tail == Tail::Dotted && **byte == b'.').count();
+    Some(end - dots)
+}
+
+fn is_of(tail: Tail, byte: u8) -> bool {
+    match tail {
+        Tail::Alnum => byte.is_ascii_alphanumeric(),
+        Tail::Word => byte.is_ascii_alphanumeric() || byte == b'_',
+        Tail::Dashed => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'),
+        Tail::Dotted => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'),
+        Tail::Upper => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
+        Tail::Hex => byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte),
+        Tail::Base64 => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+' | b'/' | b'='),
+    }
+}
+
+/// Whether a tail holds more letters and digits in one piece than most names have.
+fn has_long_run(tail: &[u8]) -> bool {
+    tail.split(|byte| !byte.is_ascii_alphanumeric()).any(|run| run.len() >= 16)
+}
+
+/// Whether letters and digits are mixed as no word of a language has them.
+fn looks_random(tail: &[u8]) -> bool {
+    tail.split(|byte| !byte.is_ascii_alphanumeric()).any(|run| {
+        let has = |is: fn(&u8) -> bool| run.iter().any(is);
+        let mixed =
+            [u8::is_ascii_digit, u8::is_ascii_uppercase, u8::is_ascii_lowercase].into_iter().filter(|is| has(*is));
+        let mixed = mixed.count();
+        let is_hex = run.iter().all(u8::is_ascii_hexdigit);
+        (run.len() >= 12 && mixed == 3) || (run.len() >= 20 && mixed == 2 && !is_hex) || (run.len() >= 24 && !is_hex)
+    })
+}
+
+/// Whether a word begins at `at`: nothing of a word stands in front, or an escape sequence ends there.
+pub(super) fn begins_word(text: &[u8], at: usize) -> bool {
+    let Some(last) = at.checked_sub(1).map(|last| text[last]) else { return true };
+    !(last.is_ascii_alphanumeric() || last == b'_') || ends_escape(text, at)
+}
+
+/// Whether an escape ends at `at`: `\n` in two characters, `\u001b`, `\x1b`, `%20`, or the end of a colour (`ESC[32m`, of which
+/// the ESC may be written in any way).
+pub(super) fn ends_escape(text: &[u8], at: usize) -> bool {
+    let back = |bytes: usize| at.checked_sub(bytes).map_or(&text[..0], |from| &text[from..at]);
+    let is_hex = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_hexdigit);
+    let is_colour = || {
+        let Some((b'A'..=b'Z' | b'a'..=b'z', front)) = text[..at].split_last().map(|(last, front)| (*last, front))
+        else {
+            return false;
+        };
+        let codes = front.iter().rev().take(16).take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
+        front[..front.len() - codes].last() == Some(&b'[')
+    };
+    matches!(back(2), [b'\\', b'n' | b'r' | b't' | b'b' | b'f' | b'v' | b'a' | b'e' | b'0'])
+        || matches!(back(3), [b'%', hex @ ..] if is_hex(hex))
+        || matches!(back(4), [b'\\', b'x', hex @ ..] if is_hex(hex))
+        || matches!(back(4), [b'\\', b'0', b'3', b'3'])
+        || matches!(back(6), [b'\\', b'u', hex @ ..] if is_hex(hex))
+        || is_colour()
+}
+
+/// The secret of AWS right behind the id of its key, as in a row of CSV or a table.
+fn secret_beside(text: &[u8], end: usize) -> Option<Range<usize>> {
+    let rest = &text[end..];
+    let between = rest.iter().take(8).take_while(|byte| b" \t,:;|\"'\r\n".contains(byte)).count();
+    let secret = &rest[between..];
+    let bytes =
+        secret.iter().take(41).take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'+')).count();
+    (between > 0 && bytes == 40).then(|| end + between..end + between + bytes)
+}
+
+/// JSON Web Tokens: a header, a payload and whatever follows, with dots between. Of one that is cut off the payload will do.
+fn web_tokens(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    const PART_BYTES_MIN: usize = 8;
+    let mut at = 0;
+    while let Some(found) = memmem::find(&text[at..], b"eyJ").map(|found| at + found) {
+        let run = text[found..].iter().take_while(|byte| is_of(Tail::Dashed, **byte)).count();
+        let dot = found + run;
+        // Another beginning in front of the same dot has the same rest.
+        at = dot + 1;
+        if text.get(dot) != Some(&b'.') || run < PART_BYTES_MIN + 3 {
+            at = dot.min(text.len());
+            if at == text.len() {
+                break;
+            }
+            continue;
+        }
+        let payload = text[dot + 1..].iter().take_while(|byte| is_of(Tail::Dashed, **byte)).count();
+        let end = dot + 1 + payload;
+        let is_whole = text.get(end) == Some(&b'.') || text[dot + 1..end].starts_with(b"eyJ");
+        if payload >= PART_BYTES_MIN && is_whole {
+            let rest = text[end..].iter().take_while(|byte| is_of(Tail::Dotted, **byte)).count();
+            let dots = text[end..end + rest].iter().rev().take_while(|byte| **byte == b'.').count();
+            spans.push(found..end + rest - dots);
+            at = end + rest;
+        }
+    }
+}
+
+/// PEM blocks in Base64.
+fn in_base64(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    let mut at = 0;
+    while let Some(found) = memmem::find(&text[at..], PEM_IN_BASE64.as_bytes()).map(|found| at + found) {
+        let run = text[found..].iter().take_while(|byte| is_of(Tail::Base64, **byte)).count();
+        at = found + run;
+        spans.push(found..at);
+    }
+}
+
+/// Keys that have their mark in the middle.
+fn by_middle(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    let run_before = |at: usize, max: usize, is: fn(u8) -> bool| {
+        text[..at].iter().rev().take(max + 1).take_while(|byte| is(**byte)).count()
+    };
+    let run_behind = |at: usize, is: fn(u8) -> bool| text[at..].iter().take(256).take_while(|byte| is(**byte)).count();
+    let is_hex = |byte| is_of(Tail::Hex, byte);
+    let is_dashed = |byte| is_of(Tail::Dashed, byte);
+    let is_alnum = |byte| is_of(Tail::Alnum, byte);
+    // A bot of Telegram: `123456789:AA…`
+    for at in memmem::find_iter(text, b":AA") {
+        let (number, rest) = (run_before(at, 12, |byte| byte.is_ascii_digit()), run_behind(at + 1, is_dashed));
+        if (6..=12).contains(&number) && rest >= 33 {
+            spans.push(at - number..at + 1 + rest);
+        }
+    }
+    // Mailchimp: `…-us12`
+    for at in memmem::find_iter(text, b"-us") {
+        let digits = run_behind(at + 3, |byte| byte.is_ascii_digit());
+        if run_before(at, 32, is_hex) == 32 && (1..=2).contains(&digits) {
+            spans.push(at - 32..at + 3 + digits);
+        }
+    }
+    // HCP Terraform
+    for at in memmem::find_iter(text, b".atlasv1.") {
+        let (front, rest) = (run_before(at, 14, is_alnum), run_behind(at + 9, |byte| is_of(Tail::Base64, byte)));
+        if front >= 14 && rest >= 32 {
+            spans.push(at - 14..at + 9 + rest);
+        }
+    }
+    // A bot of Discord: `M….xxxxxx.…`
+    for at in memchr::memchr_iter(b'.', text).filter(|at| text.get(at + 7) == Some(&b'.')) {
+        if !text[at + 1..at + 7].iter().all(|byte| is_dashed(*byte)) {
+            continue;
+        }
+        let (front, rest) = (run_before(at, 40, is_dashed), run_behind(at + 8, is_dashed));
+        let first = text[at - front..at].iter().position(|byte| matches!(byte, b'M' | b'N' | b'O'));
+        if let Some(first) = first.filter(|first| front - first >= 23 && rest >= 27) {
+            spans.push(at - front + first..at + 8 + rest);
+        }
+    }
+}

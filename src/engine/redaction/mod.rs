@@ -1,0 +1,722 @@
+//! Finds secrets in a text, and masks them.
+//!
+//! [`secret_spans`] says where in a text secrets stand; it is the one place that captured output, history, the log, `redact` and
+//! `tape export` ask. Names and beginnings of keys are in one table (`table`). Time grows with the length of a text alone,
+//! whatever the text is.
+//!
+//! Nothing here knows what becomes of a secret: [`redacted`] puts a word in its place, [`super::Masker`] as many signs.
+
+mod assigned;
+mod blocks;
+mod commands;
+mod judged;
+mod keys;
+mod members;
+mod names;
+mod table;
+mod value;
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+
+use super::written::{MASK, Written, is_masked};
+use crate::wire::{TokenKind, tokens};
+
+pub use members::Members;
+pub use names::names_secret;
+
+/// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
+#[must_use]
+pub fn may_hold_secret(text: &str) -> bool {
+    may_hold(text.as_bytes())
+}
+
+/// Everything but names in one automaton.
+static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let marks = keys::marks().chain(commands::marks()).chain(blocks::MARKS);
+    let builder = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(marks);
+    builder.expect("BUG: the marks are few and short")
+});
+
+fn may_hold(text: &[u8]) -> bool {
+    assigned::NAMED.is_match(text)
+        || MARKED.is_match(text)
+        || keys::may_hold_dotted(text)
+        || blocks::may_hold_address(text)
+}
+
+/// Returns the places of all secrets in a text that are not masked yet, in order. No two of them touch.
+#[must_use]
+pub fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
+    let mut spans = Vec::new();
+    if !may_hold(text) {
+        return spans;
+    }
+    assigned::find(text, &mut spans);
+    keys::find(text, &mut spans);
+    blocks::private_keys(text, &mut spans);
+    blocks::addresses(text, &mut spans);
+    commands::find(text, &mut spans);
+    let mut spans = merged(spans);
+    spans.retain(|span| !is_masked(&text[span.clone()]));
+    spans
+}
+
+/// Spans in order, those that touch made one.
+pub(super) fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    spans.retain(|span| !span.is_empty());
+    spans.sort_unstable_by_key(|span| (span.start, span.end));
+    let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match merged.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            Some(_) | None => merged.push(span),
+        }
+    }
+    merged
+}
+
+/// The text with everything that looks like a secret masked; `None` if nothing does.
+#[must_use]
+pub fn redacted(text: &str) -> Option<String> {
+    let spans = secret_spans(text.as_bytes());
+    if spans.is_empty() {
+        return None;
+    }
+    let mut masked = String::with_capacity(text.len());
+    let mut kept_to = 0;
+    for span in spans {
+        // A span may end within a character if a bound ended it.
+        let (start, end) = (text.floor_char_boundary(span.start).max(kept_to), text.ceil_char_boundary(span.end));
+        masked.push_str(&text[kept_to..start]);
+        masked.push_str(MASK);
+        kept_to = end;
+    }
+    masked.push_str(&text[kept_to..]);
+    Some(masked)
+}
+
+/// JSON in which every text that looks like a secret is masked, and every text under a name that says so; everything else
+/// stands as it was written. `None` if nothing was masked. `json` may end anywhere, as what was cut off does; a string that
+/// was cut off and has a secret ends in quotation marks afterwards.
+#[must_use]
+pub fn redacted_json(json: &str) -> Option<String> {
+    // A name or key with escapes is visible only in the decoded string.
+    let is_escaped = || memchr::memmem::find(json.as_bytes(), b"\\u00").is_some() || json.contains("\\/");
+    if !may_hold_secret(json) && !is_escaped() {
+        return None;
+    }
+    let mut masked: Option<String> = None;
+    let mut kept_to = 0;
+    let mut members = Members::of(json);
+    for token in tokens(json) {
+        let written = &json[token.range.clone()];
+        let is_secret = members.is_secret(&token);
+        if token.kind != TokenKind::Text {
+            continue;
+        }
+        let text = unquoted(written);
+        let instead = if is_secret && !text.is_empty() { Some(MASK.to_owned()) } else { redacted(&text) };
+        let Some(instead) = instead else { continue };
+        let out = masked.get_or_insert_with(String::new);
+        out.push_str(&json[kept_to..token.range.start]);
+        out.push_str(&serde_json::Value::from(instead).to_string());
+        kept_to = token.range.end;
+    }
+    let mut masked = masked?;
+    masked.push_str(&json[kept_to..]);
+    Some(masked)
+}
+
+/// The text of a JSON string, of one that was cut off too.
+fn unquoted(written: &str) -> Cow<'_, str> {
+    match Written::of(written).text() {
+        Cow::Borrowed(text) => String::from_utf8_lossy(text),
+        Cow::Owned(text) => Cow::Owned(String::from_utf8(text).unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table::{Behind, KEY_SHAPES, KeyShape, Tail};
+    use super::{redacted, redacted_json, secret_spans};
+    use proptest::prelude::*;
+
+    #[test]
+    fn json_stays_json() {
+        let check = |json: &str, expect: Option<&str>| {
+            assert_eq!(redacted_json(json).as_deref(), expect, "{json}");
+            serde_json::from_str::<serde_json::Value>(redacted_json(json).as_deref().unwrap_or(json)).expect("JSON");
+        };
+        check(r#"{"a":[1, "x"],"max_tokens":5}"#, None);
+        check(
+            r#"{"env": {"API_KEY":"hunter22", "n":1},"key":""}"#,
+            Some(r#"{"env": {"API_KEY":"[redacted]", "n":1},"key":""}"#),
+        );
+        check(
+            r#"{"cmd":"DB_PASS=\"hunter2abc\" ./run; mysql -p\"x y\""}"#,
+            Some(r#"{"cmd":"DB_PASS=\"[redacted]\" ./run; mysql -p[redacted]"}"#),
+        );
+        check(r#"{"cmd":"7z x -p\"my pw\" a"}"#, Some(r#"{"cmd":"7z x -p[redacted] a"}"#));
+        check(
+            r#"{"cmd":"TOKEN=abcdefg\"; x","b":"Bearer abcdefghij\n"}"#,
+            Some(r#"{"cmd":"TOKEN=[redacted]\"; x","b":"Bearer [redacted]\n"}"#),
+        );
+    }
+
+    #[test]
+    fn what_was_cut_off_is_masked_as_what_was_not() {
+        let check = |json: &str, expect: Option<&str>| assert_eq!(redacted_json(json).as_deref(), expect, "{json}");
+        check(
+            r#"{"a":"DB_PASS=\"hunter2abc\" ./run","n":[1,"curl -u \"bob:hunter2\" \u00"#,
+            Some("{\"a\":\"DB_PASS=\\\"[redacted]\\\" ./run\",\"n\":[1,\"curl -u \\\"bob:[redacted]\\\" u00\""),
+        );
+        check(r#"{"cookie":"abc"#, Some(r#"{"cookie":"[redacted]""#));
+        check(r#"{"a":"key","b":"x\"#, None);
+    }
+
+    #[test]
+    fn keys_go_and_words_stay() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
+        check("use sk-abcdefghijklmnopqrst now", "use [redacted] now");
+        check("Authorization: Bearer abc.def-ghi123", "Authorization: Bearer [redacted]");
+        check("export GITHUB_TOKEN=hunter2hunter2", "export GITHUB_TOKEN=[redacted]");
+        check("{\"password\": \"hunter22\"}", "{\"password\": \"[redacted]\"}");
+        check("a token is a word, sk- is too", "a token is a word, sk- is too");
+        check("max_tokens: 12", "max_tokens: 12");
+    }
+
+    #[test]
+    fn keys_of_many_makers_go() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
+        check("sk-ant-api03-abcdefghijklmnop-AA", "[redacted]");
+        check("x sk-proj-abc_defghijklmnop y", "x [redacted] y");
+        check("AIzaSyA1234567890abcdefghijklmnopqrstuv.", "[redacted].");
+        check("//r/:_authX npm_abcdefghijklmnopqrstuvwxyz0123456789", "//r/:_authX [redacted]");
+        check("glpat-abcdefghij_klmnop-q", "[redacted]");
+        check("npm_config_x and glpat- and AIza are words", "npm_config_x and glpat- and AIza are words");
+        check("see postgres://me:pw@db:5432/x.", "see postgres://me:[redacted]@db:5432/x.");
+        check("git clone https://u:ghx@h/r, a@b", "git clone https://u:[redacted]@h/r, a@b");
+        check("https://host:80/x@y mail a@b.c ssh://git@h:22/r", "https://host:80/x@y mail a@b.c ssh://git@h:22/r");
+    }
+
+    #[test]
+    fn private_keys_go_whole_and_where_they_are_cut_off() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
+        let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl+/=\nAAAA\n-----END OPENSSH PRIVATE KEY-----";
+        check(&format!("a {key} b"), "a [redacted] b");
+        check("-----BEGIN PRIVATE KEY-----\\nMIIE\\nxx", "[redacted]");
+        let removed = "------BEGIN PRIVATE KEY-----\n\u{1b}[31m-MIIE_x\n------END PRIVATE KEY-----\n+no";
+        check(removed, "-[redacted]\n+no");
+        check("-----BEGIN PUBLIC KEY-----\nMIIE", "-----BEGIN PUBLIC KEY-----\nMIIE");
+    }
+
+    #[test]
+    fn what_is_typed_is_masked_however_short() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
+        check("export GITHUB_TOKEN=abc", "export GITHUB_TOKEN=[redacted]");
+        check("export NPM_TOKEN='a b c' && make", "export NPM_TOKEN='[redacted]' && make");
+        check("DB_PASSWORD=\"x y\" ./run", "DB_PASSWORD=\"[redacted]\" ./run");
+        check("set -gx API_KEY abc", "set -gx API_KEY [redacted]");
+        check("curl --password abc https://x.y", "curl --password [redacted] https://x.y");
+        check("tool --api-key=abc --user me", "tool --api-key=[redacted] --user me");
+        check("tool --auth-token 'a b' now", "tool --auth-token '[redacted]' now");
+        check("mysql -u root -p'se cret' db", "mysql -u root -p[redacted] db");
+        check("mysqldump -uroot -psecret db", "mysqldump -uroot -p[redacted] db");
+        check("sshpass -p secret ssh host", "sshpass -p [redacted] ssh host");
+        check("unzip -p\"x y\" a.zip", "unzip -p[redacted] a.zip");
+        check("git clone https://me:pa:ss@host/x.git", "git clone https://me:[redacted]@host/x.git");
+        check("redis-cli -u redis://:secret@h:6379/0", "redis-cli -u redis://:[redacted]@h:6379/0");
+    }
+
+    #[test]
+    fn what_tools_are_told_on_their_command_lines_goes() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect);
+        check("X=1 DB_PASS=hunter2abc ./run", "X=1 DB_PASS=[redacted] ./run");
+        check("MYSQL_PWD=x mysqldump db", "MYSQL_PWD=[redacted] mysqldump db");
+        check("curl -u bob:hunter22 https://h/x", "curl -u bob:[redacted] https://h/x");
+        check("curl -sSu 'bob:hunter22' https://h/x", "curl -sSu 'bob:[redacted]' https://h/x");
+        check("curl --user bob:pw --max-time 5 h", "curl --user bob:[redacted] --max-time 5 h");
+        check("curl -H \"X-Api-Key: abcdef\" h", "curl -H \"X-Api-Key: [redacted]\" h");
+        check("curl -H 'X-Key: ab' h", "curl -H 'X-Key: [redacted]' h");
+        check("curl -H 'Authorization: Basic Ym9i' h", "curl -H 'Authorization: Basic [redacted]' h");
+        check("curl 'https://h/x?a=1&b=2' -u bob:hunter2", "curl 'https://h/x?a=1&b=2' -u bob:[redacted]");
+        check("curl -X POST \\\n  -u bob:hunter2 \\\n h", "curl -X POST \\\n  -u bob:[redacted] \\\n h");
+        check("curl -d it's -u bob:hunter2", "curl -d it's -u bob:[redacted]");
+        check("curl -H X-Api-Key:abc https://h/x | jq .", "curl -H X-Api-Key:[redacted] https://h/x | jq .");
+        check("docker --context c login -p 'a b' r", "docker --context c login -p [redacted] r");
+        check("helm registry login r -u me -p x", "helm registry login r -u me -p [redacted]");
+        check("docker login -u me -p hunter2 reg.io", "docker login -u me -p [redacted] reg.io");
+        check("redis-cli -h h -a hunter2 ping", "redis-cli -h h -a [redacted] ping");
+        check("vault login s.AbCdEf && ls", "vault login [redacted] && ls");
+        for (ahead, behind) in [
+            ("$ ", ""),
+            ("kubectl exec vault-0 -- ", " 2>&1"),
+            ("if x; then /usr/bin/", "; fi"),
+            ("time ", " > /dev/null"),
+            ("", "\r\n"),
+            ("", " \\\n && ls"),
+            ("{ ", " }"),
+            ("", "\\nvault kv get x"),
+        ] {
+            check(&format!("{ahead}vault login root{behind}"), &format!("{ahead}vault login [redacted]{behind}"));
+        }
+        let twice = |secrets: [&str; 2]| {
+            let line = |secret: &str| format!(r#"curl -d '{{"m":"it'\\''s"}}' -u bob:{secret} https://h"#);
+            secrets.map(line).join("\n")
+        };
+        check(&twice(["hunter1", "hunter2"]), &twice(["[redacted]"; 2]));
+        check("run vault login s.AbCdEf first", "run vault login [redacted] first");
+        check("curl -H Authorization: Basic Ym9iOnB3 h", "curl -H Authorization: Basic [redacted] h");
+        check("docker.exe --config '/a b/c' login -p x r", "docker.exe --config '/a b/c' login -p [redacted] r");
+        for (line, secrets) in [
+            ("ssh a 'curl x'; curl -u b:PW y; ssh c 'curl z -u c:PW'", 2),
+            ("curl -d it's h; curl -u b:PW h; curl -d it's -u c:PW h", 2),
+        ] {
+            assert_eq!(line.matches("PW").count(), secrets);
+            check(&line.replace("PW", "hunter2"), &line.replace("PW", "[redacted]"));
+        }
+        check("curl -H Authorization:Basic\\ Ym9iOmg= h", "curl -H Authorization:[redacted] h");
+        check("bash -lc 'A=b vault login root'", "bash -lc 'A=b vault login [redacted]'");
+        check("vault login -no-print hvs.AbCdEf", "vault login -no-print [redacted]");
+        check("openssl rsa -passin pass:hunter2 -in k", "openssl rsa -passin pass:[redacted] -in k");
+        check(
+            "openssl pkcs12 -passin 'pass:a' -passout pass:b",
+            "openssl pkcs12 -passin 'pass:[redacted]' -passout pass:[redacted]",
+        );
+        check("psql postgres://u:pa@ss@host/db", "psql postgres://u:[redacted]@host/db");
+        check("set -gx X_TOKEN abc def; ls", "set -gx X_TOKEN [redacted]; ls");
+        check("set -gx X_TOKEN 'a;b' c", "set -gx X_TOKEN [redacted]");
+        check("rk_live_abcdefghij0123456789 x", "[redacted] x");
+        check("sk_live_abcdefghij0123456789.", "[redacted].");
+        check("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "[redacted]");
+        check("hvs.CAESIJabcdefghijklmnopqrstuv", "[redacted]");
+    }
+
+    #[test]
+    fn long_lines_are_masked_in_parts() {
+        let long = format!("{} curl -u a:bcd h\n", "x".repeat(9_000));
+        assert_eq!(redacted(&long), Some(long.replace("bcd", "[redacted]")));
+        for ahead in 0..30 {
+            let long = format!("{} redis-cli -a bcd h\n", "x".repeat(8_192 - ahead));
+            assert_eq!(redacted(&long), Some(long.replace("bcd", "[redacted]")), "{ahead}");
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_it_stays() {
+        for text in [
+            "first_pass=something long",
+            "TESTS_PASSED=1234567 and one_pass: running",
+            "OLDPWD=/home/somebody PWD=/home/somebody",
+            "docker run --user 1000:1000 -p 8080:80 image",
+            "curl -o out https://host:8080/x",
+            "curl -XPUT http://host/x -d a:b",
+            "curl -H 'Content-Type: text/plain' h",
+            "ssh login -p 2222",
+            "docker login -u me --password-stdin",
+            "vault login -method=userpass username=bob",
+            "the vault login page is down, run vault login first and then",
+            "set -e\ncheck_token foo bar",
+            "docker run x login -p 8080:80",
+            "redis-cli -h h ping",
+            "see https://u@h/x, https://a:80 and b@c",
+            "-passes pass: 3",
+            "hf_hub and sk_live_ and hvs. are words",
+            "mkdir -p 'a b'",
+            "ssh -p 2222 me@host",
+            "git clone git@host:me/x.git",
+            "see https://host:8080/a and mail me@host",
+            "curl --token-file x --no-password --user me",
+            "mysql -u root db",
+            "psql -p 5432",
+        ] {
+            assert_eq!(redacted(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_masked_stays_as_it_is() {
+        for text in ["export A_TOKEN=abc", "tool --password abc", "mysql -psecret", "https://a:b@c@d", "token=abcdefgh"]
+        {
+            let once = redacted(text).expect("it is masked");
+            assert_eq!(redacted(&once).unwrap_or_else(|| once.clone()), once);
+        }
+    }
+
+    /// A key of a shape, made so that no source holds one that looks real.
+    fn key_of(shape: &KeyShape, start: &str) -> String {
+        let bytes = shape.tail_bytes_max.unwrap_or(shape.tail_bytes_min.max(24));
+        let signs: &[u8] = match shape.tail {
+            Tail::Hex => b"0a1b2c3d4e5f6789",
+            Tail::Upper => b"Q7RS2TUV9WXYZ4AB",
+            Tail::Alnum | Tail::Word | Tail::Dashed | Tail::Dotted | Tail::Base64 => b"a7Bq2Rt9XzK4mN8pLs3Dv6Wy",
+        };
+        start.chars().chain((0..bytes).map(|at| char::from(signs[at % signs.len()]))).collect()
+    }
+
+    const NEIGHBOURS: [&str; 22] = [
+        "",
+        " ",
+        "\n",
+        "\t",
+        "\"",
+        "'",
+        "=",
+        ":",
+        "(",
+        "[",
+        ",",
+        "/",
+        "密钥",
+        "キー",
+        "é",
+        "\u{1b}[32m",
+        "\u{1b}[1;31m",
+        "\\n",
+        "\\t",
+        "\\u001b[0m",
+        "%3D",
+        "\\\"",
+    ];
+
+    const PARTS_OF_WORDS: [&str; 5] = ["x", "Z", "7", "_", "a_"];
+
+    #[test]
+    fn every_key_goes_behind_every_neighbour() {
+        let mut left = Vec::new();
+        for shape in &KEY_SHAPES {
+            let parts = if shape.behind == Behind::NoWord { &[][..] } else { &PARTS_OF_WORDS[..] };
+            for start in shape.starts {
+                let key = key_of(shape, start);
+                for front in NEIGHBOURS.iter().chain(parts) {
+                    for back in ["", " x", "\"", "\u{1b}[0m", "。", "\\n", "\\\""] {
+                        let text = format!("a {front}{key}{back}");
+                        let masked = redacted(&text).unwrap_or_default();
+                        if masked != format!("a {front}[redacted]{back}")
+                            && (masked.contains(&key[start.len()..]) || masked.is_empty())
+                        {
+                            left.push(text);
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(left, Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_named_value_goes_in_every_style() {
+        const NAMES: [&str; 24] = [
+            "AWS_SECRET_ACCESS_KEY",
+            "SECRET_KEY_BASE",
+            "DJANGO_SECRET_KEY",
+            "STRIPE_SECRET_KEY",
+            "PRIVATE_KEY",
+            "ACCESS_KEY",
+            "CREDENTIALS",
+            "db_pass",
+            "aws_secret_access_key",
+            "SecretAccessKey",
+            "private_key",
+            "password",
+            "DB_PASSWORD",
+            "apiKey",
+            "client_secret",
+            "X-Api-Key",
+            "refresh_token",
+            "_authToken",
+            "OPENAI_KEY",
+            "GH_PAT",
+            "MYSQL_PWD",
+            "auth_key",
+            "ADMIN_TOKEN",
+            "API_KEY_PROD",
+        ];
+        const STYLES: [&str; 58] = [
+            "@N=@V",
+            "@N: @V",
+            "@N = @V",
+            "@N=\"@V\"",
+            "@N='@V'",
+            "@N: \"@V\"",
+            "@N = \"@V\"",
+            "@N: '@V'",
+            "x\n@N=@V\ny",
+            "export @N=@V",
+            "export @N=\"@V\"",
+            "declare -x @N=\"@V\"",
+            "declare -x @N=@V",
+            "typeset -x @N='@V'",
+            "set -gx @N @V",
+            "set -gx @N '@V'",
+            "setenv @N @V",
+            "ENV @N @V",
+            "ENV @N=@V",
+            "-e @N=@V",
+            "--@N @V",
+            "--@N=@V",
+            "--@N '@V'",
+            "--@N=\"@V\"",
+            "{\"@N\":\"@V\"}",
+            "{\"@N\": \"@V\",",
+            "{\\\"@N\\\":\\\"@V\\\"}",
+            "{\\\"@N\\\": \\\"@V\\\"}",
+            "{\\\\\\\"@N\\\\\\\":\\\\\\\"@V\\\\\\\"}",
+            "{'@N': '@V'}",
+            "<@N>@V</@N>",
+            "- name: @N\n  value: @V",
+            "- name: @N\n  value: \"@V\"",
+            "{\"name\":\"@N\",\"value\":\"@V\"}",
+            "{\n\"name\": \"@N\",\n  \"value\": \"@V\"\n}",
+            "<add key=\"@N\" value=\"@V\"/>",
+            "+@N=@V",
+            "-@N=@V",
+            "+  @N: @V",
+            "-@N = \"@V\"",
+            "@N => \"@V\"",
+            "@N := \"@V\"",
+            "$env:@N = \"@V\"",
+            "define('@N', '@V');",
+            "@N: |\n  @V",
+            "[\"@N=@V\", \"X=1\"]",
+            "> @N: @V\r\n",
+            "config.@N = \"@V\"",
+            "https://h/p?@N=@V&x=1",
+            "f:12:  @N: @V",
+            "\u{1b}[32m@N\u{1b}[0m=@V",
+            "\u{1b}[34;1m\"@N\"\u{1b}[0m: \u{1b}[32m\"@V\"\u{1b}[0m",
+            "\\n@N=@V\\nX=1",
+            "密钥@N=@V",
+            "os.environ[\"@N\"] = \"@V\"",
+            "let @N: &str = \"@V\";",
+            "@N: Some(\"@V\")",
+            "@N = [\"@V\", \"@V\"]",
+        ];
+        let mut left = Vec::new();
+        for name in NAMES {
+            for style in STYLES {
+                for value in ["hunter2!", "p4ss-w0rd/x+y==", "Zürich7", "abcdefghij"] {
+                    let text = style.replace("@V", value).replace("@N", name);
+                    let masked = redacted(&text).unwrap_or_default();
+                    if masked.is_empty() || masked.contains(value) || masked.contains(&value[4..]) {
+                        left.push((text, masked));
+                    }
+                }
+            }
+        }
+        let shown: Vec<_> = left.iter().take(60).collect();
+        assert!(left.is_empty(), "{} {shown:#?}", left.len());
+    }
+
+    #[test]
+    fn headers_and_structures_go() {
+        const SECRET: &str = "hunter2Zürich99";
+        let mut left = Vec::new();
+        for style in [
+            "Authorization: Basic @",
+            "> authorization: Basic @\r",
+            "Authorization: @",
+            "Proxy-Authorization: Basic @",
+            "curl -H 'Authorization: Basic @' h",
+            "{\"Authorization\": \"Basic @\"}",
+            "\"authorization\": [\"Basic @\"]",
+            "Cookie: sid=@; other=1",
+            "Cookie: a=1; sid=@",
+            "< Set-Cookie: sid=@; Path=/",
+            "-H 'Cookie: a=1; b=@'",
+            "Authorization: Bearer @",
+            "Authorization: Digest username=\"x\", response=\"@\"",
+            "Authorization: AWS4-HMAC-SHA256 Credential=a/b, Signature=@",
+            "[HTTP/2] [1] [authorization: Basic @]",
+            "cookie: x=@",
+            "X-Auth-Token: @",
+            "password: correct horse @",
+            "DB_PASSWORD = a b @",
+            "machine h login bob password @",
+            "machine h\n  login bob\n  password @",
+            "ALTER USER bob WITH PASSWORD '@';",
+            "CREATE USER b IDENTIFIED BY '@'",
+            "requirepass @",
+            "AWS Secret Access Key [None]: @",
+            "Unseal Key 1: @",
+            "  ~ password = \"x\" -> \"@\"",
+            "\"password\": {\"sensitive\": true, \"value\": \"@\"}",
+            "\"args\": [\"--password\", \"@\"]",
+            "POST user=bob&password=@&x=1",
+            "http://h/?access_token=@",
+            "token%3D@",
+            "passwords:\n  - @\n  - x",
+            "//r.io/:_authToken=@",
+            "\"auth\": \"@\"",
+            "pass: @",
+            "AccountKey=@;EndpointSuffix=x",
+            "Server=h;Uid=u;Pwd=@;",
+            "spring.datasource.password=@",
+            "postgres://u:@@h/db",
+            "https://u:a/@@h/x",
+            "https:\\/\\/u:@@h",
+            "const secret = '@';",
+            "密码: @",
+            "PASSWORD=$'@'",
+            "ENV A=1 DB_PASS=@",
+            "-Dpassword=@",
+            "db-password @",
+            "if (password == \"@\") {}",
+            "sh -c \"DB_PASS=@ ./x\"",
+            "password=\"\"\"a\n@\"\"\"",
+            "Password:@",
+            "key='x' password='@'",
+            "setRequestHeader(\"X-Api-Key\", \"@\")",
+            "{'token': b'@'}",
+            "SECRET_KEY_BASE=\"a\n@\"",
+            "api_keys: [\"x1\", \"@\"]",
+            "password:\t@",
+            "TOKEN='it'\\''s@'",
+            "private_key: >-\n    @\n    @\nx: 1",
+            "+  client_secret: @",
+            "1:password=@",
+            "app.yml:3:  db_pass: @",
+        ] {
+            if style == "db-password @" {
+                continue;
+            }
+            let text = style.replace("@@", "\0\u{1}").replace(['@', '\0'], SECRET).replace('\u{1}', "@");
+            let masked = redacted(&text).unwrap_or_default();
+            if masked.is_empty() || masked.contains("hunter2") || masked.contains("99") {
+                left.push((text, masked));
+            }
+        }
+        assert!(left.is_empty(), "{} {left:#?}", left.len());
+    }
+
+    #[test]
+    fn ordinary_output_stays() {
+        let mut changed = Vec::new();
+        for text in [
+            "commit 9c1185a5c5e9fc54612808977ee8f548b2258d31\nAuthor: Ann <ann@x.dev>\nDate:   Mon Jan 5 10:00:00 2026 +0100\n\n    tokens: rename the lexer",
+            "index 3f2a9c8..b7d04e5 100644\n--- a/src/token.rs\n+++ b/src/token.rs\n@@ -1,4 +1,4 @@ fn token() {",
+            "\"integrity\": \"sha512-vKGsUpSz0Kf3BSkL5q0Y9Vn3nH4lNJx0ZKQ8oGZGz5Dx1YkXq3mI8p2w==\"",
+            "checksum = \"d1a2b3c4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f90\"",
+            "01a2004a-5c25-7460-9c08-e1221ad2ce90\n01A2004A-5C25-7460-9C08-E1221AD2CE90",
+            "token count: 5\nmax_tokens=5\nmax_tokens: 4096,\n\"input_tokens\": 12345, \"total_tokens\":123456789",
+            "Tokens used: 1234567",
+            "keymap = vim\nkeyboard: us\nmonkey: yes\nauthor = \"Ann\"\nauthors = [\"Ann <a@b.c>\"]",
+            "the secret of success is to go on",
+            "a password is needed",
+            "enter the password for bob",
+            "your token has expired",
+            "   Compiling secret-service v3.0.1\n   Compiling tokio-util v0.7.0\n   Compiling password-hash v0.5.0\n    Finished `dev` profile in 3.21s",
+            "drwxr-xr-x 2 root root 4096 Jan  5 10:00 tokens\n-rw-r--r-- 1 root root  123 Jan  5 10:00 password.txt",
+            "error: unexpected token `}`\nSyntaxError: Unexpected token '<', \"<!DOCTYPE \"... is not valid JSON",
+            "fn names_secret(name: &str) -> bool {\n    let token = self.next();\n    let secret = Secret::new(key);\n    match token { Token::Name => 1 }",
+            "def login(password: str, token: Optional[str] = None) -> bool:\n    return check(password=password, token=token)",
+            "interface Props { token: string; apiKey?: string }",
+            "password = os.environ[\"DB_PASSWORD\"]",
+            "api_key = config.api_key",
+            "token: process.env.TOKEN,",
+            "password: ${DB_PASSWORD}\ntoken: ${{ secrets.GITHUB_TOKEN }}\npassword: <your password>\nexport TOKEN=$OTHER_TOKEN\nTOKEN=$(gh auth token)",
+            "task-force-of-many-long-words and risk-management-of-everything and ask-a-very-long-question-here",
+            "disk_test_something",
+            "  --token <TOKEN>        the token to use\n  --password             ask for the password\n  --api-key API_KEY      the key",
+            "public_key: ssh-ed25519\nprimary_key: id\nforeign_key = user_id\ncache_key=abc-def-ghi",
+            "\"tokenUsage\":{\"total\":{\"totalTokens\":123456}}",
+            "test auth::tests::the_password_is_checked ... ok\ntest secret: ok",
+            "https://docs.rs/secrecy/latest/secrecy/ and ssh://git@host:22/x",
+            "PASS src/token.test.js\nPASS: 12, FAIL: 0\npass: 12",
+            "PWD=/home/bob\nOLDPWD=/tmp\npwd: /home/bob",
+            "Basic authentication is required",
+            "WWW-Authenticate: Basic realm=\"x\"",
+            "Bearer authentication",
+            "token_type: bearer",
+            "Cookies: 3",
+            "authorization: denied by the policy",
+            "auth: true\nauth: false",
+            "password: null\npassword: \"\"",
+            "let token: Token = tokens.next()?;",
+            "key: value",
+            "keys = [1, 2]",
+            "\"keys\": [\"a\", \"b\"]",
+            "  \"name\": \"secrets\",\n  \"version\": \"1.0.0\"",
+            "secrets: inherit",
+            "permissions:\n  id-token: write",
+            "sort_key=name&order=asc",
+            "0 secrets found",
+            "https://[redacted]",
+            "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+            "kubectl get secret my-secret -n default",
+            "docker secret ls",
+            "secret/my-secret created",
+            "curl -fsSL https://x.y/install.sh | sh",
+            "SKIPPED: no key",
+            "\"js-tokens\": \"^4.0.0\"",
+            "\"node_modules/js-tokens\": {\"version\": \"4.0.0\", \"integrity\": \"sha512-JdJIlDuvK4ztWDVWGNlYUgtQ==\"}",
+            "`docker login -p`, `redis-cli -a`",
+        ] {
+            if let Some(masked) = redacted(text) {
+                changed.push((text, masked));
+            }
+        }
+        assert!(changed.is_empty(), "{} {changed:#?}", changed.len());
+    }
+
+    /// Pieces of which hostile text is made.
+    const PIECES: [&str; 40] = [
+        "token",
+        "password",
+        "SECRET_KEY",
+        "Authorization",
+        "Cookie",
+        "key",
+        "=",
+        ":",
+        " ",
+        "\n",
+        "\"",
+        "'",
+        "\\",
+        "\\\"",
+        "`",
+        "[",
+        "]",
+        "{",
+        "}",
+        "(",
+        "<",
+        ">",
+        "|",
+        "->",
+        "${",
+        "//",
+        "://",
+        "@",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----END PRIVATE KEY-----",
+        "sk-",
+        "ghp_",
+        "eyJ",
+        ".",
+        "\u{1b}[32m",
+        "密",
+        "é",
+        "--",
+        "a7Bq2Rt9XzK4mN8pLs3Dv6Wy",
+        "curl -u ",
+    ];
+
+    proptest! {
+        #[test]
+        fn any_text_is_masked_once(pieces in proptest::collection::vec(0..PIECES.len(), 0..24), more in "\\PC{0,12}") {
+            let text: String = pieces.into_iter().map(|at| PIECES[at]).chain([&*more]).collect();
+            let spans = secret_spans(text.as_bytes());
+            prop_assert!(spans.is_sorted_by(|one, next| one.end < next.start) && spans.iter().all(|span| span.end <= text.len()));
+            // Bytes that are no text do not end it either.
+            let cut = text.len() / 2;
+            prop_assert!(secret_spans(&text.as_bytes()[cut..]).iter().all(|span| span.end <= text.len() - cut));
+            let _ = redacted_json(&text);
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! Finds the start and the end of the value behind a name.
+
+use std::ops::Range;
+
+use super::assigned::{Joined, Name, Sort};
+use super::judged::{JUDGED_BYTES_MAX, is_code, is_open, is_prose, is_small_number};
+use super::names::names_secret;
+use super::table::{DESCRIBING, SCHEMES};
+
+/// Bytes of a list or an object behind a name that are read.
+const BRACKET_BYTES_MAX: usize = 16 << 10;
+
+/// Shortest value in the middle of a line that has no quotation marks, in bytes: shorter ones are words.
+const WORD_BYTES_MIN: usize = 6;
+
+/// Longest distance to the next part of a credential that lists its parts, in bytes.
+const LISTED_BYTES_MAX: usize = 256;
+
+/// The same of a password, in bytes.
+const PASSWORD_BYTES_MIN: usize = 3;
+
+/// A quotation mark, and how many backslashes stand in front of it where JSON stands in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Quote {
+    pub(super) byte: u8,
+    pub(super) slashes: usize,
+}
+
+impl Quote {
+    /// Returns the end of the quoted text, and the length of the closing mark with its backslashes.
+    pub(super) fn close_in(self, text: &[u8]) -> Option<(usize, usize)> {
+        memchr::memchr_iter(self.byte, text).find_map(|at| {
+            let slashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+            let closes = if self.slashes == 0 { slashes % 2 == 0 } else { slashes <= self.slashes };
+            closes.then_some(match self.slashes {
+                0 => (at, 1),
+                _ => (at - slashes, slashes + 1),
+            })
+        })
+    }
+}
+
+/// The quotation mark that a text begins with.
+pub(super) fn quote_at(text: &[u8]) -> Option<Quote> {
+    let slashes = text.iter().take(8).take_while(|byte| **byte == b'\\').count();
+    let byte = *text.get(slashes)?;
+    matches!(byte, b'"' | b'\'' | b'`').then_some(Quote { byte, slashes })
+}
+
+/// Returns the length of the escape sequences at the start of a text, in any notation of ESC.
+pub(super) fn escapes(text: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let rest = &text[at..];
+        let Some(esc) = [&b"\x1b"[..], b"\\u001b", b"\\u001B", b"\\x1b", b"\\x1B", b"\\033", b"\\e"]
+            .into_iter()
+            .find(|esc| rest.starts_with(esc))
+        else {
+            return at;
+        };
+        let Some(codes) = rest[esc.len()..].strip_prefix(b"[") else { return at };
+        let bytes = codes.iter().take(16).take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
+        if !codes.get(bytes).is_some_and(u8::is_ascii_alphabetic) {
+            return at;
+        }
+        at += esc.len() + 1 + bytes + 1;
+    }
+}
+
+/// Returns the length of the blanks, tabs and escape sequences at the start of a text.
+pub(super) fn blanks(text: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let bytes = text[at..].iter().take(200).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        let bytes = bytes + escapes(&text[at + bytes..]);
+        if bytes == 0 || at > 400 {
+            return at;
+        }
+        at += bytes;
+    }
+}
+
+/// Takes values out of a text, from its start to its end.
+pub(super) struct Values<'a> {
+    text: &'a [u8],
+    /// Lists and objects up to here were looked through.
+    looked_to: usize,
+    /// The end of the last value.
+    taken_to: usize,
+    /// The line that was looked through last, from where it was.
+    line: Range<usize>,
+    /// From here on no quotation mark of a kind closes anything.
+    unclosed: Vec<(Quote, usize)>,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn of(text: &'a [u8]) -> Values<'a> {
+        Values { text, looked_to: 0, taken_to: 0, line: 0..0, unclosed: Vec::new() }
+    }
+
+    pub(super) fn taken_to(&self) -> usize {
+        self.taken_to
+    }
+
+    /// Adds where the value of `name` stands that begins at `from`, or behind blanks there.
+    pub(super) fn take(
+        &mut self,
+        name: &Name,
+        joined: Joined,
+        from: usize,
+        hard_end: Option<usize>,
+        spans: &mut Vec<Range<usize>>,
+    ) {
+        let mut at = from;
+        at += match joined {
+            Joined::Variable => escapes(&self.text[at..]),
+            Joined::Line | Joined::Within | Joined::Argument | Joined::Words | Joined::Quoted | Joined::Element => {
+                blanks(&self.text[at..])
+            }
+        };
+        at = self.behind_type(at, joined);
+        at += wrapper(&self.text[at..]);
+        if joined == Joined::Element {
+            // An element is closed; `<TOKEN>` alone stands for a value.
+            let end = memchr::memchr2(b'<', b'\n', &self.text[at..]).map(|end| at + end);
+            if let Some(end) = end.filter(|end| self.text[*end..].starts_with(b"</")) {
+                self.push(name, joined, at..end, spans);
+            }
+            return;
+        }
+        if joined == Joined::Words {
+            let end = words_end(&self.text[at..]);
+            return self.push(name, joined, at..at + end, spans);
+        }
+        match quote_at(&self.text[at..]).filter(|_| hard_end.is_none_or(|end| at < end)) {
+            Some(quote) => self.quoted(name, joined, at, quote, spans),
+            None if joined == Joined::Quoted => {}
+            None => self.bare(name, joined, at, hard_end, spans),
+        }
+    }
+
+    /// `name: Type = value`: the value stands behind its type.
+    fn behind_type(&self, at: usize, joined: Joined) -> usize {
+        if !matches!(joined, Joined::Line | Joined::Within) {
+            return at;
+        }
+        let near = &self.text[at..self.text.len().min(at + 60)];
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_&'<>[]:|?* ".contains(byte);
+        let bytes = near.iter().take_while(|byte| is_part(byte)).count();
+        let is_type = bytes > 1
+            && near.get(bytes) == Some(&b'=')
+            && near[bytes - 1] == b' '
+            && near.get(bytes + 1) == Some(&b' ');
+        if is_type { at + bytes + 1 + blanks(&self.text[at + bytes + 1..]) } else { at }
+    }
+
+    fn quoted(&mut self, name: &Name, joined: Joined, at: usize, quote: Quote, spans: &mut Vec<Range<usize>>) {
+        let text = self.text;
+        let mark = &text[at..at + quote.slashes + 1];
+        let tripled = [mark, mark, mark].concat();
+        if text[at..].starts_with(&tripled) {
+            let from = at + tripled.len();
+            let end = memchr::memmem::find(&text[from..], &tripled).map_or(text.len(), |end| from + end);
+            return self.push(name, joined, from..end, spans);
+        }
+        let from = at + mark.len();
+        let line = self.line_end(from);
+        let close = self.close(quote, from);
+        let (end, close_bytes) = match close {
+            Some((end, bytes)) if end <= line || matches!(joined, Joined::Variable | Joined::Argument) => (end, bytes),
+            // It is not closed in its line: the rest of the line.
+            Some(_) | None => (line, 0),
+        };
+        self.push(name, joined, from..end, spans);
+        let at = end + close_bytes;
+        self.taken_to = self.taken_to.max(at);
+        let is_of_shell = matches!(joined, Joined::Variable | Joined::Argument) && close_bytes > 0;
+        let at = if is_of_shell { self.goes_on(name, joined, at, spans) } else { at };
+        self.changed(name, joined, at, spans);
+    }
+
+    /// Takes what goes on behind a closing quotation mark without a blank, as in `'it'\''s'`. Gives where it ends.
+    fn goes_on(&mut self, name: &Name, joined: Joined, from: usize, spans: &mut Vec<Range<usize>>) -> usize {
+        let text = self.text;
+        let mut at = from;
+        while let Some(byte) = text.get(at) {
+            match quote_at(&text[at..]) {
+                Some(next) if next.slashes == 0 => {
+                    let Some((end, bytes)) = self.close(next, at + 1) else { break };
+                    self.push(name, joined, at + 1..end, spans);
+                    at = end + bytes;
+                }
+                Some(_) | None if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'\\' | b'$') => {
+                    let is_part = |byte: &&u8| !byte.is_ascii_whitespace() && !b"\"';&|".contains(byte);
+                    let bytes = text[at..].iter().take_while(is_part).count();
+                    // `\'` between two texts
+                    let bytes = bytes + usize::from(text[at + bytes - 1] == b'\\' && at + bytes < text.len());
+                    spans.push(at..at + bytes);
+                    at += bytes;
+                }
+                Some(_) | None => break,
+            }
+        }
+        self.taken_to = self.taken_to.max(at);
+        at
+    }
+
+    /// Takes the new value of a plan: `"old" -> "new"`.
+    fn changed(&mut self, name: &Name, joined: Joined, at: usize, spans: &mut Vec<Range<usize>>) {
+        let behind = at + blanks(&self.text[at..]);
+        if self.text[behind..].starts_with(b"->") {
+            let at = behind + 2 + blanks(&self.text[behind + 2..]);
+            if let Some(quote) = quote_at(&self.text[at..])
+                && let Some((end, bytes)) = self.close(quote, at + quote.slashes + 1)
+            {
+                self.push(name, joined, at + quote.slashes + 1..end, spans);
+                self.taken_to = self.taken_to.max(end + bytes);
+            }
+        }
+    }
+
+    /// Returns the place of the closing quotation mark. A failed search is not repeated.
+    fn close(&mut self, quote: Quote, from: usize) -> Option<(usize, usize)> {
+        if self.unclosed.iter().any(|(unclosed, at)| *unclosed == quote && from >= *at) {
+            return None;
+        }
+        let close = quote.close_in(&self.text[from..]).map(|(end, bytes)| (from + end, bytes));
+        if close.is_none() {
+            self.unclosed.push((quote, from));
+        }
+        close
+    }
+
+    /// Returns the end of the line at `at`. Each line is read once.
+    fn line_end(&mut self, at: usize) -> usize {
+        if !(self.line.start..=self.line.end).contains(&at) {
+            self.line = at..memchr::memchr(b'\n', &self.text[at..]).map_or(self.text.len(), |end| at + end);
+        }
+        self.line.end
+    }
+
+    /// A value without quotation marks.
+    fn bare(&mut self, name: &Name, joined: Joined, at: usize, hard_end: Option<usize>, spans: &mut Vec<Range<usize>>) {
+        let text = self.text;
+        match text.get(at) {
+            None => return,
+            Some(b'[' | b'{') if joined != Joined::Variable => return self.bracket(at, spans),
+            Some(b'|' | b'>') if matches!(joined, Joined::Line | Joined::Within) => return self.block(name, at, spans),
+            Some(b'\n' | b'\r') if joined == Joined::Line => return self.list(name, at, spans),
+            Some(_) => {}
+        }
+        let line = self.line_end(at);
+        let end = hard_end.map_or(line, |end| end.clamp(at, line));
+        let is_header = joined != Joined::Variable && matches!(name.sort, Sort::Scheme | Sort::Cookie);
+        if is_header {
+            return self.header(name, joined, at, end, spans);
+        }
+        let run = at + self.run(&text[at..end], joined);
+        let has_more = text[run..end].iter().take(JUDGED_BYTES_MAX).any(|byte| !byte.is_ascii_whitespace());
+        let is_whole = |end: usize| {
+            matches!(text.get(end), Some(b'"' | b'\'' | b'`' | b'\\')) && {
+                let behind = text[end..].iter().take(12).find(|byte| !b"\"'`\\ ".contains(byte));
+                matches!(behind, None | Some(b',' | b']' | b'\n' | b'\r'))
+            }
+        };
+        let end = match (joined, hard_end) {
+            (_, Some(hard_end)) if joined != Joined::Argument && is_whole(hard_end) => hard_end,
+            (Joined::Line, _) if name.sort == Sort::Password && has_more => rest_of_line(text, at, end),
+            (Joined::Line | Joined::Within, _)
+                if name.sort != Sort::Password && is_prose(&text[at..run], &text[run..end]) =>
+            {
+                return;
+            }
+            _ => run,
+        };
+        let bytes_min = if name.sort == Sort::Password { PASSWORD_BYTES_MIN } else { WORD_BYTES_MIN };
+        if joined == Joined::Within && end - at < bytes_min && !name.is_variable {
+            return;
+        }
+        if joined != Joined::Variable && joined != Joined::Argument && is_code(text, name, at..end) {
+            return;
+        }
+        self.push(name, joined, at..end, spans);
+    }
+
+    /// Returns the length of a value that ends at a blank or at another mark that fits its syntax.
+    fn run(&self, text: &[u8], joined: Joined) -> usize {
+        let is_variable = joined == Joined::Variable;
+        let is_end = |at: usize| match text[at] {
+            b' ' | b'\t' | b'\r' | 0x1b => true,
+            b'\\' => matches!(text.get(at + 1), Some(b'"' | b'n' | b'r' | b't' | b'u' | b'\\' | b'\'')),
+            b'"' | b'\'' | b'`' | b',' | b';' | b'&' | b'|' | b'<' | b'>' | b')' | b']' | b'}' => !is_variable,
+            _ => false,
+        };
+        let end = (0..text.len()).find(|at| is_end(*at)).unwrap_or(text.len());
+        let closing = |byte: &&u8| is_variable && b";,)&|\"'`".contains(byte);
+        end - text[..end].iter().rev().take_while(closing).count()
+    }
+
+    /// The value of `Authorization` and `Cookie`.
+    fn header(&mut self, name: &Name, joined: Joined, at: usize, end: usize, spans: &mut Vec<Range<usize>>) {
+        let text = self.text;
+        if name.sort == Sort::Cookie {
+            // A header without a quotation mark in front ends at the next one: `-H Cookie:a=b "x"`.
+            let stop = text[at..end].iter().position(|byte| matches!(byte, b'"' | b'`' | 0x1b));
+            let end = rest_of_line(text, at, stop.map_or(end, |stop| at + stop));
+            return self.push(name, joined, at..end, spans);
+        }
+        let scheme = scheme(&text[at..end]);
+        let from = at + scheme;
+        let run = from + self.run(&text[from..end], joined);
+        if scheme == 0 && is_prose(&text[from..run], &text[run..end]) {
+            return;
+        }
+        // Of `Basic`, `Bearer` and `Token` one word; others list what they are made of.
+        let is_one = scheme > 0 && matches!(text[at].to_ascii_lowercase(), b'b' | b't');
+        let has_more = || text[run..end].iter().take(LISTED_BYTES_MAX).any(|byte| *byte == b'=');
+        let end = if !is_one && has_more() { rest_of_line(text, run, end) } else { run };
+        self.push(name, joined, from..end, spans);
+    }
+
+    /// The texts of a list or an object, but for the names of its members.
+    fn bracket(&mut self, at: usize, spans: &mut Vec<Range<usize>>) {
+        if at < self.looked_to {
+            return;
+        }
+        let text = self.text;
+        let (mut depth, mut next) = (0_usize, at);
+        let mut member: &[u8] = b"";
+        let end = text.len().min(at + BRACKET_BYTES_MAX);
+        while next < end {
+            match text[next] {
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' if depth <= 1 => break,
+                b']' | b'}' => depth -= 1,
+                b'"' | b'\'' | b'\\' => {
+                    if let Some(quote) = quote_at(&text[next..end])
+                        && let Some((close, bytes)) = quote.close_in(&text[next + quote.slashes + 1..end])
+                    {
+                        let from = next + quote.slashes + 1;
+                        let close = from + close;
+                        next = close + bytes;
+                        let behind = next + blanks(&text[next..]);
+                        let is_name = text.get(behind) == Some(&b':');
+                        let is_describing = DESCRIBING.iter().any(|describing| member == describing.as_bytes());
+                        if !is_name && !is_describing && !is_open(&text[from..close]) {
+                            spans.push(from..close);
+                        }
+                        member = if is_name { &text[from..close] } else { b"" };
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            next += 1;
+        }
+        self.looked_to = next;
+    }
+
+    /// A block of YAML: `name: |` and all lines that are further in.
+    fn block(&mut self, name: &Name, at: usize, spans: &mut Vec<Range<usize>>) {
+        let text = self.text;
+        let line = self.line_end(at);
+        if !text[at + 1..line].iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b' ' | b'\r')) {
+            return self.push_run(name, at, line, spans);
+        }
+        let own = indent_of(text, name.range.start);
+        let mut from = line + 1;
+        while from < text.len() {
+            let end = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |end| from + end);
+            let (indent, start) = indent_at(text, from, end);
+            if start < end && indent <= own {
+                break;
+            }
+            spans.extend((start < end).then_some(start..end));
+            from = end + 1;
+        }
+        self.taken_to = self.taken_to.max(from.min(text.len()));
+    }
+
+    fn push_run(&mut self, name: &Name, at: usize, end: usize, spans: &mut Vec<Range<usize>>) {
+        let end = at + self.run(&self.text[at..end], Joined::Variable);
+        self.push(name, Joined::Line, at..end, spans);
+    }
+
+    /// A list of YAML below its name, as far as its values are plain.
+    fn list(&mut self, name: &Name, at: usize, spans: &mut Vec<Range<usize>>) {
+        let text = self.text;
+        let mut from = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |end| at + end + 1);
+        while from < text.len() {
+            let end = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |end| from + end);
+            let (_, start) = indent_at(text, from, end);
+            let Some(value) =
+                text[start..end].strip_prefix(b"- ").filter(|value| memchr::memmem::find(value, b": ").is_none())
+            else {
+                return;
+            };
+            let value_at = end - value.len();
+            let value_end = rest_of_line(text, value_at, end);
+            self.push(name, Joined::Line, value_at..value_end, spans);
+            from = end + 1;
+        }
+    }
+
+    fn push(&mut self, name: &Name, joined: Joined, span: Range<usize>, spans: &mut Vec<Range<usize>>) {
+        let value = &self.text[span.clone()];
+        self.taken_to = self.taken_to.max(span.end);
+        let is_count = is_small_number(value);
+        let is_other = match name.sort {
+            Sort::Password | Sort::Scheme => false,
+            Sort::Weak => is_count || value.first().is_some_and(|first| b"/~.".contains(first)),
+            Sort::Cookie | Sort::Other => is_count && joined != Joined::Argument,
+        };
+        // `--api-key API_KEY` in the text of a help.
+        let is_name = |word: &str| {
+            !word.bytes().any(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) && names_secret(word)
+        };
+        let is_stand_in = joined == Joined::Argument && std::str::from_utf8(value).is_ok_and(is_name);
+        if span.is_empty() || is_open(value) || is_other || is_stand_in {
+            return;
+        }
+        let scheme = if name.sort == Sort::Scheme { scheme(value) } else { 0 };
+        spans.push(span.start + scheme..span.end);
+    }
+}
+
+/// Returns the length of a wrapper: `Some(`, and the letter in `b"…"` and `$'…'`.
+fn wrapper(text: &[u8]) -> usize {
+    let some = [&b"Some("[..], b"Secret(", b"SecretString("]
+        .into_iter()
+        .find(|wrap| text.starts_with(wrap))
+        .map_or(0, <[u8]>::len);
+    let rest = &text[some..];
+    let letter = rest.len() > 1 && b"bBrRfFuUL$@".contains(&rest[0]) && matches!(rest[1], b'"' | b'\'');
+    some + usize::from(letter)
+}
+
+/// Returns the length of the words of a command, up to the separator.
+fn words_end(text: &[u8]) -> usize {
+    let mut open = None;
+    let is_end = |byte: &u8| match (open, *byte) {
+        (_, b'\n') | (None, b';' | b'&' | b'|' | b')') => true,
+        (None, quote @ (b'"' | b'\'')) => {
+            open = Some(quote);
+            false
+        }
+        (Some(quote), byte) if quote == byte => {
+            open = None;
+            false
+        }
+        (Some(_) | None, _) => false,
+    };
+    let end = text.iter().position(is_end).unwrap_or(text.len());
+    text[..end].trim_ascii_end().len()
+}
+
+/// Returns the length of the scheme ahead of a credential, with the blanks behind it.
+fn scheme(value: &[u8]) -> usize {
+    let word = value.iter().take(24).take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
+    let is_scheme = SCHEMES.iter().any(|scheme| value[..word].eq_ignore_ascii_case(scheme.as_bytes()));
+    let behind = value[word..].iter().take(8).take_while(|byte| matches!(byte, b' ' | b'\t' | b'\\')).count();
+    if is_scheme && behind > 0 && word + behind < value.len() { word + behind } else { 0 }
+}
+
+/// Returns the end of a value that takes the rest of its line. A remark, a closing `,` or `;` and blanks do not belong to it.
+fn rest_of_line(text: &[u8], at: usize, end: usize) -> usize {
+    let line = &text[at..end];
+    let remark = memchr::memmem::find(line, b" #").unwrap_or(line.len());
+    let kept =
+        line[..remark].iter().rev().take_while(|byte| byte.is_ascii_whitespace() || b",;".contains(byte)).count();
+    at + remark - kept
+}
+
+/// Returns the indentation of the line at `at`.
+fn indent_of(text: &[u8], at: usize) -> usize {
+    let from = memchr::memrchr(b'\n', &text[at.saturating_sub(256)..at])
+        .map_or(at.saturating_sub(256), |end| at.saturating_sub(256) + end + 1);
+    indent_at(text, from, at).0
+}
+
+/// Returns the indentation of a line and the start of its text. The mark of a diff counts as indentation.
+fn indent_at(text: &[u8], from: usize, end: usize) -> (usize, usize) {
+    let mark = usize::from(matches!(text.get(from), Some(b'+' | b'-')) && text.get(from + 1) == Some(&b' '));
+    let indent = text[from + mark..end].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    (indent + mark, from + mark + indent)
+}

@@ -1,0 +1,20 @@
+#!/bin/sh
+# Installs the published scanners that tests/it/oracles.rs measures the masking with, into the folder that is named.
+# If they cannot be had, this says so, and the test is skipped.
+
+set -u
+into=$1
+mkdir -p "$into"
+
+skipped() {
+    echo "SKIPPED: $1 could not be installed (a network is needed): masking is not measured with it" >&2
+}
+
+if [ ! -x "$into/python/bin/detect-secrets" ]; then
+    { python3 -m venv "$into/python" &&
+        "$into/python/bin/pip" install --quiet --disable-pip-version-check detect-secrets==1.5.0; } || skipped detect-secrets
+fi
+if [ ! -x "$into/node_modules/.bin/secretlint" ]; then
+    npm install --prefix "$into" --no-save --no-audit --no-fund --loglevel=error --ignore-scripts \
+        "secretlint@12.0.0" "@secretlint/secretlint-rule-preset-recommend@12.0.0" || skipped secretlint
+fi
