@@ -70,11 +70,13 @@ __codex_shim_after='${__codex_shim_none[(__codex_shim_code=$?,__codex_shim_ended
 # Before a prompt: the number that the next line will have in the history.
 __codex_shim_before='${__codex_shim_none[(__codex_shim_from=HISTCMD)*0]-}'
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then
+  # One string: bash-preexec knows the status if other prompt commands have lost it.
+  __codex_shim_after=${__codex_shim_after/'$?'/'${__bp_last_ret_value-$?}'}
   __codex_shim_before='${__codex_shim_none[(__codex_shim_from=$({ \\builtin set +eux +o posix -- "$_"; \\builtin trap - DEBUG RETURN ERR; __codex_shim_next; } 3>&1 2>"/dev/null${BASH_XTRACEFD:+${__codex_shim_none[(BASH_XTRACEFD=2)*0]-}}" >&2))*0]-}'
 fi
 
 __codex_shim_install() {
-  \builtin local "first=${PROMPT_COMMAND-}" entry is_string='' after before
+  \builtin local "first=${PROMPT_COMMAND-}" entry is_string='' after before end=''
   after='2>&"${__codex_shim_on[0]+${__codex_shim_after@P}}2"'
   before='2>&"${__codex_shim_on[0]+${__codex_shim_after@P}${__codex_shim_before@P}}2"'
   # Puts PS0 back if something has replaced it: there is such a file only if PS0 holds the hook.
@@ -84,19 +86,21 @@ __codex_shim_install() {
     is_string=1
   fi
   # The command that others know as `$PROMPT_COMMAND` keeps its `$?`, its `$_` and its PIPESTATUS. Traps may compare it with
-  # BASH_COMMAND if it is a single command, so that stays as it is.
-  if [[ -n $first && ( -n $is_string || -n ${CODEX_SHIM_SHELL-} || $first == *[$';&|(){}\n']* ) ]]; then
+  # BASH_COMMAND if it is a single command, so that stays as it is. bash-preexec moves its own commands by their text.
+  if [[ -n $first && $first != *__bp_* && ( -n $is_string || -n ${CODEX_SHIM_SHELL-} || $first == *[$';&|(){}\n']* ) ]]; then
     first='{ '$first$'\n} '$after
   fi
   if [[ -n $is_string ]]; then
-    PROMPT_COMMAND=${first:+$first$'\n'}"{ $entry; "'( { \builtin exit "$__codex_shim_kept"; } 2>"/dev/null${BASH_XTRACEFD:+${__codex_shim_none[(BASH_XTRACEFD=2)*0]-}}" >&2 ); } 2>&"${__codex_shim_none[(__codex_shim_kept=$?)*0]-}'"${before#*\"} && __codex_shim_nothing() { return; }"
+    # bash-preexec has to be the last.
+    if [[ $first == *$'\n__bp_interactive_mode' ]]; then end=$'\n__bp_interactive_mode'; fi
+    first=${first%"$end"}
+    PROMPT_COMMAND=${first:+$first$'\n'}"{ $entry; "'( { \builtin exit "$__codex_shim_kept"; } 2>"/dev/null${BASH_XTRACEFD:+${__codex_shim_none[(BASH_XTRACEFD=2)*0]-}}" >&2 ); } 2>&"${__codex_shim_none[(__codex_shim_kept=$?)*0]-}'"${before#*\"} && __codex_shim_nothing() { return; }$end"
   elif [[ -z ${PROMPT_COMMAND[*]-} ]]; then
     # `PROMPT_COMMAND=...` replaces the first one only.
     PROMPT_COMMAND[1]="$entry $before"
   else
     PROMPT_COMMAND[0]=$first
     if [[ ${#PROMPT_COMMAND[@]} -gt 1 && ${PROMPT_COMMAND[-1]} == __bp_interactive_mode ]]; then
-      # bash-preexec has to be the last.
       PROMPT_COMMAND[-1]="$entry $before"
       PROMPT_COMMAND+=(__bp_interactive_mode)
     else

@@ -1,4 +1,4 @@
-# codex-shim: records the commands that are typed here, for fish 3.4 or later.
+# codex-shim: records the commands that are typed here, for fish 3.4 or later. A process in the background does the work.
 if status is-interactive
     set -g __codex_shim_bin @PROGRAM@
     set -q __codex_shim_seq; or set -g __codex_shim_seq 0
@@ -24,15 +24,11 @@ if status is-interactive
         # A longer line does not fit into the environment.
         builtin test -n "$line"; and builtin test (builtin string length -- "$line") -lt 100000; or return
         builtin string match -q -- ' *' $line; and return
-        # `$last_pid` and `jobs` must not change.
-        set -l last $last_pid
         begin
             set -lx CODEX_SHIM_LINE $line
             command $__codex_shim_bin hooked fish --exit-code $code --cwd "$__codex_shim_pwd" \
                 --took "$took" --key $key </dev/null >/dev/null 2>&1 &
             builtin disown $last_pid 2>/dev/null
         end
-        set -g last_pid $last
-        set -q last[1]; or set -eg last_pid
     end
 end
