@@ -1,7 +1,7 @@
-//! The hooks of shells: what they are told to do, and what they tell.
+//! Shell hooks: the scripts that shells evaluate, and what the scripts report.
 //!
-//! A hook does as little as it can in the shell itself: it starts a process of ours in the background with what the shell
-//! knows, which does the rest, and is silent whatever comes of it.
+//! A script starts one process of ours in the background after each command and passes on what the shell knows. The process
+//! does the rest and never prints anything. A script never changes what other hooks, traps or traces see.
 
 use std::path::Path;
 

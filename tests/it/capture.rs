@@ -137,7 +137,7 @@ fn exec_gives_the_terminal_back_when_it_is_ended() {
 
 #[test]
 fn ignored_signals_of_a_launcher_change_no_test() {
-    // As in the background of a script, under `nohup`, or under a launcher that reaps no children.
+    // Scripts in the background, `nohup` and some launchers ignore these.
     let mut again = Command::new("sh");
     let tests = std::env::current_exe().expect("it is running");
     again.args(["-c", r#"trap '' HUP INT QUIT TERM TSTP TTIN TTOU CHLD PIPE USR1; exec "$@""#, "sh"]).arg(tests);
@@ -536,7 +536,7 @@ fn shell_keeps_the_output_of_each_command() {
         }
         let live = Live::start();
         let rc = live.home.beside().join(if shell == "zsh" { ".zshrc" } else { ".bashrc" });
-        // What a prompt command prints is no output of the command in front of it.
+        // The output of a prompt command does not belong to the command before it.
         fs::write(rc, "PS1='$ '; HISTCONTROL=ignorespace; PROMPT_COMMAND='echo of-prompt'\n").expect("a file");
         let mut pane = Pane::start(&live.home, &[SHIM, "shell", shell]);
         pane.shows("\u{1b}[?2004h");

@@ -1,5 +1,4 @@
-//! The hooks of shells beside the traps, options and hooks of others: each shell is typed at twice, with the hook and without,
-//! and must show the same.
+//! The hooks of shells beside the traps, options and hooks of others: a test types the same lines with the hook and without it, and the output must be the same.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use crate::support::shim::SHIM;
 /// The prompt. No line that is typed shows it.
 const PROMPT: &str = "@@>";
 
-/// When the hook is loaded.
+/// The moment at which the shell loads the hook.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Load {
     Never,
@@ -24,23 +23,21 @@ enum Load {
     Twice,
 }
 
-/// A shell with settings of its user, and what the user types there.
+/// A shell, its settings, and the lines that the user types.
 struct Script<'a> {
     shell: &'a [&'a str],
     set_up: &'a [&'a str],
     typed: &'a [&'a str],
-    /// Where other programs are that the settings need.
+    /// The folder of the programs that the settings need.
     path: Option<&'a Path>,
 }
 
 impl Script<'_> {
-    /// What each line that is typed shows, up to the next prompt.
+    /// The output of each typed line, up to the next prompt.
     fn shown(&self, live: &Live, load: Load) -> Vec<String> {
-        let path = std::env::var("PATH").expect("there is a PATH");
-        let path = self.path.map_or_else(|| path.clone(), |folder| format!("{}:{path}", folder.display()));
         let shim = Path::new(SHIM).parent().expect("it is in a folder");
+        let path = format!("{}:{}", shim.display(), self.path.unwrap_or(shim).display());
         let variables = [
-            ("PATH", format!("{}:{path}", shim.display())),
             ("ZDOTDIR", live.home.beside().display().to_string()),
             ("STARSHIP_CONFIG", live.home.beside().join("starship.toml").display().to_string()),
         ];
@@ -48,12 +45,12 @@ impl Script<'_> {
         let mut pane = Pane::start_with(&live.home, self.shell, &variables);
         pane.resize(24, 1_000);
         let is_zsh = self.shell[0] == "zsh";
-        // A line with a space in front is in no history, so it is typed where the hook is not loaded.
+        // The history leaves out lines that begin with a space.
         let private = if is_zsh { " setopt HIST_IGNORE_SPACE" } else { " HISTCONTROL=ignorespace" };
         let hook = if is_zsh { " eval \"$(codex-shim hook zsh)\"" } else { " eval \"$(codex-shim hook bash)\"" };
         let load_if = |now: bool| if now { hook } else { " true" };
-        let mut lines =
-            vec![" PS1='@''@>' PROMPT_EOL_MARK=", private, load_if(matches!(load, Load::Before | Load::Twice))];
+        let start = format!(" PS1='@''@>' PROMPT_EOL_MARK= PATH='{path}':$PATH");
+        let mut lines = vec![start.as_str(), private, load_if(matches!(load, Load::Before | Load::Twice))];
         let set_up: Vec<String> = self.set_up.iter().map(|line| format!(" {line}")).collect();
         lines.extend(set_up.iter().map(String::as_str));
         lines.push(load_if(matches!(load, Load::After | Load::Twice)));
@@ -63,7 +60,7 @@ impl Script<'_> {
         let mut shown = Vec::new();
         for line in lines {
             if shown.len() == first {
-                // Settings may show a prompt of their own.
+                // Some settings print a second prompt.
                 pane.types(" echo set-''up\n");
                 pane.shows("set-up");
                 pane.shows(PROMPT);
@@ -78,7 +75,7 @@ impl Script<'_> {
         shown.split_off(first)
     }
 
-    /// The same is shown, and each line that is not private is kept with its status.
+    /// Checks that the hook does not change the output, and that it records each public line with its status.
     fn check(&self, loads: &[Load]) {
         let live = Live::start();
         let expect = self.shown(&live, Load::Never);
@@ -94,7 +91,7 @@ impl Script<'_> {
             let field =
                 |kept: &Value| (kept["cmd"].as_str().unwrap_or_default().to_owned(), kept["exit_code"].as_i64());
             let mut kept: Vec<(String, Option<i64>)> = kept.iter().map(field).collect();
-            // Each is told by a process of its own, so they come in any order.
+            // One process reports each line, so the order can vary.
             kept.sort();
             typed.sort_unstable();
             let typed: Vec<_> = typed.into_iter().map(|(line, status)| (line.to_owned(), Some(status))).collect();
@@ -104,7 +101,7 @@ impl Script<'_> {
     }
 }
 
-/// Whether a line is to be recorded.
+/// Returns whether the hook must record a line.
 fn is_kept(line: &str) -> bool {
     !line.is_empty() && !line.starts_with(' ')
 }
@@ -119,13 +116,13 @@ fn status_of(line: &str) -> i64 {
     }
 }
 
-/// Without what steers a terminal.
+/// Removes escape sequences.
 fn plain(shown: &str) -> String {
     let sequences = regex::Regex::new("\u{1b}(\\[[0-9;?]*[A-Za-z]|\\][^\u{7}]*\u{7}|[=>])|\r").expect("it is one");
     sequences.replace_all(shown, "").into_owned()
 }
 
-/// What a user types, with statuses, pipelines, functions, and a private line.
+/// Lines with statuses, pipelines, functions, and a private line.
 const TYPED: &[&str] = &[
     "false",
     "true one",
@@ -156,10 +153,10 @@ fn bash_traps_do_not_see_the_hook() {
 
 #[test]
 fn bash_title_and_timer_by_debug_trap_are_unchanged() {
-    // It tells its own command from the user's as many do.
+    // Many traps skip the prompt command with this comparison.
     let title = "trap '[ \"$BASH_COMMAND\" = \"$PROMPT_COMMAND\" ] || printf \"<%s>\" \"$BASH_COMMAND\"' DEBUG";
     check_bash(&["mine() { true; }; PROMPT_COMMAND=mine", title], BOTH);
-    // How often the trap starts the timer is counted, not how long that takes.
+    // The test counts how often the trap starts the timer, and measures no time.
     let start = "start() { timer=${timer:-on}; n=$((n + 1)); }; stop() { was=$timer:$n; unset timer n; }";
     let prompt = "PS1='${was}:${timer-off}@''@>'; trap start DEBUG; PROMPT_COMMAND=stop";
     check_bash(&[start, prompt], BOTH);
@@ -270,13 +267,13 @@ fn zsh_options_and_names_do_not_break_the_hook() {
 
 // Other people's programs
 
-/// The folder of programs that `make shells` installs, if this one is there; says loudly if it is not.
+/// The folder of programs that `make shells` installs. Prints why the test is skipped if this one is missing.
 fn with_program(program: &str, test: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/hooks/bin");
     if folder.join(program).exists() {
         return Some(folder);
     }
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no {program} in target/hooks, see `make shells`");
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {program} is not in target/hooks; run `make shells`");
     None
 }
 
@@ -290,7 +287,7 @@ const PREEXEC: &str = "pe() { echo \"pe:$1\"; }; pc() { echo \"pc:$?\"; }; \
 #[test]
 fn bash_preexec_works_beside_the_hook() {
     let Some(folder) = with_program("atuin", "bash_preexec_works_beside_the_hook") else { return };
-    // atuin has it inside.
+    // atuin ships bash-preexec.
     let preexec =
         ". <(atuin init bash | sed -n '/^__atuin_load_builtin_preexec()/,/^}/p'); __atuin_load_builtin_preexec";
     for (set_up, loads) in [
@@ -311,9 +308,9 @@ fn atuin_works_beside_the_hook() {
             continue;
         }
         let init = format!("eval \"$(atuin init {shell})\"");
-        // Its own history holds each line once, and no line of the hook.
+        // The history of atuin holds each line once, and no line of the hook.
         let own = "atuin history list --session --cmd-only | grep -c .";
-        // It takes the key `?` for itself.
+        // atuin binds the key `?`.
         let often = OFTEN.iter().copied().filter(|line| !line.contains('?'));
         let typed: Vec<&str> = often.chain([own]).collect();
         Script { shell: &bare(shell), set_up: &[&init], typed: &typed, path: Some(&folder) }.check(BOTH);
