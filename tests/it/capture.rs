@@ -26,7 +26,7 @@ pub fn installed(program: &str, test: &str) -> bool {
     there
 }
 
-fn waiting(live: &Live) -> Vec<Value> {
+pub fn waiting(live: &Live) -> Vec<Value> {
     live.get("/sessions/self/context")["commands"].as_array().expect("an array").clone()
 }
 
@@ -133,6 +133,18 @@ fn exec_gives_the_terminal_back_when_it_is_ended() {
         assert!(pane.is_given_back(), "{signal:?}");
     }
     live.kill();
+}
+
+#[test]
+fn ignored_signals_of_a_launcher_change_no_test() {
+    // Scripts in the background, `nohup` and some launchers ignore these.
+    let mut again = Command::new("sh");
+    let tests = std::env::current_exe().expect("it is running");
+    again.args(["-c", r#"trap '' HUP INT QUIT TERM TSTP TTIN TTOU CHLD PIPE USR1; exec "$@""#, "sh"]).arg(tests);
+    again.args(["--exact", "capture::exec_gives_the_terminal_back_when_it_is_ended"]);
+    let again = again.args(["capture::exec_is_interrupted_by_a_key"]).stdin(Stdio::null()).output().expect("it starts");
+    let said = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success() && said.contains("2 passed"), "{said}");
 }
 
 /// Whether the kernel lets a program have a terminal take keys as typed.
@@ -359,7 +371,7 @@ fn secrets_are_masked_before_they_are_kept() {
 // The hooks of shells
 
 /// How a shell is started without the files of whoever runs the tests.
-fn bare(shell: &str) -> Vec<&str> {
+pub fn bare(shell: &str) -> Vec<&str> {
     match shell {
         "bash" => vec!["bash", "--norc", "-i"],
         "zsh" => vec!["zsh", "-f", "-i"],
@@ -524,7 +536,8 @@ fn shell_keeps_the_output_of_each_command() {
         }
         let live = Live::start();
         let rc = live.home.beside().join(if shell == "zsh" { ".zshrc" } else { ".bashrc" });
-        fs::write(rc, "PS1='$ '; HISTCONTROL=ignorespace\n").expect("a file");
+        // The output of a prompt command does not belong to the command before it.
+        fs::write(rc, "PS1='$ '; HISTCONTROL=ignorespace; PROMPT_COMMAND='echo of-prompt'\n").expect("a file");
         let mut pane = Pane::start(&live.home, &[SHIM, "shell", shell]);
         pane.shows("\u{1b}[?2004h");
         check_shell(shell, "shell", &mut pane, &live);

@@ -231,14 +231,6 @@ fn skip(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
 }
 
-/// Whether this process was started with a signal ignored, which the shim would rightly inherit.
-fn is_ignored_here(signal: Signal) -> bool {
-    let status = fs::read_to_string("/proc/self/status").expect("/proc is there");
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a process has this line");
-    let mask = u64::from_str_radix(mask.trim(), 16).expect("it is a mask");
-    mask & (1 << (signal.as_raw() - 1)) != 0
-}
-
 #[test]
 fn the_servers_exit_code_is_ours_and_128_plus_n_for_a_signal() {
     for (script, code) in
@@ -307,10 +299,6 @@ fn termination_interrupt_and_hangup_are_passed_on() {
     for (signal, said, code) in
         [(Signal::TERM, "got-TERM\n", 7), (Signal::INT, "got-INT\n", 8), (Signal::HUP, "got-HUP\n", 9)]
     {
-        if is_ignored_here(signal) {
-            skip("termination_interrupt_and_hangup_are_passed_on", &format!("{signal:?} is ignored here"));
-            continue;
-        }
         let run = Run::shell(TRAPS).ready();
         run.signal(signal);
         assert_eq!(run.stdout().rest(), said);

@@ -6,6 +6,7 @@ mod attach;
 mod attach_faults;
 mod bytes;
 mod capture;
+mod capture_beside;
 mod capture_tmux;
 mod clients;
 mod context;

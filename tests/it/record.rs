@@ -12,6 +12,7 @@
 mod support {
     pub mod codex;
     pub mod conversations;
+    pub mod dispositions;
     pub mod model;
     pub mod patience;
     pub mod peer;

@@ -1,4 +1,4 @@
-# codex-shim: tells the model of what is typed here. Nothing of it waits: a process in the background does the work.
+# codex-shim: records the commands that are typed here, for fish 3.4 or later. A process in the background does the work.
 if status is-interactive
     set -g __codex_shim_bin @PROGRAM@
     set -q __codex_shim_seq; or set -g __codex_shim_seq 0
@@ -14,21 +14,21 @@ if status is-interactive
         set -l code $status
         set -l took $CMD_DURATION
         set -l key $fish_pid.$__codex_shim_seq
-        set -g __codex_shim_seq (math $__codex_shim_seq + 1)
+        set -g __codex_shim_seq (builtin math $__codex_shim_seq + 1)
         if set -q CODEX_SHIM_SHELL
             builtin printf '\e]133;D;%s;aid=codex-shim.%s\a' $code $key
         end
         set -q fish_private_mode; and return
-        contains -- "$CODEX_SHIM_PRIVATE" 1 true yes on; and return
+        builtin contains -- "$CODEX_SHIM_PRIVATE" 1 true yes on; and return
         set -l line $argv[1]
-        # Longer than an environment may be is no command that somebody typed.
-        test -n "$line"; and test (string length -- "$line") -lt 100000; or return
-        string match -q -- ' *' $line; and return
+        # A longer line does not fit into the environment.
+        builtin test -n "$line"; and builtin test (builtin string length -- "$line") -lt 100000; or return
+        builtin string match -q -- ' *' $line; and return
         begin
             set -lx CODEX_SHIM_LINE $line
             command $__codex_shim_bin hooked fish --exit-code $code --cwd "$__codex_shim_pwd" \
                 --took "$took" --key $key </dev/null >/dev/null 2>&1 &
-            disown $last_pid 2>/dev/null
+            builtin disown $last_pid 2>/dev/null
         end
     end
 end

@@ -1,28 +1,32 @@
-# codex-shim: tells the model of what is typed here. Nothing of it waits: a process in the background does the work.
+# codex-shim: records the commands that are typed here, for zsh 5.0 or later.
+#
+# `emulate -c` ties the functions to options of their own: whatever the user has set, they run without a trace and with traps
+# of their own. Their first command removes the DEBUG and ZERR traps until they return, before one of them fires.
 if [[ -n ${ZSH_VERSION-} && -o interactive ]]; then
-zmodload zsh/datetime 2>/dev/null
-typeset -g __codex_shim_bin=@PROGRAM@ __codex_shim_line='' __codex_shim_at='' __codex_shim_pwd=$PWD
-typeset -gi __codex_shim_seq=${__codex_shim_seq:-0}
-
+'builtin' 'zmodload' zsh/datetime 2>/dev/null
+'builtin' 'typeset' -g __codex_shim_bin=@PROGRAM@ __codex_shim_line="" __codex_shim_at="" __codex_shim_pwd="$PWD"
+'builtin' 'typeset' -gi __codex_shim_seq="${__codex_shim_seq:-0}"
+'builtin' 'typeset' -ga precmd_functions preexec_functions
+'builtin' 'emulate' -R zsh -o local_traps -o no_debug_before_cmd -o no_xtrace \
+  -o no_verbose -o no_aliases -c '
 __codex_shim_preexec() {
-  emulate -L zsh
-  typeset -g __codex_shim_line=${1-} __codex_shim_pwd=$PWD __codex_shim_at=${EPOCHREALTIME-}
+  builtin trap - DEBUG ZERR
+  builtin typeset -g __codex_shim_line=${1-} __codex_shim_pwd=$PWD __codex_shim_at=${EPOCHREALTIME-}
   if [[ -n ${CODEX_SHIM_SHELL-} ]]; then
-    builtin printf '\e]133;C;aid=codex-shim.%s.%s\a' $$ $__codex_shim_seq
+    builtin print -n -- "\e]133;C;aid=codex-shim.$$.$__codex_shim_seq\a"
   fi
   return 0
 }
 
 __codex_shim_precmd() {
-  local code=$?
-  emulate -L zsh
-  local line=${__codex_shim_line-} began=${__codex_shim_at-} ended=${EPOCHREALTIME-}
+  builtin local code=$? && builtin trap - DEBUG ZERR
+  builtin local line=${__codex_shim_line-} began=${__codex_shim_at-} ended=${EPOCHREALTIME-}
   if [[ -n $began$line ]]; then
-    typeset -g __codex_shim_line='' __codex_shim_at=''
+    builtin typeset -g __codex_shim_line= __codex_shim_at=
     if [[ -n ${CODEX_SHIM_SHELL-} ]]; then
-      builtin printf '\e]133;D;%s;aid=codex-shim.%s.%s\a' $code $$ $__codex_shim_seq
+      builtin print -n -- "\e]133;D;$code;aid=codex-shim.$$.$__codex_shim_seq\a"
     fi
-    if [[ -n $line && $line != ' '* && ! ${CODEX_SHIM_PRIVATE-} =~ '^(1|true|yes|on)$' ]]; then
+    if [[ -n $line && $line != " "* && ! ${CODEX_SHIM_PRIVATE-} =~ "^(1|true|yes|on)$" ]]; then
       # In a subshell, so that neither `jobs` nor `$!` knows of it.
       ( {
           builtin print -rn -- "$line" |
@@ -36,7 +40,7 @@ __codex_shim_precmd() {
   return 0
 }
 
-typeset -ga precmd_functions preexec_functions
 precmd_functions=(__codex_shim_precmd ${precmd_functions:#__codex_shim_precmd})
 preexec_functions=(${preexec_functions:#__codex_shim_preexec} __codex_shim_preexec)
+'
 fi

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::dispositions::with_default_signals;
 use super::model::Model;
 use super::release::Release;
 
@@ -92,7 +93,10 @@ default_mode_request_user_input = true
     /// `program`, to be run in this lab.
     pub fn command(&self, program: impl Into<OsString>) -> Command {
         let mut command = Command::new(program.into());
-        command.current_dir(self.cwd()).env("CODEX_HOME", self.codex_home()).env_remove("RUST_LOG");
+        with_default_signals(&mut command)
+            .current_dir(self.cwd())
+            .env("CODEX_HOME", self.codex_home())
+            .env_remove("RUST_LOG");
         command.stderr(Stdio::null());
         command
     }

@@ -3,6 +3,7 @@
 pub mod both_ends;
 pub mod codex;
 pub mod conversations;
+pub mod dispositions;
 pub mod engine;
 pub mod history;
 pub mod journal;

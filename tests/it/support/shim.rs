@@ -1,10 +1,10 @@
 //! The binary under test, in a home of its own.
 
 use std::fs;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::dispositions::with_default_signals;
 use super::journal::Journal;
 
 /// The binary under test.
@@ -31,19 +31,18 @@ impl Home {
         self.root.path()
     }
 
-    /// Points a command that runs the shim, or will lead to it, at this home.
+    /// Points a command that runs the shim, or will lead to it, at this home. No signal is ignored or blocked there.
     pub fn adopt<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         for variable in ["SESSION", "CODEX", "OFF", "RECORD", "EXIT_GRACE", "DEPTH"] {
             command.env_remove(format!("CODEX_SHIM_{variable}"));
         }
-        command.env("CODEX_SHIM_HOME", self.path())
+        with_default_signals(command).env("CODEX_SHIM_HOME", self.path())
     }
 
     /// `codex-shim ARG…` with its stdio piped.
     pub fn shim(&self, args: &[&str]) -> Command {
         let mut command = Command::new(SHIM);
         self.adopt(&mut command);
-        interruptible(&mut command);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -66,19 +65,5 @@ impl Home {
         let sessions = self.sessions();
         assert_eq!(sessions.len(), 1, "{sessions:?}");
         Journal::read(&sessions[0])
-    }
-}
-
-/// Keys and signals that interrupt do so also where the tests themselves are run in the background of a shell, which has what it
-/// starts there ignore them.
-#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
-fn interruptible(command: &mut Command) {
-    // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
-            Ok(())
-        });
     }
 }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Pid;
 
+use super::dispositions::with_default_signals;
 use super::eventually;
 use super::shim::{Home, SHIM};
 
@@ -43,7 +44,10 @@ impl Tmux {
     }
 
     pub fn run(&self, args: &[&str]) -> String {
-        let output = Command::new("tmux").arg("-S").arg(&self.socket).args(args).output().expect("tmux is there");
+        let mut tmux = Command::new("tmux");
+        // The first call starts the server.
+        with_default_signals(&mut tmux).arg("-S").arg(&self.socket).args(args);
+        let output = tmux.output().expect("tmux is there");
         assert!(output.status.success(), "{args:?}: {output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
