@@ -178,9 +178,9 @@ impl Field {
             let bare = || value.as_str().map_or_else(|| value.to_string(), one_line);
             choice.map_or_else(bare, |choice| choice.label.clone())
         };
-        match value {
-            Value::Array(values) => values.iter().map(one).collect::<Vec<_>>().join(", "),
-            value => one(value),
+        match value.as_array() {
+            Some(values) => values.iter().map(one).collect::<Vec<_>>().join(", "),
+            None => one(value),
         }
     }
 }
@@ -334,7 +334,7 @@ fn without_nulls(schema: &Value) -> Value {
             Value::Object(kept.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
         }
         Value::Array(values) => Value::Array(values.iter().map(without_nulls).collect()),
-        value => value.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => schema.clone(),
     }
 }
 

@@ -90,7 +90,9 @@ pub fn shown(row: &Value) -> Shown {
             some("command", &command_line(&words).into(), Meant::Asked);
         }
         Value::String(command) => some("command", &without_shell(command).into(), Meant::Asked),
-        command => some("command", command, Meant::Asked),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            some("command", &payload["command"], Meant::Asked);
+        }
     }
     some("message", &payload["message"], Meant::Asked);
     some("cwd", &payload["cwd"], Meant::Plain);

@@ -16,6 +16,8 @@
 //! of it, holds its [`crate::store::IndexLock`]; the index of a relay begins once it has that.
 
 mod batch;
+#[cfg(test)]
+mod checkpoint_tests;
 mod committed;
 #[cfg(test)]
 mod epoch_tests;

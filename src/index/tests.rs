@@ -141,11 +141,11 @@ pub(super) fn words(page: &EventPage) -> Vec<String> {
     page.events.iter().map(|event| format!("{} {}", event.seq.expect("a number"), event.event_type)).collect()
 }
 
-fn told(at_us: u64, method: &str) -> String {
+pub(super) fn told(at_us: u64, method: &str) -> String {
     format!(r#"{{"at":{at_us},"from":"server","line":{{"method":"{method}","params":{{"threadId":"t"}}}}}}"#)
 }
 
-fn piece(at_us: u64, text: &str) -> String {
+pub(super) fn piece(at_us: u64, text: &str) -> String {
     format!(
         r#"{{"at":{at_us},"from":"server","line":{{"method":"item/agentMessage/delta","params":{{"threadId":"t","turnId":"u","itemId":"i","delta":"{text}"}}}}}}"#
     )
@@ -208,38 +208,6 @@ fn pieces_are_joined_over_looks_and_the_checkpoint_stays_before_them() {
         .filter(|event| event.contains("delta"))
         .collect();
     assert!(all.last().expect("events").contains(r#""delta":"new""#), "{all:?}");
-}
-
-#[test]
-fn checkpoint_holds_no_streamed_text_and_loads_whole() {
-    let lab = Lab::new();
-    let key = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
-    let (half, rest) = key.split_at(20);
-    lab.append(1, 1, &[told(1_000, "a"), piece(2_000, &format!("use {half}")), piece(3_000, &format!("{rest} now"))]);
-    let mut follower = follow::Follower::new(&lab.journal(), None);
-    let mut reached = committed::Reached::default();
-    for records in 1..=4 {
-        let Ok(follow::Next::Record { at, bytes, .. }) = follower.next(follow::Patience::None) else {
-            panic!("a record")
-        };
-        let record = crate::journal::Record::parse(bytes).expect("a record");
-        reached.fold.take(&at, &crate::history::Seen::of(&record, None), &mut crate::history::Rows::default());
-        reached.position = follower.position().cloned();
-        let (mut database, _) = committed::Database::open(&lab.history(), "s").expect("a history");
-        database.commit(&crate::history::Rows::default(), 0, &reached).expect("it is committed");
-        drop(database);
-        for entry in std::fs::read_dir(lab.dir.path()).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            let bytes = if path.is_file() { std::fs::read(&path).expect("a file") } else { Vec::new() };
-            assert!(memchr::memmem::find(&bytes, half.as_bytes()).is_none(), "{} after {records}", path.display());
-        }
-        let (mut database, _) = committed::Database::open(&lab.history(), "s").expect("a history");
-        reached = database.load(&lab.journal()).expect("it can be read").0.expect("a checkpoint").reached;
-    }
-    let mut rows = crate::history::Rows::default();
-    reached.fold.silence(u64::MAX, &mut rows);
-    let joined = rows.events.last().expect("the pieces").payload_preview.clone();
-    assert!(joined.contains("use [redacted] now") && rows.events.len() == 1, "{joined}");
 }
 
 #[test]

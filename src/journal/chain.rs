@@ -3,15 +3,16 @@
 //!
 //! Headers of older versions name no segment; they break no chain.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::record::{Header, Record};
 use super::segment::{Generation, Position, SegmentName, end_of};
+use crate::files::{self, Access};
 
 /// Longest header that is read, in bytes.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
@@ -137,9 +138,8 @@ fn previous_of(dir: &Path, segment: &SegmentName) -> io::Result<Option<Previous>
     })
 }
 
-/// Opens a segment, without waiting if it is a pipe.
 fn open(dir: &Path, segment: &SegmentName) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(dir.join(segment.to_string()))
+    files::open(&dir.join(segment.to_string()), Access::Read)
 }
 
 #[cfg(test)]
@@ -174,7 +174,7 @@ mod tests {
         }
 
         fn cut(&self, segment: &SegmentName, bytes: u64) {
-            let file = OpenOptions::new().write(true).open(self.dir().join(segment.to_string())).expect("it is there");
+            let file = File::options().write(true).open(self.dir().join(segment.to_string())).expect("it is there");
             let length = file.metadata().expect("it is there").len();
             file.set_len(length - bytes).expect("it can be cut");
         }

@@ -5,8 +5,9 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Licences that let everybody use and pass on what is built with them.
-const LICENCES: [&str; 12] = [
+const LICENCES: [&str; 13] = [
     "MIT",
+    "MIT-0",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-1-Clause",

@@ -331,7 +331,7 @@ fn sessions_that_wait_for_somebody_come_first() {
 #[test]
 fn a_conversation_is_printed() {
     let mut live = in_turn();
-    failed(&live.tool(&["transcript", "latest"]), 1, "nothing was said");
+    failed(&live.tool(&["transcript", "latest"]), 1, "no threads yet");
     live.say_plainly(&item(
         "completed",
         &json!({"type": "userMessage", "id": "m0", "content": [{"type": "text", "text": "hi"}]}),
@@ -352,7 +352,7 @@ fn a_conversation_is_printed() {
     check(&live.tool(&["transcript", "latest"]));
     let entries = documents(&live.tool(&["transcript", "t", "--json"]));
     assert_eq!(json!(entries), live.get("/sessions/self/threads/t/transcript")["entries"]);
-    failed(&live.tool(&["transcript", "nope"]), 1, "there is t, and `latest`");
+    failed(&live.tool(&["transcript", "nope"]), 1, "unknown thread `nope`; threads in this session, latest first: t");
     let home = live.kill();
     check(&tool(&home, &["transcript", "t", "--session", "s"]));
     assert_eq!(documents(&tool(&home, &["transcript", "latest", "--session", "s", "--json"])), entries);

@@ -325,7 +325,8 @@ fn told_of(planted: &[(String, String)]) -> Vec<String> {
 }
 
 /// Tables whose rows are masked before they are written.
-const MASKED_AT_ONCE: [&str; 3] = ["codex_events", "codex_tool_events", "codex_turn_events"];
+const MASKED_AT_ONCE: [&str; 4] =
+    ["codex_events", "codex_tool_events", "codex_turn_events", "codex_transcript_entries"];
 
 /// Returns all text of a table.
 fn table(home: &Home, name: &str) -> String {

@@ -154,6 +154,7 @@ fn without_arguments_a_terminal_gets_the_help() {
         .adopt(&mut command)
         .env("SHIM", SHIM)
         .env("SHELL", "/bin/sh")
+        .env("NO_COLOR", "1")
         .env("CODEX_SHIM_CODEX", scene.dir("real").join("codex"));
     let ran = run(command.args(["-qec", r#""$SHIM""#, "/dev/null"]));
     let shown = String::from_utf8_lossy(&ran.stdout);

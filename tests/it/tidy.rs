@@ -156,7 +156,7 @@ const OPENING: [&str; 14] = [
 ];
 
 /// The files that may, since what they open is not below the home, and how often.
-const OPENS: [(&str, &str, usize); 18] = [
+const OPENS: [(&str, &str, usize); 19] = [
     ("files.rs", "this is where it is done", 4),
     ("store/database.rs", "connects to what `files` has checked", 2),
     ("index/query.rs", "the same", 1),
@@ -170,6 +170,7 @@ const OPENS: [(&str, &str, usize); 18] = [
     ("cli/wrap/rewrite.rs", "the settings of another tool", 2),
     ("cli/doctor/drift.rs", "the schema that codex has written", 1),
     ("cli/doctor/servers.rs", "/proc", 1),
+    ("store/witness.rs", "/proc", 2),
     ("capture/blocks.rs", "the outputs beside an events file", 1),
     ("capture/piped.rs", "/dev/tty", 1),
     ("capture/screen.rs", "a terminal", 1),
