@@ -24,6 +24,7 @@ mod host;
 mod known;
 mod lag;
 mod listener;
+pub mod local_time;
 mod metrics;
 mod peer;
 mod published;
