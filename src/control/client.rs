@@ -211,7 +211,7 @@ fn ask_at(
     at(dir, wait_max, async |socket| {
         let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
         let request = match caller {
-            Caller::Tool => request,
+            Caller::Tool => request.header(SOURCE_HEADER, "cli"),
             Caller::Tui => request.header(SOURCE_HEADER, "tui"),
         };
         whole(send(socket, request, body).await?).await

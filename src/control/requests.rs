@@ -85,8 +85,9 @@ pub(super) async fn respond(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let value: Value = serde_json::from_slice(&body)
-        .map_err(|error| Refusal::Unreadable(format!("the body is no answer: {error}")))?;
+        .map_err(|error| Refusal::Unreadable(format!("the body is not an answer in JSON: {error}")))?;
     let source = match headers.get(SOURCE_HEADER).map(|source| source.as_bytes()) {
+        Some(b"cli") => RequestSource::Cli,
         Some(b"tui") => RequestSource::Tui,
         Some(_) | None => RequestSource::Api,
     };
