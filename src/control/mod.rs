@@ -41,7 +41,7 @@ mod stream_tests;
 mod subject;
 
 pub use ask::{Ask, Errand, Reply};
-pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
+pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands, not_waiting};
 pub use document::{
     CallCount, ChildDocument, ClientDocument, ContextEngineDocument, Counters, Fault, IndexDocument, JournalDocument,
     PrunedDocument, SessionDocument, ThreadDocument,

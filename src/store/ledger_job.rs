@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::assembly_table::KeptFragment;
-use super::context_table::{KeptDelivery, NewCommand};
+use super::context_table::{KeptDelivery, NewCommand, WhichCommands};
 use super::request_table::WhichRequests;
 use super::seq_mark::{SeqMark, SeqWish};
 use crate::engine::{GivenRow, LedgerEntry, Token, WaitingCommand};
@@ -70,7 +70,7 @@ pub(super) enum Job {
     AnswerLate(Box<GivenRow>, Reply<Option<Value>>),
     Push(Vec<NewCommand>, Reply<usize>),
     Waiting(Reply<Vec<WaitingCommand>>),
-    Clear(Reply<()>),
+    Clear(WhichCommands, Reply<usize>),
     Deliveries(Reply<Vec<KeptDelivery>>),
     Fragments(Reply<Vec<KeptFragment>>),
     ReserveSeq(SeqWish, SyncSender<Result<SeqMark, LedgerError>>),

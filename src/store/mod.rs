@@ -25,7 +25,7 @@ mod session;
 
 pub use assembly_table::KeptFragment;
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose};
-pub use context_table::{Keep, KeptDelivery, NewCommand};
+pub use context_table::{Keep, KeptDelivery, NewCommand, WhichCommands};
 pub use database::Life;
 pub(crate) use database::{
     BESIDE, DatabaseError, Form, Opened, is_no_database, open as open_database, open_as_is as open_database_as_is,
