@@ -33,9 +33,7 @@ impl NotChosen {
 impl fmt::Display for NotChosen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotChosen::NoHome => {
-                f.write_str("neither CODEX_SHIM_HOME nor HOME is set, so there is nowhere to look for sessions")
-            }
+            NotChosen::NoHome => f.write_str("cannot find the state folder: set HOME or CODEX_SHIM_HOME"),
             NotChosen::Store(error) => error.fmt(f),
             NotChosen::Choice(error) => error.fmt(f),
         }

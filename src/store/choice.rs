@@ -18,6 +18,15 @@ pub struct Choice<'a> {
     pub otherwise: Otherwise,
 }
 
+/// The name of the session that was used last.
+const LATEST: &str = "latest";
+
+/// Sessions that an error names.
+const LISTED_MAX: usize = 8;
+
+/// What to do if there are no sessions.
+const NO_SESSIONS: &str = "no sessions yet; start your tool through codex-shim first (see `codex-shim wrap --help`)";
+
 /// See [`Choice::otherwise`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Otherwise {
@@ -34,6 +43,8 @@ pub enum ChoiceError {
     NoneNamed {
         /// What was given.
         named: String,
+        /// The sessions that exist.
+        sessions: Vec<String>,
     },
     /// Several could be meant.
     Ambiguous {
@@ -45,7 +56,10 @@ pub enum ChoiceError {
     /// There is none at all.
     NoneAtAll,
     /// There is none that is live.
-    NoneLive,
+    NoneLive {
+        /// The sessions that exist.
+        sessions: Vec<String>,
+    },
 }
 
 /// What a choice was tried by.
@@ -59,23 +73,41 @@ pub enum Clue {
 
 impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LIST: &str = "`codex-shim sessions` lists those that there are";
         match self {
-            ChoiceError::NoneNamed { named } => write!(f, "no session is called `{named}` or begins so; {LIST}"),
+            ChoiceError::NoneNamed { named, sessions } if sessions.is_empty() => {
+                write!(f, "unknown session `{named}`: {NO_SESSIONS}")
+            }
+            ChoiceError::NoneNamed { named, sessions } => {
+                write!(f, "unknown session `{named}`; sessions: {}", listed(sessions))
+            }
             ChoiceError::Ambiguous { by: Clue::Name(name), candidates } => {
-                write!(f, "several sessions begin with `{name}`: {}; give more of the name", candidates.join(", "))
+                write!(
+                    f,
+                    "`{name}` is the beginning of several sessions: {}; give more of the name",
+                    listed(candidates)
+                )
             }
             ChoiceError::Ambiguous { by: Clue::Place(dir), candidates } => {
-                let (dir, candidates) = (dir.display(), candidates.join(", "));
-                write!(f, "several sessions are live in {dir}: {candidates}; choose one with --session")
+                let (dir, candidates) = (dir.display(), listed(candidates));
+                write!(f, "several sessions are live in {dir}: {candidates}; name one with --session")
             }
-            ChoiceError::NoneAtAll => {
-                f.write_str("there is no session yet; a relay makes one, see `codex-shim --help`")
-            }
-            ChoiceError::NoneLive => {
-                write!(f, "no session is live here; start a relay, or choose one with --session: {LIST}")
-            }
+            ChoiceError::NoneAtAll => f.write_str(NO_SESSIONS),
+            ChoiceError::NoneLive { sessions } if sessions.is_empty() => f.write_str(NO_SESSIONS),
+            ChoiceError::NoneLive { sessions } => write!(
+                f,
+                "no session is live in this folder; start your tool in it, or name a session with --session: {}",
+                listed(sessions)
+            ),
         }
+    }
+}
+
+/// Names for an error, not too many.
+fn listed(names: &[String]) -> String {
+    let first = names.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED_MAX) {
+        0 => first,
+        more => format!("{first} and {more} more (see `codex-shim sessions`)"),
     }
 }
 
@@ -99,7 +131,7 @@ pub fn choose<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<&'a Found, C
     match (&live[..], choice.otherwise) {
         ([only], Otherwise::Latest | Otherwise::None) => Ok(only),
         (_, Otherwise::Latest) => found.iter().max_by_key(|session| session.last_used).ok_or(ChoiceError::NoneAtAll),
-        (_, Otherwise::None) => Err(ChoiceError::NoneLive),
+        (_, Otherwise::None) => Err(ChoiceError::NoneLive { sessions: names(found) }),
     }
 }
 
@@ -107,12 +139,21 @@ fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError
     if let Some(exact) = found.iter().find(|session| session.id == named) {
         return Ok(exact);
     }
-    let candidates: Vec<&Found> = found.iter().filter(|session| session.id.starts_with(named)).collect();
+    if named == LATEST {
+        let latest = found.iter().max_by_key(|session| (session.live, session.last_used));
+        return latest.ok_or(ChoiceError::NoneAtAll);
+    }
+    let candidates: Vec<&Found> =
+        found.iter().filter(|session| !named.is_empty() && session.id.starts_with(named)).collect();
     match &candidates[..] {
-        [] => Err(ChoiceError::NoneNamed { named: named.to_owned() }),
+        [] => Err(ChoiceError::NoneNamed { named: named.to_owned(), sessions: names(found) }),
         [only] => Ok(only),
         several => Err(ambiguous(Clue::Name(named.to_owned()), several)),
     }
+}
+
+fn names(found: &[Found]) -> Vec<String> {
+    found.iter().map(|session| session.id.clone()).collect()
 }
 
 /// The live session that is nearest around `cwd`, if one is.
@@ -171,7 +212,7 @@ mod tests {
             Err(ChoiceError::NoneNamed { .. }) => "none named".to_owned(),
             Err(ChoiceError::Ambiguous { candidates, .. }) => format!("one of {}", candidates.join(" ")),
             Err(ChoiceError::NoneAtAll) => "none at all".to_owned(),
-            Err(ChoiceError::NoneLive) => "none live".to_owned(),
+            Err(ChoiceError::NoneLive { .. }) => "none live".to_owned(),
         };
         let (reads, acts) = (chosen(Otherwise::Latest), chosen(Otherwise::None));
         let told = if reads == acts { reads } else { format!("{reads}, {acts}") };
@@ -186,6 +227,32 @@ mod tests {
         check(&found, Some("p"), "/a", "play");
         check(&found, Some("wo"), "/a", "one of work work.2");
         check(&found, Some("x"), "/a", "none named");
+        check(&found, Some(""), "/a", "none named");
+    }
+
+    #[test]
+    fn latest_is_the_session_used_last() {
+        check(&["*work /a", "*play /b", "dead /c"], Some("latest"), "/a", "play");
+        check(&["old /a", "new /b"], Some("latest"), "/a", "new");
+        check(&["*latest /a", "*play /b"], Some("latest"), "/b", "latest");
+        check(&[], Some("latest"), "/a", "none at all");
+    }
+
+    #[test]
+    fn errors_name_the_sessions_that_exist() {
+        let told = |found: &[Found], named, otherwise| {
+            let error = choose(found, Choice { named, cwd: Path::new("/x"), otherwise }).expect_err("there is none");
+            error.to_string()
+        };
+        let found = sessions(&["*one /a", "*two /b"]);
+        assert_eq!(told(&found, Some("x"), Otherwise::None), "unknown session `x`; sessions: one, two");
+        assert!(told(&found, None, Otherwise::None).ends_with("with --session: one, two"));
+        assert_eq!(told(&[], None, Otherwise::None), NO_SESSIONS);
+        assert_eq!(told(&[], None, Otherwise::Latest), NO_SESSIONS);
+        assert_eq!(told(&[], Some("x"), Otherwise::None), format!("unknown session `x`: {NO_SESSIONS}"));
+        let many: Vec<String> = (0..12).map(|number| format!("s{number} /a")).collect();
+        let many = sessions(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(told(&many, Some("x"), Otherwise::None).ends_with("s7 and 4 more (see `codex-shim sessions`)"));
     }
 
     #[test]

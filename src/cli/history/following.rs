@@ -105,7 +105,7 @@ impl<'a> Following<'a> {
                     if self.silent_since.get_or_insert_with(Instant::now).elapsed() >= SILENCE_MAX {
                         let id = &session.id;
                         return Err(Stop::Failed(format!(
-                            "session {id} runs, but does not answer: {why}; see `codex-shim status`"
+                            "session {id} is live but does not answer: {why}; see `codex-shim status {id}`"
                         )));
                     }
                 }
@@ -113,7 +113,7 @@ impl<'a> Following<'a> {
             return Ok(());
         }
         if !session.dir.exists() {
-            return Err(Stop::Failed(format!("session {} is gone", session.id)));
+            return Err(Stop::Failed(format!("session {} was deleted", session.id)));
         }
         if self.has_left_read {
             return Ok(());
