@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use clap::Command;
-use clap::builder::{Resettable, StyledStr};
+use clap::builder::StyledStr;
 
 /// Widest line of a note or an example.
 #[cfg(test)]
@@ -22,7 +22,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("See what happened", &["tail", "events", "transcript", "children"]),
     ("Relay a server", &["run", "serve", "attach"]),
     ("Record and replay", &["tape", "replay"]),
-    ("Keep house", &["config", "prune", "redact", "completions", "help"]),
+    ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
 ];
 
 /// The help that the command line `args` asks for; `is_long` for `--help`, which has notes and examples.
@@ -31,19 +31,21 @@ pub(super) fn render(mut root: Command, args: &[OsString], is_long: bool) -> Sty
     let meant = meant(&root, args);
     let notes = meant.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let is_root = meant.get_name() == root.get_name();
-    let mut command = meant.clone().after_long_help(Resettable::Reset);
+    // clap's own long help puts the text of every option on lines of their own; options stay in columns here.
+    let mut command = meant.clone().mut_arg("help", |arg| arg.help("Print help; --help also prints examples"));
+    if let (true, Some(about)) = (is_long, meant.get_long_about()) {
+        command = command.about(about.clone());
+    }
     if is_root {
         command = command.help_template(ROOT_TEMPLATE);
     }
-    let mut text = if is_long { command.render_long_help() } else { command.render_help() };
+    let mut text = command.render_help();
     // Writing to memory does not fail.
     if is_root {
         let _ = write!(text, "\n{}", groups(&root));
     }
-    match (is_long, notes.is_empty()) {
-        (true, false) => drop(write!(text, "\n{notes}\n")),
-        (true, true) => {}
-        (false, _) => drop(write!(text, "\nMore, with examples: --help\n")),
+    if is_long && !notes.is_empty() {
+        let _ = write!(text, "\n{notes}\n");
     }
     text
 }
@@ -69,7 +71,10 @@ fn groups(root: &Command) -> String {
     for (heading, names) in GROUPS {
         let _ = writeln!(text, "{heading}:");
         for name in names {
-            let about = root.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+            let about = match *name {
+                "help" => Some("Print the help of a command".to_owned()),
+                name => root.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string),
+            };
             let _ = writeln!(text, "  {name:12} {}", about.unwrap_or_default());
         }
         text.push('\n');

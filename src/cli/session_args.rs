@@ -12,14 +12,15 @@ pub(super) struct SessionWord {
     /// Session: its name, a unique beginning of it, or `latest`
     #[arg(value_name = "SESSION", id = "session_word", conflicts_with = "session", add = complete::sessions())]
     word: Option<String>,
-    #[command(flatten)]
-    flag: SessionFlag,
+    /// The same as SESSION
+    #[arg(long = "session", value_name = "SESSION", id = "session", add = complete::sessions())]
+    flag: Option<String>,
 }
 
 impl SessionWord {
     /// What the user named; `None` if they left the choice to us.
     pub(super) fn name(&self) -> Option<&str> {
-        self.word.as_deref().or(self.flag.name())
+        self.word.as_deref().or(self.flag.as_deref())
     }
 }
 
@@ -27,7 +28,7 @@ impl SessionWord {
 #[derive(Debug, Args)]
 pub(super) struct SessionFlag {
     /// Session: its name, a unique beginning of it, or `latest`
-    #[arg(long, value_name = "SESSION", id = "session", add = complete::sessions())]
+    #[arg(long = "session", value_name = "SESSION", id = "session", add = complete::sessions())]
     flag: Option<String>,
 }
 

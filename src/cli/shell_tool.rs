@@ -19,7 +19,7 @@ pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 
     let program = arguments.shell.clone().or_else(|| environment.get("SHELL").map(PathBuf::from));
     let program = program.unwrap_or_else(|| "bash".into());
     let Some(kind) = ShellKind::of_program(&program) else {
-        say(&format!("there is no hook for {}; use `codex-shim shell bash`, zsh or fish", program.display()));
+        say(&format!("unknown shell {}; use `codex-shim shell bash`, zsh or fish", program.display()));
         return USAGE;
     };
     let Some(terminal) = Terminal::of_process() else {
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 
     let words = match start_of(kind, &program, &home.join("shell"), environment, &mut variables) {
         Ok(words) => words,
         Err(error) => {
-            say(&format!("write the start of the shell in {}: {error}", home.display()));
+            say(&format!("write the startup file of the shell in {}: {error}", home.display()));
             return FAILED;
         }
     };

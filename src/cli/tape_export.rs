@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &ExportArguments, session: &Found, environment: &En
             print(&format!("{}\n", json!({"file": arguments.output.display().to_string(), "records": records})))
         }
         Ok(records) => {
-            say(&format!("{}: {records} records", arguments.output.display()));
+            say(&format!("wrote {records} records to {}", arguments.output.display()));
             0
         }
         Err(error) => {

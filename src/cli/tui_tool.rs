@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
         Ok(Ending::Left) => 0,
         Ok(Ending::Signal(number)) => 128 + number,
         Err(error) => {
-            say(&format!("the terminal: {error}"));
+            say(&format!("open the terminal: {error}"));
             FAILED
         }
     }

@@ -132,7 +132,7 @@ impl std::str::FromStr for SessionName {
         if good {
             Ok(SessionName(text.to_owned()))
         } else {
-            Err(format!("a session's name is 1 to {SESSION_NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`"))
+            Err(format!("a session name has 1 to {SESSION_NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`"))
         }
     }
 }
@@ -508,7 +508,7 @@ mod tests {
         assert_eq!(
             complaints,
             [
-                "CODEX_SHIM_SESSION: a session's name is 1 to 64 letters, digits, `.`, `_` or `-`; it is ignored",
+                "CODEX_SHIM_SESSION: a session name has 1 to 64 letters, digits, `.`, `_` or `-`; it is ignored",
                 "config.toml: record: a float is not valid here; it is ignored",
                 "CODEX_SHIM_EXIT_GRACE: `soon` is not a length of time, such as 500ms, 10s or 7d; it is ignored",
                 "config.toml: unknown setting `holds`; `codex-shim config` lists the settings",

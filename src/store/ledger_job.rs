@@ -44,11 +44,11 @@ pub enum LedgerError {
 impl fmt::Display for LedgerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LedgerError::Unavailable(why) => write!(f, "the ledger cannot be used: {why}"),
+            LedgerError::Unavailable(why) => write!(f, "the ledger is not available: {why}"),
             LedgerError::ThreadNotFound(thread_id) => write!(
                 f,
-                "no thread {thread_id} was started or resumed in this session; without a thread, whichever has the next \
-                 turn is shown it"
+                "unknown thread {thread_id}: it was not started or resumed in this session; without a thread, the next turn \
+                 of any thread carries the command"
             ),
         }
     }

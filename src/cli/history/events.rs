@@ -138,7 +138,7 @@ impl Shown {
                 say("some recorded messages are not indexed yet; see `codex-shim status`");
             }
             (Some("journal_gap") | None, _) => {}
-            (Some(other), _) => say(&format!("something is missing: {}", screen::plain(other))),
+            (Some(other), _) => say(&format!("events are missing: {}", screen::plain(other))),
         }
     }
 }

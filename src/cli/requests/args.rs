@@ -92,6 +92,12 @@ impl ValueEnum for Word {
 /// the request and asks, if there is a terminal.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
+Decisions:
+  accept               allow it once
+  accept-for-session   allow it, and the same again in this session
+  decline              refuse it; the turn goes on
+  cancel               refuse it, and end the turn
+
 Exit status:
   0  your answer won, or an identical one
   1  another answer won, or the relay refused yours
@@ -110,8 +116,8 @@ pub(in crate::cli) struct RespondArguments {
     /// Request: its id, a unique beginning of it, its number, or `latest`
     #[arg(value_name = "REQUEST", add = complete::requests())]
     pub(in crate::cli) request: String,
-    /// The decision
-    #[arg(value_name = "DECISION", value_enum)]
+    /// accept, accept-for-session, decline or cancel
+    #[arg(value_name = "DECISION", value_enum, hide_possible_values = true)]
     pub(in crate::cli) word: Option<Word>,
     /// Reason to tell the model; with decline and cancel
     #[arg(long, value_name = "TEXT", requires = "word", allow_hyphen_values = true)]
@@ -206,6 +212,8 @@ pub(in crate::cli) enum Goal {
 /// Wait until a request is pending or the session is idle
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
+A session is idle if no turn is running and no request is pending.
+
 Exit status: 0, or 1 after --timeout, or 4 if the session is not running or
 ends.
 
@@ -215,7 +223,7 @@ Examples:
 pub(in crate::cli) struct WaitArguments {
     #[command(flatten)]
     pub(in crate::cli) common: Common,
-    /// What to wait for
+    /// What to wait for: a pending request, or an idle session
     #[arg(long = "for", value_name = "WHAT", value_enum)]
     pub(in crate::cli) goal: Goal,
     /// Longest time to wait, such as 90s or 10m [default: no limit]

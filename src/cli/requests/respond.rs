@@ -84,7 +84,7 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
                 refused.message
             )),
             "request_unavailable" => {
-                Stop::Failed(format!("{}, so nothing was sent; `codex-shim show {id}` tells more", refused.message))
+                Stop::Failed(format!("{}; nothing was sent; see `codex-shim show {id}`", refused.message))
             }
             _ => Stop::Failed(refused.message),
         });

@@ -39,10 +39,11 @@ const LINK: &str = "bin/codex";
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Targets:
-  vscode, vscode-insiders, cursor, openclaw    changes a setting of that tool
-  path                  links codex in a folder of yours that is early in PATH
-  a folder              links codex in that folder
-  the path of a codex   renames it, and puts a link in its place
+  vscode, vscode-insiders, cursor, openclaw
+                        change the setting of that tool
+  path                  link `codex` in a folder of yours that is early in PATH
+  a folder              link `codex` in that folder
+  the path of a codex   rename it, and put a link in its place
 
 Examples:
   codex-shim wrap vscode --dry-run
