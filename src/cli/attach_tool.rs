@@ -33,7 +33,7 @@ enum Copied {
 
 /// Runs the tool, and returns the status to exit with.
 pub(super) fn run(arguments: &AttachArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.as_deref(), Otherwise::None, environment) {
+    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };
@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &AttachArguments, environment: &Environment) -> i32
         Ok(Attached::Lines(stream)) => carry(stream).unwrap_or_else(|error| failed(&error.to_string())),
         Ok(Attached::Refused(answer)) => {
             let why = answer.document::<serde_json::Value>().err().unwrap_or_else(|| answer.status.to_string());
-            failed(&format!("session {} takes no client: {why}", session.id))
+            failed(&format!("session {} refused the client: {why}", session.id))
         }
         Err(_) if !session.is_still_live() => not_running(&session),
         Err(error) => failed(&error.told(&session)),
@@ -52,7 +52,10 @@ pub(super) fn run(arguments: &AttachArguments, environment: &Environment) -> i32
 }
 
 fn not_running(session: &Found) -> i32 {
-    say(&format!("session {} is not running; start it with `codex-shim serve`, and try again", session.id));
+    say(&format!(
+        "session {} is not running; start it with `codex-shim serve --session {}`, and try again",
+        session.id, session.id
+    ));
     NOT_RUNNING
 }
 
@@ -77,8 +80,8 @@ fn carry(stream: UnixStream) -> io::Result<i32> {
     let client_has_ended = client_has_ended.load(Ordering::Acquire);
     Ok(match copied {
         Copied::All | Copied::Unwanted if client_has_ended => 0,
-        Copied::All => failed("the server has ended, or the shim in front of it; `codex-shim status` tells which"),
-        Copied::Unwanted => failed("the client has closed our stdout"),
+        Copied::All => failed("the server or its relay has ended; `codex-shim status` says which"),
+        Copied::Unwanted => failed("the client closed stdout"),
     })
 }
 

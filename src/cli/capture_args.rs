@@ -1,23 +1,30 @@
-//! The arguments of what keeps a terminal as context.
+//! The arguments of the tools that keep terminal commands as context.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueHint};
+
+use super::complete;
+use super::session_args::SessionFlag;
 
 #[derive(Debug, Args)]
 pub(super) struct ExecArguments {
-    /// The session, or the beginning of its name
-    #[arg(long, value_name = "SESSION")]
-    pub(super) session: Option<String>,
-    /// Only for this thread
-    #[arg(long, value_name = "THREAD")]
+    #[command(flatten)]
+    pub(super) session: SessionFlag,
+    /// Only for this thread: its id, a unique beginning of it, or `latest`
+    #[arg(long, value_name = "THREAD", add = complete::threads())]
     pub(super) thread: Option<String>,
     /// Keep nothing
     #[arg(long)]
     pub(super) private: bool,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD [ARG]")]
+    /// Command and its arguments
+    #[arg(
+        trailing_var_arg = true,
+        required = true,
+        value_names = ["CMD", "ARG"],
+        value_hint = ValueHint::CommandWithArguments
+    )]
     pub(super) words: Vec<OsString>,
 }
 
@@ -38,28 +45,26 @@ pub(super) struct HookArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct ShellArguments {
-    /// The shell: bash, zsh or fish, as a path or a name on PATH
-    #[arg(value_name = "SHELL")]
+    /// bash, zsh or fish: a path, or a name on PATH [default: $SHELL]
+    #[arg(value_name = "SHELL", value_hint = ValueHint::ExecutablePath)]
     pub(super) shell: Option<PathBuf>,
-    /// The session, or the beginning of its name
-    #[arg(long, value_name = "SESSION")]
-    pub(super) session: Option<String>,
+    #[command(flatten)]
+    pub(super) session: SessionFlag,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct WatchPtyArguments {
-    /// The file with the events; it need not be there yet
-    #[arg(value_name = "FILE")]
+    /// File with the events; it may be created later
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) file: PathBuf,
-    /// Print each command that is read as one JSON document a line
+    /// Print each command as one JSON document per line
     #[arg(long)]
     pub(super) json: bool,
-    /// Also take what the agent ran
+    /// Keep the commands of the agent, too
     #[arg(long)]
     pub(super) all: bool,
-    /// The session, or the beginning of its name
-    #[arg(long, value_name = "SESSION")]
-    pub(super) session: Option<String>,
+    #[command(flatten)]
+    pub(super) session: SessionFlag,
 }
 
 #[derive(Debug, Args)]

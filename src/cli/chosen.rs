@@ -36,9 +36,7 @@ impl NotChosen {
 impl fmt::Display for NotChosen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotChosen::NoHome => {
-                f.write_str("neither CODEX_SHIM_HOME nor HOME is set, so there is nowhere to look for sessions")
-            }
+            NotChosen::NoHome => f.write_str("cannot find the state folder: set HOME or CODEX_SHIM_HOME"),
             NotChosen::Store(error) => error.fmt(f),
             NotChosen::Choice(error) => error.fmt(f),
             NotChosen::Refused(id, refused) => write!(f, "session {id} is not used: {refused}"),
@@ -122,7 +120,7 @@ fn meant<T>(
         // The user may mean a session that is left out.
         let meant = refused.iter().position(|(id, _)| choice.named.is_none_or(|named| id.starts_with(named)));
         match (error, meant) {
-            (ChoiceError::NoneNamed { .. } | ChoiceError::NoneAtAll | ChoiceError::NoneLive, Some(meant)) => {
+            (ChoiceError::NoneNamed { .. } | ChoiceError::NoneAtAll | ChoiceError::NoneLive { .. }, Some(meant)) => {
                 let (id, why) = refused.swap_remove(meant);
                 NotChosen::Refused(id, why)
             }

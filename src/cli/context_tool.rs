@@ -11,15 +11,19 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::args::{ContextClearArguments, ContextPushArguments, ContextShowArguments, ContextTool};
+use super::args::{
+    ContextClearArguments, ContextDropArguments, ContextPushArguments, ContextShowArguments, ContextTool,
+};
+use super::clock::Clock;
+use super::history::thread_named;
 use super::screen::{self, Screen, Tone};
 use super::{FAILED, USAGE, chosen, say};
 use crate::capture::{keep, tell_started};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::client::{self, Answer, ClientError};
-use crate::control::{ContextDocument, DeliveriesDocument, WaitingDocument};
-use crate::engine::{Carrier, ContextBounds, Label, MARKER_END, Preview, PushedCommand};
-use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise, label, short};
+use crate::control::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, not_waiting};
+use crate::engine::{Carrier, ContextBounds, Label, MARKER_END, Preview, PushedCommand, RowId};
+use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise, WhichCommands, label, short};
 
 /// How much of the end of an output is looked at, in bytes; what is kept of it is far less.
 const OUTPUT_TAIL_BYTES: usize = 256 << 10;
@@ -29,13 +33,14 @@ pub(super) fn run(tool: ContextTool, environment: &Environment) -> i32 {
     match tool {
         ContextTool::Show(show) => run_show(&show, environment),
         ContextTool::Push(push) => run_push(push, environment),
+        ContextTool::Drop(drop) => run_drop(&drop, environment),
         ContextTool::Clear(clear) => run_clear(&clear, environment),
     }
 }
 
 fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 {
     if !arguments.last {
-        let sessions = match chosen::several(arguments.session.as_deref(), Otherwise::Latest, environment) {
+        let sessions = match chosen::several(arguments.session.name(), Otherwise::Latest, environment) {
             Ok(sessions) => sessions,
             Err(error) => return error.told(),
         };
@@ -51,7 +56,7 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 
         };
         return sessions.iter().map(shown).max().unwrap_or(0);
     }
-    let session = match chosen::latest(arguments.session.as_deref(), Otherwise::Latest, environment) {
+    let session = match chosen::latest(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };
@@ -76,8 +81,8 @@ fn show_buffer(session: &Found, arguments: &ContextShowArguments, environment: &
         Ok(document) if arguments.json => print_json(&document),
         Ok(document) => {
             let (settings, _) = Settings::load(Flags::default(), environment);
-            let screen = Screen::of_stdout(environment);
-            screen::print(&as_list(&document, session, settings.carrier.value, screen))
+            let list = List { session, carrier: settings.carrier.value, clock: Clock::of(&arguments.times) };
+            screen::print(&list.text(&document, Screen::of_stdout(environment)))
         }
         Err(why) => failed(&why),
     }
@@ -114,7 +119,7 @@ fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
         if json {
             return print_json(&serde_json::Value::Null);
         }
-        return failed("nothing was shown to the model yet");
+        return failed("the model has not been shown any context yet");
     };
     if json {
         return print_json(last);
@@ -129,59 +134,87 @@ fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
     screen::print(&text)
 }
 
-fn as_list(document: &ContextDocument, session: &Found, carrier: Carrier, to: Screen) -> String {
-    let unshown = document.total_commands_run - document.commands.len() as u64;
-    let mut text = match document.commands.len() {
-        0 => return format!("nothing waits in session {}\n", session.id),
-        1 => format!("1 command waits for the next message in session {}", session.id),
-        many => format!("{many} commands wait for the next message in session {}", session.id),
-    };
-    if unshown > 0 {
-        text.push_str(&format!(", and {unshown} before that are only counted"));
+/// How the waiting commands are listed.
+struct List<'a> {
+    session: &'a Found,
+    carrier: Carrier,
+    clock: Clock,
+}
+
+impl List<'_> {
+    fn text(&self, document: &ContextDocument, to: Screen) -> String {
+        let mut text = self.first_line(document);
+        for one in &document.commands {
+            text.push_str(&self.command(one, to));
+            for line in &one.command.preview.lines {
+                text.push_str(&format!("      {}\n", to.paint(Tone::Faint, &screen::plain(line))));
+            }
+        }
+        text
     }
-    text.push_str(match (carrier, session.live) {
-        (Carrier::Off, _) => ", and go nowhere: the carrier is off\n",
-        (Carrier::Envelope | Carrier::InjectItems | Carrier::Auto, true) => "\n",
-        (Carrier::Envelope | Carrier::InjectItems | Carrier::Auto, false) => ", once it runs again\n",
-    });
-    for one in &document.commands {
+
+    fn first_line(&self, document: &ContextDocument) -> String {
+        let id = &self.session.id;
+        let unshown = document.total_commands_run - document.commands.len() as u64;
+        let mut text = match document.commands.len() {
+            0 => return format!("no commands are waiting in session {id}\n"),
+            1 => format!("the next message in session {id} carries 1 command"),
+            many => format!("the next message in session {id} carries {many} commands"),
+        };
+        if unshown > 0 {
+            text.push_str(&format!(", and counts {unshown} older ones"));
+        }
+        text.push_str(match (self.carrier, self.session.live) {
+            (Carrier::Off, _) => "; none is sent: the setting `carrier` is \"off\"\n",
+            (Carrier::Envelope | Carrier::InjectItems | Carrier::Auto, true) => "\n",
+            (Carrier::Envelope | Carrier::InjectItems | Carrier::Auto, false) => ", once it runs again\n",
+        });
+        text
+    }
+
+    /// Number, time, exit status and text of a command; then where it came from.
+    fn command(&self, one: &ContextCommand, to: Screen) -> String {
         let command = &one.command;
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(command.ts.unsigned_abs());
         let (status, tone) = match command.exit_code {
-            Some(0) => ("0".to_owned(), Tone::Good),
-            Some(code) => (code.to_string(), Tone::Bad),
-            None => ("-".to_owned(), Tone::Faint),
+            Some(0) => ("exit 0".to_owned(), Tone::Good),
+            Some(code) => (format!("exit {code}"), Tone::Bad),
+            None => ("exit ?".to_owned(), Tone::Faint),
         };
-        let cut = if command.preview.truncated { ", cut" } else { "" };
-        let lines = match command.preview.lines.len() {
-            0 => "no output".to_owned(),
-            1 => format!("1 line{cut}"),
-            many => format!("{many} lines{cut}"),
+        let output = match (command.preview.lines.is_empty(), command.preview.truncated) {
+            (true, _) => ", no output",
+            (false, true) => ", the end of its output",
+            (false, false) => "",
         };
         let took = command.provenance.duration_ms.map(|ms| format!(", {}", screen::lasted(Duration::from_millis(ms))));
-        let took = took.unwrap_or_default();
         let source = command.provenance.source;
-        let thread = one.thread_id.as_ref().map(|thread| format!(", for {thread}")).unwrap_or_default();
-        text.push_str(&format!(
-            "{}  {}  {}  {}\n",
-            to.paint(Tone::Faint, &screen::time(at)),
-            to.paint(tone, &format!("{status:>3}")),
+        let thread = one.thread_id.as_ref().map(|thread| format!(", for thread {thread}")).unwrap_or_default();
+        let about = format!("({source}{}{output}{thread})", took.unwrap_or_default());
+        format!(
+            "{:>4}  {}  {}  {}  {}\n",
+            one.id,
+            to.paint(Tone::Faint, &self.clock.text_of(at)),
+            to.paint(tone, &format!("{status:>6}")),
             to.paint(Tone::Strong, &screen::plain(&command.cmd)),
-            to.paint(Tone::Faint, &screen::plain(&format!("({source}{took}, {lines}{thread})"))),
-        ));
+            to.paint(Tone::Faint, &screen::plain(&about)),
+        )
     }
-    text
 }
 
 fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
     let json = arguments.json;
-    let session = match chosen::one(arguments.session.as_deref(), Otherwise::None, environment) {
+    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let bounds = settings.context().bounds;
-    let pushed = match pushed(arguments, &bounds) {
+    let thread = arguments.thread.as_ref().map(|name| thread_named(&session, name, environment)).transpose();
+    let thread = match thread {
+        Ok(thread) => thread,
+        Err(stop) => return stop.told(),
+    };
+    let pushed = match pushed(arguments, thread, &bounds) {
         Ok(pushed) => pushed,
         Err(why) => return failed(&why),
     };
@@ -192,17 +225,21 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
     match keep(&session, &[pushed], &bounds) {
         Ok(document) if json => print_json(&document),
         Ok(WaitingDocument { waiting: 1 }) => {
-            screen::print(&format!("1 command waits for the next message in session {}\n", session.id))
+            screen::print(&format!("the next message in session {} carries 1 command\n", session.id))
         }
         Ok(WaitingDocument { waiting }) => {
-            screen::print(&format!("{waiting} commands wait for the next message in session {}\n", session.id))
+            screen::print(&format!("the next message in session {} carries {waiting} commands\n", session.id))
         }
         Err(why) => failed(&why),
     }
 }
 
 /// What the arguments say. Text from a terminal need not be UTF-8: what is not becomes U+FFFD.
-fn pushed(arguments: ContextPushArguments, bounds: &ContextBounds) -> Result<PushedCommand, String> {
+fn pushed(
+    arguments: ContextPushArguments,
+    thread_id: Option<String>,
+    bounds: &ContextBounds,
+) -> Result<PushedCommand, String> {
     let preview = match &arguments.output_file {
         Some(path) => Some(preview_of(path, bounds).map_err(|error| format!("read {}: {error}", path.display()))?),
         None => None,
@@ -218,7 +255,7 @@ fn pushed(arguments: ContextPushArguments, bounds: &ContextBounds) -> Result<Pus
         ts: arguments.ts,
         preview,
         output: None,
-        thread_id: arguments.thread,
+        thread_id,
         ..PushedCommand::default()
     })
 }
@@ -253,14 +290,60 @@ fn tail_of(mut from: impl Read) -> io::Result<(Vec<u8>, bool)> {
     Ok((tail, is_cut))
 }
 
+/// Removes one waiting command.
+fn run_drop(arguments: &ContextDropArguments, environment: &Environment) -> i32 {
+    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+        Ok(session) => session,
+        Err(error) => return error.told(),
+    };
+    let read = |ledger: &mut OfflineLedger| {
+        Ok(ContextDocument::of(ledger.waiting_context().map_err(|error| error.to_string())?))
+    };
+    let waiting = match look(&session, "/sessions/self/context", read) {
+        Ok(waiting) => waiting,
+        Err(why) => return failed(&why),
+    };
+    let is_meant = |one: &&ContextCommand| one.id.to_string() == arguments.command;
+    let dropped = match arguments.command.as_str() {
+        "latest" => waiting.commands.last(),
+        _ => waiting.commands.iter().find(is_meant),
+    };
+    let Some(dropped) = dropped else {
+        return failed(&not_waiting(&arguments.command));
+    };
+    match drop_one(&session, dropped.id) {
+        Ok(document) if arguments.json => print_json(&document),
+        Ok(_) => screen::print(&format!("dropped: {}\n", screen::plain(&dropped.command.cmd))),
+        Err(why) => failed(&why),
+    }
+}
+
+fn drop_one(session: &Found, id: RowId) -> Result<WaitingDocument, String> {
+    let ask = || client::delete(&session.dir, &format!("/sessions/self/context/{id}"));
+    if session.live
+        && let Some(answer) = answered(session, ask())?
+    {
+        return answer.document();
+    }
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
+    let count = ledger.clear_context(WhichCommands::One(id)).map_err(|error| error.to_string())?;
+    let waiting = ledger.waiting_context().map_err(|error| error.to_string())?.len() as u64;
+    drop(ledger);
+    if count == 0 {
+        return Err(not_waiting(&id.to_string()));
+    }
+    tell_started(session, ask)?;
+    Ok(WaitingDocument { waiting })
+}
+
 fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.as_deref(), Otherwise::None, environment) {
+    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };
     match clear(&session) {
         Ok(document) if arguments.json => print_json(&document),
-        Ok(_) => screen::print(&format!("nothing waits any more in session {}\n", session.id)),
+        Ok(_) => screen::print(&format!("no commands are waiting in session {} any more\n", session.id)),
         Err(why) => failed(&why),
     }
 }
@@ -273,7 +356,7 @@ fn clear(session: &Found) -> Result<WaitingDocument, String> {
         return answer.document();
     }
     let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
-    ledger.clear_context().map_err(|error| error.to_string())?;
+    ledger.clear_context(WhichCommands::All).map_err(|error| error.to_string())?;
     drop(ledger);
     tell_started(session, ask)?;
     Ok(WaitingDocument { waiting: 0 })

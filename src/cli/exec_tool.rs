@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::{Instant, SystemTime};
 
 use super::args::ExecArguments;
+use super::history::thread_named;
 use super::{CANNOT_RUN, NOT_FOUND, chosen, say};
 use crate::capture::{Ran, Tail, Terminal, answers_privately, as_typed, keep, run_in_terminal, run_piped};
 use crate::config::{Environment, Flags, Settings};
@@ -28,7 +29,7 @@ pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
     let (Ran { status, unread_bytes }, tail) = match ran(arguments) {
         Ok(ran) => ran,
         Err(error) => {
-            say(&format!("run it beside us: {error}; it runs, and is not kept as context"));
+            say(&format!("open a terminal for the command: {error}; it runs without, and is not kept as context"));
             return become_it(arguments);
         }
     };
@@ -46,7 +47,6 @@ pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
         cwd: Some(cwd.to_string_lossy().into_owned()),
         ts: began_at.duration_since(SystemTime::UNIX_EPOCH).ok().and_then(|at| i64::try_from(at.as_millis()).ok()),
         preview: Some(preview),
-        thread_id: arguments.thread.clone(),
         provenance: Provenance {
             source: Origin::Exec,
             duration_ms: u64::try_from(took.as_millis()).ok(),
@@ -74,18 +74,24 @@ fn kept(
     pushed: &PushedCommand,
     environment: &Environment,
 ) -> Result<(), String> {
-    let sessions = chosen::several_at(cwd, arguments.session.as_deref(), Otherwise::None, environment);
+    let sessions = chosen::several_at(cwd, arguments.session.name(), Otherwise::None, environment);
     let sessions = sessions.map_err(|error| error.to_string())?;
     let (settings, _) = Settings::load(Flags::default(), environment);
-    let kept = sessions.iter().map(|session| keep(session, std::slice::from_ref(pushed), &settings.context().bounds));
-    kept.map(|kept| kept.map(drop)).fold(Ok(()), Result::and)
+    let kept = sessions.iter().map(|session| {
+        let mut pushed = pushed.clone();
+        if let Some(thread) = &arguments.thread {
+            pushed.thread_id = Some(thread_named(session, thread, environment).map_err(|stop| stop.to_string())?);
+        }
+        keep(session, &[pushed], &settings.context().bounds).map(drop)
+    });
+    kept.fold(Ok(()), Result::and)
 }
 
 /// Says what is lost of what was typed ahead.
 pub(super) fn say_unread(bytes: usize) {
     if bytes > 0 {
         say(&format!(
-            "{bytes} bytes that you typed ahead were not read, and are lost: this system lets nobody hand them back"
+            "{bytes} bytes that you typed ahead were not read and are lost: this system has no way to hand them back"
         ));
     }
 }

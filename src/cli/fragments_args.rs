@@ -1,21 +1,26 @@
-//! What `codex-shim fragments` is told on the command line.
+//! The arguments of `codex-shim fragments`.
 
 use clap::Args;
 
-/// Show what each thread has been told besides your words
+use super::clock::Times;
+use super::session_args::SessionWord;
+
+/// Show the fragments that each thread has been sent
 ///
-/// Fragments are set in config.toml, under [[fragments]]. A thread is told each of them whole, and again once it has
-/// changed. `developer_addition` is what a context engine has had the developer say.
+/// Fragments are set in config.toml, under [[fragments]]. A thread gets each one whole, and again once it has changed.
+/// `developer_addition` is the developer text of a context engine.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   codex-shim fragments
-  codex-shim fragments --json | jq -r '.threads[] | .thread_id as $t | .fragments[] | [$t, .name, .at] | @tsv'")]
+  codex-shim fragments work
+  codex-shim fragments --json | jq -r '.threads[].fragments[].name'")]
 pub(super) struct FragmentsArguments {
-    /// The session, or the beginning of its name
-    #[arg(long, value_name = "SESSION")]
-    pub(super) session: Option<String>,
+    #[command(flatten)]
+    pub(super) session: SessionWord,
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) times: Times,
 }

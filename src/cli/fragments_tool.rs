@@ -1,7 +1,10 @@
-//! `codex-shim fragments`: what each thread has been told besides the user's words.
+//! `codex-shim fragments`: the fragments that each thread has been sent.
 //!
 //! Where a relay runs it is asked; where none does, the ledger is opened.
 
+use bytesize::ByteSize;
+
+use super::clock::Clock;
 use super::context_tool::{look, print_json};
 use super::fragments_args::FragmentsArguments;
 use super::screen::{self, Screen, Tone};
@@ -12,7 +15,7 @@ use crate::store::{Found, OfflineLedger, Otherwise};
 
 /// Does what the command line asks for.
 pub(super) fn run(arguments: &FragmentsArguments, environment: &Environment) -> i32 {
-    let session = match chosen::latest(arguments.session.as_deref(), Otherwise::Latest, environment) {
+    let session = match chosen::latest(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };
@@ -23,7 +26,8 @@ pub(super) fn run(arguments: &FragmentsArguments, environment: &Environment) -> 
         Ok(document) => {
             let (settings, _) = Settings::load(Flags::default(), environment);
             let set = settings.assembly.fragments.value.len();
-            screen::print(&as_list(&document, &session, set, Screen::of_stdout(environment)))
+            let clock = Clock::of(&arguments.times);
+            screen::print(&as_list(&document, &session, set, &clock, Screen::of_stdout(environment)))
         }
         Err(why) => {
             say(&why);
@@ -32,23 +36,23 @@ pub(super) fn run(arguments: &FragmentsArguments, environment: &Environment) -> 
     }
 }
 
-fn as_list(document: &FragmentsDocument, session: &Found, set: usize, to: Screen) -> String {
+fn as_list(document: &FragmentsDocument, session: &Found, set: usize, clock: &Clock, to: Screen) -> String {
     if document.threads.is_empty() {
         let why = match set {
-            0 => "; none are set, see [[fragments]] in docs/settings.md",
-            _ => "; each is told with the next turn",
+            0 => "; none are set: add [[fragments]] to config.toml",
+            _ => "; the next turn sends them",
         };
-        return format!("no thread of session {} was told any fragment{why}\n", session.id);
+        return format!("no fragments were sent in session {}{why}\n", session.id);
     }
     let mut text = String::new();
     for thread in &document.threads {
         text.push_str(&format!("{}\n", to.paint(Tone::Strong, &screen::plain(&thread.thread_id))));
         for told in &thread.fragments {
-            let stale = if told.stale { ", compacted since" } else { "" };
-            let how = format!("({}, {}, {} bytes{stale})", told.role, told.carrier, told.text.len());
+            let stale = if told.stale { ", before a compaction" } else { "" };
+            let how = format!("({}, {}, {}{stale})", told.role, told.carrier, ByteSize(told.text.len() as u64));
             text.push_str(&format!(
                 "  {}  {}  {}\n",
-                to.paint(Tone::Faint, &told.at),
+                to.paint(Tone::Faint, &clock.text(&told.at)),
                 screen::plain(&told.name),
                 to.paint(Tone::Faint, &how)
             ));

@@ -1,14 +1,14 @@
 //! Help: clap's text for a command, then the notes and examples as they are written.
 //!
-//! clap wraps whatever it prints to the width of the terminal, which breaks examples in the middle of a command and
-//! columns in the middle of a line. Notes and examples therefore never go through clap; they are at most
-//! [`COLUMNS_MAX`] columns wide in the source, which a test checks.
+//! clap wraps everything that it prints, which breaks examples in the middle of a command and columns in the middle of a
+//! line. Notes and examples therefore never go through clap; they are at most 80 columns wide in the source, which a test
+//! checks.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use clap::Command;
-use clap::builder::{Resettable, StyledStr};
+use clap::builder::StyledStr;
 
 /// Widest line of a note or an example.
 #[cfg(test)]
@@ -22,43 +22,47 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("See what happened", &["tail", "events", "transcript", "children"]),
     ("Relay a server", &["run", "serve", "attach"]),
     ("Record and replay", &["tape", "replay"]),
-    ("Keep house", &["config", "prune", "redact", "completions", "help"]),
+    ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
 ];
 
 /// The help that the command line `args` asks for; `is_long` for `--help`, which has notes and examples.
-pub(super) fn render(root: Command, args: &[OsString], is_long: bool) -> StyledStr {
-    let mut root = root;
+pub(super) fn render(mut root: Command, args: &[OsString], is_long: bool) -> StyledStr {
     root.build();
-    let mut command = &root;
-    for arg in args.iter().filter_map(|arg| arg.to_str()).take_while(|arg| *arg != "--") {
-        match command.find_subcommand(arg) {
-            Some(found) if arg != "help" => command = found,
-            Some(_) | None => {}
-        }
+    let meant = meant(&root, args);
+    let notes = meant.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let is_root = meant.get_name() == root.get_name();
+    // clap's own long help puts the text of every option on lines of their own; options stay in columns here.
+    let mut command = meant.clone().mut_arg("help", |arg| arg.help("Print help; --help also prints examples"));
+    if let (true, Some(about)) = (is_long, meant.get_long_about()) {
+        command = command.about(about.clone());
     }
-    let is_root = command.get_name() == root.get_name();
-    let notes = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-    let mut command = command.clone().after_long_help(Resettable::Reset);
     if is_root {
-        command =
-            command.help_template("{about-with-newline}\n{usage-heading} {usage}\n\n{after-help}Options:\n{options}");
-        let groups = groups(&command);
-        command = command.after_help(Resettable::Reset).before_help(Resettable::Reset);
-        let mut text = if is_long { command.render_long_help() } else { command.render_help() };
-        let _ = write!(text, "\n{groups}");
-        if is_long {
-            let _ = write!(text, "\n{notes}\n");
-        }
-        return text;
+        command = command.help_template(ROOT_TEMPLATE);
     }
-    let mut text = if is_long { command.render_long_help() } else { command.render_help() };
+    let mut text = command.render_help();
+    // Writing to memory does not fail.
+    if is_root {
+        let _ = write!(text, "\n{}", groups(&root));
+    }
     if is_long && !notes.is_empty() {
         let _ = write!(text, "\n{notes}\n");
     }
-    if !is_long {
-        let _ = write!(text, "\n`--help` has examples.\n");
-    }
     text
+}
+
+/// The help of all commands without its list, which [`groups`] replaces.
+const ROOT_TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\nOptions:\n{options}\n";
+
+/// The command that a command line names: `context push --cmd x`, `help context push`.
+fn meant<'a>(root: &'a Command, args: &[OsString]) -> &'a Command {
+    let mut command = root;
+    for arg in args.iter().filter_map(|arg| arg.to_str()).filter(|arg| *arg != "help") {
+        match command.find_subcommand(arg) {
+            Some(found) => command = found,
+            None => break,
+        }
+    }
+    command
 }
 
 /// The commands below headings.
@@ -67,7 +71,10 @@ fn groups(root: &Command) -> String {
     for (heading, names) in GROUPS {
         let _ = writeln!(text, "{heading}:");
         for name in names {
-            let about = root.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+            let about = match *name {
+                "help" => Some("Print the help of a command".to_owned()),
+                name => root.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string),
+            };
             let _ = writeln!(text, "  {name:12} {}", about.unwrap_or_default());
         }
         text.push('\n');
@@ -111,7 +118,8 @@ mod tests {
             wide.extend(
                 notes.lines().filter(|line| line.chars().count() > COLUMNS_MAX).map(|line| format!("{path}: {line}")),
             );
-            if about.chars().count() > COLUMNS_MAX - 15 {
+            // The list of commands has it behind a name.
+            if path.contains(' ') && about.chars().count() > COLUMNS_MAX - 15 {
                 wide.push(format!("{path}: about: {about}"));
             }
         });
@@ -127,6 +135,21 @@ mod tests {
         let below = render(Arguments::command(), &["help", "context", "push"].map(OsString::from), true).to_string();
         assert!(below.contains("Usage: codex-shim context push [OPTIONS]"), "{below}");
         let root = render(Arguments::command(), &[], true).to_string();
-        assert!(root.contains("\nStart here:\n  demo "), "{root}");
+        assert!(root.contains("\n\nStart here:\n  demo "), "{root}");
+        let in_option = render(Arguments::command(), &["events", "--type", "tail", "--help"].map(OsString::from), true);
+        assert!(in_option.to_string().contains("Usage: codex-shim events [OPTIONS]"));
+    }
+
+    #[test]
+    fn no_help_is_wider_than_80_columns() {
+        let mut wide = Vec::new();
+        every(&Arguments::command(), "", &mut |_, path| {
+            let args: Vec<OsString> = path.split_whitespace().map(OsString::from).collect();
+            let text = render(Arguments::command(), &args, true).to_string();
+            assert!(text.contains("Examples"), "{path}: {text}");
+            let lines = text.lines().filter(|line| line.chars().count() > COLUMNS_MAX);
+            wide.extend(lines.map(|line| format!("{path}: {line}")));
+        });
+        assert!(wide.is_empty(), "{} lines are too wide:\n{}", wide.len(), wide.join("\n"));
     }
 }

@@ -7,8 +7,11 @@ mod args;
 mod attach_tool;
 mod capture_args;
 mod chosen;
+mod clock;
+mod complete;
 mod completions;
 mod config_tool;
+mod context_args;
 mod context_tool;
 mod demo;
 mod dispatch;
@@ -26,10 +29,14 @@ mod redact_tool;
 mod replay_tool;
 mod requests;
 mod screen;
+mod session_args;
 mod sessions_tool;
 mod shell_tool;
 mod status_tool;
+mod table;
+mod tape_args;
 mod tape_export;
+mod tape_file;
 mod tape_tool;
 mod tui_tool;
 mod watch_tool;
@@ -71,6 +78,11 @@ pub fn main() -> i32 {
     let name = args.next().unwrap_or_default();
     let args: Vec<OsString> = args.collect();
     let environment = Environment::of_process();
+    if let Some(shell) = environment.get(completions::VARIABLE)
+        && let Some(status) = completions::answer(&shell.to_string_lossy(), &args, Arguments::command)
+    {
+        return status;
+    }
     match dispatch::decide(&name, &args, std::io::stdin().is_terminal()) {
         Invocation::Help => print_help(&[], true),
         Invocation::Relay { codex_args } => relay_codex(codex_args, Flags::default(), relay::run, &environment),
@@ -114,7 +126,7 @@ pub fn main() -> i32 {
             }
             Ok(Arguments { tool: Tool::Demo(demo) }) => demo::run(&demo, &environment),
             Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
-            Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay),
+            Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay, &environment),
             Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => {
                 let is_short = args.iter().any(|arg| arg == "-h");
                 print_help(&args, !is_short)

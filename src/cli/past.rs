@@ -63,7 +63,7 @@ impl Past {
         match state.fault {
             None => Ok(Past { history, activity }),
             Some(why) => Err(NoPast::Failed(format!(
-                "the history of session {} cannot be used: {why}; its journal is whole all the same, see `codex-shim tape show`",
+                "the history of session {} is not usable: {why}; its journal is not affected, see `codex-shim tape show`",
                 session.id
             ))),
         }
@@ -99,7 +99,7 @@ fn take_lock(session: &Found) -> Result<IndexLock, NoPast> {
             Ok(None) if began.elapsed() < LOCK_WAIT_MAX => std::thread::park_timeout(LOCK_LOOK_WAIT),
             Ok(None) => {
                 return Err(NoPast::Failed(format!(
-                    "session {} is being indexed by another process for {LOCK_WAIT_MAX:?} now; try again",
+                    "another process has been indexing session {} for {LOCK_WAIT_MAX:?}; try again",
                     session.id
                 )));
             }
@@ -121,9 +121,8 @@ fn tell() -> Tell {
     Box::new(|tidings| match tidings {
         // Whoever asked is told once, by the state.
         Tidings::Failed(_) | Tidings::AwaitsLedger(_) | Tidings::Recovered | Tidings::TranscriptFailed(_) => {}
-        Tidings::SetAside(kept) => say(&format!(
-            "history.db was no database any more; it is kept as {}, and built again from the journal",
-            kept.display()
-        )),
+        Tidings::SetAside(kept) => {
+            say(&format!("history.db was damaged; it is kept as {} and rebuilt from the journal", kept.display()))
+        }
     })
 }

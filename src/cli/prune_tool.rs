@@ -1,44 +1,48 @@
-//! `codex-shim prune`: what is over its bounds goes.
+//! `codex-shim prune`: deletes stored data that is over its limits.
 
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use clap::Args;
 use serde::Serialize;
 
-use super::screen::{self, Screen, Tone, plain};
+use super::screen::{self, Screen, Tone};
+use super::session_args::SessionWord;
+use super::table::{Column, Table};
 use super::{FAILED, chosen, say};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::index::TranscriptFiles;
 use crate::keeping::{Bounds, Kind, PrunedSessions, Went, prune, prune_sessions};
 use crate::store::{Deed, Found, Otherwise};
 
-/// Remove what is kept longer, or is more, than the settings say
+/// Delete stored data that is over its limits
 ///
-/// Segments of journals, rows of histories, and whole sessions that nobody uses any more. A relay that runs does this by
-/// itself, in the background; this does it now, for all sessions, also those in which no relay runs. What is not indexed yet
-/// stays, and so does what a relay has in hand, and any file that codex-shim did not create. --dry-run names each file.
+/// Journal segments, rows of the history, and whole sessions. A running relay does this by itself; this does it now, for all
+/// sessions. Data that is not indexed yet, or that a relay is using, stays, and so does any file that codex-shim did not
+/// create. --dry-run names each file.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-The bounds are the settings journal_bytes_max, journal_age_max, events_max, tool_events_max, turn_events_max,
-history_age_max and session_age_max; see `codex-shim config`. --older-than is another age for everything.
+The limits are the settings journal_bytes_max, journal_age_max, events_max,
+tool_events_max, turn_events_max, history_age_max and session_age_max; see
+`codex-shim config`. --older-than sets another age for all of them.
 
-Exit status: 0 it is done, also where there was nothing to do, 1 not all could be done, 3 there is no such session.
+Exit status: 0, or 1 if something could not be deleted, or 3 if there is no
+such session.
 
 Examples:
   codex-shim prune --dry-run
-  codex-shim prune --older-than 7d                 also sessions that were not used for a week
-  codex-shim prune --session work --older-than 1d
+  codex-shim prune --older-than 7d         sessions unused for a week, too
+  codex-shim prune work --older-than 1d
   codex-shim prune --json | jq .total.bytes")]
 pub(super) struct PruneArguments {
-    /// Take what is older than this, such as 12h or 7d, instead of what the settings say
+    #[command(flatten)]
+    session: SessionWord,
+    /// Delete what is older than this, such as 12h or 7d
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     older_than: Option<Duration>,
-    /// Only tell what would go
+    /// Only print what would be deleted
     #[arg(long)]
     dry_run: bool,
-    /// Only this session, or the one whose name begins so
-    #[arg(long, value_name = "SESSION")]
-    session: Option<String>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -65,10 +69,11 @@ pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     // A bound that was meant otherwise would take what was meant to stay.
     if let Some(complaint) = complaints.first() {
-        say(&format!("{complaint}; nothing is removed before that is mended"));
+        say(&format!("{complaint}; fix it first: nothing was deleted"));
         return FAILED;
     }
-    let found = match &arguments.session {
+    let named = arguments.session.name();
+    let found = match named {
         Some(name) => chosen::one(Some(name), Otherwise::None, environment).map(|session| vec![session]),
         None => chosen::all(environment),
     };
@@ -81,7 +86,7 @@ pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 
     let bounds = arguments.older_than.map_or(bounds, |age| bounds.older_than(age));
     let deed = if arguments.dry_run { Deed::Looked } else { Deed::Done };
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
-    let only = arguments.session.as_ref().and_then(|_| found.first()).map(|session| &*session.id);
+    let only = named.and_then(|_| found.first()).map(|session| &*session.id);
     let PrunedSessions { mut went, left, mut faults } = prune_sessions(home, only, &bounds, deed);
     let gone: Vec<String> = went.iter().map(|session| session.session_id.clone()).collect();
     let is_left = |session: &&Found| !gone.contains(&session.id) && (only.is_some() || !session.dir.is_symlink());
@@ -113,27 +118,26 @@ fn tell(arguments: &PruneArguments, went: &[Went], [left, faults]: [&[String]; 2
 
 fn as_table(went: &[Went], total: Total, is_dry: bool, to: Screen) -> String {
     if went.is_empty() {
-        return "nothing is over its bounds\n".to_owned();
+        return "nothing to delete: everything is within its limits\n".to_owned();
     }
+    let columns = vec![Column::whole("SESSION"), Column::text("WHAT"), Column::number("COUNT"), Column::number("SIZE")];
     let cells = |went: &Went| {
-        [plain(&went.session_id), went.what.name().to_owned(), went.count.to_string(), went.bytes.to_string()]
+        let size = ByteSize(went.bytes).to_string();
+        let cells = [went.session_id.clone(), went.what.name().to_owned(), went.count.to_string(), size];
+        cells.into_iter().zip([Tone::Strong, Tone::Faint, Tone::Faint, Tone::Faint]).map(|(cell, tone)| (tone, cell))
     };
-    let mut rows: Vec<[String; 4]> = went.iter().map(cells).collect();
-    rows.insert(0, ["SESSION", "WHAT", "COUNT", "BYTES"].map(str::to_owned));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let [id_width, what_width, count_width, bytes_width] = std::array::from_fn(width);
-    let line = |(index, [id, what, count, bytes]): (usize, &[String; 4])| {
-        let line = format!("{id:id_width$}  {what:what_width$}  {count:>count_width$}  {bytes:>bytes_width$}");
-        format!("{}\n", if index == 0 { to.paint(Tone::Faint, &line) } else { line })
-    };
-    let mut table: String = rows.iter().enumerate().map(line).collect();
+    let mut table = Table::of(columns, went.iter().map(|went| cells(went).collect()).collect(), to);
     if is_dry {
         let files = went.iter().flat_map(|went| &went.files);
-        files.for_each(|file| table.push_str(&format!("{}\n", to.paint(Tone::Faint, &plain(file)))));
+        files.for_each(|file| table.push_str(&format!("{}\n", to.paint(Tone::Faint, &screen::plain(file)))));
     }
     let sessions = went.iter().filter(|went| went.what == Kind::Session).count();
-    let verb = if is_dry { "would go" } else { "went" };
-    format!("{table}{} bytes {verb}, {sessions} of {} sessions as a whole\n", total.bytes, sessions_in(went))
+    let verb = if is_dry { "would be deleted" } else { "deleted" };
+    let whole = match sessions {
+        0 => String::new(),
+        sessions => format!("; {sessions} of {} sessions entirely", sessions_in(went)),
+    };
+    format!("{table}{} {verb}{whole}\n", ByteSize(total.bytes))
 }
 
 fn sessions_in(went: &[Went]) -> usize {
@@ -155,12 +159,13 @@ mod tests {
         let total = Total { count: 3, bytes: 12_354 };
         assert_eq!(
             as_table(&went, total, true, Screen::None),
-            "SESSION  WHAT              COUNT  BYTES\n\
-             old      session               1  12345\n\
-             work     journal segments      2      9\n\
+            "old   session           1  12.1 KiB\n\
+             work  journal segments  2       9 B\n\
              sessions/old/lock\n\
-             12354 bytes would go, 1 of 2 sessions as a whole\n"
+             12.1 KiB would be deleted; 1 of 2 sessions entirely\n"
         );
-        assert_eq!(as_table(&[], total, true, Screen::None), "nothing is over its bounds\n");
+        assert!(as_table(&went, total, false, Screen::Plain).starts_with("SESSION  WHAT "));
+        let nothing = "nothing to delete: everything is within its limits\n";
+        assert_eq!(as_table(&[], total, true, Screen::None), nothing);
     }
 }

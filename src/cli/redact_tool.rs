@@ -1,11 +1,13 @@
-//! `codex-shim redact`: secrets in what is stored are masked.
+//! `codex-shim redact`: masks secrets in stored sessions.
 
 use std::error::Error as _;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::screen::{self, plain};
+use super::screen::{self, Screen, Tone};
+use super::session_args::SessionWord;
+use super::table::{Column, Table};
 use super::{FAILED, USAGE, chosen, say};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::Masker;
@@ -13,37 +15,37 @@ use crate::index::TranscriptFiles;
 use crate::keeping::{Masked, redact};
 use crate::store::{Deed, Otherwise};
 
-/// Mask secrets in what is stored already
+/// Mask secrets in stored sessions
 ///
-/// Journal, history, ledger, transcripts and log of a session: what looks like a key, a token or a password, values whose name
-/// says so, and what the patterns match. Each secret is written over with as many bytes, and what was overwritten before goes
-/// from the files of the databases too. Codex's own files are not touched. Counts are printed, never a secret.
+/// In the journal, history, ledger, transcripts and log of a session it masks text that looks like a key, a token or a
+/// password, values whose name says so, and matches of your patterns. It prints counts, never a secret. Files of codex itself
+/// stay as they are.
 ///
-/// Beside a relay that runs, what it has in hand stays: the segment that it writes, and what is not indexed. Redact again once
-/// it has ended.
+/// Beside a running relay, the segment that it writes and lines that are not indexed yet stay: redact again when it has ended.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-A pattern is a regular expression, matched in text as it was before it became JSON. What the protocol is made of (methods,
-kinds, ids, numbers) stays, whatever a pattern matches.
+A pattern is a regular expression. It is matched against text as it was before
+it became JSON. Methods, types, ids and numbers of the protocol stay, whatever
+a pattern matches.
 
-Without --session and --all: the session in CODEX_SHIM_SESSION, else the live one whose working directory or repository
-holds ours, else the only live one.
+Without SESSION and --all: the session in CODEX_SHIM_SESSION, else the live
+session whose folder or repository contains the current folder, else the only
+live session.
 
-Exit status: 0 it is done, also where there was nothing to mask, 1 not all could be done, 2 a pattern is none,
-3 there is no such session.
+Exit status: 0, or 1 if something could not be masked, or 2 if a pattern is
+not valid, or 3 if there is no such session.
 
 Examples:
   codex-shim redact --all --dry-run
-  codex-shim redact --session work
-  codex-shim redact --all --pattern 'hunter2' --pattern '[a-z.]+@corp[.]example'")]
+  codex-shim redact work
+  codex-shim redact --all --pattern hunter2 --pattern '[a-z.]+@corp[.]example'")]
 pub(super) struct RedactArguments {
-    /// The session, or the beginning of its name
-    #[arg(long, value_name = "SESSION", conflicts_with = "all")]
-    session: Option<String>,
+    #[command(flatten)]
+    session: SessionWord,
     /// All sessions
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["session", "session_word"])]
     all: bool,
-    /// Mask what this matches, too; can be given more than once
+    /// Mask matches of this regular expression, too; repeatable
     #[arg(long = "pattern", value_name = "REGEX", allow_hyphen_values = true)]
     patterns: Vec<String>,
     /// Only count what would be masked
@@ -70,14 +72,14 @@ pub(super) fn run(arguments: &RedactArguments, environment: &Environment) -> i32
         Ok(masker) => masker,
         Err(error) => {
             let why = error.source().map(ToString::to_string).unwrap_or_default();
-            say(&format!("{error}: {}", why.replace('\n', " ")));
+            say(&format!("{error}:\n{}", why.trim_end()));
             return USAGE;
         }
     };
     let found = match arguments.all {
         true => chosen::all(environment)
             .map(|found| found.into_iter().filter(|session| !session.dir.is_symlink()).collect()),
-        false => chosen::one(arguments.session.as_deref(), Otherwise::None, environment).map(|session| vec![session]),
+        false => chosen::one(arguments.session.name(), Otherwise::None, environment).map(|session| vec![session]),
     };
     let found = match found {
         Ok(found) => found,
@@ -97,27 +99,28 @@ pub(super) fn run(arguments: &RedactArguments, environment: &Environment) -> i32
         Document { dry_run: arguments.dry_run, sessions: found.len(), masked: &masked, segments_left, faults: &faults };
     let text = match arguments.json {
         true => format!("{}\n", serde_json::to_string(&document).expect("BUG: plain data is JSON")),
-        false => as_table(&document),
+        false => as_table(&document, Screen::of_stdout(environment)),
     };
     let printed = screen::print(&text);
     faults.iter().for_each(|fault| say(fault));
     if faults.is_empty() { printed } else { FAILED }
 }
 
-fn as_table(document: &Document<'_>) -> String {
+fn as_table(document: &Document<'_>, to: Screen) -> String {
     let verb = if document.dry_run { "would be masked" } else { "masked" };
-    let width = document.masked.iter().map(|found| plain(&found.session_id).chars().count()).max().unwrap_or(0);
-    let line = |found: &Masked| {
-        let id = plain(&found.session_id);
-        format!("{id:width$}  {:>6} {} {verb}\n", found.masked, found.place.name())
+    let columns = vec![Column::whole("SESSION"), Column::number("MASKED"), Column::text("IN")];
+    let cells = |found: &Masked| {
+        let place = format!("{} {verb}", found.place.name());
+        vec![(Tone::Strong, found.session_id.clone()), (Tone::Faint, found.masked.to_string()), (Tone::Faint, place)]
     };
-    let mut text: String = document.masked.iter().map(line).collect();
+    let mut text = Table::of(columns, document.masked.iter().map(cells).collect(), to);
     if text.is_empty() {
-        text = "there is nothing to mask\n".to_owned();
+        text = "no secrets found\n".to_owned();
     }
     if document.segments_left > 0 {
         text.push_str(&format!(
-            "{} journal segments are in the hands of a relay, or not indexed: redact again once it has ended\n",
+            "{} journal segments were skipped: a relay is using them, or they are not indexed; redact again when it has \
+             ended\n",
             document.segments_left
         ));
     }

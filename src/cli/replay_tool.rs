@@ -1,19 +1,28 @@
 //! `codex-shim replay`: plays a tape as a server.
 
 use super::args::ReplayArguments;
-use super::{FAILED, say};
-use crate::replay::{Difference, Strictness, Tape, serve};
+use super::{FAILED, say, tape_file};
+use crate::config::Environment;
+use crate::replay::{Difference, Strictness, Tape, TapeError, serve};
 
 /// Differences that are shown in full.
 const SHOWN_MAX: usize = 20;
 
 /// Plays the tape; differences are told on stderr, and make a strict player fail.
-pub(super) fn run(arguments: &ReplayArguments) -> i32 {
+pub(super) fn run(arguments: &ReplayArguments, environment: &Environment) -> i32 {
     let strictness = if arguments.strict { Strictness::Strict } else { Strictness::Lenient };
-    let tape = match Tape::load(&arguments.file) {
+    let file = match tape_file::find(&arguments.file, environment) {
+        Ok(file) => file,
+        Err(status) => return status,
+    };
+    let tape = match Tape::load(&file) {
         Ok(tape) => tape,
+        Err(error @ TapeError::Record { .. }) => {
+            say(&format!("{error}; see `codex-shim tape check {}`", file.display()));
+            return FAILED;
+        }
         Err(error) => {
-            say(&format!("{error}; `codex-shim tape check` tells more"));
+            say(&error.to_string());
             return FAILED;
         }
     };

@@ -11,6 +11,8 @@ use super::FAILED;
 /// How text is set off from other text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
+    /// As other text.
+    Plain,
     Good,
     Warning,
     Bad,
@@ -41,10 +43,18 @@ impl Screen {
         if dumb || environment.get("NO_COLOR").is_some() { Screen::Plain } else { Screen::Coloured }
     }
 
+    /// The same without colours.
+    pub(super) fn without_colours(self) -> Screen {
+        match self {
+            Screen::Coloured | Screen::Plain => Screen::Plain,
+            Screen::None => Screen::None,
+        }
+    }
+
     /// `text` in a tone.
     pub(super) fn paint(self, tone: Tone, text: &str) -> String {
         let code = match (self, tone) {
-            (Screen::Plain | Screen::None, _) => return text.to_owned(),
+            (Screen::Plain | Screen::None, _) | (Screen::Coloured, Tone::Plain) => return text.to_owned(),
             (Screen::Coloured, Tone::Good) => "32",
             (Screen::Coloured, Tone::Warning) => "33",
             (Screen::Coloured, Tone::Bad) => "31",
@@ -52,6 +62,17 @@ impl Screen {
             (Screen::Coloured, Tone::Strong) => "1",
         };
         format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// Columns of the terminal; `None` if stdout is not one, or does not say.
+pub(super) fn columns(to: Screen) -> Option<usize> {
+    match to {
+        Screen::None => None,
+        Screen::Coloured | Screen::Plain => {
+            let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+            Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+        }
     }
 }
 

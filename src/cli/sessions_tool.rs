@@ -1,15 +1,17 @@
-//! `codex-shim sessions`: the sessions that there are, one line each.
+//! `codex-shim sessions`: lists the sessions, one line each.
 
 use serde::Serialize;
 
 use super::args::SessionsArguments;
 use super::chosen;
+use super::clock::Clock;
 use super::say;
 use super::screen::{self, Screen, Tone};
+use super::table::{Cell, Column, Table};
 use crate::config::Environment;
 use crate::control::{SessionDocument, client};
 use crate::history::Activity;
-use crate::store::Found;
+use crate::store::{ChoiceError, Found};
 
 /// Relays that are asked at once.
 const ASKED_AT_ONCE_MAX: usize = 16;
@@ -35,7 +37,7 @@ struct Listing<'a> {
 
 /// Lists the sessions.
 pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i32 {
-    let found = match chosen::listed(arguments.session.as_deref(), environment) {
+    let found = match chosen::listed(arguments.session.name(), environment) {
         Ok(found) => found,
         Err(error) => return error.told(),
     };
@@ -45,9 +47,9 @@ pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i
         return screen::print(&format!("{text}\n"));
     }
     if rows.is_empty() {
-        say("there is no session yet; a relay makes one, see `codex-shim --help`");
+        say(&ChoiceError::NoneAtAll.to_string());
     }
-    screen::print(&as_table(&rows, Screen::of_stdout(environment)))
+    screen::print(&as_table(&rows, &Clock::of(&arguments.times), Screen::of_stdout(environment)))
 }
 
 fn rows(found: &[Found]) -> Vec<Row> {
@@ -93,38 +95,29 @@ fn row(session: &Found, state: Option<Activity>) -> Row {
     }
 }
 
-fn as_table(rows: &[Row], to: Screen) -> String {
-    let mut cells: Vec<([String; 6], Tone)> = rows.iter().map(as_cells).collect();
-    match to {
-        Screen::None => {}
-        Screen::Coloured | Screen::Plain if rows.is_empty() => {}
-        Screen::Coloured | Screen::Plain => {
-            let head = ["SESSION", "", "STATE", "SINCE", "PID", "CWD"].map(str::to_owned);
-            cells.insert(0, (head, Tone::Faint));
-        }
-    }
-    let width = |column: usize| cells.iter().map(|(cells, _)| cells[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 5] = std::array::from_fn(width);
-    let line = |([id, life, state, since, pid, cwd], tone): &([String; 6], Tone)| {
-        let [id_width, life_width, state_width, since_width, pid_width] = widths;
-        let life = to.paint(*tone, &format!("{life:life_width$}"));
-        format!("{id:id_width$}  {life}  {state:state_width$}  {since:since_width$}  {pid:>pid_width$}  {cwd}\n")
-    };
-    cells.iter().map(line).collect()
+fn as_table(rows: &[Row], clock: &Clock, to: Screen) -> String {
+    let columns = vec![
+        Column::whole("SESSION"),
+        Column::whole("RELAY"),
+        Column::whole("STATE"),
+        Column::whole(clock.head("SINCE")),
+        Column::number("PID"),
+        Column::text("FOLDER"),
+    ];
+    Table::of(columns, rows.iter().map(|row| as_cells(row, clock, to)).collect(), to)
 }
 
-fn as_cells(row: &Row) -> ([String; 6], Tone) {
+fn as_cells(row: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
     let unknown = || "-".to_owned();
     let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
-    let cells = [
-        screen::plain(&row.session_id),
-        life.to_owned(),
-        row.state.map_or("no answer", Activity::name).to_owned(),
-        row.since.clone(),
-        row.pid.map_or_else(unknown, |pid| pid.to_string()),
-        row.cwd.as_deref().map_or_else(unknown, screen::plain),
-    ];
-    (cells, tone)
+    vec![
+        (Tone::Strong, row.session_id.clone()),
+        (tone, life.to_owned()),
+        (Tone::Plain, row.state.map_or("no answer", Activity::name).to_owned()),
+        (Tone::Faint, clock.cell(&row.since, to)),
+        (Tone::Faint, row.pid.map_or_else(unknown, |pid| pid.to_string())),
+        (Tone::Plain, row.cwd.clone().unwrap_or_else(unknown)),
+    ]
 }
 
 #[cfg(test)]
@@ -142,12 +135,15 @@ mod tests {
             pid,
         };
         let rows = [row("a", true, Some(7)), row("longer", false, None)];
+        let clock = Clock::stopped("2026-01-02T03:04:07Z");
         assert_eq!(
-            as_table(&rows, Screen::None),
+            as_table(&rows, &clock, Screen::None),
             "a       live     idle     2026-01-02T03:04:05Z  7  /work\n\
              longer  stopped  stopped  2026-01-02T03:04:05Z  -  /work\n"
         );
-        assert!(as_table(&rows, Screen::Plain).starts_with("SESSION           STATE    SINCE  "));
-        assert_eq!(as_table(&[], Screen::Plain), "");
+        let shown = as_table(&rows, &clock, Screen::Plain);
+        assert!(shown.starts_with("SESSION  RELAY    STATE    SINCE (UTC)  PID  FOLDER\n"), "{shown}");
+        assert!(shown.contains("\na        live     idle     03:04:05       7  /work\n"), "{shown}");
+        assert_eq!(as_table(&[], &clock, Screen::Plain), "");
     }
 }

@@ -18,22 +18,22 @@ pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 
     let program = arguments.shell.clone().or_else(|| environment.get("SHELL").map(PathBuf::from));
     let program = program.unwrap_or_else(|| "bash".into());
     let Some(kind) = ShellKind::of_program(&program) else {
-        say(&format!("there is no hook for {}; say `codex-shim shell bash`, zsh or fish", program.display()));
+        say(&format!("unknown shell {}; use `codex-shim shell bash`, zsh or fish", program.display()));
         return USAGE;
     };
     let Some(terminal) = Terminal::of_process() else {
-        say("a shell needs a terminal on stdin and stdout");
+        say("shell needs a terminal on stdin and stdout");
         return USAGE;
     };
     let mut variables: Vec<(&str, OsString)> = Vec::new();
-    if let Some(session) = &arguments.session {
+    if let Some(session) = arguments.session.name() {
         match chosen::one(Some(session), Otherwise::None, environment) {
             Ok(found) => variables.push(("CODEX_SHIM_SESSION", found.id.into())),
             Err(error) => return error.told(),
         }
     }
     let Some(home) = environment.shim_home().value else {
-        say("neither CODEX_SHIM_HOME nor HOME is set, so there is nowhere to keep the start of the shell");
+        say("cannot find the state folder: set HOME or CODEX_SHIM_HOME");
         return FAILED;
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 
     let words = match start_of(kind, &program, &home.join("shell"), environment, &mut variables) {
         Ok(words) => words,
         Err(error) => {
-            say(&format!("write the start of the shell in {}: {error}", home.display()));
+            say(&format!("write the startup file of the shell in {}: {error}", home.display()));
             return FAILED;
         }
     };

@@ -5,8 +5,10 @@ use std::time::SystemTime;
 use bytesize::ByteSize;
 
 use super::args::StatusArguments;
+use super::clock::Clock;
 use super::past::{self, NoPast, Past};
 use super::screen::{self, Screen, Tone};
+use super::table::{Cell, Column, Table};
 use super::{FAILED, chosen, say};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, Answer};
@@ -43,11 +45,11 @@ enum Life {
 
 /// Tells how a session is, or all that are live in one folder.
 pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32 {
-    let sessions = match chosen::several(arguments.session.as_deref(), Otherwise::Latest, environment) {
+    let sessions = match chosen::several(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(sessions) => sessions,
         Err(error) => return error.told(),
     };
-    let retention = past::retention(environment);
+    let (retention, clock) = (past::retention(environment), Clock::of(&arguments.times));
     let (mut texts, mut status) = (Vec::new(), 0);
     for session in &sessions {
         let (report, as_sent) = look(session, retention);
@@ -55,14 +57,14 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32
             status = FAILED;
             if arguments.json {
                 let pid = session.holder.as_ref().map_or_else(|| "unknown".to_owned(), |holder| holder.pid.to_string());
-                say(&format!("session {} (pid {pid}) runs, but does not answer: {why}", session.id));
+                say(&format!("session {} (pid {pid}) is live but does not answer: {why}", session.id));
                 continue;
             }
         }
         texts.push(match (arguments.json, as_sent) {
             (true, Some(as_sent)) => as_sent.trim_end().to_owned(),
             (true, None) => serde_json::to_string(&report.document).expect("BUG: plain data is JSON"),
-            (false, _) => as_screen(&report, session, SystemTime::now(), Screen::of_stdout(environment)),
+            (false, _) => as_screen(&report, session, &clock, Screen::of_stdout(environment)),
         });
     }
     let printed = match (&sessions[..], arguments.json) {
@@ -104,7 +106,7 @@ fn document_in(answer: &Answer) -> Result<SessionDocument, String> {
     if !answer.status.is_success() {
         return Err(format!("it answered {}: {}", answer.status, String::from_utf8_lossy(&answer.body).trim_end()));
     }
-    serde_json::from_slice(&answer.body).map_err(|error| format!("its answer is none that we know: {error}"))
+    serde_json::from_slice(&answer.body).map_err(|error| format!("its answer is not a session document: {error}"))
 }
 
 /// What the files of a session tell of it without its relay.
@@ -152,30 +154,30 @@ fn look_back(document: &mut SessionDocument, session: &Found, retention: Retenti
     }
 }
 
-fn as_screen(report: &Report, session: &Found, now: SystemTime, to: Screen) -> String {
+fn as_screen(report: &Report, session: &Found, clock: &Clock, to: Screen) -> String {
     let (verdict, tone) = verdict(report);
     let document = &report.document;
     let is_live = report.life == Life::Live;
     let mut rows = vec![("session", document.session_id.clone())];
     if is_live {
-        rows.push(("state", state(document, now)));
-        rows.extend(threads(document, now).map(|threads| ("threads", threads)));
+        rows.push(("state", state(document, clock)));
+        rows.extend(threads(document, clock, to.without_colours()).map(|threads| ("threads", threads)));
         rows.push(("waiting", pending(document.pending_requests)));
     }
     if !matches!(report.life, Life::Silent(_)) {
         rows.push(("context", context(document.context_waiting)));
     }
-    rows.push(("relay", relay(report, session, now)));
+    rows.push(("relay", relay(report, session, clock)));
     if is_live {
         rows.push(("server", server(document, session)));
         rows.push(("client", client(document)));
         rows.extend(document.context_engine.as_ref().map(|known| ("engine", engine(known))));
         rows.push(("passed", passed(&document.counters)));
     }
-    rows.push(("journal", journal(report, session, now)));
+    rows.push(("journal", journal(report, session, clock)));
     if !matches!(report.life, Life::Silent(_)) {
         rows.push(("index", index(report)));
-        rows.push(("faults", faults(document)));
+        rows.push(("faults", faults(document, clock)));
     }
     rows.push(("folder", session.dir.display().to_string()));
     rows.extend(document.socket.clone().map(|socket| ("socket", socket)));
@@ -195,24 +197,25 @@ fn verdict(report: &Report) -> (String, Tone) {
     let document = &report.document;
     match &report.life {
         Life::Stopped if document.faults.is_empty() => {
-            ("stopped: no relay runs in this session".to_owned(), Tone::Faint)
+            ("stopped: no relay is running in this session".to_owned(), Tone::Faint)
         }
-        Life::Stopped => ("stopped, and what it has left cannot be indexed".to_owned(), Tone::Warning),
+        Life::Stopped => ("stopped, and its journal cannot be indexed".to_owned(), Tone::Warning),
         Life::Silent(why) => {
-            (format!("a relay runs, but does not answer: {why}; shim.log in its folder may say why"), Tone::Bad)
+            (format!("a relay is running but does not answer: {why}; see shim.log in its folder"), Tone::Bad)
         }
         Life::Live => match (document.faults.len(), document.journal.gaps.unwrap_or(0), document.state) {
-            (0, 0, Activity::Stopped) => {
-                ("ending: the server has ended, the client has not taken all of its output".to_owned(), Tone::Warning)
-            }
+            (0, 0, Activity::Stopped) => (
+                "ending: the server has exited, and the client has not read all of its output".to_owned(),
+                Tone::Warning,
+            ),
             (0, 0, Activity::Thinking | Activity::Working | Activity::Idle)
                 if document.threads.iter().any(|thread| thread.stalled_since.is_some()) =>
             {
-                ("the relay is well, but a turn has been silent for long".to_owned(), Tone::Warning)
+                ("the relay is healthy, but a turn has been silent for a long time".to_owned(), Tone::Warning)
             }
-            (0, 0, Activity::Thinking | Activity::Working | Activity::Idle) => ("all is well".to_owned(), Tone::Good),
+            (0, 0, Activity::Thinking | Activity::Working | Activity::Idle) => ("healthy".to_owned(), Tone::Good),
             (0, 0, Activity::WaitingInput | Activity::WaitingPermission) => {
-                ("all is well, and it waits for you".to_owned(), Tone::Good)
+                ("healthy, and waiting for you".to_owned(), Tone::Good)
             }
             (faults, gaps, _) => {
                 let told = [
@@ -220,7 +223,7 @@ fn verdict(report: &Report) -> (String, Tone) {
                     counted(gaps, "gap in the journal", "gaps in the journal"),
                 ];
                 let told: Vec<String> = told.into_iter().flatten().collect();
-                (format!("the relay runs, with {}", told.join(" and ")), Tone::Warning)
+                (format!("the relay is running, with {}", told.join(" and ")), Tone::Warning)
             }
         },
     }
@@ -235,51 +238,55 @@ fn counted(count: u64, one: &str, many: &str) -> Option<String> {
     }
 }
 
-/// How long ago something was that is told as text.
-fn age_of(at: &str, now: SystemTime) -> Option<String> {
-    Some(screen::age(humantime::parse_rfc3339(at).ok()?, now))
-}
-
 /// What the session does, and for how long.
-fn state(document: &SessionDocument, now: SystemTime) -> String {
-    let since = document.state_since.as_deref().and_then(|at| age_of(at, now));
+fn state(document: &SessionDocument, clock: &Clock) -> String {
+    let since = document.state_since.as_deref().and_then(|at| clock.age(at));
     let since = since.map(|since| format!(" for {since}")).unwrap_or_default();
     format!("{}{since}", document.state.name())
 }
 
 /// A line for each thread that does something, and the others as far as there is room.
-fn threads(document: &SessionDocument, now: SystemTime) -> Option<String> {
+fn threads(document: &SessionDocument, clock: &Clock, to: Screen) -> Option<String> {
     let mut all: Vec<&ThreadDocument> = document.threads.iter().collect();
-    // Of the others that which did something last is told first.
+    // Of the others, the one that did something last comes first.
     all.sort_by_key(|thread| {
         let rests = matches!(thread.activity_state, Activity::Idle | Activity::Stopped);
         (rests, std::cmp::Reverse(thread.since.clone()))
     });
-    let mut told: Vec<String> = all.iter().take(LISTED_MAX).map(|thread| one_thread(thread, now)).collect();
-    let unlisted = all.len().saturating_sub(LISTED_MAX) as u64;
-    told.extend(counted(unlisted, "more, see --json", "more, see --json"));
-    (!told.is_empty()).then(|| told.join("\n"))
+    let columns =
+        vec![Column::whole("THREAD"), Column::whole("STATE"), Column::whole("FOR"), Column::text("LAST ACTION")];
+    let rows = all.iter().take(LISTED_MAX).map(|thread| one_thread(thread, clock)).collect();
+    let room = screen::columns(to).map(|columns| columns.saturating_sub(LABEL_COLUMNS + 1));
+    let mut text = Table::within(columns, to, room).add(rows);
+    let unlisted = all.len().saturating_sub(LISTED_MAX);
+    if unlisted > 0 {
+        text.push_str(&format!("{unlisted} more, see --json\n"));
+    }
+    Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
 }
 
-fn one_thread(thread: &ThreadDocument, now: SystemTime) -> String {
-    let age = age_of(&thread.since, now).map(|age| format!(" for {age}")).unwrap_or_default();
-    let silent = thread.stalled_since.as_deref().and_then(|at| age_of(at, now));
+fn one_thread(thread: &ThreadDocument, clock: &Clock) -> Vec<Cell> {
+    let silent = thread.stalled_since.as_deref().and_then(|at| clock.age(at));
     let silent = silent.map(|silent| format!(", silent for {silent}")).unwrap_or_default();
-    let last = thread.last_action.as_deref().map(|last| format!("  {last}")).unwrap_or_default();
-    format!("{}  {}{age}{silent}{last}", thread.thread_id, thread.activity_state.name())
+    vec![
+        (Tone::Plain, thread.thread_id.clone()),
+        (Tone::Plain, format!("{}{silent}", thread.activity_state.name())),
+        (Tone::Plain, clock.age(&thread.since).unwrap_or_default()),
+        (Tone::Plain, thread.last_action.clone().unwrap_or_default()),
+    ]
 }
 
 fn pending(requests: u64) -> String {
     match requests {
-        0 => "nothing waits for an answer".to_owned(),
-        1 => "1 request waits for an answer: `codex-shim show latest`".to_owned(),
-        many => format!("{many} requests wait for an answer: `codex-shim requests`"),
+        0 => "no requests are pending".to_owned(),
+        1 => "1 request is pending: `codex-shim show latest`".to_owned(),
+        many => format!("{many} requests are pending: `codex-shim requests`"),
     }
 }
 
 fn context(commands: u64) -> String {
-    match counted(commands, "command of yours waits", "commands of yours wait") {
-        None => "no command of yours waits".to_owned(),
+    match counted(commands, "command waits", "commands wait") {
+        None => "no commands wait for the next message".to_owned(),
         Some(waiting) => format!("{waiting} for the next message: `codex-shim context show`"),
     }
 }
@@ -298,24 +305,20 @@ fn how_far(report: &Report, lag_lines: u64, lag_ms: u64, persisted: bool) -> Str
         (None, true) => "up to date".to_owned(),
         (Some(lines), true) => format!("{lines} behind, the oldest for {lag_ms} ms"),
         (Some(lines), false) => format!("cannot be written: {lines} behind"),
-        (None, false) if report.document.faults.is_empty() => "none is kept".to_owned(),
+        (None, false) if report.document.faults.is_empty() => "no history is kept".to_owned(),
         (None, false) => "cannot be written".to_owned(),
     }
 }
 
-fn relay(report: &Report, session: &Found, now: SystemTime) -> String {
+fn relay(report: &Report, session: &Found, clock: &Clock) -> String {
     let pid = session.holder.as_ref().map_or_else(|| "unknown".to_owned(), |holder| holder.pid.to_string());
     let started = report.document.started_at.as_deref().and_then(|at| humantime::parse_rfc3339(at).ok());
     match (&report.life, started) {
         (Life::Stopped, _) => {
-            format!(
-                "stopped, last used {} ({} ago)",
-                screen::time(session.last_used),
-                screen::age(session.last_used, now)
-            )
+            format!("stopped, last used {} ({} ago)", clock.text_of(session.last_used), clock.age_of(session.last_used))
         }
         (Life::Live | Life::Silent(_), Some(started)) => {
-            format!("live, pid {pid}, since {} ({})", screen::time(started), screen::age(started, now))
+            format!("live, pid {pid}, since {} ({})", clock.text_of(started), clock.age_of(started))
         }
         (Life::Live | Life::Silent(_), None) => format!("live, pid {pid}"),
     }
@@ -329,7 +332,7 @@ fn server(document: &SessionDocument, session: &Found) -> String {
     };
     match &document.child.codex_version {
         Some(version) => told.push_str(&format!(", codex {version}")),
-        None => told.push_str(", no version named yet"),
+        None => told.push_str(", version not known yet"),
     }
     if let Some(holder) = &session.holder {
         told.push_str(&format!(": {}", holder.place.server.join(" ")));
@@ -341,7 +344,7 @@ fn client(document: &SessionDocument) -> String {
     match (&document.client.name, &document.client.version) {
         (Some(name), Some(version)) => format!("{name} {version}"),
         (Some(name), None) => name.clone(),
-        (None, _) => "has not named itself yet".to_owned(),
+        (None, _) => "has not initialized yet".to_owned(),
     }
 }
 
@@ -360,14 +363,14 @@ fn engine(known: &ContextEngineDocument) -> String {
             let ends = last_end.as_ref().map(|why| format!("; it has ended {times} before, the last time: {why}"));
             format!("{name}{version}: {calls}{failed}{}", ends.unwrap_or_default())
         }
-        (false, Some(why)) => format!("{name} does not run: {why}; {calls}{failed}"),
-        (false, None) => format!("{name} is being started"),
+        (false, Some(why)) => format!("{name} is not running: {why}; {calls}{failed}"),
+        (false, None) => format!("{name} is starting"),
     }
 }
 
 fn passed(counters: &Counters) -> String {
     let traffic = |lines: u64, bytes: u64| {
-        format!("{} ({})", counted(lines, "line", "lines").unwrap_or_else(|| "no line".to_owned()), ByteSize(bytes))
+        format!("{} ({})", counted(lines, "line", "lines").unwrap_or_else(|| "no lines".to_owned()), ByteSize(bytes))
     };
     format!(
         "{} from the client, {} from the server",
@@ -376,13 +379,13 @@ fn passed(counters: &Counters) -> String {
     )
 }
 
-fn journal(report: &Report, session: &Found, now: SystemTime) -> String {
+fn journal(report: &Report, session: &Found, clock: &Clock) -> String {
     let JournalDocument { bytes, gaps } = report.document.journal;
     let counters = &report.document.counters;
     let mut told = vec![ByteSize(bytes).to_string()];
     match report.life {
-        Life::Live if counters.journal_appended_bytes == 0 => told.push("nothing is recorded in this run".to_owned()),
-        Life::Live | Life::Silent(_) => told.push(format!("written {} ago", screen::age(session.last_used, now))),
+        Life::Live if counters.journal_appended_bytes == 0 => told.push("nothing is recorded".to_owned()),
+        Life::Live | Life::Silent(_) => told.push(format!("written {} ago", clock.age_of(session.last_used))),
         Life::Stopped => {}
     }
     match gaps {
@@ -394,16 +397,16 @@ fn journal(report: &Report, session: &Found, now: SystemTime) -> String {
         None => {}
     }
     told.extend(
-        counted(counters.omitted_lines, "line", "lines").map(|lines| format!("{lines} left out as secret or too long")),
+        counted(counters.omitted_lines, "line", "lines").map(|lines| format!("{lines} omitted as secret or too long")),
     );
     told.join(", ")
 }
 
-fn faults(document: &SessionDocument) -> String {
+fn faults(document: &SessionDocument, clock: &Clock) -> String {
     if document.faults.is_empty() {
         return "none".to_owned();
     }
-    let fault = |fault: &Fault| format!("{}  {}", fault.since, screen::plain(&fault.what));
+    let fault = |fault: &Fault| format!("{}  {}", clock.text(&fault.since), screen::plain(&fault.what));
     let mut told: Vec<String> = document.faults.iter().take(LISTED_MAX).map(fault).collect();
     let unlisted = document.faults.len().saturating_sub(LISTED_MAX) as u64 + document.counters.faults_unlisted;
     told.extend(counted(unlisted, "more, see shim.log", "more, see shim.log"));

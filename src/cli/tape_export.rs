@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use super::args::ExportArguments;
+use super::history::thread_named;
 use super::kept_back::KeptBack;
 use super::screen::print;
 use super::{FAILED, say};
@@ -19,16 +20,25 @@ use crate::journal::reader::{Reader, Step};
 use crate::journal::{Generation, Header, Position, Record, SegmentName};
 use crate::keeping::add_piece;
 use crate::replay::{Anonymizer, Machine, Redaction, Selection};
+use crate::store::Found;
 use crate::wire::Body;
 
+/// The run that was recorded last.
+const LATEST: &str = "latest";
+
 /// Writes the tape.
-pub(super) fn run(arguments: &ExportArguments, journal: &Path, environment: &Environment) -> i32 {
-    match export(arguments, journal, environment) {
+pub(super) fn run(arguments: &ExportArguments, session: &Found, environment: &Environment) -> i32 {
+    let thread = arguments.thread.as_ref().map(|name| thread_named(session, name, environment)).transpose();
+    let thread = match thread {
+        Ok(thread) => thread,
+        Err(stop) => return stop.told(),
+    };
+    match export(arguments, thread, &session.journal_dir(), environment) {
         Ok(records) if arguments.json => {
             print(&format!("{}\n", json!({"file": arguments.output.display().to_string(), "records": records})))
         }
         Ok(records) => {
-            say(&format!("{}: {records} records", arguments.output.display()));
+            say(&format!("wrote {records} records to {}", arguments.output.display()));
             0
         }
         Err(error) => {
@@ -38,17 +48,19 @@ pub(super) fn run(arguments: &ExportArguments, journal: &Path, environment: &Env
     }
 }
 
-fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment) -> Result<u64, String> {
+fn export(
+    arguments: &ExportArguments,
+    thread: Option<String>,
+    journal: &Path,
+    environment: &Environment,
+) -> Result<u64, String> {
     let segments = SegmentName::list(journal).map_err(|error| format!("read {}: {error}", journal.display()))?;
-    let generation = match &arguments.generation {
-        Some(text) => Generation::parse(text).ok_or(format!("`{text}` is no generation: 12 hex digits"))?,
-        None => segments.last().map(|last| last.generation.clone()).ok_or("nothing is recorded in this session")?,
-    };
+    let generation = generation(arguments.generation.as_deref().unwrap_or(LATEST), &segments)?;
     let first = segments.into_iter().find(|segment| segment.generation == generation);
-    let first = first.ok_or_else(|| format!("no generation {generation} in {}", journal.display()))?;
+    let first = first.expect("BUG: the generation is that of a segment");
     let from = Position { segment: first, offset: 0 };
 
-    let mut selection = Selection::new(arguments.thread.clone());
+    let mut selection = Selection::new(thread);
     let mut known = Known::default();
     let mut masked = MaskedPieces::new(arguments.redact);
     read(journal, &from, |record| {
@@ -58,7 +70,7 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
         Ok(())
     })?;
     masked.end_segment();
-    let header = known.header.ok_or("the journal has no header")?;
+    let header = known.header.ok_or("the journal has no header; `codex-shim tape show` lists its records")?;
     let machine = Machine {
         cwd: header.cwd,
         codex: header.codex.path,
@@ -75,14 +87,14 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
     }
 
     if !selection.has_seen_thread() {
-        return Err("nothing of that thread is recorded; `codex-shim tape show --json` lists threads".to_owned());
+        return Err("this run has no messages of that thread; name another run with --generation".to_owned());
     }
     let mut number = 0;
     let mut written = 0;
     write(&arguments.output, |output, goes_on| {
         read(journal, &from, |record| {
             if !goes_on() {
-                return Err("a signal has come".to_owned());
+                return Err("interrupted by a signal".to_owned());
             }
             let is_later_header = number > 0 && record.starts_with(b"{\"journal\":");
             if selection.keeps(number) && !is_later_header {
@@ -96,6 +108,24 @@ fn export(arguments: &ExportArguments, journal: &Path, environment: &Environment
         })
     })?;
     Ok(written)
+}
+
+/// The run that a user names: its id, a unique beginning of it, or `latest`.
+fn generation(name: &str, segments: &[SegmentName]) -> Result<Generation, String> {
+    let mut all: Vec<&Generation> = segments.iter().map(|segment| &segment.generation).collect();
+    all.dedup();
+    if name == LATEST {
+        return all.pop().cloned().ok_or_else(|| "this session has no recording".to_owned());
+    }
+    let ids = |all: &[&Generation]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let matching: Vec<&Generation> =
+        all.iter().copied().filter(|one| !name.is_empty() && one.to_string().starts_with(name)).collect();
+    match &matching[..] {
+        [one] => Ok((*one).clone()),
+        [] if all.is_empty() => Err(format!("unknown run `{name}`: this session has no recording")),
+        [] => Err(format!("unknown run `{name}`; runs in this session, latest last: {}", ids(&all))),
+        several => Err(format!("`{name}` is the beginning of several runs: {}; give more of the id", ids(several))),
+    }
 }
 
 /// Has a file written that its owner alone can read. It is written beside its place and then put there, so that a tape is whole
@@ -166,7 +196,7 @@ fn read(journal: &Path, from: &Position, mut take: impl FnMut(&[u8]) -> Result<(
             Step::Lost { at } => {
                 let next = reader.position();
                 if next.is_some_and(|next| next.segment.generation == from.segment.generation) {
-                    return Err(format!("{} was removed while it was read", at.segment));
+                    return Err(format!("{} was deleted while it was read", at.segment));
                 }
                 // The next generation is another tape.
                 return Ok(());
@@ -244,5 +274,31 @@ impl Known {
             }
             Ok(Record::Line { .. } | Record::Event { .. } | Record::Gap { .. }) | Err(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_found_by_a_unique_beginning() {
+        let names = ["6b02d1a90c4e-001.jsonl", "6b02d1a90c4e-002.jsonl", "6b99d1a90c4e-001.jsonl"];
+        let segments: Vec<SegmentName> = names.iter().filter_map(|name| SegmentName::parse(name)).collect();
+        let check = |name: &str, expect: Result<&str, &str>| match (
+            generation(name, &segments).map(|found| found.to_string()),
+            expect,
+        ) {
+            (Ok(found), Ok(expect)) => assert_eq!(found, expect),
+            (Err(why), Err(words)) => assert!(why.contains(words), "{why}"),
+            (found, _) => panic!("{name}: {found:?}"),
+        };
+        check("latest", Ok("6b99d1a90c4e"));
+        check("6b02", Ok("6b02d1a90c4e"));
+        check("6b02d1a90c4e", Ok("6b02d1a90c4e"));
+        check("6b", Err("several runs: 6b02d1a90c4e, 6b99d1a90c4e;"));
+        check("x", Err("unknown run `x`; runs in this session, latest last: 6b02d1a90c4e, 6b99d1a90c4e"));
+        check("", Err("unknown run ``"));
+        assert!(generation("latest", &[]).is_err_and(|why| why.contains("no recording")));
     }
 }

@@ -4,13 +4,15 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::args::{CheckArguments, ShowArguments, TapeTool};
+use super::history::thread_named;
 use super::screen::{plain, print};
-use super::{FAILED, chosen, say, tape_export};
+use super::{FAILED, chosen, say, tape_export, tape_file};
 use crate::config::Environment;
 use crate::journal::Record;
 use crate::journal::reader::{Reader, Step};
@@ -26,22 +28,17 @@ const METHOD_COLUMNS: usize = 40;
 /// Runs one of the tools.
 pub(super) fn run(tool: TapeTool, environment: &Environment) -> i32 {
     match tool {
-        TapeTool::Export(arguments) => {
-            match chosen::one(
-                arguments.place.as_deref().or(arguments.session.as_deref()),
-                Otherwise::Latest,
-                environment,
-            ) {
-                Ok(session) => tape_export::run(&arguments, &session.journal_dir(), environment),
-                Err(not_chosen) => not_chosen.told(),
-            }
-        }
+        TapeTool::Export(arguments) => match chosen::one(arguments.session.name(), Otherwise::Latest, environment) {
+            Ok(session) => tape_export::run(&arguments, &session, environment),
+            Err(not_chosen) => not_chosen.told(),
+        },
         TapeTool::Show(arguments) => show(&arguments, environment),
-        TapeTool::Check(arguments) => check(&arguments),
+        TapeTool::Check(arguments) => check(&arguments, environment),
     }
 }
 
 fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
+    let mut thread = arguments.thread.clone();
     let file = arguments.source.as_deref().map(Path::new).filter(|path| path.exists() && !path.is_dir());
     let mut records = match file {
         Some(path) => match TapeReader::open(path) {
@@ -56,11 +53,23 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
             Otherwise::Latest,
             environment,
         ) {
-            Ok(session) => Records::Journal(Reader::new(&session.journal_dir(), None)),
-            Err(not_chosen) => return not_chosen.told(),
+            Ok(session) => {
+                match thread.map(|name| thread_named(&session, &name, environment)).transpose() {
+                    Ok(found) => thread = found,
+                    Err(stop) => return stop.told(),
+                }
+                Records::Journal(Reader::new(&session.journal_dir(), None))
+            }
+            Err(not_chosen) => {
+                if let Some(source) = arguments.source.as_deref().filter(|source| looks_like_a_file(source)) {
+                    say(&format!("{source} does not exist; give a tape, or the name of a session"));
+                    return FAILED;
+                }
+                return not_chosen.told();
+            }
         },
     };
-    match list(&mut records, arguments) {
+    match list(&mut records, arguments, thread.as_deref()) {
         Ok(status) => status,
         // The reader of our output has had enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
@@ -69,6 +78,11 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
             FAILED
         }
     }
+}
+
+/// Whether a word is rather meant as a file than as a session.
+fn looks_like_a_file(word: &str) -> bool {
+    word.contains('/') || word.ends_with(".jsonl")
 }
 
 /// A tape or a journal, read record by record.
@@ -87,7 +101,7 @@ impl Records {
             Records::Journal(reader) => loop {
                 match reader.step()? {
                     Step::Record { bytes, .. } => return Ok(Some(bytes.to_vec())),
-                    Step::Lost { at } => say(&format!("{} was removed before it was read", at.segment)),
+                    Step::Lost { at } => say(&format!("{} was deleted before it was read", at.segment)),
                     Step::End => return Ok(None),
                 }
             },
@@ -96,7 +110,7 @@ impl Records {
 }
 
 /// Lists them; gives the status to exit with.
-fn list(records: &mut Records, arguments: &ShowArguments) -> io::Result<i32> {
+fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) -> io::Result<i32> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let (mut number, mut began_us) = (0, None);
     loop {
@@ -105,7 +119,7 @@ fn list(records: &mut Records, arguments: &ShowArguments) -> io::Result<i32> {
             match arguments.record {
                 _ if arguments.follow => {}
                 Some(wanted) => {
-                    say(&format!("there is no record {wanted}: there are {number}, counted from 1"));
+                    say(&format!("no record {wanted}: the records are 1 to {number}"));
                     return Ok(FAILED);
                 }
                 None => return Ok(0),
@@ -128,7 +142,7 @@ fn list(records: &mut Records, arguments: &ShowArguments) -> io::Result<i32> {
             }
         };
         let after_us = summary.at_us.saturating_sub(*began_us.get_or_insert(summary.at_us));
-        if !wanted(&summary, arguments) {
+        if !wanted(&summary, arguments, thread) {
             continue;
         }
         let line = if arguments.json { as_json(number, &summary) } else { as_row(number, after_us, &summary) };
@@ -153,13 +167,13 @@ fn one(output: &mut impl io::Write, record: &[u8], number: u64, as_json: bool) -
     Ok(0)
 }
 
-fn wanted(summary: &Summary, arguments: &ShowArguments) -> bool {
+fn wanted(summary: &Summary, arguments: &ShowArguments, thread: Option<&str>) -> bool {
     let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
     let has_word = |word: &str| summary.method.as_deref().is_some_and(|method| method.contains(word));
     is(&arguments.from, summary.from)
         && is(&arguments.kind, summary.kind)
         && arguments.method.as_deref().is_none_or(has_word)
-        && arguments.thread.as_deref().is_none_or(|thread| summary.thread.as_deref() == Some(thread))
+        && thread.is_none_or(|wanted| summary.thread.as_ref().is_some_and(|thread| thread.starts_with(wanted)))
 }
 
 fn as_json(number: u64, summary: &Summary) -> String {
@@ -192,7 +206,7 @@ fn as_row(number: u64, after_us: u64, summary: &Summary) -> String {
     };
     let method = plain(summary.method.as_deref().unwrap_or_default());
     let id = summary.id.as_deref().map(|id| format!("id {}", plain(id))).unwrap_or_default();
-    let size = if summary.from == "shim" { String::new() } else { format!("{} B", summary.line_bytes) };
+    let size = if summary.from == "shim" { String::new() } else { ByteSize(summary.line_bytes).to_string() };
     let seconds = after_us as f64 / 1e6;
     let kind = summary.kind;
     format!("{number:>6} {seconds:>9.3}  {arrow} {kind:<12}  {method:<METHOD_COLUMNS$}  {id:<10} {size:>10}")
@@ -214,8 +228,12 @@ fn full_text(record: &[u8]) -> Vec<u8> {
     text
 }
 
-fn check(arguments: &CheckArguments) -> i32 {
-    let survey = match Survey::of(&arguments.file) {
+fn check(arguments: &CheckArguments, environment: &Environment) -> i32 {
+    let file = match tape_file::find(&arguments.file, environment) {
+        Ok(file) => file,
+        Err(status) => return status,
+    };
+    let survey = match Survey::of(&file) {
         Ok(survey) => survey,
         Err(error) => {
             say(&error.to_string());

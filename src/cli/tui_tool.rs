@@ -13,14 +13,16 @@ use crate::tui::{self, Ending, Setup, Start};
 
 /// Runs the tool, and returns the status to exit with.
 pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
-    let named = arguments.place.as_deref().or(arguments.session.as_deref());
+    let named = arguments.session.name();
     let start = match named.map(|named| chosen::one(Some(named), Otherwise::Latest, environment)) {
         None => Start::List,
         Some(Ok(found)) => Start::Session(found.id),
         Some(Err(error)) => return error.told(),
     };
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        say("tui needs a terminal on stdin and stdout; `codex-shim requests` and `codex-shim respond` do without one");
+        say(
+            "tui needs a terminal on stdin and stdout; without one, use `codex-shim requests` and `codex-shim respond`",
+        );
         return USAGE;
     }
     let Some(home) = environment.shim_home().value else { return NotChosen::NoHome.told() };
@@ -34,7 +36,7 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
         Ok(Ending::Left) => 0,
         Ok(Ending::Signal(number)) => 128 + number,
         Err(error) => {
-            say(&format!("the terminal: {error}"));
+            say(&format!("open the terminal: {error}"));
             FAILED
         }
     }

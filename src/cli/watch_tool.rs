@@ -11,7 +11,7 @@ use crate::store::{Found, Otherwise};
 
 /// Does what the command line asks for.
 pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.as_deref(), Otherwise::None, environment) {
+    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };
@@ -19,7 +19,7 @@ pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i
     let bounds = settings.context().bounds;
     let whose = if arguments.all || settings.agent_pty_all.value { Whose::All } else { Whose::Users };
     if !arguments.file.exists() {
-        say(&format!("{} is not there yet; it is waited for", arguments.file.display()));
+        say(&format!("{} does not exist yet; waiting for it", arguments.file.display()));
     }
     Watch::new(&arguments.file, whose, bounds).follow(
         |commands| {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
-use super::sources::{Sources, parse_count};
+use super::sources::{Sources, article, parse_count};
+use super::toml_text::{list, quoted};
 use super::{Complaint, Name, Row, SETTING_VARIABLES, Setting, Source, name};
 use crate::engine::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 
@@ -84,8 +85,9 @@ impl AssemblyChoice {
                 sources.file.extend(named);
             }
             Some(other) => sources.complaints.push(Complaint(format!(
-                "config.toml: context_engine: no {} goes here, but a table: `[context_engine]` and in it `command = \
+                "config.toml: context_engine: {} {} is not valid here; use a table: `[context_engine]` and in it `command = \
                  [\"PROGRAM\"]`; it is ignored",
+                article(other.type_str()),
                 other.type_str()
             ))),
             None => {}
@@ -123,21 +125,37 @@ impl AssemblyChoice {
     }
 
     pub(super) fn rows(&self) -> Vec<Row> {
-        let row = |name: Name, value, source: &Source| Row { name: name.file, value, source: source.clone() };
-        let told = |fragment: &Fragment| format!("{} ({}, {})", fragment.name, fragment.role.name(), fragment.source);
-        let fragments = self.fragments.value.iter().map(told).collect::<Vec<_>>().join("; ");
+        let shown = |fragment: &Fragment| format!("{} ({}, {})", fragment.name, fragment.role.name(), fragment.source);
+        let fragments = &self.fragments.value;
         vec![
-            row(COMMAND, Some(self.command.value.join(" ")), &self.command.source),
-            row(DEADLINE_MS, Some(self.deadline_ms.value.to_string()), &self.deadline_ms.source),
-            row(TOKEN_BUDGET, self.token_budget.value.map(|tokens| tokens.to_string()), &self.token_budget.source),
-            row(
-                PROJECTION_CHARS_MAX,
-                Some(self.projection_chars_max.value.to_string()),
-                &self.projection_chars_max.source,
-            ),
-            Row { name: "fragments", value: Some(fragments), source: self.fragments.source.clone() },
+            Row::list(COMMAND, &self.command.value, " ", &self.command.source),
+            Row::bare(DEADLINE_MS, self.deadline_ms.value, &self.deadline_ms.source),
+            match self.token_budget.value {
+                Some(tokens) => Row::bare(TOKEN_BUDGET, tokens, &self.token_budget.source),
+                None => Row::text(TOKEN_BUDGET, None, &self.token_budget.source),
+            },
+            Row::bare(PROJECTION_CHARS_MAX, self.projection_chars_max.value, &self.projection_chars_max.source),
+            Row {
+                name: "fragments",
+                value: Some(fragments.iter().map(shown).collect::<Vec<_>>().join("; ")),
+                toml: Some(format!("[{}]", fragments.iter().map(inline_table).collect::<Vec<_>>().join(", "))),
+                source: self.fragments.source.clone(),
+            },
         ]
     }
+}
+
+/// A fragment as one line of the file.
+fn inline_table(fragment: &Fragment) -> String {
+    let (name, role) = (quoted(&fragment.name), quoted(fragment.role.name()));
+    let source = match &fragment.source {
+        FragmentSource::Command(words) => format!("command = {}", list(words)),
+        FragmentSource::File(path) => format!("file = {}", quoted(&path.display().to_string())),
+        FragmentSource::Text(text) => format!("text = {}", quoted(text)),
+    };
+    let threads = fragment.threads.name();
+    let bytes_max = fragment.bytes_max;
+    format!("{{ name = {name}, role = {role}, {source}, threads = \"{threads}\", bytes_max = {bytes_max} }}")
 }
 
 fn fragments(sources: &mut Sources<'_>) -> Setting<Vec<Fragment>> {
@@ -145,7 +163,8 @@ fn fragments(sources: &mut Sources<'_>) -> Setting<Vec<Fragment>> {
         Some(Value::Array(listed)) => listed,
         Some(other) => {
             sources.complaints.push(Complaint(format!(
-                "config.toml: fragments: no {} goes here, but tables: `[[fragments]]`, once for each; it is ignored",
+                "config.toml: fragments: {} {} is not valid here; use `[[fragments]]`, once for each; it is ignored",
+                article(other.type_str()),
                 other.type_str()
             )));
             Vec::new()
@@ -173,7 +192,14 @@ type Wrong = (Option<String>, String);
 
 fn fragment(value: Value, sources: &Sources<'_>, others: &[Fragment]) -> Result<Fragment, Wrong> {
     let Value::Table(table) = value else {
-        return Err((None, format!("no {} goes here, but a table: `[[fragments]]`", value.type_str())));
+        return Err((
+            None,
+            format!(
+                "{} {} is not valid here; use a table: `[[fragments]]`",
+                article(value.type_str()),
+                value.type_str()
+            ),
+        ));
     };
     let named = table.get("name").and_then(Value::as_str).map(str::to_owned);
     read(&table, sources, others).map_err(|why| (named, why))
@@ -181,7 +207,7 @@ fn fragment(value: Value, sources: &Sources<'_>, others: &[Fragment]) -> Result<
 
 fn read(table: &Table, sources: &Sources<'_>, others: &[Fragment]) -> Result<Fragment, String> {
     if let Some(unknown) = table.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
-        return Err(format!("`{unknown}` is none of {}", MEMBERS.join(", ")));
+        return Err(format!("unknown member `{unknown}`; the members are {}", MEMBERS.join(", ")));
     }
     let name = text(table, "name")?.ok_or("it has no name: add `name = \"…\"`")?;
     check_name(&name, others)?;
@@ -239,12 +265,14 @@ fn text(table: &Table, name: &str) -> Result<Option<String>, String> {
     match table.get(name) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => Err(format!("{name}: no {} goes here, but a text", other.type_str())),
+        Some(other) => {
+            Err(format!("{name}: it must be a text, not {} {}", article(other.type_str()), other.type_str()))
+        }
     }
 }
 
 fn command(table: &Table) -> Result<Option<Vec<String>>, String> {
-    let wrong = || "command: a program and its arguments go here, such as [\"git\", \"status\", \"-sb\"]".to_owned();
+    let wrong = || "command: it must be a program and its arguments, such as [\"git\", \"status\", \"-sb\"]".to_owned();
     let words = match table.get("command") {
         None => return Ok(None),
         Some(Value::String(program)) => vec![program.clone()],

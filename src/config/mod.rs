@@ -8,6 +8,7 @@
 mod assembly;
 mod environment;
 mod sources;
+mod toml_text;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -131,7 +132,7 @@ impl std::str::FromStr for SessionName {
         if good {
             Ok(SessionName(text.to_owned()))
         } else {
-            Err(format!("a session's name is 1 to {SESSION_NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`"))
+            Err(format!("a session name has 1 to {SESSION_NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`"))
         }
     }
 }
@@ -294,8 +295,10 @@ impl RetentionBounds {
 pub struct Row {
     /// Its name in the config file.
     pub name: &'static str,
-    /// Its value, `None` where there is none.
+    /// Its value for a program; `None` if it is not set.
     pub value: Option<String>,
+    /// Its value as the file has it; `None` if it is not set, or the file cannot set it.
+    pub toml: Option<String>,
     /// Where the value came from.
     pub source: Source,
 }
@@ -343,7 +346,7 @@ impl Settings {
             home,
         };
         let unknown = sources.file.keys().map(|name| {
-            Complaint(format!("config.toml: `{name}` is no setting; `codex-shim config` lists those that there are"))
+            Complaint(format!("config.toml: unknown setting `{name}`; `codex-shim config` lists the settings"))
         });
         sources.complaints.extend(unknown);
         (settings, sources.complaints)
@@ -401,49 +404,64 @@ impl Settings {
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let duration = |duration: Duration| Some(humantime::format_duration(duration).to_string());
-        let row = |name: Name, value, source: &Source| Row { name: name.file, value, source: source.clone() };
-        let count = |name, setting: &Setting<usize>| row(name, Some(setting.value.to_string()), &setting.source);
+        let time = |name, setting: &Setting<Duration>| {
+            Row::text(name, Some(toml_text::duration(setting.value)), &setting.source)
+        };
+        let truth = |name, setting: &Setting<bool>| Row::bare(name, setting.value, &setting.source);
+        let count = |name, setting: &Setting<usize>| Row::bare(name, setting.value, &setting.source);
+        let command = |name, setting: &Setting<Vec<String>>| Row::list(name, &setting.value, " ", &setting.source);
+        let size = toml_text::bytes(self.journal_bytes_max.value);
+        let mcp = match &self.mcp.value {
+            Some(names) => Row::list(MCP, names, ",", &self.mcp.source),
+            None => Row { name: MCP.file, value: Some(String::new()), toml: None, source: self.mcp.source.clone() },
+        };
         let mut rows = vec![
-            Row { name: "home", value: path(&self.home.value), source: self.home.source.clone() },
-            row(OFF, Some(self.off.value.to_string()), &self.off.source),
-            row(CODEX, path(&self.codex.value), &self.codex.source),
-            row(SESSION, self.session.value.as_ref().map(ToString::to_string), &self.session.source),
-            row(RECORD, Some(self.record.value.to_string()), &self.record.source),
-            row(EXIT_GRACE, duration(self.exit_grace.value), &self.exit_grace.source),
-            row(JOURNAL_BYTES_MAX, Some(self.journal_bytes_max.value.to_string()), &self.journal_bytes_max.source),
-            row(JOURNAL_AGE_MAX, duration(self.journal_age_max.value), &self.journal_age_max.source),
-            row(CARRIER, Some(self.carrier.value.to_string()), &self.carrier.source),
+            Row { name: "home", value: path(&self.home.value), toml: None, source: self.home.source.clone() },
+            truth(OFF, &self.off),
+            Row::text(CODEX, path(&self.codex.value), &self.codex.source),
+            Row::text(SESSION, self.session.value.as_ref().map(ToString::to_string), &self.session.source),
+            truth(RECORD, &self.record),
+            time(EXIT_GRACE, &self.exit_grace),
+            Row::text(JOURNAL_BYTES_MAX, Some(size), &self.journal_bytes_max.source),
+            time(JOURNAL_AGE_MAX, &self.journal_age_max),
+            Row::text(CARRIER, Some(self.carrier.value.to_string()), &self.carrier.source),
             count(COMMANDS_MAX, &self.context_commands_max),
             count(LINES_MAX, &self.context_preview_lines_max),
             count(PREVIEW_BYTES_MAX, &self.context_preview_bytes_max),
             count(CMD_BYTES_MAX, &self.context_cmd_bytes_max),
             count(CWD_BYTES_MAX, &self.context_cwd_bytes_max),
             count(CONTEXT_BYTES_MAX, &self.context_bytes_max),
-            row(MCP, Some(self.mcp.value.clone().unwrap_or_default().join(",")), &self.mcp.source),
-            row(HOLD, Some(self.hold.value.to_string()), &self.hold.source),
-            row(EXPIRY, Some(expiry(&self.expiry.value)), &self.expiry.source),
-            row(ON_PENDING, Some(self.on_pending.value.join(" ")), &self.on_pending.source),
-            row(ON_PENDING_AFTER, duration(self.on_pending_after.value), &self.on_pending_after.source),
-            row(ON_IDLE, Some(self.on_idle.value.join(" ")), &self.on_idle.source),
+            mcp,
+            truth(HOLD, &self.hold),
+            expiry(&self.expiry),
+            command(ON_PENDING, &self.on_pending),
+            time(ON_PENDING_AFTER, &self.on_pending_after),
+            command(ON_IDLE, &self.on_idle),
             count(EVENTS_MAX, &self.events_max),
             count(TOOL_EVENTS_MAX, &self.tool_events_max),
             count(TURN_EVENTS_MAX, &self.turn_events_max),
-            row(HISTORY_AGE_MAX, duration(self.history_age_max.value), &self.history_age_max.source),
-            row(SESSION_AGE_MAX, duration(self.session_age_max.value), &self.session_age_max.source),
-            row(TRANSCRIPT_FILES, Some(self.transcript_files.value.to_string()), &self.transcript_files.source),
-            row(AGENT_PTY, path(&self.agent_pty.value), &self.agent_pty.source),
-            row(AGENT_PTY_ALL, Some(self.agent_pty_all.value.to_string()), &self.agent_pty_all.source),
+            time(HISTORY_AGE_MAX, &self.history_age_max),
+            time(SESSION_AGE_MAX, &self.session_age_max),
+            truth(TRANSCRIPT_FILES, &self.transcript_files),
+            Row::text(AGENT_PTY, path(&self.agent_pty.value), &self.agent_pty.source),
+            truth(AGENT_PTY_ALL, &self.agent_pty_all),
         ];
         rows.extend(self.assembly.rows());
         rows
     }
 }
 
-/// As a variable has it: `TYPE=TIME`, with commas.
-fn expiry(expiry: &[(RequestType, Duration)]) -> String {
-    let of_type = |(of, after): &(RequestType, Duration)| format!("{of}={}", humantime::format_duration(*after));
-    expiry.iter().map(of_type).collect::<Vec<_>>().join(",")
+/// `TYPE=TIME,…` as a variable has it, and `{ TYPE = "TIME", … }` as the file has it.
+fn expiry(setting: &Setting<Vec<(RequestType, Duration)>>) -> Row {
+    let each = |pair: fn(&RequestType, String) -> String| -> Vec<String> {
+        setting.value.iter().map(|(of, after)| pair(of, toml_text::duration(*after))).collect()
+    };
+    let plain = each(|of, after| format!("{of}={after}")).join(",");
+    let toml = match &setting.value[..] {
+        [] => "{}".to_owned(),
+        _ => format!("{{ {} }}", each(|of, after| format!("{of} = \"{after}\"")).join(", ")),
+    };
+    Row { name: EXPIRY.file, value: Some(plain), toml: Some(toml), source: setting.source.clone() }
 }
 
 #[cfg(test)]
@@ -490,10 +508,10 @@ mod tests {
         assert_eq!(
             complaints,
             [
-                "CODEX_SHIM_SESSION: a session's name is 1 to 64 letters, digits, `.`, `_` or `-`; it is ignored",
-                "config.toml: record: no float goes here; it is ignored",
-                "CODEX_SHIM_EXIT_GRACE: `soon` is no length of time such as 500ms, 10s or 7d; it is ignored",
-                "config.toml: `holds` is no setting; `codex-shim config` lists those that there are",
+                "CODEX_SHIM_SESSION: a session name has 1 to 64 letters, digits, `.`, `_` or `-`; it is ignored",
+                "config.toml: record: a float is not valid here; it is ignored",
+                "CODEX_SHIM_EXIT_GRACE: `soon` is not a length of time, such as 500ms, 10s or 7d; it is ignored",
+                "config.toml: unknown setting `holds`; `codex-shim config` lists the settings",
             ]
         );
     }
@@ -508,13 +526,13 @@ mod tests {
         assert_eq!(engine.projection_chars_max, 24_000);
         assert_eq!(
             complaints,
-            ["config.toml: `context_engine.speed` is no setting; `codex-shim config` lists those that there are"]
+            ["config.toml: unknown setting `context_engine.speed`; `codex-shim config` lists the settings"]
         );
         let variables =
             [("CODEX_SHIM_CONTEXT_ENGINE", "e"), ("CODEX_SHIM_CONTEXT_ENGINE_PROJECTION_CHARS_MAX", "1000001")];
         let (settings, complaints) = load(Flags::default(), &variables, "context_engine = 7");
         assert_eq!(settings.assembly().context_engine.map(|engine| engine.command), Some(vec!["e".to_owned()]));
-        assert!(complaints[0].starts_with("config.toml: context_engine: no integer goes here, but a table"));
+        assert!(complaints[0].starts_with("config.toml: context_engine: an integer is not valid here; use a table"));
         assert!(complaints[1].ends_with("1000001 is not from 0 to 1000000; it is ignored"), "{complaints:?}");
         assert_eq!(load(Flags::default(), &[], "").0.assembly(), AssemblySettings::default());
     }
@@ -544,7 +562,7 @@ mod tests {
         );
         check(
             "name = 'b'; role = 'developer'; command = []",
-            " (`b`): command: a program and its arguments go here, such as [\"git\", \"status\", \"-sb\"]",
+            " (`b`): command: it must be a program and its arguments, such as [\"git\", \"status\", \"-sb\"]",
         );
         check(
             "name = 'a'; role = 'developer'; text = 'x'",
@@ -562,7 +580,10 @@ mod tests {
             "name = 'b'; role = 'developer'; text = 'x'; bytes_max = 0",
             " (`b`): bytes_max: it is a number from 1 to 65536",
         );
-        check("name = 'b'; tag = 'x'", " (`b`): `tag` is none of name, role, command, file, text, threads, bytes_max");
+        check(
+            "name = 'b'; tag = 'x'",
+            " (`b`): unknown member `tag`; the members are name, role, command, file, text, threads, bytes_max",
+        );
     }
 
     #[test]
@@ -570,6 +591,34 @@ mod tests {
         let (settings, complaints) = load(Flags::default(), &[], "record = false\nexit_grace = = 1\n");
         assert!(settings.record.value);
         assert!(complaints[0].contains("config.toml, line 2: "), "{complaints:?}");
+    }
+
+    #[test]
+    fn printed_settings_are_read_back() {
+        let file = "codex = \"/opt/co\\\"dex\"\nsession = \"work\"\njournal_bytes_max = 1234\nexit_grace = \"1500ms\"\n\
+            mcp = [\"a\", \"b\"]\non_pending = [\"notify\", \"a b\"]\nagent_pty = \"/x\"\nhold = true\n\
+            [expiry]\nrequest_approval = \"90m\"\nrequest_user_input = \"1d\"\n\
+            [context_engine]\ncommand = [\"e\"]\ntoken_budget = 7\n\
+            [[fragments]]\nname = \"a\"\nrole = \"developer\"\ntext = \"x\\ny\"\nthreads = \"new\"\n\
+            [[fragments]]\nname = \"b\"\nrole = \"contextual_user\"\ncommand = [\"git\", \"log\"]\nbytes_max = 9\n\
+            [[fragments]]\nname = \"c\"\nrole = \"developer\"\nfile = \"/f\"\n";
+        for file in [file, ""] {
+            let (settings, complaints) = load(Flags::default(), &[], file);
+            assert_eq!(complaints, Vec::<String>::new());
+            let printed: Vec<String> = settings
+                .rows()
+                .into_iter()
+                .filter_map(|row| row.toml.map(|toml| format!("{} = {toml}\n", row.name)))
+                .collect();
+            let (again, complaints) = load(Flags::default(), &[], &printed.concat());
+            assert_eq!(complaints, Vec::<String>::new(), "{printed:?}");
+            let values = |settings: &Settings| -> Vec<(&str, Option<String>, Option<String>)> {
+                let rows = settings.rows().into_iter().filter(|row| row.name != "home");
+                rows.map(|row| (row.name, row.value, row.toml)).collect()
+            };
+            assert_eq!(values(&again), values(&settings));
+            assert_eq!(again.assembly(), settings.assembly());
+        }
     }
 
     #[test]

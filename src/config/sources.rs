@@ -84,8 +84,9 @@ impl Sources<'_> {
             Some(other) => {
                 let kind = other.type_str();
                 self.complaints.push(Complaint(format!(
-                    "config.toml: {}: no {kind} goes here, but a table such as `[expiry]`; it is ignored",
-                    name.file
+                    "config.toml: {}: {} {kind} is not valid here; use a table such as `[expiry]`; it is ignored",
+                    name.file,
+                    article(kind)
                 )));
                 None
             }
@@ -117,7 +118,7 @@ impl Sources<'_> {
                 | toml::Value::Table(_) => None,
             }
         };
-        let wrong = || "a program and its arguments go here, such as [\"notify-send\", \"codex\"]".to_owned();
+        let wrong = || "it must be a program and its arguments, such as [\"notify-send\", \"codex\"]".to_owned();
         let in_file = self.file.remove(name.file);
         if let Some(text) = self.environment.get(name.variable) {
             let text = text.to_string_lossy().into_owned();
@@ -159,7 +160,10 @@ impl Sources<'_> {
             | toml::Value::Array(_)
             | toml::Value::Table(_)) => {
                 let kind = other.type_str();
-                self.complaints.push(Complaint(format!("config.toml: {name}: no {kind} goes here; it is ignored")));
+                self.complaints.push(Complaint(format!(
+                    "config.toml: {name}: {} {kind} is not valid here; it is ignored",
+                    article(kind)
+                )));
                 None
             }
         }
@@ -191,6 +195,11 @@ pub(super) fn read_file(home: &Path, complaints: &mut Vec<Complaint>) -> toml::T
     })
 }
 
+/// `a` or `an`.
+pub(super) fn article(kind: &str) -> &'static str {
+    if kind.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" }
+}
+
 /// Reads a truth value.
 ///
 /// # Errors
@@ -211,17 +220,17 @@ pub fn parse_bool(text: &str) -> Result<bool, String> {
 /// What would be one.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)
-        .map_err(|_| format!("`{text}` is no length of time such as 500ms, 10s or 7d"))?;
+        .map_err(|_| format!("`{text}` is not a length of time, such as 500ms, 10s or 7d"))?;
     // Longer is the same as never, and can be added to any time without care.
     Ok(duration.min(DURATION_MAX))
 }
 
 pub(super) fn parse_bytes(text: &str) -> Result<ByteSize, String> {
-    text.parse().map_err(|_| format!("`{text}` is no size such as 256MiB"))
+    text.parse().map_err(|_| format!("`{text}` is not a size, such as 256MiB"))
 }
 
 pub(super) fn parse_count(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number from 0 on"))
+    text.parse().map_err(|_| format!("`{text}` is not a whole number, 0 or more"))
 }
 
 /// Names with commas between them.
@@ -234,9 +243,9 @@ fn parse_expiry(text: &str) -> Result<Vec<(RequestType, Duration)>, String> {
     let types = || RequestType::ALL.iter().filter(|of| of.is_for_human()).map(|of| of.name()).collect::<Vec<_>>();
     pairs
         .map(|pair| {
-            let (of, after) = pair.split_once('=').ok_or_else(|| format!("`{pair}` is no TYPE=TIME"))?;
+            let (of, after) = pair.split_once('=').ok_or_else(|| format!("`{pair}` is not TYPE=TIME"))?;
             let known = RequestType::ALL.into_iter().find(|known| known.is_for_human() && known.name() == of.trim());
-            let known = known.ok_or_else(|| format!("`{of}` is none of {}", types().join(", ")))?;
+            let known = known.ok_or_else(|| format!("unknown type `{of}`; the types are {}", types().join(", ")))?;
             Ok((known, parse_duration(after.trim())?))
         })
         .collect()

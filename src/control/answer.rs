@@ -49,7 +49,7 @@ pub fn kind_name(kind: RequestKind) -> &'static str {
 /// What would be an answer to it.
 pub fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, String> {
     let kind = kind_of(row);
-    let takes = |what: &str| Err(format!("this is a request of the kind `{}`: {what}", kind_name(kind)));
+    let takes = |what: &str| Err(format!("a request of kind `{}` {what}", kind_name(kind)));
     match kind {
         RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
             let mut body = json!({ "decision": decision(word) });
@@ -59,24 +59,24 @@ pub fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, S
             Ok(body)
         }
         RequestKind::Permissions | RequestKind::Elicitation if reason.is_some() => {
-            takes("the server takes no reason for it; leave it out, and `codex-shim send` it")
+            takes("takes no reason: leave it out, and tell the model with `codex-shim send`")
         }
         RequestKind::Permissions => match word {
             Word::Accept => Ok(json!({ "permissions": asked_for(row), "scope": "turn" })),
             Word::AcceptForSession => Ok(json!({ "permissions": asked_for(row), "scope": "session" })),
             Word::Decline => Ok(json!({ "permissions": {} })),
             Word::Cancel => {
-                takes("it takes accept, accept-for-session or decline; `codex-shim interrupt` ends the turn")
+                takes("takes accept, accept-for-session or decline; to end the turn, use `codex-shim interrupt`")
             }
         },
         RequestKind::Elicitation => match word {
             Word::Accept => Ok(json!({ "action": "accept" })),
             Word::Decline => Ok(json!({ "action": "decline" })),
             Word::Cancel => Ok(json!({ "action": "cancel" })),
-            Word::AcceptForSession => takes("it takes accept, decline or cancel"),
+            Word::AcceptForSession => takes("takes accept, decline or cancel"),
         },
-        RequestKind::UserInput => takes("it is answered with --answer ID=TEXT, for each question"),
-        RequestKind::Other => takes("it is answered with --json '{\"result\":…}'"),
+        RequestKind::UserInput => takes("takes --answer ID=TEXT, once for each question"),
+        RequestKind::Other => takes("takes --json '{\"result\":…}'"),
     }
 }
 
@@ -120,12 +120,11 @@ pub fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, St
         | RequestKind::FileChange
         | RequestKind::OldCommand
         | RequestKind::OldPatch
-        | RequestKind::Permissions => Err(format!(
-            "this is a request of the kind `{}`: it takes accept, accept-for-session, decline or cancel",
-            kind_name(kind)
-        )),
+        | RequestKind::Permissions => {
+            Err(format!("a request of kind `{}` takes accept, accept-for-session, decline or cancel", kind_name(kind)))
+        }
         RequestKind::Other => {
-            Err("this is a request that we do not know: answer with --json '{\"result\":…}'".to_owned())
+            Err("codex-shim does not know this kind of request: answer with --json '{\"result\":…}'".to_owned())
         }
     }
 }
@@ -160,7 +159,7 @@ pub fn in_words(payload: &Value) -> String {
         (None, _) => match (payload["permissions"].as_object(), payload["omitted"].as_str()) {
             (Some(granted), _) if granted.is_empty() => "nothing granted".to_owned(),
             (Some(_), _) => format!("granted for the {}", payload["scope"].as_str().unwrap_or("turn")),
-            (None, Some(_)) => "an answer that is kept nowhere".to_owned(),
+            (None, Some(_)) => "an answer that is not stored".to_owned(),
             (None, None) => payload.to_string(),
         },
     }
@@ -247,7 +246,7 @@ mod tests {
         check(json!({ "action": "cancel", "content": null }), "cancel");
         check(json!({ "permissions": {} }), "nothing granted");
         check(json!({ "permissions": { "network": {} }, "scope": "session" }), "granted for the session");
-        check(json!({ "omitted": "secret" }), "an answer that is kept nowhere");
+        check(json!({ "omitted": "secret" }), "an answer that is not stored");
         check(json!({ "decision": { "x": 1 } }), "{\"decision\":{\"x\":1}}");
         check(Value::Null, "no answer");
     }

@@ -53,10 +53,9 @@ struct RpcBody {
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     // An array would be taken for the members in their order.
     if body.trim_ascii_start().first() != Some(&b'{') {
-        return Err(Refusal::Unreadable("the body is no JSON object".to_owned()));
+        return Err(Refusal::Unreadable("the body must be a JSON object".to_owned()));
     }
-    serde_json::from_slice(body)
-        .map_err(|error| Refusal::Unreadable(format!("the body is not what goes here: {error}")))
+    serde_json::from_slice(body).map_err(|error| Refusal::Unreadable(format!("the body is not valid: {error}")))
 }
 
 pub(super) async fn input(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
@@ -86,7 +85,7 @@ pub(super) async fn interrupt(
 pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
     let RpcBody { method, params, timeout_ms } = read(&body)?;
     if method == "initialize" {
-        let message = "the server is initialized once, by the client";
+        let message = "only the client can initialize the server, once";
         return Err(Refusal::plain(StatusCode::BAD_REQUEST, "initialize_refused", message));
     }
     let wait_max = timeout_ms.map_or(RPC_WAIT, Duration::from_millis).min(RPC_WAIT_MAX);
@@ -124,22 +123,27 @@ fn one_line(json: &str) -> String {
 pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
     let plain = Refusal::plain;
     match reply {
-        None => plain(StatusCode::GATEWAY_TIMEOUT, "timeout", "the server has not answered in time; it may yet"),
+        None => plain(
+            StatusCode::GATEWAY_TIMEOUT,
+            "timeout",
+            "the server did not answer in time; its answer may still come",
+        ),
         Some(SideReply::ThreadNotFound) => {
-            let message =
-                "there is no such thread; without `thread_id` it is that of the last turn, and there was none";
+            let message = "unknown thread; without `thread_id` it is the thread of the last turn, if there was one";
             plain(StatusCode::NOT_FOUND, "thread_not_found", message)
         }
         Some(SideReply::NotServed) => {
-            let message = "the client has started this server, and ends it; only `codex-shim serve` does so itself";
+            let message = "this server belongs to its client; only one started by `codex-shim serve` can be stopped and started here";
             plain(StatusCode::CONFLICT, "not_served", message)
         }
         Some(SideReply::ClientAttached { name }) => {
             let who = name.map_or_else(|| "a client".to_owned(), |name| format!("the client `{name}`"));
-            let message = format!("{who} speaks to this server already, and it takes one at a time");
+            let message = format!("{who} is attached already, and only one can be at a time");
             plain(StatusCode::CONFLICT, "client_attached", &message)
         }
-        Some(SideReply::NoActiveTurn) => plain(StatusCode::CONFLICT, "no_active_turn", "no turn runs in this thread"),
+        Some(SideReply::NoActiveTurn) => {
+            plain(StatusCode::CONFLICT, "no_active_turn", "no turn is running in this thread")
+        }
         Some(SideReply::Gated { request_id, request_type, requested_at_us }) => {
             let at = std::time::SystemTime::UNIX_EPOCH + Duration::from_micros(requested_at_us);
             let pending = json!({
@@ -150,7 +154,7 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
             Refusal::Other {
                 status: StatusCode::CONFLICT,
                 error_code: "pending_structured_request",
-                message: "a request waits in this thread; answer it first".to_owned(),
+                message: "a request is pending in this thread; answer it first".to_owned(),
                 more: Map::from_iter([("pending_request".to_owned(), pending)]),
             }
         }
@@ -159,7 +163,7 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
             Refusal::Other {
                 status: StatusCode::BAD_GATEWAY,
                 error_code: "server_refused",
-                message: error["error"]["message"].as_str().unwrap_or("the server has refused").to_owned(),
+                message: error["error"]["message"].as_str().unwrap_or("the server refused the call").to_owned(),
                 more: Map::from_iter([("error".to_owned(), error["error"].clone())]),
             }
         }

@@ -69,8 +69,7 @@ impl Answer {
             message: String,
         }
         if self.status.is_success() {
-            return serde_json::from_slice(&self.body)
-                .map_err(|error| format!("its answer is none that we know: {error}"));
+            return serde_json::from_slice(&self.body).map_err(|error| format!("its answer is not valid: {error}"));
         }
         Err(match serde_json::from_slice::<Refused>(&self.body) {
             Ok(refused) => refused.detail.message,
@@ -113,7 +112,7 @@ impl fmt::Display for ClientError {
         let socket = self.socket.display();
         match &self.cause {
             Cause::Connect(error) => write!(f, "connect to {socket}: {error}"),
-            Cause::Stranger(uid) => write!(f, "connect to {socket}: it is served by another user (uid {uid})"),
+            Cause::Stranger(uid) => write!(f, "connect to {socket}: it belongs to another user (uid {uid})"),
             Cause::Talk(error) => write!(f, "ask at {socket}: {error}"),
             Cause::TooSlow(wait_max) | Cause::Silent(wait_max) => {
                 write!(f, "ask at {socket}: no answer in {} s", wait_max.as_secs_f32().ceil())
@@ -249,9 +248,10 @@ pub fn attach(dir: &Path) -> Result<Attached, ClientError> {
             return Ok(Attached::Refused(whole(response).await?));
         }
         let upgraded = hyper::upgrade::on(response).await.map_err(talk)?;
-        let parts = upgraded.downcast::<TokioIo<UnixStream>>().map_err(|_| talk("the connection is none of ours"))?;
+        let parts =
+            upgraded.downcast::<TokioIo<UnixStream>>().map_err(|_| talk("the connection is of another kind"))?;
         if !parts.read_buf.is_empty() {
-            return Err(talk("it spoke before it was spoken to"));
+            return Err(talk("the relay sent data too early"));
         }
         let stream = parts.io.into_inner().into_std().map_err(Cause::Connect)?;
         stream.set_nonblocking(false).map_err(Cause::Connect)?;
@@ -278,7 +278,7 @@ fn ask_at(
     at(dir, wait_max, reached, async |socket| {
         let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
         let request = match caller {
-            Caller::Tool => request,
+            Caller::Tool => request.header(SOURCE_HEADER, "cli"),
             Caller::Tui => request.header(SOURCE_HEADER, "tui"),
         };
         whole(send(socket, request, body).await?).await

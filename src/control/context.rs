@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
-use crate::engine::{Command, ContextBounds, PushedCommand, WaitingCommand};
-use crate::store::{Keep, KeptDelivery, Ledger, LedgerError, NewCommand};
+use crate::engine::{Command, ContextBounds, PushedCommand, RowId, WaitingCommand};
+use crate::store::{Keep, KeptDelivery, Ledger, LedgerError, NewCommand, WhichCommands};
 
 /// What waits to be shown to the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub struct ContextDocument {
 /// One of these commands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextCommand {
+    /// Its number in this session, which no other command ever has: `DELETE …/context/ID` takes it.
+    pub id: RowId,
     /// The command.
     #[serde(flatten)]
     pub command: Command,
@@ -55,7 +57,7 @@ impl ContextDocument {
         let total_commands_run = waiting.iter().map(|waiting| 1 + waiting.forgotten_before).sum();
         let commands = waiting
             .into_iter()
-            .map(|waiting| ContextCommand { command: waiting.command, thread_id: waiting.thread_id })
+            .map(|waiting| ContextCommand { id: waiting.row, command: waiting.command, thread_id: waiting.thread_id })
             .collect();
         ContextDocument { commands, total_commands_run }
     }
@@ -63,7 +65,8 @@ impl ContextDocument {
 
 /// Reads one command or an array of them. Which it is is told by the first byte, so that an error is about what was meant.
 fn read(body: &[u8]) -> Result<Vec<PushedCommand>, Refusal> {
-    let unreadable = |error: serde_json::Error| Refusal::Unreadable(format!("the body is no command: {error}"));
+    let unreadable =
+        |error: serde_json::Error| Refusal::Unreadable(format!("the body is not a command in JSON: {error}"));
     match body.trim_ascii_start().first() {
         Some(b'[') => serde_json::from_slice(body).map_err(unreadable),
         Some(_) | None => serde_json::from_slice(body).map(|one| vec![one]).map_err(unreadable),
@@ -108,8 +111,29 @@ pub(super) async fn push(State(known): State<Arc<Known>>, _: ThisSession, body: 
 }
 
 pub(super) async fn clear(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    ledger(&known)?.clear_context().await.map_err(Refusal::Ledger)?;
+    ledger(&known)?.clear_context(WhichCommands::All).await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &WaitingDocument { waiting: 0 }))
+}
+
+pub(super) async fn drop_one(
+    State(known): State<Arc<Known>>,
+    _: ThisSession,
+    Path((_, command)): Path<(String, String)>,
+) -> Result<Response, Refusal> {
+    let none = || Refusal::plain(StatusCode::NOT_FOUND, "command_not_found", not_waiting(&command));
+    let id: RowId = command.parse().map_err(|_| none())?;
+    let ledger = ledger(&known)?;
+    if ledger.clear_context(WhichCommands::One(id)).await.map_err(Refusal::Ledger)? == 0 {
+        return Err(none());
+    }
+    let waiting = ledger.waiting_context().await.map_err(Refusal::Ledger)?.len();
+    Ok(json(StatusCode::OK, &WaitingDocument { waiting: waiting as u64 }))
+}
+
+/// Says that no command of this number waits.
+#[must_use]
+pub fn not_waiting(command: &str) -> String {
+    format!("no command with the number `{command}` waits; `codex-shim context show` lists the numbers")
 }
 
 pub(super) async fn deliveries(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {

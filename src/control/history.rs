@@ -63,7 +63,7 @@ impl Query {
             Ok(number) if digits => Ok(Some(number)),
             // More than there can ever be is as good as the most.
             Err(_) if digits && !text.is_empty() => Ok(Some(u64::MAX)),
-            Ok(_) | Err(_) => Err(bad(format!("`{name}={text}`: a number from 0 on goes there"))),
+            Ok(_) | Err(_) => Err(bad(format!("`{name}={text}`: it must be a whole number, 0 or more"))),
         }
     }
 
@@ -83,7 +83,7 @@ impl Query {
         match self.number("limit")? {
             None => Ok(default),
             Some(limit) if (1..=most).contains(&limit) => Ok(limit),
-            Some(limit) => Err(bad(format!("`limit={limit}`: it is 1 to {most}"))),
+            Some(limit) => Err(bad(format!("`limit={limit}`: it must be 1 to {most}"))),
         }
     }
 }
@@ -101,7 +101,7 @@ pub(super) fn bad(message: String) -> Refusal {
 /// What can be asked of the history, where one is kept.
 pub(super) fn historian(known: &Known) -> Result<&Historian, Refusal> {
     known.historian.as_ref().ok_or_else(|| {
-        let message = "this session keeps no history: `record` is off, or its index could not be started";
+        let message = "this session has no history: the setting `record` is false, or its index could not start";
         Refusal::plain(StatusCode::NOT_FOUND, "not_recorded", message)
     })
 }
@@ -182,7 +182,7 @@ pub(super) async fn transcript(
     let entries = entries.map_err(unreadable)?;
     let is_known = || historian.index.activity().threads(now_us()).iter().any(|thread| thread.thread_id == thread_id);
     if entries.is_empty() && !is_known() {
-        let message = "nothing was said in a thread of this id, as far as this session has seen";
+        let message = "unknown thread: this session has no messages of it";
         return Err(Refusal::plain(StatusCode::NOT_FOUND, "thread_not_found", message));
     }
     let read = |entry: String| RawValue::from_string(entry).unwrap_or_else(|_| RawValue::NULL.to_owned());

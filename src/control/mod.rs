@@ -24,6 +24,7 @@ mod host;
 mod known;
 mod lag;
 mod listener;
+pub mod local_time;
 mod metrics;
 mod peer;
 mod places;
@@ -41,7 +42,7 @@ mod stream_tests;
 mod subject;
 
 pub use ask::{Ask, Errand, Reply};
-pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands};
+pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands, not_waiting};
 pub use document::{
     CallCount, ChildDocument, ClientDocument, ContextEngineDocument, Counters, Fault, IndexDocument, JournalDocument,
     PrunedDocument, SessionDocument, ThreadDocument,

@@ -19,9 +19,9 @@ pub(super) enum Refusal {
     Host,
     UpgradeRequired,
     Body(BodyError),
-    /// The body is no JSON, or not what goes there.
+    /// The body is not valid JSON, or not what the path takes.
     Unreadable(String),
-    /// Something in it cannot be.
+    /// A value in it is not possible.
     Impossible(String),
     Ledger(LedgerError),
     /// Anything else, with what it tells besides its code and its message.
@@ -85,27 +85,29 @@ impl Refusal {
             Refusal::Impossible(why) => return told("invalid_command", why),
             Refusal::Ledger(error @ LedgerError::ThreadNotFound(_)) => return told("thread_not_found", error),
             Refusal::Ledger(error @ LedgerError::Unavailable(_)) => return told("ledger_unavailable", error),
-            Refusal::NotFound => ("not_found", "there is no such path; docs/control.md lists those that there are"),
+            Refusal::NotFound => ("not_found", "unknown path; docs/control.md lists the paths"),
             Refusal::SessionNotFound => {
-                ("session_not_found", "another session runs here; ask for its id, or for `self`")
+                ("session_not_found", "this socket belongs to another session; use its id, or `self`")
             }
             Refusal::MethodNotAllowed => {
-                ("method_not_allowed", "this path does not take that method; `Allow` has those that it takes")
+                ("method_not_allowed", "this path does not take that method; the header `Allow` lists its methods")
             }
-            Refusal::Origin => ("origin_refused", "a request with an `Origin` comes from a browser and is not served"),
+            Refusal::Origin => {
+                ("origin_refused", "a request with an `Origin` header comes from a browser and is refused")
+            }
             Refusal::Host => (
                 "host_refused",
-                "a `Host` with a dot in it is a name that a page in a browser can have; say `localhost` or any one word",
+                "a `Host` with a dot could be the name of a web page and is refused; use `localhost` or any one word",
             ),
             Refusal::UpgradeRequired => (
                 "upgrade_required",
-                "a client attaches with `Connection: Upgrade` and `Upgrade: codex-shim-attach`; `codex-shim attach` does so",
+                "attach with `Connection: Upgrade` and `Upgrade: codex-shim-attach`, or use `codex-shim attach`",
             ),
             Refusal::Body(BodyError::TooBig) => {
-                return told("body_too_large", &format_args!("a body has at most {BODY_BYTES_MAX} bytes"));
+                return told("body_too_large", &format_args!("the body is over {BODY_BYTES_MAX} bytes"));
             }
-            Refusal::Body(BodyError::TooSlow) => ("body_timeout", "the body did not come in time"),
-            Refusal::Body(BodyError::Broken) => ("body_broken", "the body broke off, or is none as HTTP has them"),
+            Refusal::Body(BodyError::TooSlow) => ("body_timeout", "the body did not arrive in time"),
+            Refusal::Body(BodyError::Broken) => ("body_broken", "the body ended early, or is not valid HTTP"),
         };
         told(error_code, &message)
     }

@@ -55,7 +55,8 @@ fn which(query: &str) -> Result<WhichRequests, Refusal> {
             ("include_orphaned", "false" | "0") => WhichRequests::Pending,
             ("all", "true" | "1") => WhichRequests::All,
             (_, _) => {
-                let message = format!("`{pair}`: there is `include_orphaned=true` and `all=true`");
+                let message =
+                    format!("unknown parameter `{pair}`; this path takes `include_orphaned=true` and `all=true`");
                 return Err(Refusal::plain(StatusCode::BAD_REQUEST, "invalid_parameter", message));
             }
         };
@@ -73,7 +74,11 @@ pub(super) async fn one(
 }
 
 fn not_found() -> Refusal {
-    Refusal::plain(StatusCode::NOT_FOUND, "request_not_found", "this session has no request of that id")
+    Refusal::plain(
+        StatusCode::NOT_FOUND,
+        "request_not_found",
+        "unknown request; `…/codex-pending-requests?all=true` lists the requests of this session",
+    )
 }
 
 pub(super) async fn respond(
@@ -85,8 +90,9 @@ pub(super) async fn respond(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let value: Value = serde_json::from_slice(&body)
-        .map_err(|error| Refusal::Unreadable(format!("the body is no answer: {error}")))?;
+        .map_err(|error| Refusal::Unreadable(format!("the body is not an answer in JSON: {error}")))?;
     let source = match headers.get(SOURCE_HEADER).map(|source| source.as_bytes()) {
+        Some(b"cli") => RequestSource::Cli,
         Some(b"tui") => RequestSource::Tui,
         Some(_) | None => RequestSource::Api,
     };
@@ -117,15 +123,15 @@ pub(super) async fn respond(
             more: Map::from_iter([("valid".to_owned(), invalid.valid)]),
         }),
         Some(SideReply::NotReady) => {
-            let message = "the server has ended, or does not read: no answer can reach it any more";
+            let message = "the server has exited or is not reading, so no answer can reach it";
             Err(Refusal::plain(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message))
         }
         None => {
-            let message = "it is not known yet whether the answer could be kept; look at the request again";
+            let message = "the answer may not have been stored yet; look at the request again";
             Err(Refusal::plain(StatusCode::GATEWAY_TIMEOUT, "timeout", message))
         }
         Some(_) => {
-            let why = "the answer could not be kept, so it was not sent; the request is still open";
+            let why = "the answer could not be stored, so it was not sent; the request is still pending";
             Err(Refusal::Ledger(LedgerError::Unavailable(why.to_owned())))
         }
     }
@@ -158,7 +164,7 @@ async fn unreadable(known: &Known, request_id: String, why: &str) -> Result<Refu
     Ok(Refusal::Other {
         status: StatusCode::UNPROCESSABLE_ENTITY,
         error_code: "invalid_response",
-        message: format!("the body is no answer: {why}"),
+        message: format!("the body is not a valid answer: {why}"),
         more: Map::from_iter([("valid".to_owned(), valid(kind, &kept.row["request_payload"]))]),
     })
 }

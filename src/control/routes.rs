@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use serde::Serialize;
 
 use super::known::{Known, ThisSession};
@@ -23,6 +23,7 @@ pub(super) fn router(known: Known) -> Router {
         .route("/sessions/{id}", get(session))
         .route("/sessions/{id}/context", get(context::show).post(context::push).delete(context::clear))
         .route("/sessions/{id}/context/deliveries", get(context::deliveries))
+        .route("/sessions/{id}/context/{command}", delete(context::drop_one))
         .route("/sessions/{id}/fragments", get(fragments::show))
         .route("/sessions/{id}/codex-pending-requests", get(requests::pending))
         .route("/sessions/{id}/codex-requests/{request_id}", get(requests::one))

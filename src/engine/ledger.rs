@@ -265,8 +265,10 @@ impl RequestStatus {
 pub enum RequestSource {
     /// The client.
     Client,
-    /// The control socket.
+    /// A caller of the control socket that does not say what it is.
     Api,
+    /// The command line: `codex-shim respond`.
+    Cli,
     /// The terminal UI.
     Tui,
     /// A rule of ours.
@@ -282,6 +284,7 @@ impl RequestSource {
         match self {
             RequestSource::Client => "client",
             RequestSource::Api => "api",
+            RequestSource::Cli => "cli",
             RequestSource::Tui => "tui",
             RequestSource::Policy => "policy",
             RequestSource::Server => "server",

@@ -52,7 +52,7 @@ const KEPT: [&str; 26] = [
 /// How many texts deep JSON that stands in a text, as text, is looked into.
 const NESTED_MAX: u32 = 2;
 
-/// A pattern of the user's is no regular expression.
+/// A pattern of the user that is not a valid regular expression.
 #[derive(Debug)]
 pub struct BadPattern {
     /// It.
@@ -62,7 +62,7 @@ pub struct BadPattern {
 
 impl fmt::Display for BadPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no regular expression", self.pattern)
+        write!(f, "`{}` is not a valid regular expression", self.pattern)
     }
 }
 
@@ -634,7 +634,10 @@ mod tests {
 
     #[test]
     fn a_pattern_that_is_none_is_told() {
-        assert_eq!(Masker::new(&["(".to_owned()]).expect_err("it is none").to_string(), "`(` is no regular expression");
+        assert_eq!(
+            Masker::new(&["(".to_owned()]).expect_err("it is none").to_string(),
+            "`(` is not a valid regular expression"
+        );
     }
 
     proptest! {

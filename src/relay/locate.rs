@@ -57,30 +57,30 @@ pub enum LocateError {
 
 impl fmt::Display for LocateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const REMEDY: &str = "name the real one with --codex, CODEX_SHIM_CODEX or `codex` in config.toml";
+        const REMEDY: &str = "set CODEX_SHIM_CODEX or `codex` in config.toml to the path of the real codex, or use `codex-shim run --codex PATH`";
         match self {
             LocateError::NotOnPath { looked_in } => {
                 write!(f, "no codex found in PATH ({}); {REMEDY}", looked_in.display())
             }
             LocateError::NoSuchProgram { program, named_by, looked_in: None } => {
-                write!(f, "{} (named by {named_by}) is not there; {REMEDY}", program.display())
+                write!(f, "{} (set by {named_by}) does not exist; {REMEDY}", program.display())
             }
             LocateError::NoSuchProgram { program, named_by, looked_in: Some(looked_in) } => {
                 let (program, looked_in) = (program.display(), looked_in.display());
-                write!(f, "{program} (named by {named_by}) is not in PATH ({looked_in}); {REMEDY}")
+                write!(f, "{program} (set by {named_by}) is not in PATH ({looked_in}); {REMEDY}")
             }
             LocateError::NoSuchServer { program, looked_in: None } => {
-                write!(f, "the server command {} is not there; give its path after `--`", program.display())
+                write!(f, "the server command {} does not exist; give its path after `--`", program.display())
             }
             LocateError::NoSuchServer { program, looked_in: Some(looked_in) } => {
                 let (program, looked_in) = (program.display(), looked_in.display());
                 write!(f, "the server command {program} is not in PATH ({looked_in}); give its path after `--`")
             }
             LocateError::IsOurselves { program, named_by } => {
-                write!(f, "{} (named by {named_by}) is codex-shim itself; {REMEDY}", program.display())
+                write!(f, "{} (set by {named_by}) is codex-shim itself; {REMEDY}", program.display())
             }
             LocateError::LeadsBack { depth } => {
-                write!(f, "{depth} codex-shims stand in a row, so what they start leads back to codex-shim; {REMEDY}")
+                write!(f, "codex-shim has started itself {depth} times in a row; {REMEDY}")
             }
         }
     }

@@ -22,10 +22,20 @@ impl Notices {
         Notices { stderr: Sink::stderr().ok(), published, journal_told: false }
     }
 
-    /// Says something now. Where stderr takes nothing, the log has it.
+    /// Reports a fault now. If stderr takes nothing, the log has it.
     pub(super) fn say(&self, what: &str) {
         tracing::warn!("{what}");
         self.published.fault(what);
+        self.write(what);
+    }
+
+    /// Writes something to stderr that the user must know and that is not a fault.
+    pub(super) fn inform(&self, what: &str) {
+        tracing::info!("{what}");
+        self.write(what);
+    }
+
+    fn write(&self, what: &str) {
         let mut line = format!("codex-shim: {}", what.replace('\n', " "));
         line.truncate(line.floor_char_boundary(NOTICE_BYTES_MAX));
         line.push('\n');

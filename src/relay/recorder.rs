@@ -61,6 +61,12 @@ impl Opening {
             return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
         };
         let session = Session::open(home, self.wanted.as_ref(), &self.place, self.fresh_id)?;
+        if let Some(wanted) = self.wanted.as_ref().filter(|wanted| wanted.to_string() != session.id) {
+            let id = &session.id;
+            notices.inform(&format!(
+                "session {wanted} is already in use by another codex-shim; this one is session {id}: `codex-shim status {id}`"
+            ));
+        }
         let generation = session.next_generation()?;
         if let Err(error) = open_log(&session.dir) {
             notices.say(&format!("open {}: {error}; there is no log", session.dir.join("shim.log").display()));
@@ -228,6 +234,11 @@ impl Recorder {
             Err(closed) => (State::Closed(closed), Sides::default()),
         };
         Recorder { opening, published, state, sides, client: None, overflow: VecDeque::new() }
+    }
+
+    /// The id of the session; `None` if it could not be opened yet.
+    pub(super) fn session_id(&self) -> Option<&str> {
+        self.sides.session.map(|session| session.id.as_str())
     }
 
     /// The child was started anew: another run of the session, with a journal of its own.

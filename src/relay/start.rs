@@ -119,6 +119,12 @@ pub fn serve(
     let ends = |input, output| Ok((Direction::from_nobody(input), Direction::to_nobody(output)));
     let mut relay = prepare(command, settings, environment, complaints, Attendance::Nobody, ends)?;
     relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
+    if let Some(id) = relay.recorder.session_id() {
+        relay.notices.inform(&format!(
+            "serving session {id}; to reach it: `codex-shim send --session {id} --new TEXT`, `codex-shim tui {id}`, or \
+             `codex-shim attach {id}` in place of `codex app-server`"
+        ));
+    }
     let mut back_off = BACK_OFF_MIN;
     loop {
         let began = relay.clock.now().elapsed;

@@ -44,10 +44,13 @@ pub enum TapeError {
 impl fmt::Display for TapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            TapeError::Io { path, source } if source.kind() == io::ErrorKind::NotFound => {
+                write!(f, "{} does not exist; `codex-shim tape export` writes a tape", path.display())
+            }
             TapeError::Io { path, source } => write!(f, "read {}: {source}", path.display()),
             TapeError::Record { path, line, source } => write!(f, "{}, line {line}: {source}", path.display()),
             TapeError::NoHeader { path } => {
-                write!(f, "{} is no tape: it does not begin with the header of a journal", path.display())
+                write!(f, "{} is not a tape: it does not begin with the header of a journal", path.display())
             }
         }
     }

@@ -19,6 +19,15 @@ pub struct Choice<'a> {
     pub otherwise: Otherwise,
 }
 
+/// The name of the session that was used last.
+const LATEST: &str = "latest";
+
+/// Sessions that an error names.
+const LISTED_MAX: usize = 8;
+
+/// What to do if there are no sessions.
+const NO_SESSIONS: &str = "no sessions yet; start your tool through codex-shim first (see `codex-shim wrap --help`)";
+
 /// See [`Choice::otherwise`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Otherwise {
@@ -35,6 +44,8 @@ pub enum ChoiceError {
     NoneNamed {
         /// What was given.
         named: String,
+        /// The sessions that exist.
+        sessions: Vec<String>,
     },
     /// Several could be meant.
     Ambiguous {
@@ -46,7 +57,10 @@ pub enum ChoiceError {
     /// There is none at all.
     NoneAtAll,
     /// There is none that is live.
-    NoneLive,
+    NoneLive {
+        /// The sessions that exist.
+        sessions: Vec<String>,
+    },
 }
 
 /// What a choice was tried by.
@@ -60,23 +74,41 @@ pub enum Clue {
 
 impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LIST: &str = "`codex-shim sessions` lists those that there are";
         match self {
-            ChoiceError::NoneNamed { named } => write!(f, "no session is called `{named}` or begins so; {LIST}"),
+            ChoiceError::NoneNamed { named, sessions } if sessions.is_empty() => {
+                write!(f, "unknown session `{named}`: {NO_SESSIONS}")
+            }
+            ChoiceError::NoneNamed { named, sessions } => {
+                write!(f, "unknown session `{named}`; sessions: {}", listed(sessions))
+            }
             ChoiceError::Ambiguous { by: Clue::Name(name), candidates } => {
-                write!(f, "several sessions begin with `{name}`: {}; give more of the name", candidates.join(", "))
+                write!(
+                    f,
+                    "`{name}` is the beginning of several sessions: {}; give more of the name",
+                    listed(candidates)
+                )
             }
             ChoiceError::Ambiguous { by: Clue::Place(dir), candidates } => {
-                let (dir, candidates) = (dir.display(), candidates.join(", "));
+                let (dir, candidates) = (dir.display(), listed(candidates));
                 write!(f, "several sessions are live in {dir}: {candidates}; name one with --session")
             }
-            ChoiceError::NoneAtAll => {
-                f.write_str("there is no session yet; a relay makes one, see `codex-shim --help`")
-            }
-            ChoiceError::NoneLive => {
-                write!(f, "no session is live here; start a relay, or choose one with --session: {LIST}")
-            }
+            ChoiceError::NoneAtAll => f.write_str(NO_SESSIONS),
+            ChoiceError::NoneLive { sessions } if sessions.is_empty() => f.write_str(NO_SESSIONS),
+            ChoiceError::NoneLive { sessions } => write!(
+                f,
+                "no session is live in this folder; start your tool in it, or name a session with --session: {}",
+                listed(sessions)
+            ),
         }
+    }
+}
+
+/// Names for an error, not too many.
+fn listed(names: &[String]) -> String {
+    let first = names.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED_MAX) {
+        0 => first,
+        more => format!("{first} and {more} more (see `codex-shim sessions`)"),
     }
 }
 
@@ -122,7 +154,7 @@ pub fn choose_all<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<Vec<&'a 
             .max_by_key(|session| session.last_used)
             .map(|latest| vec![latest])
             .ok_or(ChoiceError::NoneAtAll),
-        (_, Otherwise::None) => Err(ChoiceError::NoneLive),
+        (_, Otherwise::None) => Err(ChoiceError::NoneLive { sessions: names(found) }),
     }
 }
 
@@ -131,9 +163,14 @@ fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError
     if let Some(exact) = found.iter().find(|session| session.id == named) {
         return Ok(exact);
     }
+    if named == LATEST {
+        let latest = found.iter().max_by_key(|session| (session.live, session.last_used));
+        return latest.ok_or(ChoiceError::NoneAtAll);
+    }
     let is_end = |session: &&Found| named.len() >= SHORT_CHARS_MIN && session.id.ends_with(named);
     let is_folder = |session: &&Found| label(session) == named || folder(session) == Some(named);
-    let ways: [&dyn Fn(&&Found) -> bool; 3] = [&|session| session.id.starts_with(named), &is_end, &is_folder];
+    let ways: [&dyn Fn(&&Found) -> bool; 3] =
+        [&|session| !named.is_empty() && session.id.starts_with(named), &is_end, &is_folder];
     for way in ways {
         let candidates: Vec<&Found> = found.iter().filter(way).collect();
         let live: Vec<&Found> = candidates.iter().copied().filter(|session| session.live).collect();
@@ -145,7 +182,11 @@ fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError
             (several, _) => return Err(ambiguous(Clue::Name(named.to_owned()), several, found)),
         }
     }
-    Err(ChoiceError::NoneNamed { named: named.to_owned() })
+    Err(ChoiceError::NoneNamed { named: named.to_owned(), sessions: names(found) })
+}
+
+fn names(found: &[Found]) -> Vec<String> {
+    found.iter().map(|session| session.id.clone()).collect()
 }
 
 /// The live sessions that are nearest around `cwd`, the one that was used last first.
@@ -236,7 +277,7 @@ mod tests {
             Err(ChoiceError::NoneNamed { .. }) => "none named".to_owned(),
             Err(ChoiceError::Ambiguous { candidates, .. }) => format!("one of {}", candidates.join(" ")),
             Err(ChoiceError::NoneAtAll) => "none at all".to_owned(),
-            Err(ChoiceError::NoneLive) => "none live".to_owned(),
+            Err(ChoiceError::NoneLive { .. }) => "none live".to_owned(),
         };
         let (reads, acts) = (chosen(Otherwise::Latest), chosen(Otherwise::None));
         let told = if reads == acts { reads } else { format!("{reads}, {acts}") };
@@ -251,6 +292,32 @@ mod tests {
         check(&found, Some("p"), "/a", "play");
         check(&found, Some("wo"), "/a", "one of a work a work.2");
         check(&found, Some("x"), "/a", "none named");
+        check(&found, Some(""), "/a", "none named");
+    }
+
+    #[test]
+    fn latest_is_the_session_used_last() {
+        check(&["*work /a", "*play /b", "dead /c"], Some("latest"), "/a", "play");
+        check(&["old /a", "new /b"], Some("latest"), "/a", "new");
+        check(&["*latest /a", "*play /b"], Some("latest"), "/b", "latest");
+        check(&[], Some("latest"), "/a", "none at all");
+    }
+
+    #[test]
+    fn errors_name_the_sessions_that_exist() {
+        let told = |found: &[Found], named, otherwise| {
+            let error = choose(found, Choice { named, cwd: Path::new("/x"), otherwise }).expect_err("there is none");
+            error.to_string()
+        };
+        let found = sessions(&["*one /a", "*two /b"]);
+        assert_eq!(told(&found, Some("x"), Otherwise::None), "unknown session `x`; sessions: one, two");
+        assert!(told(&found, None, Otherwise::None).ends_with("with --session: one, two"));
+        assert_eq!(told(&[], None, Otherwise::None), NO_SESSIONS);
+        assert_eq!(told(&[], None, Otherwise::Latest), NO_SESSIONS);
+        assert_eq!(told(&[], Some("x"), Otherwise::None), format!("unknown session `x`: {NO_SESSIONS}"));
+        let many: Vec<String> = (0..12).map(|number| format!("s{number} /a")).collect();
+        let many = sessions(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(told(&many, Some("x"), Otherwise::None).ends_with("s7 and 4 more (see `codex-shim sessions`)"));
     }
 
     #[test]

@@ -79,6 +79,15 @@ pub enum Keep {
     Once,
 }
 
+/// Which of the waiting commands to delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhichCommands {
+    /// All of them.
+    All,
+    /// The one with this id.
+    One(RowId),
+}
+
 /// A delivery as it is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptDelivery {
@@ -170,10 +179,14 @@ pub(super) fn waiting_after(transaction: &Transaction<'_>, after: RowId) -> rusq
     rows.filter_map(Result::transpose).collect()
 }
 
-/// Forgets every command that waits; gives their rows.
-pub(super) fn clear(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<RowId>> {
-    let mut statement = transaction.prepare_cached("DELETE FROM codex_context_commands RETURNING id")?;
-    statement.query_map([], |row| row.get(0))?.collect()
+/// Deletes waiting commands; returns their rows.
+pub(super) fn clear(transaction: &Transaction<'_>, which: WhichCommands) -> rusqlite::Result<Vec<RowId>> {
+    const SQL: &str = "DELETE FROM codex_context_commands WHERE ?1 IS NULL OR id = ?1 RETURNING id";
+    let only = match which {
+        WhichCommands::All => None,
+        WhichCommands::One(row) => Some(row),
+    };
+    transaction.prepare_cached(SQL)?.query_map([only], |row| row.get(0))?.collect()
 }
 
 /// The last deliveries, oldest first.

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::assembly_table::KeptFragment;
-use super::context_table::{KeptDelivery, NewCommand};
+use super::context_table::{KeptDelivery, NewCommand, WhichCommands};
 use super::ledger_job::{Job, KeptRequest, LedgerError, Order, Reply};
 use super::ledger_keeper::Keeper;
 use super::request_table::{RunIds, WhichRequests};
@@ -79,7 +79,7 @@ impl Ledger {
                 Job::Commit(token, entry) => Err(Order::Commit(token, entry)),
                 Job::Push(..)
                 | Job::Waiting(_)
-                | Job::Clear(_)
+                | Job::Clear(..)
                 | Job::Deliveries(_)
                 | Job::Fragments(_)
                 | Job::Requests(..)
@@ -160,13 +160,13 @@ impl Ledger {
         self.ask(Job::Waiting).await
     }
 
-    /// Forgets the commands that wait.
+    /// Deletes waiting commands; returns how many.
     ///
     /// # Errors
     ///
-    /// [`LedgerError`]; nothing is forgotten then.
-    pub async fn clear_context(&self) -> Result<(), LedgerError> {
-        self.ask(Job::Clear).await
+    /// [`LedgerError`]; nothing is deleted then.
+    pub async fn clear_context(&self, which: WhichCommands) -> Result<usize, LedgerError> {
+        self.ask(|reply| Job::Clear(which, reply)).await
     }
 
     /// The last deliveries, oldest first.
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(tool.push_context(vec![command("b")]), Ok(2));
         assert_eq!(run.push(&[]), Ok(2));
         assert_eq!(cmds(&run.told()), ["a", "b"]);
-        tool.clear_context().expect("it can be cleared");
+        tool.clear_context(WhichCommands::All).expect("it can be cleared");
         assert_eq!(tool.waiting_context(), Ok(Vec::new()));
     }
 

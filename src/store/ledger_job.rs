@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::assembly_table::KeptFragment;
-use super::context_table::{KeptDelivery, NewCommand};
+use super::context_table::{KeptDelivery, NewCommand, WhichCommands};
 use super::request_table::WhichRequests;
 use super::seq_mark::{SeqMark, SeqWish};
 use crate::engine::{GivenRow, LedgerEntry, Token, WaitingCommand};
@@ -44,11 +44,11 @@ pub enum LedgerError {
 impl fmt::Display for LedgerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LedgerError::Unavailable(why) => write!(f, "the ledger cannot be used: {why}"),
+            LedgerError::Unavailable(why) => write!(f, "the ledger is not available: {why}"),
             LedgerError::ThreadNotFound(thread_id) => write!(
                 f,
-                "no thread {thread_id} was started or resumed in this session; without a thread, whichever has the next \
-                 turn is shown it"
+                "unknown thread {thread_id}: it was not started or resumed in this session; without a thread, the next turn \
+                 of any thread carries the command"
             ),
         }
     }
@@ -70,7 +70,7 @@ pub(super) enum Job {
     AnswerLate(Box<GivenRow>, Reply<Option<Value>>),
     Push(Vec<NewCommand>, Reply<usize>),
     Waiting(Reply<Vec<WaitingCommand>>),
-    Clear(Reply<()>),
+    Clear(WhichCommands, Reply<usize>),
     Deliveries(Reply<Vec<KeptDelivery>>),
     Fragments(Reply<Vec<KeptFragment>>),
     ReserveSeq(SeqWish, SyncSender<Result<SeqMark, LedgerError>>),

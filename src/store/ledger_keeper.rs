@@ -11,7 +11,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 
 use super::assembly_table::{self, KeptFragment};
-use super::context_table::{self, KeptDelivery};
+use super::context_table::{self, KeptDelivery, WhichCommands};
 use super::database::{self, DatabaseError, Form, Opened};
 use super::ledger_job::{Job, KeptRequest, LedgerError};
 use super::request_table::{self, RunIds};
@@ -245,9 +245,14 @@ impl Keeper {
             (Job::Waiting(reply), Done::Waiting(waiting)) => {
                 let _ = reply.send(Ok(waiting));
             }
-            (Job::Clear(reply), Done::Cleared(rows)) => {
+            (Job::Clear(which, reply), Done::Cleared(mut rows)) => {
+                let count = rows.len();
+                // A tool may have deleted it from the file since the relay has read it.
+                if let WhichCommands::One(row) = which {
+                    rows = vec![row];
+                }
                 (self.tell)(Input::Context(ContextChange::Cleared(rows)));
-                let _ = reply.send(Ok(()));
+                let _ = reply.send(Ok(count));
             }
             (Job::Deliveries(reply), Done::Deliveries(deliveries)) => {
                 let _ = reply.send(Ok(deliveries));
@@ -280,7 +285,7 @@ impl Keeper {
             (
                 Job::Push(..)
                 | Job::Waiting(_)
-                | Job::Clear(_)
+                | Job::Clear(..)
                 | Job::Deliveries(_)
                 | Job::Fragments(_)
                 | Job::Requests(..)
@@ -303,7 +308,7 @@ impl Keeper {
             Job::Commit(token, _) => (self.tell)(Input::Committed { token, done: false }),
             Job::Push(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
-            Job::Clear(reply) => drop(reply.send(Err(why.clone()))),
+            Job::Clear(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::Deliveries(reply) => drop(reply.send(Err(why.clone()))),
             Job::Fragments(reply) => drop(reply.send(Err(why.clone()))),
             Job::Requests(_, reply) => drop(reply.send(Err(why.clone()))),
@@ -375,7 +380,7 @@ fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &
             Done::Pushed { waiting: context_table::waiting_after(transaction, 0)?.len(), added, forgotten }
         }
         Job::Waiting(_) => Done::Waiting(context_table::waiting_after(transaction, 0)?),
-        Job::Clear(_) => Done::Cleared(context_table::clear(transaction)?),
+        Job::Clear(which, _) => Done::Cleared(context_table::clear(transaction, *which)?),
         Job::Deliveries(_) => Done::Deliveries(context_table::deliveries(transaction)?),
         Job::Fragments(_) => Done::Fragments(assembly_table::fragments(transaction)?),
         Job::Requests(which, _) => Done::Requests(request_table::rows(transaction, *which)?),

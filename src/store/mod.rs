@@ -27,7 +27,7 @@ mod witness;
 
 pub use assembly_table::KeptFragment;
 pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose, choose_all, label, short};
-pub use context_table::{Keep, KeptDelivery, NewCommand};
+pub use context_table::{Keep, KeptDelivery, NewCommand, WhichCommands};
 pub use database::Life;
 pub(crate) use database::{
     BESIDE, DatabaseError, Form, Opened, connect as connect_database, is_no_database, open as open_database,

@@ -7,7 +7,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 
 use super::assembly_table::{self, KeptFragment};
-use super::context_table::{self, KeptDelivery, NewCommand};
+use super::context_table::{self, KeptDelivery, NewCommand, WhichCommands};
 use super::database::{self, DatabaseError};
 use super::ledger::LEDGER_FILE;
 use super::ledger_job::{KeptRequest, LedgerError};
@@ -67,9 +67,9 @@ impl OfflineLedger {
     ///
     /// # Errors
     ///
-    /// [`LedgerError`]; nothing is forgotten then.
-    pub fn clear_context(&mut self) -> Result<(), LedgerError> {
-        self.within(|transaction| context_table::clear(transaction).map(|_| ()))
+    /// [`LedgerError`]; nothing is deleted then.
+    pub fn clear_context(&mut self, which: WhichCommands) -> Result<usize, LedgerError> {
+        self.within(|transaction| context_table::clear(transaction, which).map(|rows| rows.len()))
     }
 
     /// As [`super::Ledger::requests`].

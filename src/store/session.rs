@@ -69,7 +69,10 @@ impl fmt::Display for StoreError {
             // It names the path, and says what to do.
             StoreError::Io { source, .. } if Refused::behind(source).is_some() => source.fmt(f),
             StoreError::Io { action, path, source } => write!(f, "{action} {}: {source}", path.display()),
-            StoreError::AllTaken(name) => write!(f, "session {name}: {SAME_NAME_MAX} shims run under that name"),
+            StoreError::AllTaken(name) => write!(
+                f,
+                "session {name}: {SAME_NAME_MAX} relays already use that name; choose another one with --session"
+            ),
         }
     }
 }

@@ -249,7 +249,7 @@ fn attached_one_at_a_time() {
 #[test]
 fn attach_says_why_it_cannot() {
     let home = Home::new();
-    failed(&attach_fails(&home), 3, "no session is called `s`");
+    failed(&attach_fails(&home), 3, "unknown session `s`: no sessions yet");
 
     let live = Live::served();
     refused(http(&live.session, &format!("POST {ATTACH}{UPGRADE}"), b""), (503, "not_ready"));

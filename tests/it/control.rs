@@ -624,11 +624,11 @@ fn a_fault_that_was_told_is_told_by_status_too() {
         let document: Value = serde_json::from_slice(&answer.body).expect("it is JSON");
         document["faults"].as_array().and_then(|faults| faults.first().cloned())
     });
-    assert!(fault["what"].as_str().is_some_and(|what| what.contains("`soon` is no length of time")), "{fault}");
+    assert!(fault["what"].as_str().is_some_and(|what| what.contains("`soon` is not a length of time")), "{fault}");
     assert!(fault["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{fault}");
     let status = text(&tool(&home, &["status"]).stdout);
     assert!(status.starts_with("the relay runs, with 1 fault\n"), "{status}");
-    assert!(status.contains("`soon` is no length of time"), "{status}");
+    assert!(status.contains("`soon` is not a length of time"), "{status}");
     drop(relay.stdin.take());
     assert!(relay.wait().expect("the shim ends").success());
 }
@@ -670,7 +670,7 @@ fn sessions_and_status_tell_what_is_live_and_what_was() {
     let status = live.tool(&["status"]);
     assert_eq!(status.status.code(), Some(0), "{status:?}");
     let status = text(&status.stdout);
-    assert!(status.starts_with("all is well\n\nsession   s\nstate     idle for "), "{status}");
+    assert!(status.starts_with("healthy\n\nsession   s\nstate     idle for "), "{status}");
     for told in [
         "\nrelay     live, pid ",
         ", codex 0.169.0: ",
@@ -714,8 +714,8 @@ fn a_session_that_cannot_be_told_is_an_error_of_its_own() {
         assert!(stderr.starts_with("codex-shim: ") && stderr.contains(told), "{args:?}: {stderr}");
         assert_eq!(text(&output.stdout), "");
     };
-    check(&home, &["status"], "", 3, "there is no session yet");
-    check(&home, &["sessions"], "", 0, "there is no session yet");
+    check(&home, &["status"], "", 3, "no sessions yet");
+    check(&home, &["sessions"], "", 0, "no sessions yet");
     let empty = tool(&home, &["sessions", "--json"]);
     assert_eq!(serde_json::from_slice::<Value>(&empty.stdout).expect("it is JSON"), json!({"sessions": []}));
 
@@ -726,7 +726,7 @@ fn a_session_that_cannot_be_told_is_an_error_of_its_own() {
     let mut second = second.current_dir(home.beside()).spawn().expect("the shim starts");
     let other = home.path().join("sessions/work.2");
     eventually("the other socket", || client::get(&other, "/healthz").ok());
-    check(home, &["status", "--session", "play"], "", 3, "no session is called `play`");
+    check(home, &["status", "--session", "play"], "", 3, "unknown session `play`");
     check(home, &["status", "--session", "wo"], "", 3, "several sessions begin with `wo`: ");
     check(home, &["status", "--json"], "wor", 3, "work.2");
     let here = tool(home, &["status"]);

@@ -265,7 +265,7 @@ fn a_tool_that_is_at_it_does_not_turn_a_start_away() {
 #[test]
 fn actions_are_listed_and_followed() {
     let mut live = in_turn();
-    assert_eq!(shown(&live.tool(&["tail"])), "nothing was done in session s yet\n");
+    assert_eq!(shown(&live.tool(&["tail"])), "no actions in session s yet\n");
     command_begins(&mut live, "c1", "ls");
     command_ends(&mut live, "c1", "ls", 0);
     command_begins(&mut live, "c2", "make");
@@ -311,7 +311,7 @@ fn sessions_that_wait_for_somebody_come_first() {
     let list = shown(&live.tool(&["children"]));
     let first = list.lines().next().expect("a line");
     assert!(first.starts_with("s  waiting_permission"), "{list}");
-    assert!(first.ends_with("waits for you: run make, and 1 more"), "{list}");
+    assert!(first.ends_with("run make, and 1 more"), "{list}");
     let document = told(&live.tool(&["children", "--json"]));
     let children = document["children"].as_array().expect("an array");
     let names: Vec<&str> = children.iter().filter_map(|child| child["session_id"].as_str()).collect();
@@ -379,11 +379,11 @@ fn status_tells_what_is_done_and_what_waits() {
         let line = screen.lines().find(|line| line.starts_with(label));
         line.unwrap_or_else(|| panic!("no {label} in\n{screen}"))[label.len()..].trim().to_owned()
     };
-    assert!(screen.starts_with("all is well, and it waits for you\n"), "{screen}");
+    assert!(screen.starts_with("healthy, and waiting for you\n"), "{screen}");
     assert!(row("state").starts_with("waiting_permission for "), "{screen}");
     assert!(row("threads").starts_with("t  waiting_permission for "), "{screen}");
     assert!(row("threads").ends_with("Approval requested: rm x"), "{screen}");
-    assert!(row("waiting").starts_with("1 request waits"), "{screen}");
+    assert!(row("waiting").starts_with("1 request is pending"), "{screen}");
     assert_eq!((&*row("index"), &*row("faults")), ("up to date", "none"), "{screen}");
     assert!(screen.lines().count() <= 24, "{screen}");
     live.kill();
@@ -399,7 +399,7 @@ fn what_is_not_kept_any_more_is_said() {
     history.execute("DELETE FROM codex_events WHERE seq < ?1", [latest as i64]).expect("rows go");
     let output = tool(&home, &["events", "--session", "s", "--since", "0"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(stderr, format!("codex-shim: events 1 to {} are not kept any more\n", latest - 1));
+    assert_eq!(stderr, format!("codex-shim: events 1 to {} have been deleted (retention)\n", latest - 1));
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1, "{output:?}");
     let document = told(&tool(&home, &["events", "--session", "s", "--since", "0", "--json"]));
     assert_eq!((&document["history_gap"], &document["gap_reason"]), (&json!(true), &json!("retention")));

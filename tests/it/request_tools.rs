@@ -67,7 +67,7 @@ fn sent(live: &Live) -> Value {
 #[test]
 fn what_waits_is_listed_and_shown() {
     let mut live = in_turn();
-    assert_eq!(shown(&live.tool(&["requests"])), "nothing is pending in session s\n");
+    assert_eq!(shown(&live.tool(&["requests"])), "no requests are pending in session s\n");
     live.say_plainly(&command(0, "make"));
     live.say_plainly(QUESTION);
     let list = shown(&live.tool(&["requests"]));
@@ -97,7 +97,7 @@ fn a_request_is_answered_by_any_of_its_names() {
     let all = ids(&told(&live.tool(&["requests", "--json"])));
     let done = shown(&live.tool(&["respond", &all[0][..5], "accept"]));
     assert!(
-        done.starts_with(&format!("request {} answered by api (uid ", all[0])) && done.ends_with("accept\n"),
+        done.starts_with(&format!("request {} answered by cli (uid ", all[0])) && done.ends_with("accept\n"),
         "{done}"
     );
     assert_eq!(sent(&live), json!({ "id": 0, "result": { "decision": "accept" } }));
@@ -119,7 +119,7 @@ fn a_request_is_answered_by_any_of_its_names() {
     assert_eq!(sent(&live), json!({ "id": 7, "result": { "answers": { "color": { "answers": ["Red"] } } } }));
     let history = shown(&live.tool(&["requests", "--all"]));
     assert_eq!(history.lines().count(), 5, "{history}");
-    assert!(history.contains("resolved: acceptForSession  api (uid "), "{history}");
+    assert!(history.contains("resolved: acceptForSession  cli (uid "), "{history}");
     live.kill();
 }
 
@@ -209,7 +209,10 @@ fn who_comes_second_is_told_who_was_first() {
     live.say_plainly(&command(0, "a"));
     live.send(r#"{"id":0,"result":{"decision":"decline"}}"#);
     let same = shown(&live.tool(&["respond", "0", "decline"]));
-    assert!(same.contains("was answered by client (ide): decline") && same.contains("what you said"), "{same}");
+    assert!(
+        same.contains("was answered by client (ide): decline") && same.contains("the same as your answer"),
+        "{same}"
+    );
     let other = live.tool(&["respond", "0", "accept"]);
     let line = String::from_utf8_lossy(&other.stdout);
     assert_eq!(other.status.code(), Some(1), "{other:?}");
@@ -223,7 +226,7 @@ fn who_comes_second_is_told_who_was_first() {
 #[test]
 fn what_cannot_be_is_told_with_what_can() {
     let mut live = in_turn();
-    failed(&live.tool(&["respond", "latest", "accept"]), 3, "nothing waits");
+    failed(&live.tool(&["respond", "latest", "accept"]), 3, "no requests are pending");
     live.say_plainly(&command(0, "a"));
     live.say_plainly(&command(1, "b"));
     let all = ids(&told(&live.tool(&["requests", "--json"])));
@@ -249,13 +252,13 @@ fn a_stopped_session_can_be_read() {
     live.say_plainly(&command(0, "a"));
     let (home, stderr) = live.server_ends();
     assert_eq!(stderr, "");
-    assert!(shown(&tool(&home, &["requests"])).contains("nothing is pending"));
+    assert!(shown(&tool(&home, &["requests"])).contains("no requests are pending"));
     let document = told(&tool(&home, &["requests", "--all", "--json"]));
     assert_eq!(document["requests"][0]["status"], "orphaned");
     assert!(shown(&tool(&home, &["requests", "--all"])).contains("orphaned: server_exited"));
     assert!(shown(&tool(&home, &["show", "0"])).contains("command     a"));
     assert_eq!(told(&tool(&home, &["show", "0", "--json"]))["answers"], json!([]));
-    failed(&tool(&home, &["show", "latest"]), 3, "nothing waits");
+    failed(&tool(&home, &["show", "latest"]), 3, "no requests are pending");
 }
 
 #[test]

@@ -190,8 +190,8 @@ fn what_is_no_tape_or_a_newer_one_is_told_with_its_line() {
     for (text, expect) in [
         ("hello\n", "line 1: malformed record"),
         ("{\"journal\":2,\"at\":1}\n", "line 1: record format 2 is newer than 1"),
-        ("{\"at\":1,\"from\":\"client\",\"line\":{}}\n", "is no tape"),
-        ("", "is no tape"),
+        ("{\"at\":1,\"from\":\"client\",\"line\":{}}\n", "is not a tape"),
+        ("", "is not a tape"),
     ] {
         fs::write(&file, text).expect("a file");
         let played = tool(&home, &["replay", path]);

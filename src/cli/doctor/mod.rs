@@ -14,27 +14,28 @@ use clap::Args;
 use serde_json::json;
 
 use super::screen::{Screen, Tone, plain};
+use super::session_args::SessionWord;
 use super::{FAILED, chosen, screen};
 use crate::config::{Environment, Flags, Settings};
 use crate::launch;
 use crate::store::Otherwise;
 
-/// Look whether anything is wrong, and say what to do about it
+/// Check the installation, and say how to fix what is broken
 ///
-/// It looks for the real codex, whether it still speaks as we know it, where codex leads to on PATH, whether our folder can
-/// be written and has room, whether each session's lock is held by who signed it, its databases are whole and of this version,
-/// and its relay answers, for servers that were left behind, and whether the shells' hooks lead to us. It changes nothing.
+/// It checks the real codex and its protocol, what `codex` on PATH leads to, the state folder and its free space, each
+/// session with its lock, databases and relay, servers without a relay, and the hooks of your shells. It changes nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: 0 nothing is broken, 1 something is, 3 there is no such session.
+Exit status: 0 if nothing is broken, 1 if something is, 3 if there is no such
+session.
 
 Examples:
   codex-shim doctor
+  codex-shim doctor work
   codex-shim doctor --json | jq '.checks[] | select(.status != \"ok\")'")]
 pub(super) struct DoctorArguments {
-    /// Of the sessions only this, or the one whose name begins so
-    #[arg(long, value_name = "SESSION")]
-    session: Option<String>,
+    #[command(flatten)]
+    session: SessionWord,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -96,8 +97,7 @@ impl Verdict {
 
 pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32 {
     launch::keep_descriptors();
-    let only = match arguments.session.as_deref().map(|named| chosen::one(Some(named), Otherwise::Latest, environment))
-    {
+    let only = match arguments.session.name().map(|named| chosen::one(Some(named), Otherwise::Latest, environment)) {
         None => None,
         Some(Ok(found)) => Some(found.id),
         Some(Err(error)) => return error.told(),

@@ -1,12 +1,14 @@
-//! `codex-shim tail`: what is done, an action a line.
+//! `codex-shim tail`: what the agent did last, one action per line.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
+use super::super::clock::Clock;
 use super::super::requests::{Stop, print_json, status};
 use super::super::screen::{self, Screen, Tone};
+use super::super::table::{Cell, Column, Table};
 use super::args::TailArguments;
 use super::following::Following;
 use super::{Read, put};
@@ -22,16 +24,13 @@ const SETTLE_WAIT: Duration = Duration::from_millis(150);
 /// How long a stream that never rests may put off a look.
 const LOOK_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// Columns that an age takes.
-const AGE_COLUMNS: usize = 7;
-
 /// Prints actions.
 pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environment) -> i32 {
     status(tail(arguments, environment))
 }
 
 fn tail(arguments: &TailArguments, environment: &Environment) -> Result<i32, Stop> {
-    let mut read = Read::chosen(arguments.common.session.as_deref(), environment)?;
+    let mut read = Read::chosen(arguments.common.session.name(), environment)?;
     // What happens behind this is looked at again.
     let cursor = if arguments.follow { read.events(None, 1)?.latest_seq.unwrap_or(0) } else { 0 };
     let all = read.actions(if arguments.follow { LOOKED_THROUGH } else { arguments.limit })?;
@@ -40,19 +39,11 @@ fn tail(arguments: &TailArguments, environment: &Environment) -> Result<i32, Sto
     if arguments.common.as_json && !arguments.follow {
         return Ok(print_json(&json!({ "actions": last })));
     }
-    let to = Screen::of_stdout(environment);
-    let text = |actions: &[&Value]| -> String {
-        let now = SystemTime::now();
-        let line = |action: &&Value| match arguments.common.as_json {
-            true => format!("{action}\n"),
-            false => line(action, now, to),
-        };
-        actions.iter().map(line).collect()
-    };
+    let mut printer = Printer::new(arguments, Screen::of_stdout(environment));
     if last.is_empty() && !arguments.follow {
-        return Ok(screen::print(&format!("nothing was done in session {} yet\n", read.session.id)));
+        return Ok(screen::print(&format!("no actions in session {} yet\n", read.session.id)));
     }
-    if let Err(status) = put(&text(&last.iter().collect::<Vec<_>>())) {
+    if let Err(status) = put(&printer.text(&last.iter().collect::<Vec<_>>())) {
         return Ok(status);
     }
     if !arguments.follow {
@@ -64,10 +55,53 @@ fn tail(arguments: &TailArguments, environment: &Environment) -> Result<i32, Sto
     loop {
         settled(&mut following)?;
         let actions = following.read().actions(LOOKED_THROUGH)?;
-        if let Err(status) = put(&text(&known.learn(&actions))) {
+        if let Err(status) = put(&printer.text(&known.learn(&actions))) {
             return Ok(status);
         }
     }
+}
+
+/// How actions are printed.
+struct Printer {
+    clock: Clock,
+    as_json: bool,
+    when: When,
+    table: Table,
+    to: Screen,
+}
+
+/// What the first column says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// How long ago, for a list that is printed once.
+    Ago,
+    /// The time, for a list that goes on.
+    Time,
+}
+
+impl Printer {
+    fn new(arguments: &TailArguments, to: Screen) -> Printer {
+        let clock = Clock::of(&arguments.times);
+        let when = if arguments.follow || arguments.times.is_utc() { When::Time } else { When::Ago };
+        Printer { table: table(when, &clock, to), clock, as_json: arguments.common.as_json, when, to }
+    }
+
+    fn text(&mut self, actions: &[&Value]) -> String {
+        if self.as_json {
+            return actions.iter().map(|action| format!("{action}\n")).collect();
+        }
+        self.clock.go_on();
+        let rows = actions.iter().map(|action| cells(action, self.when, &self.clock, self.to)).collect();
+        self.table.add(rows)
+    }
+}
+
+fn table(when: When, clock: &Clock, to: Screen) -> Table {
+    let first = match when {
+        When::Ago => Column::number("WHEN"),
+        When::Time => Column::whole(clock.head("TIME")),
+    };
+    Table::new(vec![first, Column::whole("STATUS"), Column::text("ACTION")], to)
 }
 
 /// Waits until something has happened, and a little for more of it.
@@ -113,16 +147,16 @@ fn state(action: &Value) -> String {
     action["status"].as_str().unwrap_or_default().to_owned()
 }
 
-/// `  2m ago  ran cargo test (exit 1)  [failed]`
-pub(super) fn line(action: &Value, now: SystemTime, to: Screen) -> String {
+/// `2m ago  failed  ran cargo test (exit 1)`
+fn cells(action: &Value, when: When, clock: &Clock, to: Screen) -> Vec<Cell> {
     let status = action["status"].as_str().unwrap_or_default();
-    let ago = age(action, now).map_or_else(|| "now".to_owned(), |age| format!("{age} ago"));
-    format!(
-        "{}  {}  {}\n",
-        to.paint(Tone::Faint, &format!("{ago:>width$}", width = AGE_COLUMNS + 4)),
-        to.paint(Tone::Strong, &screen::plain(&words(action))),
-        to.paint(tone(status), &format!("[{}]", screen::plain(status))),
-    )
+    let at = action["ended_at"].as_str().or(action["started_at"].as_str());
+    let first = match (when, at) {
+        (_, None) => "now".to_owned(),
+        (When::Ago, Some(at)) => clock.age(at).map_or_else(|| "now".to_owned(), |age| format!("{age} ago")),
+        (When::Time, Some(at)) => clock.cell(at, to),
+    };
+    vec![(Tone::Faint, first), (tone(status), status.to_owned()), (Tone::Strong, words(action))]
 }
 
 /// How long ago it ended, or began where it has not.
@@ -162,29 +196,42 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_was_done_and_how_it_went() {
-        let now = humantime::parse_rfc3339("2026-01-02T03:06:07Z").expect("a time");
-        let check = |action: Value, expect: &str| assert_eq!(line(&action, now, Screen::None), expect);
+    fn a_row_says_what_was_done_and_how_it_went() {
+        let clock = Clock::stopped("2026-01-02T03:06:07Z");
+        let check = |action: Value, expect: &str| {
+            let row = cells(&action, When::Ago, &clock, Screen::None);
+            assert_eq!(table(When::Ago, &clock, Screen::None).add(vec![row]), expect);
+        };
         check(
             action("command", "Failed: cargo test (exit 1)", "failed", None, "05", Some("07")),
-            "     2m ago  ran cargo test (exit 1)  [failed]\n",
+            "2m ago  failed  ran cargo test (exit 1)\n",
         );
         check(
             action("command", "Declined: rm -rf build", "declined", None, "05", Some("07")),
-            "     2m ago  declined: rm -rf build  [declined]\n",
+            "2m ago  declined  declined: rm -rf build\n",
         );
         check(
             action("file_change", "Started: a: b", "running", None, "05", None),
-            "  2m 2s ago  changes a: b  [running]\n",
+            "2m 2s ago  running  changes a: b\n",
         );
         check(
             action("approval", "Approval requested: make\u{1b}", "pending", None, "05", None),
-            "  2m 2s ago  Approval requested: make\u{fffd}  [pending]\n",
+            "2m 2s ago  pending  Approval requested: make\u{fffd}\n",
         );
-        check(
-            action("tool", "Completed", "completed", None, "05", Some("07")),
-            "     2m ago  Completed  [completed]\n",
-        );
+        check(action("tool", "Completed", "completed", None, "05", Some("07")), "2m ago  completed  Completed\n");
+    }
+
+    #[test]
+    fn a_followed_list_has_times_and_names_the_zone_once() {
+        let clock = Clock::stopped("2026-01-02T03:06:07Z");
+        let done = action("command", "Completed: ls", "completed", None, "05", Some("07"));
+        let row = || cells(&done, When::Time, &clock, Screen::Plain);
+        let mut followed = table(When::Time, &clock, Screen::Plain);
+        let first = followed.add(vec![row()]);
+        assert_eq!(first, "TIME (UTC)  STATUS     ACTION\n03:04:07    completed  ran ls\n");
+        assert_eq!(followed.add(vec![row()]), "03:04:07    completed  ran ls\n");
+        let piped = cells(&done, When::Time, &clock, Screen::None);
+        assert_eq!(piped[0].1, "2026-01-02T03:04:07Z");
     }
 
     #[test]

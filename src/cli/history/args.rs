@@ -2,107 +2,140 @@
 
 use clap::Args;
 
+use super::super::clock::Times;
+use super::super::complete;
 use super::super::requests::Common;
+use super::super::session_args::{SessionFlag, SessionWord};
 
-/// Print what happened, event by event
+/// Print what happened, one event per line
 ///
-/// One line each: when, its number, what, in which thread, and what matters of it. Events that belong together, such as the
-/// pieces of an answer, are one. Whatever is missing is said where it is missing. Of a session that has stopped, what is
-/// left is indexed first.
+/// Each line has the time, the number, the type and the thread of an event, and what matters of it. Events that belong
+/// together, such as the pieces of a message, are one. A line says where something is missing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-With -f it goes on with what happens, also beyond a restart of the relay, until it is interrupted.
-With --json: one document as `GET /sessions/self/codex-events` gives it; with -f, one event a line, as the stream gives them.
-Lines that are missing (`event_gap`) are told whatever --type and --thread say.
+With -f it keeps printing, also after the relay restarts, until you interrupt
+it. With --json it prints what `GET /sessions/self/codex-events` returns; with
+-f and --json, one event per line.
 
-Exit status: 0 it could be told, 1 it could not, 3 there is no such session.
+Exit status: 0, or 1 if events cannot be read, or 3 if there is no such
+session.
 
 Examples:
-  codex-shim events                                     the last 50
+  codex-shim events                            the last 50
+  codex-shim events work -f
   codex-shim events -f --type 'item/*' --type turn/completed
-  codex-shim events --since 0 --thread 0192abcd --json | jq -r '.events[].event_type'")]
+  codex-shim events --since 0 --thread latest --json | jq .events")]
 pub(in crate::cli) struct EventsArguments {
-    /// Begin behind the event of this number; 0 is the beginning
-    #[arg(long, value_name = "N")]
-    pub(super) since: Option<u64>,
-    /// The last so many; without it 50, with -f 10. With --since the first so many, and all without it
-    #[arg(short = 'n', value_name = "LIMIT", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(super) limit: Option<u64>,
-    /// Go on with what happens
-    #[arg(short, long)]
-    pub(super) follow: bool,
-    /// Only events of this type, or whose type begins so: `item/*`; can be given again
-    #[arg(long = "type", value_name = "T")]
-    pub(super) types: Vec<String>,
-    /// Only of the thread whose id begins so
-    #[arg(long, value_name = "THREAD")]
-    pub(super) thread: Option<String>,
     #[command(flatten)]
     pub(super) common: Common,
+    /// Start after event number N; 0 starts at the first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
+    pub(super) since: Option<u64>,
+    /// Number of events [default: 50, with -f 10, with --since all]
+    #[arg(short = 'n', value_name = "COUNT", value_parser = positive)]
+    pub(super) limit: Option<u64>,
+    /// Keep printing events as they happen
+    #[arg(short, long)]
+    pub(super) follow: bool,
+    /// Only events of type T; `item/*` matches a beginning; repeatable
+    #[arg(long = "type", value_name = "T")]
+    pub(super) types: Vec<String>,
+    /// Only this thread: its id, a unique beginning of it, or `latest`
+    #[arg(long, value_name = "THREAD", add = complete::threads())]
+    pub(super) thread: Option<String>,
+    #[command(flatten)]
+    pub(super) times: Times,
 }
 
-/// Print what was done last
+/// Print what the agent did last, and how it went
 ///
-/// One line for each command, change of files, call of a tool, approval and question, in the state that it is in now; what
-/// was done last comes last.
+/// One line for each command, file change, tool call, approval and question, the newest last.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-With -f each is printed again when its state changes, until it is interrupted.
-With --json: one document as `GET /sessions/self/activity-actions` gives it; with -f, one action a line.
+With -f it prints an action again when its status changes, until you interrupt
+it. With --json it prints what `GET /sessions/self/activity-actions` returns;
+with -f and --json, one action per line.
 
 Examples:
   codex-shim tail
-  codex-shim tail -n 3 -f
-  codex-shim tail --json | jq -r '.actions[] | select(.status == \"failed\") | .summary_text'")]
+  codex-shim tail work -n 3 -f
+  codex-shim tail --json | jq -r '.actions[] | select(.status == \"failed\")'")]
 pub(in crate::cli) struct TailArguments {
-    /// How many
-    #[arg(short = 'n', value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=200))]
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Number of actions, 1 to 200
+    #[arg(short = 'n', value_name = "COUNT", default_value_t = 10, value_parser = up_to_200)]
     pub(super) limit: u64,
-    /// Go on with what is done
+    /// Keep printing actions as they happen
     #[arg(short, long)]
     pub(super) follow: bool,
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) times: Times,
 }
 
-/// List all sessions with what they do
+fn positive(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "it must be a whole number, 1 or more".to_owned())
+}
+
+fn up_to_200(text: &str) -> Result<u64, String> {
+    let count = text.parse().ok().filter(|count| (1..=200).contains(count));
+    count.ok_or_else(|| "it must be a whole number from 1 to 200".to_owned())
+}
+
+/// List all sessions with what they are doing
 ///
-/// One line each, those that wait for you first, then live ones: name, state, for how long, what was done last, and what it
-/// waits for.
+/// Sessions that wait for you come first, then other live ones. Each line has the name, the state and how long it has lasted,
+/// the last action, and what the session is waiting for.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   codex-shim children
-  codex-shim children --json | jq -r '.children[] | select(.pending_requests > 0) | .session_id'")]
+  codex-shim children work
+  codex-shim children --json | jq '.children[] | select(.pending_requests > 0)'")]
 pub(in crate::cli) struct ChildrenArguments {
-    /// Only this session, or the one whose name begins so
-    #[arg(long, value_name = "SESSION")]
-    pub(super) session: Option<String>,
+    #[command(flatten)]
+    pub(super) session: SessionWord,
     /// Print one JSON document
     #[arg(long = "json")]
     pub(super) as_json: bool,
 }
 
-/// Print what was said and done in a thread
+/// Print the conversation and the actions of a thread
 ///
-/// Finished things only, in their order: what the user and the model said, commands with how they ended, how much was
-/// changed, what was asked and answered.
+/// Only finished things, in order: messages, commands and how they ended, file changes, approvals and their answers.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: 0 it could be told, 1 it could not, or there is no such thread, 3 there is no such session.
+Exit status: 0, or 1 if there is no such thread, or 3 if there is no such
+session.
 
 Examples:
   codex-shim transcript latest
   codex-shim transcript 0192abcd --session work
-  codex-shim transcript latest --json | jq -r 'select(.role == \"assistant\") | .text'")]
+  codex-shim transcript latest --json | jq -r 'select(.role == \"user\").text'")]
 pub(in crate::cli) struct TranscriptArguments {
-    /// The thread, a beginning of its id that no other has, or `latest`: that which spoke last
-    #[arg(value_name = "THREAD")]
+    /// Thread: its id, a unique beginning of it, or `latest`
+    #[arg(value_name = "THREAD", add = complete::threads())]
     pub(super) thread: String,
-    /// The session, or the beginning of its name
-    #[arg(long, value_name = "SESSION")]
-    pub(super) session: Option<String>,
-    /// Print one JSON document a line: the entries as they are kept
+    #[command(flatten)]
+    pub(super) session: SessionFlag,
+    /// Print one JSON document per line
     #[arg(long = "json")]
     pub(super) as_json: bool,
+    #[command(flatten)]
+    pub(super) times: Times,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_checked_in_words() {
+        assert_eq!((positive("7"), up_to_200("200")), (Ok(7), Ok(200)));
+        for text in ["x", "0", "-1", "1.5", ""] {
+            assert!(positive(text).is_err_and(|why| why.contains("whole number")), "{text}");
+            assert!(up_to_200(text).is_err_and(|why| why.contains("1 to 200")), "{text}");
+        }
+        assert!(up_to_200("201").is_err());
+    }
 }

@@ -1,4 +1,4 @@
-//! `codex-shim children`: all sessions, what they do, and which of them wait for somebody.
+//! `codex-shim children`: all sessions, what they are doing, and which of them are waiting for a person.
 
 use std::time::SystemTime;
 
@@ -6,15 +6,16 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::super::past::{self, NoPast, Past};
-use super::super::requests::{aligned, print_json};
+use super::super::requests::print_json;
 use super::super::screen::{self, Screen, Tone};
+use super::super::table::{Cell, Column, Table};
 use super::super::{chosen, say};
 use super::actions::{age, words};
 use super::args::ChildrenArguments;
 use crate::config::{Environment, RetentionBounds};
 use crate::control::{SessionDocument, client};
 use crate::history::{Action, Activity};
-use crate::store::Found;
+use crate::store::{ChoiceError, Found};
 
 /// Sessions that are looked at at once.
 const LOOKED_AT_ONCE_MAX: usize = 16;
@@ -40,7 +41,7 @@ struct Child {
 
 /// Lists the sessions.
 pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &Environment) -> i32 {
-    let found = match chosen::listed(arguments.session.as_deref(), environment) {
+    let found = match chosen::listed(arguments.session.name(), environment) {
         Ok(found) => found,
         Err(error) => return error.told(),
     };
@@ -52,7 +53,7 @@ pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &
         return print_json(&json!({ "children": children }));
     }
     if children.is_empty() {
-        say("there is no session yet; a relay makes one, see `codex-shim --help`");
+        say(&ChoiceError::NoneAtAll.to_string());
     }
     screen::print(&table(&children, SystemTime::now(), Screen::of_stdout(environment)))
 }
@@ -141,11 +142,17 @@ fn live(session: &Found) -> Result<Child, String> {
 }
 
 fn table(children: &[Child], now: SystemTime, to: Screen) -> String {
-    let lines: Vec<Vec<(Tone, String)>> = children.iter().map(|child| cells(child, now)).collect();
-    aligned(&lines, to)
+    let columns = vec![
+        Column::whole("SESSION"),
+        Column::whole("STATE"),
+        Column::whole("FOR"),
+        Column::text("LAST ACTION"),
+        Column::text("WAITING FOR YOU"),
+    ];
+    Table::of(columns, children.iter().map(|child| cells(child, now)).collect(), to)
 }
 
-fn cells(child: &Child, now: SystemTime) -> Vec<(Tone, String)> {
+fn cells(child: &Child, now: SystemTime) -> Vec<Cell> {
     let since = child.since.as_deref().and_then(|at| humantime::parse_rfc3339(at).ok());
     let (state, tone) = match child.activity_state {
         None => ("no answer", Tone::Bad),
@@ -155,20 +162,26 @@ fn cells(child: &Child, now: SystemTime) -> Vec<(Tone, String)> {
         let ago = age(action, now).map(|age| format!(" ({age} ago)")).unwrap_or_default();
         format!("{}{ago}", words(action))
     });
-    let mut cells = vec![
+    vec![
         (Tone::Strong, child.session_id.clone()),
         (tone, state.to_owned()),
         (Tone::Faint, since.map_or_else(|| "-".to_owned(), |since| screen::age(since, now))),
         (Tone::Faint, last.unwrap_or_else(|| "-".to_owned())),
-    ];
-    let first = child.waits_for.first().map(|row| row["summary"].as_str().unwrap_or_default());
-    let waits = first.map(|summary| match child.pending_requests {
-        0 | 1 => format!("waits for you: {summary}"),
-        many => format!("waits for you: {summary}, and {} more", many - 1),
+        waiting(child),
+    ]
+}
+
+/// What a session is waiting for, or why nothing can be said about it.
+fn waiting(child: &Child) -> Cell {
+    if let Some(why) = &child.error {
+        return (Tone::Bad, format!("error: {why}"));
+    }
+    let first = child.waits_for.first().and_then(|row| row["summary"].as_str());
+    let summary = first.map(|summary| match child.pending_requests {
+        0 | 1 => summary.to_owned(),
+        many => format!("{summary}, and {} more", many - 1),
     });
-    cells.extend(waits.map(|waits| (Tone::Warning, waits)));
-    cells.extend(child.error.clone().map(|why| (Tone::Bad, why)));
-    cells
+    (Tone::Warning, summary.unwrap_or_default())
 }
 
 fn tone(state: Activity) -> Tone {
@@ -209,8 +222,8 @@ mod tests {
         };
         let silent = Child { error: Some("why".to_owned()), ..child("long", None) };
         let expect = "\
-a     waiting_permission  7s  ran ls (2s ago)  waits for you: run make, and 1 more
-long  no answer           7s  -                why
+a     waiting_permission  7s  ran ls (2s ago)  run make, and 1 more
+long  no answer           7s  -                error: why
 b     idle                7s  -
 ";
         assert_eq!(table(&[waiting, silent, child("b", Some(Activity::Idle))], now, Screen::None), expect);

@@ -5,13 +5,15 @@ use std::collections::VecDeque;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::super::clock::Clock;
 use super::super::requests::{Stop, print_json, status};
 use super::super::screen::Screen;
+use super::super::table::Table;
 use super::super::{say, screen};
 use super::args::EventsArguments;
 use super::following::{Following, Told};
-use super::words::Event;
-use super::{Page, Read, put};
+use super::words::{Event, table};
+use super::{Page, Read, put, threads};
 use crate::config::Environment;
 
 /// Events that are asked for at a time. Source: the contract.
@@ -36,8 +38,9 @@ pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Envi
 }
 
 fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32, Stop> {
-    let mut read = Read::chosen(arguments.common.session.as_deref(), environment)?;
-    let wanted = Wanted::of(arguments);
+    let mut read = Read::chosen(arguments.common.session.name(), environment)?;
+    let thread = arguments.thread.as_ref().map(|name| threads::thread_or_beginning(&mut read, name)).transpose()?;
+    let wanted = Wanted { types: arguments.types.clone(), thread };
     let shown = match (arguments.since, arguments.limit) {
         (Some(since), limit) => first(&mut read, since, limit.unwrap_or(u64::MAX), &wanted)?,
         (None, limit) => {
@@ -49,11 +52,9 @@ fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32,
         return Ok(print_json(&shown.document()));
     }
     shown.say_gap();
-    let mut printer = Printer::new(arguments.common.as_json, environment);
-    for event in &shown.events {
-        if let Err(status) = printer.print(event.get()) {
-            return Ok(status);
-        }
+    let mut printer = Printer::new(arguments, environment);
+    if let Err(status) = printer.print(shown.events.iter().map(|event| event.get())) {
+        return Ok(status);
     }
     if !arguments.follow {
         return Ok(0);
@@ -64,7 +65,7 @@ fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32,
     while left != Some(0) {
         let Some(Told { json, event }) = following.next(None)? else { continue };
         if wanted.has(&event) {
-            if let Err(status) = printer.print(&json) {
+            if let Err(status) = printer.print([&*json]) {
                 return Ok(status);
             }
             left = left.map(|left| left - 1);
@@ -81,10 +82,6 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(arguments: &EventsArguments) -> Wanted {
-        Wanted { types: arguments.types.clone(), thread: arguments.thread.clone() }
-    }
-
     /// Whether that is every one.
     fn has_all(&self) -> bool {
         self.types.is_empty() && self.thread.is_none()
@@ -140,19 +137,19 @@ impl Shown {
         match (self.gap_reason.as_deref(), self.earliest_seq) {
             (Some("retention"), Some(earliest)) => {
                 let since = self.since.unwrap_or(0);
-                say(&format!("events {} to {} are not kept any more", since + 1, earliest.saturating_sub(1)));
+                say(&format!("events {} to {} have been deleted (retention)", since + 1, earliest.saturating_sub(1)));
             }
-            (Some("retention"), None) => say("no event is kept any more"),
+            (Some("retention"), None) => say("all events have been deleted (retention)"),
             (Some("new_epoch"), _) => say(NEW_EPOCH),
             (Some("cursor_ahead"), _) => {
                 let since = self.since.unwrap_or(0);
                 say(&format!("event {since} is not of this history; these are all events that it has"));
             }
             (Some("persistence_error"), _) => {
-                say("not all that is recorded can be looked up yet; `codex-shim status` may tell why");
+                say("some recorded messages are not indexed yet; see `codex-shim status`");
             }
             (Some("journal_gap") | None, _) => {}
-            (Some(other), _) => say(&format!("something is missing: {}", screen::plain(other))),
+            (Some(other), _) => say(&format!("events are missing: {}", screen::plain(other))),
         }
     }
 }
@@ -218,21 +215,32 @@ fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, Stop> {
 struct Printer {
     as_json: bool,
     screen: Screen,
+    clock: Clock,
+    table: Table,
     /// Keys of events that were printed before they had a number.
     unnumbered: VecDeque<String>,
 }
 
 impl Printer {
-    fn new(as_json: bool, environment: &Environment) -> Printer {
-        Printer { as_json, screen: Screen::of_stdout(environment), unnumbered: VecDeque::new() }
+    fn new(arguments: &EventsArguments, environment: &Environment) -> Printer {
+        let (screen, clock) = (Screen::of_stdout(environment), Clock::of(&arguments.times));
+        let table = table(&clock, screen);
+        Printer { as_json: arguments.common.as_json, screen, clock, table, unnumbered: VecDeque::new() }
     }
 
-    fn print(&mut self, json: &str) -> Result<(), i32> {
+    fn print<'a>(&mut self, events: impl IntoIterator<Item = &'a str>) -> Result<(), i32> {
         if self.as_json {
-            return put(&format!("{json}\n"));
+            return events.into_iter().try_for_each(|json| put(&format!("{json}\n")));
         }
-        let Ok(event) = serde_json::from_str::<Event>(json) else { return Ok(()) };
-        if self.is_known(&event) { Ok(()) } else { put(&event.line(self.screen)) }
+        self.clock.go_on();
+        let mut rows = Vec::new();
+        for json in events {
+            let Ok(event) = serde_json::from_str::<Event>(json) else { continue };
+            if !self.is_known(&event) {
+                rows.push(event.cells(&self.clock, self.screen));
+            }
+        }
+        put(&self.table.add(rows))
     }
 
     /// Whether an event was printed before, when it had no number yet.
@@ -287,7 +295,9 @@ mod tests {
 
     #[test]
     fn an_event_that_gets_its_number_later_is_printed_once() {
-        let mut printer = Printer { as_json: false, screen: Screen::None, unnumbered: VecDeque::new() };
+        let clock = Clock::stopped("2026-01-02T03:04:05Z");
+        let table = table(&clock, Screen::None);
+        let mut printer = Printer { as_json: false, screen: Screen::None, clock, table, unnumbered: VecDeque::new() };
         let mut check = |seq: Option<u64>, key: &str, expect: bool| {
             let event = event(json!({"seq": seq, "event_type": "a", "key": key}));
             assert_eq!(printer.is_known(&event), expect, "{seq:?} {key}");

@@ -125,7 +125,7 @@ impl<'a> Following<'a> {
             return Ok(());
         }
         if !session.dir.exists() {
-            return Err(Stop::Failed(format!("session {} is gone", session.id)));
+            return Err(Stop::Failed(format!("session {} was deleted", session.id)));
         }
         if self.has_left_read {
             return Ok(());

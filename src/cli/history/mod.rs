@@ -128,7 +128,7 @@ impl Read {
                 None => continue,
             }
         }
-        Err(Stop::Failed(format!("session {} begins and ends all the time; try again", self.session.id)))
+        Err(Stop::Failed(format!("session {} keeps restarting; try again", self.session.id)))
     }
 
     /// What the session has left behind; `None` where a relay runs in it by now.
@@ -140,7 +140,9 @@ impl Read {
                 Err(NoPast::Failed(why)) => return Err(Stop::Failed(why)),
                 Err(NoPast::NothingRecorded) => {
                     let id = &self.session.id;
-                    return Err(Stop::Failed(format!("nothing is on record of session {id}: it keeps no journal")));
+                    return Err(Stop::Failed(format!(
+                        "session {id} has no recording: its setting `record` is false, or it was never used"
+                    )));
                 }
             }
         }

@@ -84,6 +84,16 @@ pub(in crate::cli) fn thread_named(session: &Found, name: &str, environment: &En
     find(name, &threads).map_err(Stop::NoSuchThread)
 }
 
+/// The thread that a filter means: `latest`, else the beginning of an id that at least one thread has.
+pub(super) fn thread_or_beginning(read: &mut Read, name: &str) -> Result<String, Stop> {
+    match find(name, &all(read)?) {
+        Ok(thread) => Ok(thread),
+        // A filter takes several threads, and threads in which nothing was said.
+        Err(_) if name != LATEST => Ok(name.to_owned()),
+        Err(error) => Err(Stop::NoSuchThread(error)),
+    }
+}
+
 /// All threads in which something was said, the one that spoke last first.
 pub(super) fn all(read: &mut Read) -> Result<Vec<String>, Stop> {
     // A relay has indexed everything that it has recorded when it answers; the database can then be read beside it.

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::super::clock::Clock;
 use super::super::requests::{Stop, status};
 use super::super::screen::{self, Screen, Tone};
 use super::args::TranscriptArguments;
@@ -31,18 +32,18 @@ pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environmen
 }
 
 fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Result<i32, Stop> {
-    let mut read = Read::chosen(arguments.session.as_deref(), environment)?;
+    let mut read = Read::chosen(arguments.session.name(), environment)?;
     let thread = threads::find(&arguments.thread, &threads::all(&mut read)?).map_err(Stop::NoSuchThread)?;
     let path = format!("/sessions/self/threads/{thread}/transcript");
     let told: Transcript = read.ask(&path, |past| {
         let entries = past.history.transcript(&thread, 0)?;
         Ok(Transcript { entries: entries.into_iter().filter_map(|entry| RawValue::from_string(entry).ok()).collect() })
     })?;
-    let to = Screen::of_stdout(environment);
+    let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     for entry in &told.entries {
         let text = match arguments.as_json {
             true => format!("{entry}\n"),
-            false => in_words(&serde_json::from_str(entry.get()).unwrap_or_default(), to),
+            false => in_words(&serde_json::from_str(entry.get()).unwrap_or_default(), &clock, to),
         };
         if let Err(status) = put(&text) {
             return Ok(status);
@@ -52,16 +53,17 @@ fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Res
 }
 
 /// An entry for a person; nothing where there is nothing to read in it.
-fn in_words(entry: &Value, to: Screen) -> String {
+fn in_words(entry: &Value, clock: &Clock, to: Screen) -> String {
     let text = |name: &str| entry[name].as_str().unwrap_or_default();
     let role = text("role");
     let status = Some(text("status")).filter(|status| !status.is_empty()).unwrap_or("completed");
     let ended = how_it_ended(entry);
+    let at = clock.text(text("ts"));
     match role {
-        "user" => block("user", Tone::Good, text("ts"), text("text"), None, to),
-        "assistant" => block("assistant", Tone::Strong, text("ts"), text("text"), None, to),
-        "reasoning" => block("reasoning", Tone::Faint, text("ts"), text("text"), Some(Tone::Faint), to),
-        "plan" => block("plan", Tone::Strong, text("ts"), &plan(entry), None, to),
+        "user" => block("user", Tone::Good, &at, text("text"), None, to),
+        "assistant" => block("assistant", Tone::Strong, &at, text("text"), None, to),
+        "reasoning" => block("reasoning", Tone::Faint, &at, text("text"), Some(Tone::Faint), to),
+        "plan" => block("plan", Tone::Strong, &at, &plan(entry), None, to),
         "command" => {
             let command = one_line(&without_shell(text("command")));
             let line = match text("status") {
@@ -238,12 +240,14 @@ mod tests {
     use super::*;
 
     fn check(entry: Value, expect: &str) {
-        assert_eq!(in_words(&entry, Screen::None), expect, "{entry}");
+        assert_eq!(in_words(&entry, &Clock::stopped("2026-01-02T03:04:05Z"), Screen::None), expect, "{entry}");
     }
 
     #[test]
     fn what_was_said_stands_below_who_said_it() {
-        check(json!({"role": "user", "ts": "T", "text": "a\n\tb\u{1b}"}), "user  T\n  a\n      b\u{fffd}\n\n");
+        let at = "2026-01-01T23:04:05.678Z";
+        let expect = "user  2026-01-01 23:04:05 UTC\n  a\n      b\u{fffd}\n\n";
+        check(json!({"role": "user", "ts": at, "text": "a\n\tb\u{1b}"}), expect);
         let steps = json!([{"step": "one", "status": "completed"}, {"step": "two", "status": "in_progress"}]);
         check(json!({"role": "plan", "ts": "T", "steps": steps}), "plan  T\n  [x] one\n  [>] two\n\n");
     }
@@ -274,8 +278,8 @@ mod tests {
         let two = format!("{diff}{moved}");
         check(json!({"role": "diff", "text": two}), "  diff of the turn so far: a (+1 -1), new (+0 -0)\n");
         check(
-            json!({"role": "approval", "command": "make", "status": "resolved", "decision": "accept", "source": "api"}),
-            "  asked: make: accept by api\n",
+            json!({"role": "approval", "command": "make", "status": "resolved", "decision": "accept", "source": "cli"}),
+            "  asked: make: accept by cli\n",
         );
         check(
             json!({"role": "status", "status": "failed", "error_code": "app_server_stream_closed"}),

@@ -5,7 +5,9 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::screen::{self, Screen, Tone};
+use super::super::clock::Clock;
+use super::super::screen::{Screen, Tone};
+use super::super::table::{Cell, Column, Table};
 use crate::engine::{one_line, without_shell};
 
 /// Longest part of a payload that is shown, in characters.
@@ -13,9 +15,6 @@ const WORDS_CHARS_MAX: usize = 100;
 
 /// Characters of a thread's id that are shown: of a UUIDv7 all that is the time.
 const THREAD_CHARS: usize = 13;
-
-/// Columns that a type takes; a longer one pushes the rest of its line.
-const TYPE_COLUMNS: usize = 32;
 
 /// Members that stand elsewhere in the line, or tell a person nothing.
 const ELSEWHERE: [&str; 6] = ["threadId", "turnId", "itemId", "conversationId", "thread_id", "turn_id"];
@@ -39,24 +38,34 @@ pub(super) struct Event {
     pub(super) epoch: Option<String>,
 }
 
+/// An empty table of events.
+pub(super) fn table(clock: &Clock, to: Screen) -> Table {
+    let columns = vec![
+        Column::whole(clock.head("TIME")),
+        Column::number("NUMBER"),
+        Column::text("TYPE"),
+        Column::whole("THREAD"),
+        Column::text("DETAILS"),
+    ];
+    Table::new(columns, to)
+}
+
 impl Event {
     /// Whether it says that something is missing.
     pub(super) fn is_gap(&self) -> bool {
         self.event_type == "event_gap"
     }
 
-    /// It, in a line.
-    pub(super) fn line(&self, to: Screen) -> String {
-        let seq = self.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
+    /// Time, number, type, thread, and what matters.
+    pub(super) fn cells(&self, clock: &Clock, to: Screen) -> Vec<Cell> {
         let thread: String = self.thread_id.as_deref().unwrap_or("-").chars().take(THREAD_CHARS).collect();
-        let head = format!("{:24} {seq:>6} ", screen::plain(&self.timestamp));
-        let event_type = format!("{:TYPE_COLUMNS$}", screen::plain(&self.event_type));
-        let thread = format!("{:THREAD_CHARS$}", screen::plain(&thread));
-        let (tone, words) = (self.tone(), self.words());
-        let words = if words.is_empty() { words } else { format!("  {}", to.paint(tone, &screen::plain(&words))) };
-        let line =
-            format!("{} {}  {}{words}", to.paint(Tone::Faint, &head), event_type, to.paint(Tone::Faint, &thread));
-        format!("{}\n", line.trim_end())
+        vec![
+            (Tone::Faint, clock.cell(&self.timestamp, to)),
+            (Tone::Faint, self.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string())),
+            (Tone::Plain, self.event_type.clone()),
+            (Tone::Faint, thread),
+            (self.tone(), self.words()),
+        ]
     }
 
     fn tone(&self) -> Tone {
@@ -163,12 +172,12 @@ fn gap(payload: &Value) -> String {
     }
     match (payload["after_seq"].as_u64(), payload["up_to_seq"].as_u64(), payload["lines"].as_u64()) {
         (Some(after), Some(up_to), _) if reason == "retention" => {
-            format!("events {} to {up_to} are not kept any more", after + 1)
+            format!("events {} to {up_to} have been deleted", after + 1)
         }
         (Some(after), Some(up_to), _) => format!("events {} to {up_to} come late ({reason})", after + 1),
         (_, _, Some(1)) => format!("1 line is missing here ({reason})"),
         (_, _, Some(lines)) if lines > 0 => format!("{lines} lines are missing here ({reason})"),
-        (_, _, Some(_) | None) => format!("something is missing here ({reason})"),
+        (_, _, Some(_) | None) => format!("lines are missing here ({reason})"),
     }
 }
 
@@ -255,13 +264,12 @@ mod tests {
 
     #[test]
     fn a_line_is_aligned_and_steers_nothing() {
+        let clock = Clock::stopped("2026-01-02T03:04:07Z");
+        let told = |event: &Event| table(&clock, Screen::None).add(vec![event.cells(&clock, Screen::None)]);
         let line = event("turn/start", json!({"input": [{"type": "text", "text": "a\u{1b}[1m\nb"}]}), None);
-        assert_eq!(
-            line.line(Screen::None),
-            "2026-01-02T03:04:05.000Z      7  turn/start                        0192abcd-1234  “a [1m b”\n"
-        );
+        assert_eq!(told(&line), "2026-01-02T03:04:05Z  7  turn/start  0192abcd-1234  “a [1m b”\n");
         let bare = Event { seq: None, thread_id: None, payload_preview: Value::Null, ..line };
-        assert_eq!(bare.line(Screen::None), "2026-01-02T03:04:05.000Z      -  turn/start                        -\n");
+        assert_eq!(told(&bare), "2026-01-02T03:04:05Z  -  turn/start  -\n");
     }
 
     #[test]
@@ -273,11 +281,11 @@ mod tests {
         check("turn/completed", json!({"turn": {"status": "failed", "error": {"message": "no"}}}), "failed: no");
         let asked = json!({"command": "make", "reason": "to see"});
         check("item/commandExecution/requestApproval", asked, "make (to see)");
-        let resolved = json!({"request_id": "g-0", "status": "resolved", "source": "api", "decision": "accept"});
-        check("request_resolved", resolved, "g-0 resolved: accept by api");
+        let resolved = json!({"request_id": "g-0", "status": "resolved", "source": "cli", "decision": "accept"});
+        check("request_resolved", resolved, "g-0 resolved: accept by cli");
         check("event_gap", json!({"lines": 2, "reason": "disk full"}), "2 lines are missing here (disk full)");
         let gap = json!({"reason": "retention", "after_seq": 0, "up_to_seq": 9});
-        check("event_gap", gap, "events 1 to 9 are not kept any more");
+        check("event_gap", gap, "events 1 to 9 have been deleted");
         check("new/thing", json!({"threadId": "t", "a": 1, "b": {}, "c": "x"}), "a=1 c=x");
         let delta = event("item/agentMessage/delta", json!({"delta": "abc"}), Some(3));
         assert_eq!(delta.words(), "“abc” (3 pieces)");

@@ -1,10 +1,10 @@
-//! `codex-shim requests`: what waits for an answer, as a list of things to do.
-
-use std::time::SystemTime;
+//! `codex-shim requests`: lists pending requests, or all of them with their outcomes.
 
 use serde_json::{Value, json};
 
+use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
+use super::super::table::{Column, Table};
 use super::args::RequestsArguments;
 use super::{Stop, body, kind_name, kind_of, name, print_json, readable_all, rows, status, text};
 use crate::config::Environment;
@@ -17,7 +17,7 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
 }
 
 fn list(arguments: &RequestsArguments, environment: &Environment) -> Result<i32, Stop> {
-    let sessions = readable_all(arguments.common.session.as_deref(), environment)?;
+    let sessions = readable_all(arguments.common.session.name(), environment)?;
     let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
     let listed: Vec<(&Found, Vec<Value>)> =
         sessions.iter().map(|session| rows(session, which).map(|rows| (session, rows))).collect::<Result<_, _>>()?;
@@ -25,7 +25,7 @@ fn list(arguments: &RequestsArguments, environment: &Environment) -> Result<i32,
         let rows: Vec<Value> = listed.into_iter().flat_map(|(_, rows)| rows).collect();
         return Ok(print_json(&json!({ "requests": rows })));
     }
-    let (now, screen) = (SystemTime::now(), Screen::of_stdout(environment));
+    let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     let mut text = String::new();
     for (session, rows) in &listed {
         if sessions.len() > 1 {
@@ -34,53 +34,60 @@ fn list(arguments: &RequestsArguments, environment: &Environment) -> Result<i32,
         }
         text.push_str(&match which {
             WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() => {
-                format!("nothing is pending in session {}\n", session.id)
+                format!("no requests are pending in session {}\n", session.id)
             }
             WhichRequests::All if rows.is_empty() => format!("session {} has had no requests\n", session.id),
-            WhichRequests::Pending | WhichRequests::PendingAndOrphaned => to_do(rows, now, screen),
-            WhichRequests::All => history(rows, now, screen),
+            WhichRequests::Pending | WhichRequests::PendingAndOrphaned => to_do(rows, &clock, screen),
+            WhichRequests::All => history(rows, &clock, screen),
         });
     }
     Ok(screen::print(&text))
 }
 
-/// How long ago a row was written.
-fn age(row: &Value, now: SystemTime) -> String {
-    match humantime::parse_rfc3339(text(row, "requested_at")) {
-        Ok(at) => screen::age(at, now),
-        Err(_) => "-".to_owned(),
-    }
+/// How long a request has been waiting, or how long ago it was asked.
+fn age(row: &Value, clock: &Clock) -> String {
+    clock.age(text(row, "requested_at")).unwrap_or_else(|| "-".to_owned())
 }
 
-/// What waits: age, name, kind, summary.
-fn to_do(rows: &[Value], now: SystemTime, to: Screen) -> String {
+/// Pending requests: age, name, kind, summary.
+fn to_do(rows: &[Value], clock: &Clock, to: Screen) -> String {
+    let columns =
+        vec![Column::whole("AGE"), Column::whole("REQUEST"), Column::whole("KIND"), Column::text("WHAT IT ASKS")];
     let cells = rows.iter().map(|row| {
-        let kind = kind_name(kind_of(row)).to_owned();
         vec![
-            (Tone::Faint, age(row, now)),
+            (Tone::Faint, age(row, clock)),
             (Tone::Warning, name::short(row, rows).to_owned()),
-            (Tone::Faint, kind),
+            (Tone::Faint, kind_name(kind_of(row)).to_owned()),
             (Tone::Strong, text(row, "summary").to_owned()),
         ]
     });
-    aligned(&cells.collect::<Vec<_>>(), to)
+    Table::of(columns, cells.collect(), to)
 }
 
-/// All there were: also what became of each, by whom and when.
-fn history(rows: &[Value], now: SystemTime, to: Screen) -> String {
+/// All requests: also what became of each, by whom and when.
+fn history(rows: &[Value], clock: &Clock, to: Screen) -> String {
+    let columns = vec![
+        Column::whole("AGE"),
+        Column::whole("REQUEST"),
+        Column::whole("KIND"),
+        Column::text("OUTCOME"),
+        Column::text("BY"),
+        Column::whole(clock.head("AT")),
+        Column::text("WHAT IT ASKS"),
+    ];
     let cells = rows.iter().map(|row| {
         let (outcome, tone) = outcome(row);
         vec![
-            (Tone::Faint, age(row, now)),
+            (Tone::Faint, age(row, clock)),
             (Tone::Warning, name::short(row, rows).to_owned()),
             (Tone::Faint, kind_name(kind_of(row)).to_owned()),
             (tone, outcome),
             (Tone::Faint, who(row)),
-            (Tone::Faint, row["resolved_at"].as_str().unwrap_or("-").to_owned()),
+            (Tone::Faint, clock.cell(row["resolved_at"].as_str().unwrap_or("-"), to)),
             (Tone::Strong, text(row, "summary").to_owned()),
         ]
     });
-    aligned(&cells.collect::<Vec<_>>(), to)
+    Table::of(columns, cells.collect(), to)
 }
 
 /// The status of a row, with what it was answered.
@@ -102,30 +109,8 @@ pub(super) fn outcome(row: &Value) -> (String, Tone) {
     }
 }
 
-/// Lines whose cells stand below one another; the last cell is as long as it is.
-pub(in crate::cli) fn aligned(lines: &[Vec<(Tone, String)>], to: Screen) -> String {
-    let plain: Vec<Vec<(Tone, String)>> =
-        lines.iter().map(|line| line.iter().map(|(tone, cell)| (*tone, screen::plain(cell))).collect()).collect();
-    let columns = plain.iter().map(Vec::len).max().unwrap_or_default();
-    let width =
-        |column: usize| plain.iter().filter_map(|line| line.get(column)).map(|(_, cell)| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
-    let mut text = String::new();
-    for line in &plain {
-        for (column, (tone, cell)) in line.iter().enumerate() {
-            let is_last = column + 1 == line.len();
-            let padded = if is_last { cell.clone() } else { format!("{cell:width$}", width = widths[column]) };
-            text.push_str(&to.paint(*tone, &padded));
-            text.push_str(if is_last { "\n" } else { "  " });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn rows() -> Vec<Value> {
@@ -139,7 +124,7 @@ mod tests {
         for (name, value) in [
             ("status", json!("resolved")),
             ("resolved_payload", json!({ "decision": "decline" })),
-            ("resolution_source", json!("api")),
+            ("resolution_source", json!("cli")),
             ("resolved_by", json!("uid 0")),
             ("resolved_at", json!("2026-01-02T03:04:06.000Z")),
         ] {
@@ -148,23 +133,23 @@ mod tests {
         vec![row("0", "2026-01-02T03:03:05.000Z", "item/commandExecution/requestApproval", "run x\u{1b}[31m"), done]
     }
 
-    fn now() -> SystemTime {
-        humantime::parse_rfc3339("2026-01-02T03:04:07Z").expect("a time") + Duration::ZERO
+    fn now() -> Clock {
+        Clock::stopped("2026-01-02T03:04:07Z")
     }
 
     #[test]
     fn a_list_of_things_to_do() {
         let expect = "1m 2s  0  command      run x\u{fffd}[31m\n2s     1  file change  change a\n";
-        assert_eq!(to_do(&rows(), now(), Screen::None), expect);
+        assert_eq!(to_do(&rows(), &now(), Screen::None), expect);
     }
 
     #[test]
     fn what_became_of_all() {
         let expect = "\
-1m 2s  0  command      pending            -            -                         run x\u{fffd}[31m
-2s     1  file change  resolved: decline  api (uid 0)  2026-01-02T03:04:06.000Z  change a
+1m 2s  0  command      pending            -            -                     run x\u{fffd}[31m
+2s     1  file change  resolved: decline  cli (uid 0)  2026-01-02T03:04:06Z  change a
 ";
-        assert_eq!(history(&rows(), now(), Screen::None), expect);
+        assert_eq!(history(&rows(), &now(), Screen::None), expect);
     }
 
     #[test]

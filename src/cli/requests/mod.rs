@@ -13,6 +13,8 @@ mod terminal;
 mod turn_end;
 mod wait;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -30,7 +32,7 @@ use name::NotNamed;
 pub(super) use args::{
     Common, InterruptArguments, RequestsArguments, RespondArguments, SendArguments, ShowRequestArguments, WaitArguments,
 };
-pub(super) use list::{aligned, run_requests};
+pub(super) use list::run_requests;
 pub(super) use respond::run_respond;
 pub(super) use send::{run_interrupt, run_send};
 pub(super) use show::run_show;
@@ -52,31 +54,31 @@ pub(super) enum Stop {
 
 impl Stop {
     /// Tells the user, and gives the status to exit with.
-    fn told(&self) -> i32 {
+    pub(super) fn told(&self) -> i32 {
         match self {
-            Stop::NotChosen(error) => error.told(),
+            Stop::NotChosen(error) => return error.told(),
+            Stop::NotRunning(_) | Stop::NotNamed(_) | Stop::NoSuchThread(_) | Stop::Usage(_) | Stop::Failed(_) => {}
+        }
+        say(&screen::plain(&self.to_string()));
+        match self {
+            Stop::NotRunning(_) => NOT_RUNNING,
+            Stop::NotNamed(_) => NO_SUCH_REQUEST,
+            Stop::Usage(_) => USAGE,
+            Stop::NotChosen(_) | Stop::NoSuchThread(_) | Stop::Failed(_) => FAILED,
+        }
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stop::NotChosen(error) => error.fmt(f),
             Stop::NotRunning(id) => {
-                say(&format!(
-                    "session {id} is not running; start a client that goes through codex-shim, and try again"
-                ));
-                NOT_RUNNING
+                write!(f, "session {id} is not running; start your tool in its folder, or run `codex-shim sessions`")
             }
-            Stop::NotNamed(error) => {
-                say(&screen::plain(&error.to_string()));
-                NO_SUCH_REQUEST
-            }
-            Stop::NoSuchThread(error) => {
-                say(&screen::plain(&error.to_string()));
-                FAILED
-            }
-            Stop::Usage(why) => {
-                say(&screen::plain(why));
-                USAGE
-            }
-            Stop::Failed(why) => {
-                say(&screen::plain(why));
-                FAILED
-            }
+            Stop::NotNamed(error) => error.fmt(f),
+            Stop::NoSuchThread(error) => error.fmt(f),
+            Stop::Usage(why) | Stop::Failed(why) => f.write_str(why),
         }
     }
 }

@@ -28,16 +28,16 @@ impl fmt::Display for NotNamed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotNamed::NothingWaits => {
-                write!(f, "nothing waits, so there is no latest; `codex-shim requests --all` lists what was answered")
+                write!(f, "no requests are pending; `codex-shim requests --all` lists answered ones")
             }
             NotNamed::Unknown { name, there_are } if there_are.is_empty() => {
-                write!(f, "there is no request `{name}`: this session has had none")
+                write!(f, "unknown request `{name}`: this session has had no requests")
             }
             NotNamed::Unknown { name, there_are } => {
-                write!(f, "there is no request `{name}`; there is {}", listed(there_are))
+                write!(f, "unknown request `{name}`; requests in this session: {}", listed(there_are))
             }
             NotNamed::Ambiguous { name, matching } => {
-                write!(f, "`{name}` could be {}; say more of it", listed(matching))
+                write!(f, "`{name}` matches several requests: {}; give more of the id", listed(matching))
             }
         }
     }
@@ -209,12 +209,12 @@ mod tests {
         let told = |name: &str, rows: &[Value]| find(name, rows).expect_err("there is none").to_string();
         assert_eq!(
             told("9", &rows()),
-            "there is no request `9`; there is c000cccccccc-1, c000cccccccc-0, c000cccccccc-s.x, bb00bbbbbbbb-7, \
+            "unknown request `9`; requests in this session: c000cccccccc-1, c000cccccccc-0, c000cccccccc-s.x, bb00bbbbbbbb-7, \
              1a00aaaaaaaa-7, 1a00aaaaaaaa-0"
         );
-        assert!(told("", &rows()).contains("no request ``"));
-        assert!(told("x", &[]).contains("has had none"));
-        assert!(told("latest", &rows()[..3]).contains("nothing waits"));
+        assert!(told("", &rows()).contains("unknown request ``"));
+        assert!(told("x", &[]).contains("has had no requests"));
+        assert!(told("latest", &rows()[..3]).contains("no requests are pending"));
     }
 
     #[test]

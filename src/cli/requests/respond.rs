@@ -1,9 +1,10 @@
-//! `codex-shim respond`: an answer from the side, and who was first.
+//! `codex-shim respond`: answers a request, and says whose answer won.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::super::clock::Clock;
 use super::super::{FAILED, screen};
 use super::args::RespondArguments;
 use super::name::NotNamed;
@@ -23,7 +24,8 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
 
 fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i32, Stop> {
     let raw = raw(arguments)?;
-    let (session, mut document) = named(arguments.session.as_deref(), &arguments.request, environment)?;
+    let clock = Clock::of(&arguments.times);
+    let (session, mut document) = named(arguments.session.name(), &arguments.request, environment)?;
     if !session.live {
         return Err(Stop::NotRunning(session.id));
     }
@@ -32,46 +34,46 @@ fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i3
         (Some(body), _, _) => body,
         (None, Some(word), _) => body::of_word(&row, word, arguments.reason.as_deref()).map_err(Stop::Usage)?,
         (None, None, [_, ..]) => body::of_answers(&row, &arguments.answers).map_err(Stop::Usage)?,
-        (None, None, []) => asked(&row, environment)?,
+        (None, None, []) => asked(&row, &clock, environment)?,
     };
-    answer(&session, &row, &body, arguments.json.is_some())
+    answer(&session, &row, &body, &clock, arguments.json.is_some())
 }
 
 /// The body that was given as it is.
 fn raw(arguments: &RespondArguments) -> Result<Option<Value>, Stop> {
     let Some(text) = arguments.json.as_ref().and_then(Option::as_deref) else { return Ok(None) };
     if arguments.word.is_some() || !arguments.answers.is_empty() {
-        return Err(Stop::Usage("--json JSON is a whole answer; nothing else goes with it".to_owned()));
+        return Err(Stop::Usage("--json JSON is a whole answer: give no decision and no --answer with it".to_owned()));
     }
     match serde_json::from_str::<Value>(text) {
         Ok(body @ Value::Object(_)) => Ok(Some(body)),
-        Ok(_) | Err(_) => {
-            Err(Stop::Usage("what follows --json is an object such as '{\"decision\":\"accept\"}'".to_owned()))
-        }
+        Ok(_) | Err(_) => Err(Stop::Usage(
+            "the value of --json must be a JSON object, such as '{\"decision\":\"accept\"}'".to_owned(),
+        )),
     }
 }
 
 /// What the user answers at the terminal, with all of the request before their eyes.
-fn asked(row: &Value, environment: &Environment) -> Result<Value, Stop> {
+fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value, Stop> {
     if !terminal::is_there() {
         let how = sight::next(row, screen::Screen::None);
         let how = how.trim_start_matches("respond").split('\n').next().unwrap_or_default().trim();
         return Err(Stop::Usage(match how {
-            "" => format!("no answer was given, and request {} waits for none", text(row, "request_id")),
-            how => format!("no answer was given, and there is no terminal to ask at: {how}"),
+            "" => format!("no answer given, and request {} is not pending", text(row, "request_id")),
+            how => format!("no answer given, and no terminal to ask at; use {how}"),
         }));
     }
     let screen = screen::Screen::of_stdout(environment);
-    screen::print(&sight::question(row, SystemTime::now(), screen));
+    screen::print(&sight::question(row, clock, screen));
     if row["status"] != "pending" {
         let id = text(row, "request_id");
-        return Err(Stop::Failed(format!("request {id} waits for no answer any more; it was {}", ending(row))));
+        return Err(Stop::Failed(format!("request {id} is not pending any more; it was {}", ending(row))));
     }
     terminal::ask(row).map_err(Stop::Failed)
 }
 
 /// Gives the answer, and tells who was first.
-fn answer(session: &Found, row: &Value, body: &Value, as_json: bool) -> Result<i32, Stop> {
+fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bool) -> Result<i32, Stop> {
     let id = text(row, "request_id");
     let path = format!("/sessions/self/codex-requests/{id}/respond");
     let asked = client::post_within(&session.dir, &path, body.to_string(), DECISION_WAIT_MAX);
@@ -93,27 +95,27 @@ fn answer(session: &Found, row: &Value, body: &Value, as_json: bool) -> Result<i
                 refused.message
             )),
             "request_unavailable" => {
-                Stop::Failed(format!("{}, so nothing was sent; `codex-shim show {id}` tells more", refused.message))
+                Stop::Failed(format!("{}; nothing was sent; see `codex-shim show {id}`", refused.message))
             }
             _ => Stop::Failed(refused.message),
         });
     }
     let document: Value = answer.document().map_err(Stop::Failed)?;
-    let (line, is_ours) = verdict(&document, body);
+    let (line, is_ours) = verdict(&document, body, clock);
     let printed = if as_json { print_json(&document) } else { screen::print(&format!("{}\n", screen::plain(&line))) };
     Ok(if is_ours { printed } else { FAILED })
 }
 
 /// Who was first, and whether what holds is what was said.
-fn verdict(document: &Value, body: &Value) -> (String, bool) {
+fn verdict(document: &Value, body: &Value, clock: &Clock) -> (String, bool) {
     let row = &document["request"];
     let id = text(row, "request_id");
     if document["idempotent"] == json!(false) {
         return (format!("request {id} {}", ending(row)), true);
     }
     let is_ours = body::is_stored(row, body);
-    let so = if is_ours { "which is what you said" } else { "so your answer was not sent" };
-    (format!("request {id} was {} at {}, {so}", ending(row), text(row, "resolved_at")), is_ours)
+    let so = if is_ours { "the same as your answer" } else { "your answer was not sent" };
+    (format!("request {id} was {} at {}; {so}", ending(row), clock.text(text(row, "resolved_at"))), is_ours)
 }
 
 #[cfg(test)]
@@ -129,15 +131,17 @@ mod tests {
                 "resolution_source": "client", "resolved_by": "ide", "resolved_at": "T", "error_code": code,
             }});
             let said = json!({ "decision": if is_ours { "accept" } else { "decline" } });
-            assert_eq!(verdict(&document, &said), (expect.to_owned(), is_ours));
+            assert_eq!(
+                verdict(&document, &said, &Clock::stopped("2026-01-02T03:04:05Z")),
+                (expect.to_owned(), is_ours)
+            );
         };
         check(false, Value::Null, "request g-0 answered by client (ide): accept", true);
-        let first = "request g-0 was answered by client (ide): accept at T, which is what you said";
+        let first = "request g-0 was answered by client (ide): accept at T; the same as your answer";
         check(true, Value::Null, first, true);
-        let other = "request g-0 was answered by client (ide): accept at T, so your answer was not sent";
+        let other = "request g-0 was answered by client (ide): accept at T; your answer was not sent";
         check(true, Value::Null, other, false);
-        let gone =
-            "request g-0 was withdrawn by the server before there was an answer at T, so your answer was not sent";
+        let gone = "request g-0 was withdrawn by the server before there was an answer at T; your answer was not sent";
         check(true, json!("withdrawn_by_server"), gone, false);
     }
 }

@@ -1,7 +1,7 @@
 //! `codex-shim send` and `codex-shim interrupt`: speaking to the model, and stopping it, beside the client.
 
 use std::io::Read as _;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
 }
 
 fn send(arguments: SendArguments, environment: &Environment) -> Result<i32, Stop> {
-    let session = running(arguments.common.session.as_deref(), environment)?;
+    let session = running(arguments.session.name(), environment)?;
     let says = match arguments.text.as_str() {
         "-" => from_stdin()?,
         _ => arguments.text,
@@ -47,9 +47,9 @@ fn send(arguments: SendArguments, environment: &Environment) -> Result<i32, Stop
     let turn: Value = answer.document().map_err(Stop::Failed)?;
     if let Some(watch) = watch {
         let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        return watch.end(&session, turn, left)?.print(arguments.common.as_json);
+        return watch.end(&session, turn, left)?.print(arguments.as_json);
     }
-    if arguments.common.as_json {
+    if arguments.as_json {
         return Ok(print_json(&turn));
     }
     let (turn_id, thread_id) = (screen::plain(text(&turn, "turn_id")), screen::plain(text(&turn, "thread_id")));
@@ -85,7 +85,8 @@ fn from_stdin() -> Result<String, Stop> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().lock().read_to_end(&mut bytes);
     read.map_err(|error| Stop::Failed(format!("read stdin: {error}")))?;
-    let text = String::from_utf8(bytes).map_err(|_| Stop::Failed("what is on stdin is no UTF-8".to_owned()))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| Stop::Failed("the message on stdin is not valid UTF-8".to_owned()))?;
     Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
@@ -103,17 +104,17 @@ fn refusal(refused: &Refused, again: &str) -> String {
         "pending_structured_request" => {
             let pending = &detail["pending_request"];
             let id = text(pending, "request_id");
+            let at = humantime::parse_rfc3339(text(pending, "requested_at")).ok();
+            let waiting = at.map(|at| screen::age(at, SystemTime::now()));
             format!(
-                "request {id} waits in this thread since {}; `codex-shim show {id}` shows it, `codex-shim respond {id}` \
-                 answers it, then {again}",
-                text(pending, "requested_at")
+                "request {id} is pending in this thread{}; answer it with `codex-shim respond {id}`, then {again}",
+                waiting.map(|age| format!(" for {age}")).unwrap_or_default()
             )
         }
         "thread_not_found" => {
-            "this session has no thread that a message could go to; `--new` starts one, `--thread ID` names one"
-                .to_owned()
+            "no turn has run in this session yet; start a thread with --new, or name one with --thread".to_owned()
         }
-        "no_active_turn" => format!("{message}, so there is nothing to stop"),
+        "no_active_turn" => format!("{message}; nothing to interrupt"),
         _ => message.clone(),
     }
 }
@@ -124,7 +125,7 @@ pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: 
 }
 
 fn interrupt(arguments: InterruptArguments, environment: &Environment) -> Result<i32, Stop> {
-    let session = running(arguments.common.session.as_deref(), environment)?;
+    let session = running(arguments.common.session.name(), environment)?;
     let thread = arguments.thread.map(|name| thread_named(&session, &name, environment)).transpose()?;
     let body = with_thread(json!({}), thread);
     let asked = client::post_within(&session.dir, "/sessions/self/interrupt", body, TURN_WAIT_MAX);
@@ -150,7 +151,7 @@ mod tests {
         };
         let pending = json!({ "pending_request": { "request_id": "g-0", "requested_at": "2026" } });
         let told = refused("pending_structured_request", pending);
-        assert!(told.starts_with("request g-0 waits") && told.contains("codex-shim respond g-0"), "{told}");
+        assert!(told.starts_with("request g-0 is pending") && told.contains("codex-shim respond g-0"), "{told}");
         assert!(refused("thread_not_found", Value::Null).contains("--thread"));
         assert_eq!(refused("timeout", Value::Null), "m");
     }

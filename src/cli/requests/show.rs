@@ -1,7 +1,6 @@
 //! `codex-shim show`: one request whole, and what became of it.
 
-use std::time::SystemTime;
-
+use super::super::clock::Clock;
 use super::super::screen::{self, Screen};
 use super::args::ShowRequestArguments;
 use super::{Stop, named, print_json, sight, status};
@@ -13,14 +12,14 @@ pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &E
 }
 
 fn show(arguments: &ShowRequestArguments, environment: &Environment) -> Result<i32, Stop> {
-    let (_, document) = named(arguments.common.session.as_deref(), &arguments.request, environment)?;
-    if arguments.common.as_json {
+    let (_, document) = named(arguments.session.name(), &arguments.request, environment)?;
+    if arguments.as_json {
         return Ok(print_json(&document));
     }
-    let screen = Screen::of_stdout(environment);
+    let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     let text = [
-        sight::question(&document["request"], SystemTime::now(), screen),
-        sight::outcome(&document, screen),
+        sight::question(&document["request"], &clock, screen),
+        sight::outcome(&document, &clock, screen),
         sight::next(&document["request"], screen),
     ];
     Ok(screen::print(&text.concat()))

@@ -2,10 +2,9 @@
 //!
 //! Pure. What of it is shown, in which order and how it is meant, stands in [`crate::control::shown`].
 
-use std::time::SystemTime;
-
 use serde_json::Value;
 
+use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
 use super::list::outcome as outcome_of;
 use super::{kind_name, kind_of, text};
@@ -67,19 +66,21 @@ impl Sight {
 }
 
 /// What is asked.
-pub(super) fn question(row: &Value, now: SystemTime, to: Screen) -> String {
+pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
     let mut sight = Sight::new(to);
     let kind = kind_of(row);
     let payload = &row["request_payload"];
-    let age = humantime::parse_rfc3339(text(row, "requested_at")).map(|at| format!(" ({} ago)", screen::age(at, now)));
     sight.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(kind)));
     if kind == RequestKind::Other {
         sight.some("method", &row["request_method"]);
     }
-    sight.row("asked", &format!("{}{}", text(row, "requested_at"), age.unwrap_or_default()));
-    for (label, member) in
-        [("expires", "expires_at"), ("thread", "thread_id"), ("turn", "turn_id"), ("item", "item_id")]
-    {
+    let asked = text(row, "requested_at");
+    let age = clock.age(asked).map(|age| format!(" ({age} ago)")).unwrap_or_default();
+    sight.row("asked", &format!("{}{age}", clock.text(asked)));
+    if let Some(expires) = row["expires_at"].as_str() {
+        sight.row("expires", &clock.text(expires));
+    }
+    for (label, member) in [("thread", "thread_id"), ("turn", "turn_id"), ("item", "item_id")] {
         sight.some(label, &row[member]);
     }
     let Shown { members, changes } = shown(row);
@@ -91,7 +92,7 @@ pub(super) fn question(row: &Value, now: SystemTime, to: Screen) -> String {
 }
 
 fn a_question(sight: &mut Sight, question: &Value) {
-    let secret = if question["isSecret"] == true { " (the answer is kept nowhere)" } else { "" };
+    let secret = if question["isSecret"] == true { " (the answer is not stored)" } else { "" };
     sight.row("question", &format!("{}: {}{secret}", text(question, "id"), text(question, "question")));
     for (number, option) in question["options"].as_array().into_iter().flatten().enumerate() {
         let about = option["description"].as_str().map(|about| format!("  {about}")).unwrap_or_default();
@@ -107,23 +108,26 @@ fn a_field(sight: &mut Sight, field: &Field) {
 }
 
 /// What became of it, with every answer that was given.
-pub(super) fn outcome(document: &Value, to: Screen) -> String {
+pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     let (row, mut sight) = (&document["request"], Sight::new(to));
     let (outcome, tone) = outcome_of(row);
     sight.text.push('\n');
     sight.toned("status", &outcome, |_| Some(tone));
     if !row["resolved_at"].is_null() {
-        sight.row("ended", &format!("{} by {}", text(row, "resolved_at"), who(row)));
+        sight.row("ended", &format!("{} by {}", clock.text(text(row, "resolved_at")), who(row)));
     }
-    sight.some("sent", &row["dispatched_at"]);
-    sight.some("confirmed", &row["confirmed_at"]);
+    for (label, member) in [("sent", "dispatched_at"), ("confirmed", "confirmed_at")] {
+        if let Some(at) = row[member].as_str() {
+            sight.row(label, &clock.text(at));
+        }
+    }
     sight.some("because", &row["error_message"]);
     if row["late"] == true {
-        sight.row("late", "it went on before it was kept");
+        sight.row("late", "it was forwarded before it was stored");
     }
     for answer in document["answers"].as_array().into_iter().flatten() {
         let label = if answer["won"] == true { "answer" } else { "came later" };
-        let by = format!("{} {} ({})", text(answer, "at"), text(answer, "source"), text(answer, "by"));
+        let by = format!("{} {} ({})", clock.text(text(answer, "at")), text(answer, "source"), text(answer, "by"));
         sight.row(label, &format!("{by}: {}", answer["payload"]));
     }
     sight.text
@@ -181,8 +185,7 @@ mod tests {
             "request_id": "g-0", "request_method": method, "summary": "s", "status": "pending", "changes": changes,
             "requested_at": "2026-01-02T03:04:05.000Z", "thread_id": "t", "request_payload": payload,
         });
-        let now = humantime::parse_rfc3339("2026-01-02T03:04:08Z").expect("a time");
-        question(&row, now, Screen::None)
+        question(&row, &Clock::stopped("2026-01-02T03:04:08Z"), Screen::None)
     }
 
     fn check(shown: &str, expect: &[&str]) {
@@ -199,7 +202,7 @@ mod tests {
         let expect = [
             "s",
             "request     g-0, command",
-            "asked       2026-01-02T03:04:05.000Z (3s ago)",
+            "asked       03:04:05 UTC (3s ago)",
             "thread      t",
             "command     a",
             "                b\u{fffd}[1m",
@@ -230,7 +233,7 @@ mod tests {
         let expect = [
             "question    color: Which?",
             "              1. Red  warm",
-            "question    key: Key? (the answer is kept nowhere)",
+            "question    key: Key? (the answer is not stored)",
         ];
         check(&shown("item/tool/requestUserInput", &payload, &Value::Null), &expect);
     }
@@ -239,22 +242,22 @@ mod tests {
     fn what_became_of_it() {
         let document = json!({
             "request": {
-                "status": "resolved", "resolved_payload": {"decision": "accept"}, "resolved_at": "T", "late": true,
+                "status": "resolved", "resolved_payload": {"decision": "accept"}, "resolved_at": "2026-01-02T03:04:05.123Z", "late": true,
                 "resolution_source": "client", "resolved_by": "ide",
             },
             "answers": [
                 {"at": "T", "source": "client", "by": "ide", "payload": {"decision": "accept"}, "won": true},
-                {"at": "U", "source": "api", "by": "uid 0", "payload": {"decision": "decline"}, "won": false},
+                {"at": "U", "source": "cli", "by": "uid 0", "payload": {"decision": "decline"}, "won": false},
             ],
         });
         let expect = [
             "status      resolved: accept",
-            "ended       T by client (ide)",
-            "late        it went on before it was kept",
+            "ended       03:04:05 UTC by client (ide)",
+            "late        it was forwarded before it was stored",
             "answer      T client (ide): {\"decision\":\"accept\"}",
-            "came later  U api (uid 0): {\"decision\":\"decline\"}",
+            "came later  U cli (uid 0): {\"decision\":\"decline\"}",
         ];
-        check(&outcome(&document, Screen::None), &expect);
+        check(&outcome(&document, &Clock::stopped("2026-01-02T03:04:08Z"), Screen::None), &expect);
         assert_eq!(ending(&document["request"]), "answered by client (ide): accept");
         assert_eq!(next(&document["request"], Screen::None), "");
     }

@@ -78,8 +78,8 @@ impl TurnWatch {
             let left = left();
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(Stop::Failed(format!(
-                    "the turn has not ended in time and goes on; `codex-shim wait --for idle` waits again, `codex-shim \
-                     transcript {}` shows what was said",
+                    "timed out; the turn is still running: `codex-shim wait --for idle` waits for it, `codex-shim transcript {}` shows \
+                     its messages",
                     text(&turn, "thread_id")
                 )));
             }
@@ -141,7 +141,7 @@ fn tell_of_requests(session: &Found, thread_id: &str, told_of: &mut Option<Strin
     if let Some(row) = pending.filter(|row| told_of.as_deref() != row["request_id"].as_str()) {
         let id = text(row, "request_id");
         say(&screen::plain(&format!(
-            "waiting for an answer to: {}; `codex-shim respond {id}` gives it",
+            "waiting for an answer to: {}; answer with `codex-shim respond {id}`",
             text(row, "summary")
         )));
         *told_of = Some(id.to_owned());

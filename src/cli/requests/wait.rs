@@ -30,7 +30,7 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
 
 fn wait(arguments: &WaitArguments, environment: &Environment) -> Result<i32, Stop> {
     let began = Instant::now();
-    let session = readable(arguments.common.session.as_deref(), environment)?;
+    let session = readable(arguments.common.session.name(), environment)?;
     let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
     let (document, has_come) = loop {
         let document = look(&session, left())?;
@@ -53,8 +53,9 @@ fn wait(arguments: &WaitArguments, environment: &Environment) -> Result<i32, Sto
     }
     let pending = pending(&document);
     say(&format!(
-        "the time is over: the session is {}, with {pending} waiting to be answered",
-        text(&document, "state")
+        "timed out: the session is {}, with {pending} pending {}",
+        text(&document, "state"),
+        if pending == 1 { "request" } else { "requests" }
     ));
     Ok(FAILED)
 }
@@ -91,8 +92,8 @@ fn holds(goal: Goal, document: &Value) -> bool {
 fn told(goal: Goal, document: &Value) -> String {
     match (goal, pending(document)) {
         (Goal::Idle, _) => "idle\n".to_owned(),
-        (Goal::Pending, 1) => "1 request waits; `codex-shim show latest` shows it\n".to_owned(),
-        (Goal::Pending, many) => format!("{many} requests wait; `codex-shim requests` lists them\n"),
+        (Goal::Pending, 1) => "1 request is pending; see `codex-shim show latest`\n".to_owned(),
+        (Goal::Pending, many) => format!("{many} requests are pending; see `codex-shim requests`\n"),
     }
 }
 

@@ -17,11 +17,13 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::complete;
 use super::requests::print_json;
 use super::{FAILED, say, screen};
 use crate::config::{Environment, Flags, Settings};
 use crate::files::Folder;
 use crate::relay::locate::WRAPPED_FILE;
+pub(super) use plan::TOOLS;
 use plan::{Plan, plan};
 use rewrite::rewrite;
 use taken_back::unwrap;
@@ -31,43 +33,51 @@ pub(super) use complaints::complaints;
 /// A link to us, in our home, by the name that tools expect.
 const LINK: &str = "bin/codex";
 
-/// Put codex-shim where a tool looks for codex
+/// Put codex-shim in front of a tool that runs codex
 ///
-/// TARGET is `path` (a link called codex in a folder of yours that PATH names before the real one), a folder, the path of a
-/// codex (which is set aside, and found there by us), or a tool whose setting is changed: vscode, vscode-insiders, cursor,
-/// openclaw. The change is shown first; nothing is done twice; `unwrap` takes it back.
+/// It shows the change and asks first. `unwrap` undoes it. Wrapping twice changes nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
+Targets:
+  vscode, vscode-insiders, cursor, openclaw
+                        change the setting of that tool
+  path                  link `codex` in a folder of yours that is early in PATH
+  a folder              link `codex` in that folder
+  the path of a codex   rename it, and put a link in its place
+
 Examples:
-  codex-shim wrap path
-  codex-shim wrap ~/bin --yes
   codex-shim wrap vscode --dry-run
-  codex-shim unwrap              takes everything back")]
+  codex-shim wrap path
+  codex-shim wrap ~/bin --yes")]
 pub(super) struct WrapArguments {
-    /// `path`, a folder, the path of a codex, or a tool
+    /// A tool, `path`, a folder, or the path of a codex
+    #[arg(add = complete::targets())]
     target: String,
-    /// Only show what would be done
+    /// Only show the change
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask first
     #[arg(short, long)]
     yes: bool,
-    /// Print one JSON document; it does nothing without --yes, or --dry-run
+    /// Print one JSON document; needs --yes or --dry-run
     #[arg(long)]
     json: bool,
 }
 
-/// Take back what `wrap` has done
+/// Undo what `wrap` has changed
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
+Exit status: 0, or 1 if TARGET is not wrapped.
+
 Examples:
-  codex-shim unwrap
+  codex-shim unwrap                  undo everything
   codex-shim unwrap vscode
   codex-shim unwrap --dry-run")]
 pub(super) struct UnwrapArguments {
-    /// As it was given to `wrap`; without it, everything
+    /// As it was given to `wrap` [default: everything]
+    #[arg(add = complete::targets())]
     target: Option<String>,
-    /// Only show what would be done
+    /// Only show the change
     #[arg(long)]
     dry_run: bool,
     /// Print one JSON document

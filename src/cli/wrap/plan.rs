@@ -97,7 +97,8 @@ pub(super) fn plan(
     Ok(Plan::Do(Wrapped { target: target.to_owned(), path, named: None, change }))
 }
 
-const TOOLS: [&str; 4] = ["vscode", "vscode-insiders", "cursor", "openclaw"];
+/// Tools whose setting is changed.
+pub(in crate::cli) const TOOLS: [&str; 4] = ["vscode", "vscode-insiders", "cursor", "openclaw"];
 
 /// Where a tool keeps its settings, and the names that lead to the one for codex.
 fn tool(target: &str, environment: &Environment) -> Option<(PathBuf, &'static [&'static str])> {

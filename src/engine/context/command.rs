@@ -161,14 +161,14 @@ pub enum PushError {
 impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PushError::EmptyCmd => f.write_str("`cmd` is empty; it is what was typed"),
-            PushError::Nul(member) => write!(f, "`{member}` has a NUL character, which no command or path can have"),
-            PushError::OutputAndPreview => f.write_str("`output` and `preview` exclude each other; give one of them"),
-            PushError::ImpossibleTime => {
-                f.write_str("`ts` is no time from 1970 to 9999; it is in milliseconds since 1970")
+            PushError::EmptyCmd => f.write_str("`cmd` is empty; it must be the command as it was typed"),
+            PushError::Nul(member) => {
+                write!(f, "`{member}` has a NUL character, which is not possible in a command or a path")
             }
+            PushError::OutputAndPreview => f.write_str("give `output` or `preview`, not both"),
+            PushError::ImpossibleTime => f.write_str("`ts` must be milliseconds since 1970, up to the year 9999"),
             PushError::TooLong(member) => write!(f, "`{member}` is over {LABEL_BYTES_MAX} bytes"),
-            PushError::OnceWithoutBlock => f.write_str("`once` goes with a `block_id`, by which it is known again"),
+            PushError::OnceWithoutBlock => f.write_str("`once` needs a `block_id`"),
         }
     }
 }

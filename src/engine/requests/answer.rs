@@ -110,7 +110,7 @@ impl GivenAnswer {
         let [name] = names[..] else {
             let got = if names.is_empty() { "none".to_owned() } else { names.join(" and ") };
             return Err(invalid(format!(
-                "exactly one of decision, answers, action, permissions and result is to be given, and there is {got}"
+                "give exactly one of decision, answers, action, permissions and result, not {got}"
             )));
         };
         for (extra, is_given, owner) in [
@@ -134,7 +134,7 @@ impl GivenAnswer {
             }
             ("action", RequestKind::Elicitation) => self.elicited().map_err(invalid).and_then(plain),
             ("permissions", RequestKind::Permissions) => self.granted().map_err(invalid).and_then(plain),
-            (_, _) => Err(invalid(format!("`{name}` is no answer to this request"))),
+            (_, _) => Err(invalid(format!("`{name}` does not answer this request"))),
         }
     }
 
@@ -151,7 +151,7 @@ impl GivenAnswer {
             Some(index) if is_old => json!(OLD_DECISIONS[index]),
             Some(_) => decision,
             None if offered.contains(&decision) => decision,
-            None => return Err(format!("{decision} is no decision that was offered")),
+            None => return Err(format!("{decision} is not one of the offered decisions")),
         };
         let is_refusal = matches!(index, Some(2 | 3));
         if self.reason.is_some() && !is_refusal {
@@ -167,12 +167,12 @@ impl GivenAnswer {
         match action {
             "accept" => {
                 if !content.is_object() && !content.is_null() {
-                    return Err("`content` is an object".to_owned());
+                    return Err("`content` must be an object".to_owned());
                 }
             }
             "decline" | "cancel" if content.is_null() => {}
             "decline" | "cancel" => return Err("`content` goes with `accept`".to_owned()),
-            _ => return Err("`action` is accept, decline or cancel".to_owned()),
+            _ => return Err("`action` must be accept, decline or cancel".to_owned()),
         }
         Ok(json!({ "action": action, "content": content, "_meta": null }))
     }
@@ -180,11 +180,11 @@ impl GivenAnswer {
     fn granted(&self) -> Result<Value, String> {
         let permissions = self.permissions.clone().unwrap_or_default();
         if !permissions.is_object() {
-            return Err("`permissions` is an object, such as that of the request".to_owned());
+            return Err("`permissions` must be an object, such as that of the request".to_owned());
         }
         let scope = self.scope.as_deref().unwrap_or("turn");
         if !matches!(scope, "turn" | "session") {
-            return Err(format!("`scope` is turn or session, not {scope}"));
+            return Err(format!("`scope` must be turn or session, not {scope}"));
         }
         Ok(json!({ "permissions": permissions, "scope": scope }))
     }
@@ -197,31 +197,31 @@ fn answers(given: Option<&Value>, params: &Value) -> Result<Value, String> {
         .map(|questions| questions.iter().filter_map(|question| question["id"].as_str()).collect())
         .unwrap_or_default();
     let Some(given) = given.and_then(Value::as_object) else {
-        return Err("`answers` is an object with a member for each question".to_owned());
+        return Err("`answers` must be an object with a member for each question".to_owned());
     };
     let mut sent = Map::new();
     for (id, answer) in given {
         if !asked.contains(&id.as_str()) {
-            return Err(format!("no question {id} was asked"));
+            return Err(format!("unknown question {id}"));
         }
         let texts = match answer {
             Value::String(_) => vec![answer.clone()],
             Value::Array(texts) => texts.clone(),
             Value::Object(members) => match members.get("answers") {
                 Some(Value::Array(texts)) if members.len() == 1 => texts.clone(),
-                Some(_) | None => return Err(format!("the answer to {id} is a text or a list of texts")),
+                Some(_) | None => return Err(format!("the answer to {id} must be a text or a list of texts")),
             },
             Value::Null | Value::Bool(_) | Value::Number(_) => {
-                return Err(format!("the answer to {id} is a text or a list of texts"));
+                return Err(format!("the answer to {id} must be a text or a list of texts"));
             }
         };
         if !texts.iter().all(Value::is_string) {
-            return Err(format!("the answer to {id} is a text or a list of texts"));
+            return Err(format!("the answer to {id} must be a text or a list of texts"));
         }
         sent.insert(id.clone(), json!({ "answers": texts }));
     }
     if sent.is_empty() && !asked.is_empty() {
-        return Err("`answers` answers none of the questions".to_owned());
+        return Err("`answers` has no answer".to_owned());
     }
     Ok(json!({ "answers": sent }))
 }

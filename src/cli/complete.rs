@@ -1,0 +1,187 @@
+//! Values that a shell completes: sessions, threads, requests, and targets of `wrap`.
+//!
+//! A completion reads what is there and asks live relays, each within [`ANSWER_WAIT_MAX`]. It changes nothing, indexes
+//! nothing and prints no error: a shell that gets no values shows none.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
+use serde_json::Value;
+
+use super::{chosen, screen, wrap};
+use crate::config::Environment;
+use crate::control::client;
+use crate::index::{HISTORY_FILE, History};
+use crate::store::{Found, Otherwise};
+
+/// How long a relay may take to answer: a person waits at the prompt.
+const ANSWER_WAIT_MAX: Duration = Duration::from_millis(300);
+
+/// Sessions that are asked for requests.
+const ASKED_MAX: usize = 8;
+
+/// Values that are offered.
+const OFFERED_MAX: usize = 50;
+
+/// The value that names the newest session, thread or request.
+const LATEST: &str = "latest";
+
+/// A value with a few words about it.
+type Offer = (String, String);
+
+/// Completes names of sessions.
+pub(super) fn sessions() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| offered(typed, || session_offers(&environment()), "the session used last"))
+}
+
+/// Completes names of sessions, and paths.
+pub(super) fn sessions_and_files() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        let mut found = offered(typed, || session_offers(&environment()), "the session used last");
+        found.extend(PathCompleter::file().complete(typed));
+        found
+    })
+}
+
+/// Completes ids of threads of the session that the command line names.
+pub(super) fn threads() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        offered(typed, || thread_offers(&environment()), "the thread of the last turn")
+    })
+}
+
+/// Completes ids of pending requests.
+pub(super) fn requests() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| offered(typed, || request_offers(&environment()), "the newest that waits"))
+}
+
+/// Completes targets of `wrap`, and paths.
+pub(super) fn targets() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        let tools = wrap::TOOLS.iter().map(|tool| ((*tool).to_owned(), "a setting of this tool".to_owned()));
+        let path = ("path".to_owned(), "a link early in PATH".to_owned());
+        let mut found = matching(typed, tools.chain([path]).collect());
+        found.extend(PathCompleter::any().complete(typed));
+        found
+    })
+}
+
+/// The offers that begin as typed, with `latest` behind them if there are any.
+fn offered(typed: &OsStr, offers: impl FnOnce() -> Vec<Offer>, latest: &str) -> Vec<CompletionCandidate> {
+    let mut offers = offers();
+    if !offers.is_empty() {
+        offers.push((LATEST.to_owned(), latest.to_owned()));
+    }
+    matching(typed, offers)
+}
+
+fn matching(typed: &OsStr, offers: Vec<Offer>) -> Vec<CompletionCandidate> {
+    let Some(typed) = typed.to_str() else { return Vec::new() };
+    let matching = offers.into_iter().filter(|(value, _)| value.starts_with(typed)).take(OFFERED_MAX);
+    let candidate = |(order, (value, about)): (usize, Offer)| {
+        let about = Some(screen::plain(&about)).filter(|about| !about.is_empty());
+        CompletionCandidate::new(value).help(about.map(Into::into)).display_order(Some(order))
+    };
+    matching.enumerate().map(candidate).collect()
+}
+
+fn environment() -> Environment {
+    Environment::of_process()
+}
+
+fn session_offers(environment: &Environment) -> Vec<Offer> {
+    let about = |session: &Found| {
+        let cwd = session.holder.as_ref().map(|holder| holder.place.cwd.clone()).unwrap_or_default();
+        if session.live { format!("live in {cwd}") } else { format!("stopped, in {cwd}") }
+    };
+    let found = chosen::all(environment).unwrap_or_default();
+    found.iter().map(|session| (session.id.clone(), about(session))).collect()
+}
+
+/// The session of the command line that is being completed.
+fn session(environment: &Environment) -> Option<Found> {
+    let words: Vec<String> = std::env::args().collect();
+    chosen::one(session_in(&words).as_deref(), Otherwise::Latest, environment).ok()
+}
+
+/// The value of `--session` in a command line.
+fn session_in(words: &[String]) -> Option<String> {
+    let at = words.iter().rposition(|word| word == "--session").and_then(|at| words.get(at + 1).cloned());
+    at.or_else(|| words.iter().rev().find_map(|word| word.strip_prefix("--session=").map(str::to_owned)))
+        .filter(|name| !name.is_empty())
+}
+
+fn thread_offers(environment: &Environment) -> Vec<Offer> {
+    let Some(session) = session(environment) else { return Vec::new() };
+    let live = asked(&session, "/sessions/self");
+    let mut offers: Vec<Offer> = Vec::new();
+    for thread in live["threads"].as_array().into_iter().flatten().rev() {
+        let text = |member: &str| thread[member].as_str().unwrap_or_default();
+        let about = [text("activity_state"), text("last_action")].join(" ");
+        offers.push((text("thread_id").to_owned(), about.trim_end().to_owned()));
+    }
+    let path = session.dir.join(HISTORY_FILE);
+    let past = if path.exists() { History::new(&path).threads(0).unwrap_or_default() } else { Vec::new() };
+    for thread in past {
+        if !offers.iter().any(|(id, _)| *id == thread) {
+            offers.push((thread, String::new()));
+        }
+    }
+    offers
+}
+
+fn request_offers(environment: &Environment) -> Vec<Offer> {
+    let words: Vec<String> = std::env::args().collect();
+    let sessions = match session_in(&words) {
+        Some(named) => chosen::one(Some(&named), Otherwise::Latest, environment).into_iter().collect(),
+        None => chosen::all(environment).unwrap_or_default(),
+    };
+    let live = sessions.into_iter().filter(|session| session.live).take(ASKED_MAX);
+    let rows = live.flat_map(|session| {
+        let mut document = asked(&session, "/sessions/self/codex-pending-requests");
+        document["requests"].as_array_mut().map(std::mem::take).unwrap_or_default()
+    });
+    let offer = |row: Value| {
+        let text = |member: &str| row[member].as_str().unwrap_or_default().to_owned();
+        (text("request_id"), text("summary"))
+    };
+    rows.map(offer).collect()
+}
+
+/// What a live relay answers; null if there is none, or no answer in time.
+fn asked(session: &Found, path: &str) -> Value {
+    if !session.live {
+        return Value::Null;
+    }
+    let answer = client::get_within(&session.dir, path, ANSWER_WAIT_MAX).ok();
+    answer.and_then(|answer| answer.document().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_begin_as_typed_and_steer_nothing() {
+        let offers = || vec![("ab".to_owned(), "one\u{1b}[31m\n".to_owned()), ("b".to_owned(), String::new())];
+        let found = offered(OsStr::new("a"), offers, "the last");
+        assert_eq!(found.len(), 1);
+        let help = found[0].get_help().map(ToString::to_string);
+        assert_eq!((found[0].get_value(), help.as_deref()), (OsStr::new("ab"), Some("one\u{fffd}[31m\u{fffd}")));
+        assert_eq!(offered(OsStr::new(""), offers, "the last").len(), 3);
+        assert!(offered(OsStr::new(""), Vec::new, "the last").is_empty());
+    }
+
+    #[test]
+    fn the_session_is_read_from_the_command_line() {
+        let check = |line: &str, expect: Option<&str>| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(session_in(&words).as_deref(), expect, "{line}");
+        };
+        check("codex-shim show --session work", Some("work"));
+        check("codex-shim show --session=work ", Some("work"));
+        check("codex-shim show --session", None);
+        check("codex-shim show", None);
+    }
+}

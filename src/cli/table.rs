@@ -1,0 +1,247 @@
+//! Tables: heads and the width of the terminal on a terminal, plain aligned columns for another program.
+//!
+//! A row is one line. On a terminal it is never wider than that: the widest column that may be cut is shortened with `…`.
+//! For a file or another program nothing is cut, and there are no heads.
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use super::screen::{self, Screen, Tone};
+
+/// Columns between two cells.
+const GAP: usize = 2;
+
+/// Narrowest width that a column is cut to, unless its head is wider.
+const CUT_MIN: usize = 8;
+
+/// A column.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    head: String,
+    side: Side,
+    cut: Cut,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+/// Whether a column may be shortened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// Names that a person copies, and numbers: only if nothing else can be.
+    Last,
+    First,
+}
+
+impl Column {
+    /// A column that keeps its width: ids, states, times.
+    pub(super) fn whole(head: impl Into<String>) -> Column {
+        Column { head: head.into(), side: Side::Left, cut: Cut::Last }
+    }
+
+    /// The same for numbers.
+    pub(super) fn number(head: impl Into<String>) -> Column {
+        Column { head: head.into(), side: Side::Right, cut: Cut::Last }
+    }
+
+    /// A column of text that may be shortened.
+    pub(super) fn text(head: impl Into<String>) -> Column {
+        Column { head: head.into(), side: Side::Left, cut: Cut::First }
+    }
+}
+
+/// A cell: text that others wrote is made plain here.
+pub(super) type Cell = (Tone, String);
+
+/// A table that is printed at once, or row by row as rows come.
+#[derive(Debug)]
+pub(super) struct Table {
+    columns: Vec<Column>,
+    to: Screen,
+    columns_max: Option<usize>,
+    /// Widest cell of each column so far.
+    widths: Vec<usize>,
+    has_head: bool,
+}
+
+impl Table {
+    /// An empty table for stdout.
+    pub(super) fn new(columns: Vec<Column>, to: Screen) -> Table {
+        Table::within(columns, to, screen::columns(to))
+    }
+
+    /// An empty table of at most so many columns.
+    pub(super) fn within(columns: Vec<Column>, to: Screen, columns_max: Option<usize>) -> Table {
+        let widths = vec![0; columns.len()];
+        Table { columns, to, columns_max, widths, has_head: false }
+    }
+
+    /// The text of a whole table; empty if there are no rows.
+    pub(super) fn of(columns: Vec<Column>, rows: Vec<Vec<Cell>>, to: Screen) -> String {
+        Table::new(columns, to).add(rows)
+    }
+
+    /// The text of more rows, below the heads if they are the first ones on a terminal.
+    pub(super) fn add(&mut self, rows: Vec<Vec<Cell>>) -> String {
+        if rows.is_empty() {
+            return String::new();
+        }
+        let mut rows: Vec<Vec<Cell>> = rows
+            .into_iter()
+            .map(|row| row.into_iter().map(|(tone, cell)| (tone, screen::plain(&cell))).collect())
+            .collect();
+        if self.to != Screen::None && !self.has_head {
+            rows.insert(0, self.columns.iter().map(|column| (Tone::Faint, column.head.clone())).collect());
+        }
+        self.has_head = true;
+        for (index, width) in self.widths.iter_mut().enumerate() {
+            let widest = rows.iter().filter_map(|row| row.get(index)).map(|(_, cell)| cell.width()).max();
+            *width = (*width).max(widest.unwrap_or(0));
+        }
+        let widths = self.fitted();
+        rows.iter().map(|row| self.line(row, &widths)).collect()
+    }
+
+    /// The widths that fit: the widest column that may be cut is, until the rest fits.
+    fn fitted(&self) -> Vec<usize> {
+        let mut widths = self.widths.clone();
+        let Some(columns_max) = self.columns_max else { return widths };
+        let gaps = GAP * widths.iter().filter(|width| **width > 0).count().saturating_sub(1);
+        for cut in [Cut::First, Cut::Last] {
+            let least = |index: usize| CUT_MIN.max(self.columns[index].head.width());
+            loop {
+                let over = (widths.iter().sum::<usize>() + gaps).saturating_sub(columns_max);
+                let candidates = (0..widths.len()).filter(|index| self.columns[*index].cut == cut);
+                let widest =
+                    candidates.filter(|index| widths[*index] > least(*index)).max_by_key(|index| widths[*index]);
+                match widest {
+                    Some(index) if over > 0 => {
+                        // Two wide columns are cut in turn, so that neither loses all.
+                        let next = (0..widths.len())
+                            .filter(|other| *other != index && self.columns[*other].cut == cut)
+                            .map(|other| widths[other])
+                            .max()
+                            .unwrap_or(0)
+                            .clamp(least(index), widths[index] - 1);
+                        widths[index] = next.max(widths[index].saturating_sub(over));
+                    }
+                    Some(_) | None => break,
+                }
+            }
+        }
+        widths
+    }
+
+    fn line(&self, row: &[Cell], widths: &[usize]) -> String {
+        let mut line = String::new();
+        let (mut taken, mut gap) = (0, 0);
+        for (((tone, cell), column), width) in row.iter().zip(&self.columns).zip(widths) {
+            // Whatever the columns need, the line ends with the terminal.
+            let room = self.columns_max.map_or(usize::MAX, |columns_max| columns_max.saturating_sub(taken + gap));
+            let cell = if self.columns_max.is_some() { shortened(cell, (*width).min(room)) } else { cell.clone() };
+            let padding = width.saturating_sub(cell.width());
+            let (before, after) = if column.side == Side::Right { (padding, 0) } else { (0, padding) };
+            let before = before.min(room.saturating_sub(cell.width()));
+            if !cell.is_empty() {
+                line.push_str(&" ".repeat(gap + before));
+                line.push_str(&self.to.paint(*tone, &cell));
+                taken += gap + before + cell.width();
+                gap = after + GAP;
+            } else {
+                gap += padding + GAP;
+            }
+        }
+        line.push('\n');
+        line
+    }
+}
+
+/// Text of at most so many columns; what is cut off is replaced by `…`.
+pub(super) fn shortened(text: &str, columns_max: usize) -> String {
+    if text.width() <= columns_max {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    let mut width = 0;
+    for char in text.chars() {
+        width += char.width().unwrap_or(0);
+        if width >= columns_max {
+            break;
+        }
+        short.push(char);
+    }
+    if columns_max > 0 {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<Vec<Cell>> {
+        let row = |id: &str, count: &str, text: &str| {
+            vec![
+                (Tone::Strong, id.to_owned()),
+                (Tone::Faint, count.to_owned()),
+                (Tone::Faint, text.to_owned()),
+                (Tone::Warning, String::new()),
+            ]
+        };
+        vec![row("work", "7", "run cargo test in the folder src"), row("longer-name", "12", "日本語\u{1b}[31m")]
+    }
+
+    fn columns() -> Vec<Column> {
+        vec![Column::whole("SESSION"), Column::number("N"), Column::text("ACTION"), Column::text("")]
+    }
+
+    #[test]
+    fn heads_and_limits_are_for_terminals() {
+        let text = Table::within(columns(), Screen::None, None).add(rows());
+        let expect = "work          7  run cargo test in the folder src\nlonger-name  12  日本語\u{fffd}[31m\n";
+        assert_eq!(text, expect);
+        let text = Table::within(columns(), Screen::Plain, Some(30)).add(rows());
+        let expect = "SESSION       N  ACTION\nwork          7  run cargo te…\nlonger-name  12  日本語\u{fffd}[31m\n";
+        assert_eq!(text, expect);
+        assert_eq!(Table::within(columns(), Screen::Plain, Some(30)).add(Vec::new()), "");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for columns_max in 1..60 {
+            let text = Table::within(columns(), Screen::Plain, Some(columns_max)).add(rows());
+            for line in text.lines() {
+                assert!(line.width() <= columns_max, "{columns_max}: {line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn later_rows_stand_below_earlier_ones() {
+        let mut table = Table::within(columns(), Screen::Plain, None);
+        let mut rows = rows();
+        let second = rows.pop().expect("BUG: there are two");
+        assert_eq!(table.add(vec![second]), "SESSION       N  ACTION\nlonger-name  12  日本語\u{fffd}[31m\n");
+        assert_eq!(table.add(rows), "work          7  run cargo test in the folder src\n");
+    }
+
+    #[test]
+    fn colours_do_not_count() {
+        let text = Table::within(columns(), Screen::Coloured, Some(30)).add(rows());
+        assert!(text.contains("\x1b[1mwork\x1b[0m          \x1b[2m7\x1b[0m"), "{text:?}");
+    }
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        let check = |text: &str, columns_max: usize, expect: &str| assert_eq!(shortened(text, columns_max), expect);
+        check("abc", 3, "abc");
+        check("abcd", 3, "ab…");
+        check("日本語", 5, "日本…");
+        check("日本語", 4, "日…");
+        check("abc", 1, "…");
+        check("abc", 0, "");
+    }
+}
