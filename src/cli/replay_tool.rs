@@ -2,7 +2,7 @@
 
 use super::args::ReplayArguments;
 use super::{FAILED, say};
-use crate::replay::{Difference, Strictness, Tape, serve};
+use crate::replay::{Difference, Strictness, Tape, TapeError, serve};
 
 /// Differences that are shown in full.
 const SHOWN_MAX: usize = 20;
@@ -12,8 +12,12 @@ pub(super) fn run(arguments: &ReplayArguments) -> i32 {
     let strictness = if arguments.strict { Strictness::Strict } else { Strictness::Lenient };
     let tape = match Tape::load(&arguments.file) {
         Ok(tape) => tape,
-        Err(error) => {
+        Err(error @ TapeError::Record { .. }) => {
             say(&format!("{error}; `codex-shim tape check` tells more"));
+            return FAILED;
+        }
+        Err(error) => {
+            say(&error.to_string());
             return FAILED;
         }
     };
