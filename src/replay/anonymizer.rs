@@ -19,6 +19,9 @@ use crate::wire::{TokenKind, tokens};
 /// Where the time of a tape begins: 2026-01-01T00:00:00Z, in seconds since the Unix epoch.
 pub(super) const TAPE_BEGINS_S: i64 = 1_767_225_600;
 
+/// What stands for a secret.
+const MASK: &str = "[redacted]";
+
 /// How far from the start of a recording a number can be and still be one of its times, in seconds.
 pub(super) const NEAR_S: i64 = 400 * 86_400;
 
@@ -159,7 +162,8 @@ impl Anonymizer {
             }
         }
         mapped.push_str(&record[copied..]);
-        if self.has_masked && kind.is_line(record) && !is_marked(&mapped) {
+        // `codex-shim redact` masks a record in place and cannot mark it.
+        if (self.has_masked || mapped.contains(MASK)) && kind.is_line(record) && !is_marked(&mapped) {
             mapped.truncate(mapped.len() - 1);
             mapped.push_str(",\"masked\":true}");
         }

@@ -22,7 +22,7 @@ const DEPTH_MAX: usize = 32;
 static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| {
     let paths = PATHS.map(regex::escape).join("|");
     pattern(&format!(
-        r"(?<path>{paths})|(?<temporary>/tmp/tape-\d+)|(?<id>[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}})|(?<time>\d{{4}}-\d\d-\d\dT\d\d[:-]\d\d[:-]\d\d)|(?<day>/\d{{4}}/\d\d/\d\d\b)|(?<port>(?:127\.0\.0\.1|localhost):8080\b)|(?<host>\bhost\b)|(?<mask>\[redacted\])"
+        r"(?<path>{paths})|(?<temporary>/tmp/tape-\d+)|(?<id>[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}})|(?<time>\d{{4}}-\d\d-\d\dT\d\d[:-]\d\d[:-]\d\d)|(?<day>/\d{{4}}/\d\d/\d\d\b)|(?<port>(?:127\.0\.0\.1|localhost):8080\b)|(?<host>\bhost\b)|(?<mask>\[redacted\]\**)"
     ))
 });
 static TIME: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d{4}-\d\d-\d\dT\d\d[:-]\d\d[:-]\d\d"));
@@ -195,7 +195,9 @@ impl Matching<'_> {
     fn open(&mut self, mapping: &Mapping, found: Found, next: usize, to: usize, depth: usize) -> Option<Mapping> {
         let begun = match found.kind {
             Kind::Path => self.paths(found).collect(),
-            _ => vec![&self.on_tape[found.start..found.end]],
+            Kind::Temporary | Kind::Id | Kind::Time | Kind::Day | Kind::Port | Kind::Host | Kind::Mask => {
+                vec![&self.on_tape[found.start..found.end]]
+            }
         };
         for text in begun {
             let at = found.start + text.len();
@@ -302,6 +304,7 @@ mod tests {
     fn mask_in_masked_record_stands_for_secret() {
         let same = |on_tape, sent| Mapping::default().holds_placeholders(on_tape, sent, Values::MaybeMasked);
         assert!(same("use [redacted] or [redacted] here", "use sk-1 or sk-2 here"));
+        assert!(same("use [redacted]*** here", "use sk-1234567890 here"));
         assert!(!same("use [redacted] here", "use sk-1 there"));
     }
 
