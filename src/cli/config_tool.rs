@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32
     if complaints.is_empty() { printed } else { FAILED }
 }
 
-/// What a running session has not taken over of the config file.
+/// A running session that has not applied all of the config file.
 struct Waiting {
     session_id: String,
     config: ConfigDocument,
@@ -53,7 +53,7 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// The running sessions that have not taken over all of the config file. One that does not answer is left out: `status` says so.
+/// The running sessions that have not applied all of the config file, without those that do not answer.
 fn waiting(environment: &Environment) -> Vec<Waiting> {
     let found = chosen::listed(None, environment).unwrap_or_default();
     let live = found.into_iter().filter(|session| session.live);

@@ -186,7 +186,7 @@ fn as_screen(report: &Report, session: &Found, now: SystemTime, to: Screen) -> S
     text
 }
 
-/// What of the config file the relay does not run with.
+/// Reports settings of the config file that the relay has not applied.
 fn config(config: &ConfigDocument) -> Option<String> {
     let error = config.error.as_ref().map(|error| format!("config.toml is not applied: {error}"));
     let names = config.restart_needed.join(", ");

@@ -97,7 +97,7 @@ impl Known {
         id == "self" || id == self.subject.session_id
     }
 
-    /// How much of a command is kept.
+    /// The current bounds of a command.
     pub(super) fn context_bounds(&self) -> ContextBounds {
         self.published.context_bounds().unwrap_or(self.subject.context_bounds)
     }

@@ -101,11 +101,11 @@ pub struct EngineSettings {
 /// The settings that an engine can take over while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveSettings {
-    /// How context is carried.
+    /// Carrier and bounds of context.
     pub context: ContextSettings,
-    /// How requests are treated that come from then on.
+    /// Settings of later requests.
     pub requests: RequestSettings,
-    /// What threads are shown, and shown again once it has changed.
+    /// Fragments, in the order of the file.
     pub fragments: Vec<Fragment>,
 }
 
@@ -492,7 +492,7 @@ fn pass(passing: Passing, effects: &mut Vec<Effect>) {
     }
 }
 
-/// What the fragments of the user's role begin with.
+/// Opening markers of the fragments with the user's role.
 fn openings_of_users(fragments: &[Fragment]) -> Vec<String> {
     let of_users = fragments.iter().filter(|fragment| fragment.role == FragmentRole::ContextualUser);
     of_users.map(Fragment::opening).collect()

@@ -219,7 +219,7 @@ impl Relay {
         self.tell_waiting(waiting);
     }
 
-    /// Runs with these settings from now on.
+    /// Applies changed settings.
     fn configure(&mut self, settings: Settings, now: Now, effects: &mut Vec<Effect>) {
         self.hooks.on_pending.clone_from(&settings.on_pending.value);
         self.hooks.on_idle.clone_from(&settings.on_idle.value);

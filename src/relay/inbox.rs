@@ -19,7 +19,7 @@ const LETTERS_MAX: usize = 256;
 pub(super) enum Letter {
     /// This has happened.
     Input(Input<'static>),
-    /// Settings have changed, and these hold from now on.
+    /// The settings after a change of the config file.
     Configured(Box<Settings>),
     /// Somebody wants something, and waits.
     Asked { question: Question, reply: Reply },
@@ -63,7 +63,7 @@ impl Outbox {
         self.send(Letter::Input(input));
     }
 
-    /// Has the relay run with these settings.
+    /// Sends changed settings to the relay.
     pub(super) fn configure(&self, settings: Settings) {
         self.send(Letter::Configured(Box::new(settings)));
     }

@@ -251,7 +251,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Takes over bounds that have changed.
+    /// Applies changed bounds.
     pub(super) fn configure(&mut self, bounds: Bounds, retention: RetentionBounds, context_bounds: ContextBounds) {
         self.opening.bounds = bounds;
         self.opening.retention = retention;

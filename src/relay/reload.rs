@@ -1,6 +1,6 @@
-//! `config.toml` while a relay runs: a thread looks at the file once a second and tells the relay which settings have changed.
+//! `config.toml` while a relay runs: a thread looks at the file once a second and sends changed settings to the relay.
 //!
-//! A file is read once it has stayed the same for a second, so that one that is being written is not applied in part. A file with
+//! The thread reads the file once it has not changed for a second, so it does not apply a file that is being written. A file with
 //! a mistake changes nothing. Settings that need a restart are published by name.
 //!
 //! It never touches the relay's own state: the new settings go through the inbox.
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Stack of the thread, in bytes.
 const STACK_BYTES: usize = 512 << 10;
 
-/// Starts the thread, and waits for nothing of it. `complaints` are about the settings that the relay starts with.
+/// Starts the thread without waiting. `complaints` are about the settings that the relay starts with.
 pub(super) fn start(
     running: &Settings,
     complaints: &[Complaint],
@@ -54,20 +54,20 @@ pub(super) fn start(
     }
 }
 
-/// What tells one state of the file from another; `None` if there is no file.
+/// Identifies one state of the file; `None` if there is no file.
 type Stamp = Option<(u64, u64, u64, i64, i64, i64, i64)>;
 
-/// When the file is to be read.
+/// Decides when the thread reads the file.
 #[derive(Debug, Default)]
 struct Looks {
-    /// What the last look has found.
+    /// State at the last look.
     seen: Option<Stamp>,
-    /// What was read last.
+    /// State at the last reading.
     read: Option<Stamp>,
 }
 
 impl Looks {
-    /// Whether the file is to be read: it has changed since it was read, and stayed the same since the last look.
+    /// Whether the file has changed since the last reading and has not changed since the last look.
     fn is_due(&mut self, stamp: Stamp) -> bool {
         let has_settled = self.seen.replace(stamp) == Some(stamp);
         has_settled && self.read != Some(stamp)
@@ -93,12 +93,12 @@ impl Reload {
         if !self.looks.is_due(stamp) {
             return;
         }
-        // A home that is gone or that others can write to changes no setting.
+        // A missing or refused home changes no setting.
         if !self.home.is_dir() || Folder::home(&self.home).is_err_and(|error| Refused::behind(&error).is_some()) {
             return;
         }
         let (settings, complaints) = Settings::load(self.running.flags(), &Environment::of_process());
-        // It has changed while it was read: the next look sees to it.
+        // The file changed during the reading; a later look reads it again.
         if stamp_of(&file) != stamp {
             return;
         }
@@ -123,7 +123,7 @@ impl Reload {
         self.published.config(ConfigDocument { loaded_at, restart_needed, error: None });
     }
 
-    /// The settings stay as they are. What the relay has said at its start is not said again.
+    /// Keeps the settings and reports the mistake, unless the relay has reported it before.
     fn refuse(&mut self, mistake: String) {
         if self.told.as_ref() != Some(&mistake) {
             Notices::new(Arc::clone(&self.published))
@@ -135,7 +135,7 @@ impl Reload {
     }
 }
 
-/// What is wrong with the file.
+/// The mistakes in the file.
 fn mistakes(complaints: &[Complaint]) -> Option<String> {
     let of_file = complaints.iter().filter(|complaint| complaint.is_about_file());
     let mistakes: Vec<String> = of_file.map(ToString::to_string).collect();

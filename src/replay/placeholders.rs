@@ -30,7 +30,7 @@ static DAY: LazyLock<Regex> = LazyLock::new(|| pattern(r"^/\d{4}/\d\d/\d\d\b"));
 static PORT: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(127\.0\.0\.1|localhost):\d{2,5}\b"));
 static HOME_OF_SOMEONE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^/(?:home|Users)/\w(?:[\w.-]*\w)?"));
 
-/// What a placeholder stands for.
+/// Kind of text that a placeholder replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Path,
@@ -239,9 +239,9 @@ impl Matching<'_> {
     }
 }
 
-/// What came of matching a placeholder of known length.
+/// Result of matching a placeholder of known length.
 enum Fixed {
-    /// It stands for what was sent, so many bytes of each.
+    /// The placeholder matches; lengths in bytes.
     Taken {
         on_tape: usize,
         sent: usize,
@@ -251,7 +251,7 @@ enum Fixed {
     Open,
 }
 
-/// What stands for a user's home.
+/// Placeholder of a user's home.
 const HOME: &str = super::anonymizer::HOME;
 
 #[cfg(test)]

@@ -174,7 +174,9 @@ fn documented_settings_are_those_of_the_program() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
     let page = std::fs::read_to_string(page).expect("it is there");
     let mut shim = Home::new().shim(&["config", "--json"]);
-    SETTING_VARIABLES.iter().for_each(|name| drop(shim.env_remove(name)));
+    for name in SETTING_VARIABLES {
+        shim.env_remove(name);
+    }
     let output = shim.output().expect("it runs");
     let mut settings: Value = serde_json::from_slice(&output.stdout).expect("one document");
     let settings = settings.as_object_mut().expect("an object");

@@ -182,7 +182,7 @@ impl Holds {
         }
     }
 
-    /// What was read of fragments is of no use any more, and is not waited for.
+    /// Discards fragment states and stops waiting for them.
     pub(in crate::engine) fn forget_fragments(&mut self) {
         for hold in &mut self.holds {
             hold.awaited.fragments_due = None;

@@ -106,7 +106,7 @@ impl Assembly {
         }
     }
 
-    /// Threads are shown these fragments from now on. What is being read of the ones before is not waited for.
+    /// Replaces the fragments. Lines no longer wait for a reading of the old ones.
     pub(super) fn configure(&mut self, fragments: Vec<Fragment>) {
         self.is_set = self.has_engine() || !fragments.is_empty();
         if self.threads.configure(fragments) {

@@ -68,7 +68,7 @@ impl Threads {
         Threads { fixed: fixed.collect(), read, read_last: None, fragments, by_id, uses: 0 }
     }
 
-    /// Takes these fragments in place of the ones before, if they differ; tells whether they do. What threads were told stays known.
+    /// Replaces the fragments, if they differ, and returns whether they do. The record of delivered fragments stays.
     pub(in crate::engine) fn configure(&mut self, fragments: Vec<Fragment>) -> bool {
         let differs = fragments != self.fragments;
         if differs {

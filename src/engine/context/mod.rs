@@ -160,7 +160,7 @@ impl Context {
         self.inject_refused |= refuses && self.settings.carrier == Carrier::Auto;
     }
 
-    /// Context is carried in this way from now on.
+    /// Replaces the settings.
     pub(super) fn configure(&mut self, settings: ContextSettings) {
         if settings != self.settings {
             self.misfit_told = false;

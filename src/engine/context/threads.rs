@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::wire::{Members, Message, RpcId};
 
-/// Beginnings of fragments that are told from a user's words.
+/// Most opening markers that previews recognize.
 const OPENINGS_MAX: usize = 1_024;
 
 /// Calls of the client whose answers are awaited at once; of more than these the oldest is forgotten.
@@ -96,7 +96,7 @@ impl Previews {
 
     /// What goes ahead of turns may begin like this.
     pub(super) fn may_begin_with(&mut self, openings: Vec<String>) {
-        // Threads may still echo what they were shown before the settings changed.
+        // Threads may still echo fragments from before the settings changed.
         let new = openings.into_iter().filter(|opening| !self.openings.contains(opening));
         let new: Vec<String> = new.take(OPENINGS_MAX.saturating_sub(self.openings.len())).collect();
         self.openings.extend(new);

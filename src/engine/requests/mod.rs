@@ -116,7 +116,7 @@ impl Requests {
         }
     }
 
-    /// How requests are treated that come from now on.
+    /// Replaces the settings; open requests keep their expiry.
     pub(super) fn configure(&mut self, settings: RequestSettings) {
         self.settings = settings;
     }
