@@ -1,4 +1,6 @@
-//! `codex-shim config`: every setting with its source.
+//! `codex-shim config`: every setting with its source, and the running sessions that have to be restarted for one.
+
+use std::fmt;
 
 use serde_json::json;
 
@@ -6,8 +8,9 @@ use super::args::ConfigArguments;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::screen::{Screen, Tone, print};
-use super::{FAILED, say};
+use super::{FAILED, chosen, say};
 use crate::config::{Environment, Flags, Row, Settings};
+use crate::control::{ConfigDocument, SessionDocument, client};
 use crate::engine::one_line;
 use crate::files::{Folder, Refused};
 
@@ -17,9 +20,12 @@ const COMMENT_COLUMN_MAX: usize = 48;
 /// Prints the settings; what cannot be used makes it fail, after the rest has been printed.
 pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32 {
     let (settings, complaints) = Settings::load(Flags::default(), environment);
-    let to = Screen::of_stdout(environment);
-    let text = if arguments.json { as_json(&settings) } else { as_toml(&settings, to) };
+    let (to, waiting) = (Screen::of_stdout(environment), waiting(environment));
+    let text = if arguments.json { as_json(&settings, &waiting) } else { as_toml(&settings, to) };
     let printed = print(&text);
+    if !arguments.json {
+        waiting.iter().for_each(|waiting| say(&waiting.to_string()));
+    }
     if let Some(home) = &settings.home.value
         && let Err(error) = Folder::home(home)
         && let Some(refused) = Refused::behind(&error)
@@ -33,12 +39,47 @@ pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32
     if complaints.is_empty() { printed } else { FAILED }
 }
 
-fn as_json(settings: &Settings) -> String {
-    let rows: serde_json::Map<String, serde_json::Value> = settings
-        .rows()
-        .into_iter()
-        .map(|row| (row.name.to_owned(), json!({ "value": row.value, "source": row.source.to_string() })))
-        .collect();
+/// A running session that has not applied all of the config file.
+struct Waiting {
+    session_id: String,
+    config: ConfigDocument,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let session_id = &self.session_id;
+        if self.config.error.is_some() {
+            write!(f, "session {session_id} goes on with the settings before: config.toml has a mistake")?;
+        }
+        let between = if self.config.error.is_some() { "; " } else { "" };
+        match self.config.restart_needed.join(", ") {
+            names if names.is_empty() => Ok(()),
+            names => write!(f, "{between}session {session_id} has to be restarted for: {names}"),
+        }
+    }
+}
+
+/// The running sessions that have not applied all of the config file, without those that do not answer.
+fn waiting(environment: &Environment) -> Vec<Waiting> {
+    let found = chosen::listed(None, environment).unwrap_or_default();
+    let live = found.into_iter().filter(|session| session.live);
+    live.filter_map(|session| {
+        let answer = client::get(&session.dir, "/sessions/self").ok().filter(|answer| answer.status.is_success())?;
+        let document: SessionDocument = serde_json::from_slice(&answer.body).ok()?;
+        let config = document.config.filter(|config| config.error.is_some() || !config.restart_needed.is_empty())?;
+        Some(Waiting { session_id: session.id, config })
+    })
+    .collect()
+}
+
+fn as_json(settings: &Settings, waiting: &[Waiting]) -> String {
+    let in_json = |row: Row| {
+        let is_of = |waiting: &&Waiting| waiting.config.restart_needed.iter().any(|name| name == row.name);
+        let sessions: Vec<&str> = waiting.iter().filter(is_of).map(|waiting| waiting.session_id.as_str()).collect();
+        let of_row = json!({ "value": row.value, "source": row.source.to_string(), "restart_needed": sessions });
+        (row.name.to_owned(), of_row)
+    };
+    let rows: serde_json::Map<String, serde_json::Value> = settings.rows().into_iter().map(in_json).collect();
     format!("{}\n", serde_json::Value::Object(rows))
 }
 

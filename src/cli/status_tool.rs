@@ -13,8 +13,8 @@ use super::{FAILED, chosen, say};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, Answer};
 use crate::control::{
-    ChildDocument, ClientDocument, ContextEngineDocument, Counters, Fault, IndexDocument, JournalDocument,
-    SessionDocument, ThreadDocument,
+    ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, IndexDocument,
+    JournalDocument, SessionDocument, ThreadDocument,
 };
 use crate::history::{Activity, rfc3339_millis};
 use crate::journal::reader::{Reader, Step};
@@ -126,6 +126,7 @@ fn document_of_files(session: &Found) -> SessionDocument {
         journal: JournalDocument { bytes: size_bytes(&session.journal_dir()).unwrap_or_default(), gaps: None },
         index: IndexDocument::NONE,
         context_engine: None,
+        config: None,
         faults: Vec::new(),
         counters: Counters::default(),
         started_at: session.holder.as_ref().map(|holder| holder.started_at.clone()),
@@ -173,6 +174,7 @@ fn as_screen(report: &Report, session: &Found, clock: &Clock, to: Screen) -> Str
         rows.push(("client", client(document)));
         rows.extend(document.context_engine.as_ref().map(|known| ("engine", engine(known))));
         rows.push(("passed", passed(&document.counters)));
+        rows.extend(document.config.as_ref().and_then(config).map(|config| ("config", config)));
     }
     rows.push(("journal", journal(report, session, clock)));
     if !matches!(report.life, Life::Silent(_)) {
@@ -190,6 +192,15 @@ fn as_screen(report: &Report, session: &Found, clock: &Clock, to: Screen) -> Str
         }
     }
     text
+}
+
+/// Reports settings of the config file that the relay has not applied.
+fn config(config: &ConfigDocument) -> Option<String> {
+    let error = config.error.as_ref().map(|error| format!("config.toml is not applied: {error}"));
+    let names = config.restart_needed.join(", ");
+    let waiting = (!names.is_empty()).then(|| format!("changed, and waits for a restart of this session: {names}"));
+    let told: Vec<String> = error.into_iter().chain(waiting).collect();
+    (!told.is_empty()).then(|| told.join("\n"))
 }
 
 /// The first line: whether all is well.

@@ -116,6 +116,10 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
     loop {
         let Some(record) = records.next()? else {
             output.flush()?;
+            if let (Records::Tape(reader), 0, false) = (&*records, number, arguments.follow) {
+                say(&reader.not_a_tape().to_string());
+                return Ok(FAILED);
+            }
             match arguments.record {
                 _ if arguments.follow => {}
                 Some(wanted) => {
@@ -255,7 +259,7 @@ fn check(arguments: &CheckArguments, environment: &Environment) -> i32 {
 fn told(survey: &Survey) -> String {
     let mut lines = vec![if survey.is_whole() { "whole".to_owned() } else { "NOT whole".to_owned() }];
     let mut row = |name: &str, value: String| lines.push(format!("  {name:<22} {value}"));
-    row("format", survey.format.map_or_else(|| "no header: not a tape".to_owned(), |format| format.to_string()));
+    row("format", survey.format.unwrap_or_default().to_string());
     row("records", survey.records.to_string());
     row("lines of the client", survey.client_lines.to_string());
     row("lines of the server", survey.server_lines.to_string());

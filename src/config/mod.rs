@@ -185,6 +185,14 @@ impl fmt::Display for Complaint {
     }
 }
 
+impl Complaint {
+    /// Whether it is about the config file, and not about a variable of the environment.
+    #[must_use]
+    pub fn is_about_file(&self) -> bool {
+        !self.0.starts_with("CODEX_SHIM_")
+    }
+}
+
 /// What flags can set.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
@@ -350,6 +358,57 @@ impl Settings {
         });
         sources.complaints.extend(unknown);
         (settings, sources.complaints)
+    }
+
+    /// The flags that these settings came from.
+    #[must_use]
+    pub fn flags(&self) -> Flags {
+        fn of_flag<T: Clone>(setting: &Setting<T>) -> Option<T> {
+            matches!(setting.source, Source::Flag(_)).then(|| setting.value.clone())
+        }
+        Flags {
+            codex: of_flag(&self.codex).flatten(),
+            session: of_flag(&self.session).flatten(),
+            record: of_flag(&self.record),
+            exit_grace: of_flag(&self.exit_grace),
+        }
+    }
+
+    /// These settings, with those of `newer` that a running relay can take over; the others wait for a restart.
+    #[must_use]
+    pub fn with_live_settings_of(&self, newer: &Settings) -> Settings {
+        let newer = newer.clone();
+        Settings {
+            journal_bytes_max: newer.journal_bytes_max,
+            journal_age_max: newer.journal_age_max,
+            carrier: newer.carrier,
+            context_commands_max: newer.context_commands_max,
+            context_preview_lines_max: newer.context_preview_lines_max,
+            context_preview_bytes_max: newer.context_preview_bytes_max,
+            context_cmd_bytes_max: newer.context_cmd_bytes_max,
+            context_cwd_bytes_max: newer.context_cwd_bytes_max,
+            context_bytes_max: newer.context_bytes_max,
+            mcp: newer.mcp,
+            hold: newer.hold,
+            expiry: newer.expiry,
+            on_pending: newer.on_pending,
+            on_pending_after: newer.on_pending_after,
+            on_idle: newer.on_idle,
+            events_max: newer.events_max,
+            tool_events_max: newer.tool_events_max,
+            turn_events_max: newer.turn_events_max,
+            history_age_max: newer.history_age_max,
+            session_age_max: newer.session_age_max,
+            assembly: AssemblyChoice { fragments: newer.assembly.fragments, ..self.assembly.clone() },
+            ..self.clone()
+        }
+    }
+
+    /// The names of the settings whose values differ.
+    #[must_use]
+    pub fn names_that_differ(&self, other: &Settings) -> Vec<&'static str> {
+        let rows = self.rows().into_iter().zip(other.rows());
+        rows.filter(|(row, other)| row.value != other.value).map(|(row, _)| row.name).collect()
     }
 
     /// The bounds of a session's journal.
@@ -584,6 +643,22 @@ mod tests {
             "name = 'b'; tag = 'x'",
             " (`b`): unknown member `tag`; the members are name, role, command, file, text, threads, bytes_max",
         );
+    }
+
+    #[test]
+    fn some_settings_wait_for_a_restart() {
+        let before = load(Flags { exit_grace: Some(Duration::from_secs(1)), ..Flags::default() }, &[], "").0;
+        let file = "on_idle = \"x\"\nrecord = false\nexit_grace = \"3s\"\nhold = true\n[context_engine]\ncommand = \"e\"\n\
+                    [[fragments]]\nname = \"a\"\nrole = \"developer\"\ntext = \"x\"\n";
+        let (after, complaints) =
+            load(before.flags(), &[("CODEX_SHIM_HOLD", "false"), ("CODEX_SHIM_EXPIRY", "x")], file);
+        assert!(complaints.len() == 1 && !Complaint(complaints[0].clone()).is_about_file(), "{complaints:?}");
+        let applied = before.with_live_settings_of(&after);
+        assert_eq!((applied.on_idle.value.len(), applied.assembly.fragments.value.len()), (1, 1));
+        // A flag and a variable win over the file.
+        assert_eq!((applied.exit_grace.value, applied.hold.value), (Duration::from_secs(1), false));
+        let waiting: Vec<&str> = applied.names_that_differ(&after).into_iter().filter(|name| *name != "home").collect();
+        assert_eq!(waiting, ["record", "context_engine.command"]);
     }
 
     #[test]

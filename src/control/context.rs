@@ -104,7 +104,7 @@ pub(super) async fn show(State(known): State<Arc<Known>>, _: ThisSession) -> Res
 }
 
 pub(super) async fn push(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
-    let commands = new_commands(read(&body)?, SystemTime::now(), &known.subject.context_bounds);
+    let commands = new_commands(read(&body)?, SystemTime::now(), &known.context_bounds());
     let commands = commands.map_err(Refusal::Impossible)?;
     let waiting = ledger(&known)?.push_context(commands).await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &WaitingDocument { waiting: waiting as u64 }))

@@ -39,6 +39,9 @@ pub struct SessionDocument {
     /// The user's context engine, where one was started in this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_engine: Option<ContextEngineDocument>,
+    /// The settings that the relay runs with; a relay of an older version does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<ConfigDocument>,
     /// What has gone wrong in this run and cost the user nothing.
     pub faults: Vec<Fault>,
     /// What has passed in this run.
@@ -91,6 +94,18 @@ pub struct JournalDocument {
     pub bytes: u64,
     /// Stretches of lines in this run that could not be written.
     pub gaps: Option<u64>,
+}
+
+/// How the settings of a relay and the config file differ.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ConfigDocument {
+    /// When the relay started, or took over a change of the file last, RFC 3339.
+    pub loaded_at: Option<String>,
+    /// Settings whose new values wait for a restart of the relay.
+    pub restart_needed: Vec<String>,
+    /// Why the file as it is now is not applied.
+    pub error: Option<String>,
 }
 
 /// A context engine as it is now, and what it was asked in this run.

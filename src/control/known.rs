@@ -17,7 +17,7 @@ use super::places::Places;
 use super::published::Published;
 use super::refusal::Refusal;
 use super::subject::Subject;
-use crate::engine::{Question, SideReply};
+use crate::engine::{ContextBounds, Question, SideReply};
 use crate::history::{Activity, rfc3339_millis};
 use crate::store::Ledger;
 
@@ -97,6 +97,11 @@ impl Known {
         id == "self" || id == self.subject.session_id
     }
 
+    /// The current bounds of a command.
+    pub(super) fn context_bounds(&self) -> ContextBounds {
+        self.published.context_bounds().unwrap_or(self.subject.context_bounds)
+    }
+
     /// The session as it is now.
     pub(super) async fn document(&self) -> SessionDocument {
         let Known { subject, published, socket, historian, .. } = self;
@@ -130,6 +135,7 @@ impl Known {
             journal: JournalDocument { bytes, gaps: Some(published.gaps()) },
             index,
             context_engine: published.context_engine(),
+            config: published.config_document(),
             faults: published.faults(),
             counters: published.counters(),
             started_at: Some(humantime::format_rfc3339_millis(subject.started_at).to_string()),
@@ -142,8 +148,6 @@ mod tests {
     use super::*;
 
     use std::time::SystemTime;
-
-    use crate::engine::ContextBounds;
 
     fn known(ask: impl Fn(Errand) + Send + Sync + 'static) -> Known {
         let subject = Subject {

@@ -44,8 +44,8 @@ mod subject;
 pub use ask::{Ask, Errand, Reply};
 pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands, not_waiting};
 pub use document::{
-    CallCount, ChildDocument, ClientDocument, ContextEngineDocument, Counters, Fault, IndexDocument, JournalDocument,
-    PrunedDocument, SessionDocument, ThreadDocument,
+    CallCount, ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, IndexDocument,
+    JournalDocument, PrunedDocument, SessionDocument, ThreadDocument,
 };
 pub use fragments::{FragmentsDocument, ToldThread};
 pub use historian::threads;

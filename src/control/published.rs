@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::document::{CallCount, ChildDocument, ClientDocument, ContextEngineDocument, Counters, Fault};
-use crate::engine::{ClientName, Note};
+use super::document::{
+    CallCount, ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault,
+};
+use crate::engine::{ClientName, ContextBounds, Note};
 use crate::journal::Tally;
 use crate::wire::Side;
 
@@ -50,6 +52,8 @@ struct Rare {
     codex_version: Option<String>,
     client: ClientName,
     context_engine: Option<ContextEngineDocument>,
+    config: Option<ConfigDocument>,
+    context_bounds: Option<ContextBounds>,
     faults: Vec<Fault>,
     faults_unlisted: u64,
 }
@@ -181,6 +185,28 @@ impl Published {
     /// The client has named itself.
     pub fn introduce(&self, client: ClientName) {
         self.rare().client = client;
+    }
+
+    /// The relay runs with these settings.
+    pub fn config(&self, config: ConfigDocument) {
+        self.rare().config = Some(config);
+    }
+
+    /// The settings that the relay runs with.
+    #[must_use]
+    pub fn config_document(&self) -> Option<ConfigDocument> {
+        self.rare().config.clone()
+    }
+
+    /// The bounds of commands have changed.
+    pub fn bound_context(&self, bounds: ContextBounds) {
+        self.rare().context_bounds = Some(bounds);
+    }
+
+    /// The bounds of commands, if they have changed since the relay started.
+    #[must_use]
+    pub fn context_bounds(&self) -> Option<ContextBounds> {
+        self.rare().context_bounds
     }
 
     /// Something of ours went wrong, now. The same thing again keeps its first time.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::LiveSettings;
 use super::assembly::consultation::{Assembled, Remembered};
 use super::effect::Note;
 use super::ending::{Exit, Signal};
@@ -69,6 +70,8 @@ pub enum Input<'a> {
     },
     /// The buffer of what the user did in a terminal has changed.
     Context(ContextChange),
+    /// Settings have changed.
+    Configured(Box<LiveSettings>),
     /// What earlier runs have told threads.
     Remembered(Box<Remembered>),
     /// Whether the context engine owns compaction.

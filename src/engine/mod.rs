@@ -98,6 +98,17 @@ pub struct EngineSettings {
     pub tokens_before: Token,
 }
 
+/// The settings that an engine can take over while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveSettings {
+    /// Carrier and bounds of context.
+    pub context: ContextSettings,
+    /// Settings of later requests.
+    pub requests: RequestSettings,
+    /// Fragments, in the order of the file.
+    pub fragments: Vec<Fragment>,
+}
+
 /// The decisions of one relay, over one run of the child.
 #[derive(Debug)]
 pub struct Engine {
@@ -122,9 +133,7 @@ impl Engine {
     #[must_use]
     pub fn new(settings: EngineSettings) -> Engine {
         let mut context = Context::new(settings.context, settings.own_ids.clone());
-        let fragments = settings.assembly.fragments.iter();
-        let of_users = fragments.filter(|fragment| fragment.role == FragmentRole::ContextualUser);
-        context.may_begin_with(of_users.map(Fragment::opening).collect());
+        context.may_begin_with(openings_of_users(&settings.assembly.fragments));
         Engine {
             secrets: Secrets::default(),
             version: VersionWatch::default(),
@@ -191,6 +200,10 @@ impl Engine {
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,
             Input::Consulted { token, assembled } => {
                 self.assembly.holds.consulted(now.elapsed, token, assembled.map(|assembled| *assembled));
+                self.let_ready_go(now, effects);
+            }
+            Input::Configured(settings) => {
+                self.configure(*settings);
                 self.let_ready_go(now, effects);
             }
             Input::FragmentsRead { token, states } => {
@@ -269,6 +282,13 @@ impl Engine {
     #[must_use]
     pub fn was_signalled(&self) -> bool {
         self.ending.was_signalled()
+    }
+
+    fn configure(&mut self, LiveSettings { context, requests, fragments }: LiveSettings) {
+        self.context.configure(context);
+        self.context.may_begin_with(openings_of_users(&fragments));
+        self.requests.configure(requests);
+        self.assembly.configure(fragments);
     }
 
     /// The last token that was given, for [`EngineSettings::tokens_before`].
@@ -470,6 +490,12 @@ fn pass(passing: Passing, effects: &mut Vec<Effect>) {
         Passing::Passes => effects.push(Effect::Forward),
         Passing::Withheld => {}
     }
+}
+
+/// Opening markers of the fragments with the user's role.
+fn openings_of_users(fragments: &[Fragment]) -> Vec<String> {
+    let of_users = fragments.iter().filter(|fragment| fragment.role == FragmentRole::ContextualUser);
+    of_users.map(Fragment::opening).collect()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use super::transcripts::{TranscriptFiles, Transcripts};
 use super::vouching::digest;
+use crate::config::RetentionBounds;
 use crate::history::ActivityFold;
 use crate::journal::Position;
 use crate::store::{IndexLock, WitnessFile, boot_id};
@@ -117,6 +118,11 @@ impl Index {
     /// Has it end, wherever it is: what it has not come to is the next start's.
     pub fn end(&self) {
         self.0.end();
+    }
+
+    /// These bounds hold from now on.
+    pub fn retain(&self, bounds: RetentionBounds) {
+        self.0.retain(bounds);
     }
 }
 

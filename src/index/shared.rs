@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, watch};
 
 use super::page::EventDocument;
 use super::retention::Pruned;
+use crate::config::RetentionBounds;
 use crate::history::{ActivityFold, EventRow, rfc3339_millis};
 use crate::journal::Position;
 
@@ -73,6 +74,8 @@ pub(super) struct Shared {
     pub(super) live: broadcast::Sender<Arc<LiveEvent>>,
     activity: Mutex<Arc<ActivityFold>>,
     asked: Mutex<Asked>,
+    /// Bounds that were set after the start.
+    retention: Mutex<Option<RetentionBounds>>,
     wake: Condvar,
 }
 
@@ -103,6 +106,7 @@ impl Default for Shared {
             live: broadcast::Sender::new(LIVE_MAX),
             activity: Mutex::default(),
             asked: Mutex::default(),
+            retention: Mutex::default(),
             wake: Condvar::new(),
         }
     }
@@ -125,6 +129,16 @@ impl Shared {
     pub(super) fn is_broken(&self) -> bool {
         let opened = self.state.borrow().opened;
         lock(&self.asked).broken == Some(opened)
+    }
+
+    /// These bounds hold from now on.
+    pub(super) fn retain(&self, bounds: RetentionBounds) {
+        *lock(&self.retention) = Some(bounds);
+    }
+
+    /// The bounds that were set after the start.
+    pub(super) fn retention(&self) -> Option<RetentionBounds> {
+        *lock(&self.retention)
     }
 
     pub(super) fn end(&self) {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::indexer::{Failure, Indexer, Looked, SESSIONS_EVERY};
 use super::retention::{Pruned, prune};
 use super::settings::Tidings;
+use crate::config::RetentionBounds;
 use crate::history::Entry;
 use crate::store::{outlived, remove_outlived, remove_rests};
 
@@ -34,7 +35,7 @@ impl Indexer {
             return;
         }
         self.sessions_at = Instant::now() + SESSIONS_EVERY;
-        let (began, now, age_max) = (Instant::now(), SystemTime::now(), self.settings.retention.session_age_max);
+        let (began, now, age_max) = (Instant::now(), SystemTime::now(), self.retention().session_age_max);
         remove_rests(home);
         let found = outlived(home, now, age_max).unwrap_or_default();
         // That of this relay is held.
@@ -59,13 +60,19 @@ impl Indexer {
         }
     }
 
+    /// The bounds that hold now.
+    fn retention(&self) -> RetentionBounds {
+        self.shared.retention().unwrap_or(self.settings.retention)
+    }
+
     /// Deletes what is beyond the bounds, a batch at a time.
     pub(super) fn prune(&mut self) -> Result<Looked, Failure> {
+        let retention = self.retention();
         let Some(indexed) = &mut self.indexed else { return Ok(Looked::Nothing) };
         if Instant::now() < self.prune_at {
             return Ok(Looked::Nothing);
         }
-        let pruned = prune(indexed.database.connection(), &self.settings.retention, now_us());
+        let pruned = prune(indexed.database.connection(), &retention, now_us());
         let pruned = pruned.map_err(|source| indexed.database.error(source).to_string())?;
         if pruned.rows() == 0 {
             self.prune_at = Instant::now() + PRUNE_EVERY;

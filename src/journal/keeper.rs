@@ -57,6 +57,7 @@ impl IndexedTo {
 pub(super) struct Keeper {
     opened: SyncSender<Opened>,
     growth: Arc<AtomicU64>,
+    bounds: Arc<Mutex<Bounds>>,
 }
 
 #[derive(Debug)]
@@ -70,16 +71,23 @@ impl Keeper {
         let (opened, waiting) = sync_channel(OPENED_WAITING_MAX);
         let growth = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&growth);
+        let bounds = Arc::new(Mutex::new(bounds));
+        let bounds_now = Arc::clone(&bounds);
         let thread = std::thread::Builder::new().name("journal-keeper".to_owned()).stack_size(128 << 10);
-        if let Err(error) = thread.spawn(move || keep(&dir, bounds, &indexed, &waiting, &seen)) {
+        if let Err(error) = thread.spawn(move || keep(&dir, &bounds_now, &indexed, &waiting, &seen)) {
             tracing::warn!(%error, "no thread for the journal's keeper: it is neither synced nor bounded");
         }
-        Keeper { opened, growth }
+        Keeper { opened, growth, bounds }
     }
 
     /// A segment has been begun; all before it are complete.
     pub(super) fn opened(&self, name: SegmentName, file: Arc<File>) {
         let _ = self.opened.try_send(Opened { name, file });
+    }
+
+    /// These bounds hold from now on.
+    pub(super) fn bound(&self, bounds: Bounds) {
+        *self.bounds.lock().unwrap_or_else(PoisonError::into_inner) = bounds;
     }
 
     /// Something was appended.
@@ -88,7 +96,7 @@ impl Keeper {
     }
 }
 
-fn keep(dir: &Path, bounds: Bounds, indexed: &IndexedTo, waiting: &Receiver<Opened>, growth: &AtomicU64) {
+fn keep(dir: &Path, bounds: &Mutex<Bounds>, indexed: &IndexedTo, waiting: &Receiver<Opened>, growth: &AtomicU64) {
     let mut current: Option<Opened> = None;
     let mut synced = 0;
     let mut syncs_to_bounds = BOUNDS_EVERY_SYNCS;
@@ -112,6 +120,7 @@ fn keep(dir: &Path, bounds: Bounds, indexed: &IndexedTo, waiting: &Receiver<Open
             && syncs_to_bounds == 0
         {
             syncs_to_bounds = BOUNDS_EVERY_SYNCS;
+            let bounds = *bounds.lock().unwrap_or_else(PoisonError::into_inner);
             enforce(dir, bounds, indexed.get().as_ref(), &current.name);
         }
     }

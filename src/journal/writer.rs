@@ -226,6 +226,11 @@ impl Writer {
         }
     }
 
+    /// These bounds hold from now on.
+    pub fn bound(&self, bounds: Bounds) {
+        self.keeper.bound(bounds);
+    }
+
     /// Begins with a gap: so many lines passed before there was a journal, for this reason.
     pub fn begin_with_gap(&mut self, lines: u64, reason: String) {
         self.tally.gaps += 1;

@@ -17,9 +17,10 @@ use super::notices::Notices;
 use super::pipes::Feeder;
 use super::recorder::Recorder;
 use super::signals::Signals;
+use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::{Passed, Published};
-use crate::engine::{Effect, Engine, Exit, Form, Input, Note, Now, Question, Token};
+use crate::engine::{Effect, Engine, Exit, Form, Input, LiveSettings, Note, Now, Question, Token};
 use crate::store::Order;
 use crate::wire::{Frame, Framer, Line, LineEnd, Side};
 
@@ -57,6 +58,8 @@ pub(super) struct Relay {
     pub(super) lifecycle: Lifecycle,
     /// Who of them waits for a reply.
     pub(super) askers: Askers,
+    /// The settings that hold now.
+    pub(super) settings: Settings,
     pub(super) hooks: Hooks,
     pub(super) fragments: FragmentReader,
     /// What was to be committed while there was no ledger.
@@ -184,6 +187,10 @@ impl Relay {
         while let Some(letter) = self.inbox.take() {
             let input = match letter {
                 Letter::Input(input) => input,
+                Letter::Configured(settings) => {
+                    self.configure(*settings, now, effects);
+                    continue;
+                }
                 Letter::Asked { question: Question::Stop, reply } => {
                     let asker = self.askers.add(reply);
                     self.want(Wanted::Stopped, asker, now, effects);
@@ -210,6 +217,20 @@ impl Relay {
             self.engine.handle(now, Input::Committed { token, done: false }, effects);
         }
         self.tell_waiting(waiting);
+    }
+
+    /// Applies changed settings.
+    fn configure(&mut self, settings: Settings, now: Now, effects: &mut Vec<Effect>) {
+        self.hooks.on_pending.clone_from(&settings.on_pending.value);
+        self.hooks.on_idle.clone_from(&settings.on_idle.value);
+        let fragments = settings.assembly().fragments;
+        if fragments != self.settings.assembly().fragments {
+            self.fragments = FragmentReader::new(fragments.clone());
+        }
+        self.recorder.configure(settings.journal_bounds(), settings.retention(), settings.context().bounds);
+        let live = LiveSettings { context: settings.context(), requests: settings.requests(), fragments };
+        self.settings = settings;
+        self.engine.handle(now, Input::Configured(Box::new(live)), effects);
     }
 
     /// Lets others see how much waits for the model, where that is not `before` any more, and how much for a human.

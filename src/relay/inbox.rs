@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use crate::config::Settings;
 use crate::control::{Errand, Reply};
 use crate::engine::{AskerId, Input, Question, SideReply};
 
@@ -18,6 +19,8 @@ const LETTERS_MAX: usize = 256;
 pub(super) enum Letter {
     /// This has happened.
     Input(Input<'static>),
+    /// The settings after a change of the config file.
+    Configured(Box<Settings>),
     /// Somebody wants something, and waits.
     Asked { question: Question, reply: Reply },
     /// The client that was let in by this admission is there, or it is gone before it came.
@@ -58,6 +61,11 @@ impl Outbox {
     /// Tells the relay something, and wakes it.
     pub(super) fn tell(&self, input: Input<'static>) {
         self.send(Letter::Input(input));
+    }
+
+    /// Sends changed settings to the relay.
+    pub(super) fn configure(&self, settings: Settings) {
+        self.send(Letter::Configured(Box::new(settings)));
     }
 
     fn send(&self, letter: Letter) {

@@ -22,6 +22,7 @@ mod opening;
 mod own_lines;
 mod pipes;
 mod recorder;
+mod reload;
 mod rest;
 mod signals;
 mod start;

@@ -13,11 +13,12 @@ use super::indexing;
 use super::notices::Notices;
 use super::opening::{Opening, RecordKept};
 use super::watching;
+use crate::config::RetentionBounds;
 use crate::context_engine::{ContextEngine, Conversations, SpeakerSettings};
 use crate::control::{self, Beside, Published, SocketFiles, Subject};
-use crate::engine::{Input, Note, Now};
+use crate::engine::{ContextBounds, Input, Note, Now};
 use crate::index::Index;
-use crate::journal::{Batch, FORMAT, Generation, Header, Previous, ServerOrigin, Writer};
+use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, Previous, ServerOrigin, Writer};
 use crate::store::{Ledger, Order, Session, StoreError, open_log};
 
 /// How long a session that could not be opened is left alone.
@@ -261,6 +262,20 @@ impl Recorder {
         }
         self.published.child_started(&generation.to_string(), child_pid);
         Ok(())
+    }
+
+    /// Applies changed bounds.
+    pub(super) fn configure(&mut self, bounds: Bounds, retention: RetentionBounds, context_bounds: ContextBounds) {
+        self.opening.bounds = bounds;
+        self.opening.retention = retention;
+        self.opening.context_bounds = context_bounds;
+        if let State::Open(writer) = &self.state {
+            writer.bound(bounds);
+        }
+        if let Some(index) = &self.sides.index {
+            index.retain(retention);
+        }
+        self.published.bound_context(context_bounds);
     }
 
     /// A batch for what happened `now`; `None` where there is no journal to put it into.

@@ -20,6 +20,7 @@ use super::notices::Notices;
 use super::opening::{Opening, RecordKept};
 use super::pipes::{Sink, Source};
 use super::recorder::Recorder;
+use super::reload;
 use super::signals::Signals;
 use super::watching::Watched;
 use crate::capture::Whose;
@@ -167,7 +168,7 @@ pub fn serve(
         }
         let Spawned { server, input, output } = spawn(command)?;
         // What the ledger has yet to say of the run before is about no token of this one.
-        let mut engine = engine(settings, Attendance::Nobody, Uuid::now_v7(), relay.engine.last_token());
+        let mut engine = engine(&relay.settings, Attendance::Nobody, Uuid::now_v7(), relay.engine.last_token());
         // The context engine outlives the server.
         let owns = Input::OwnsCompaction(relay.engine.owns_compaction());
         engine.handle(relay.clock.now(), owns, &mut Vec::new());
@@ -249,6 +250,9 @@ fn prepare(
         outbox,
     };
     let recorder = Recorder::open(opening, Arc::clone(&published), &notices);
+    if let Ok(outbox) = recorder.outbox() {
+        reload::start(settings, complaints, outbox, &published, &notices);
+    }
     for complaint in complaints {
         notices.say(&complaint.to_string());
     }
@@ -262,6 +266,7 @@ fn prepare(
         inbox,
         lifecycle: Lifecycle::Client,
         askers: Askers::default(),
+        settings: settings.clone(),
         fragments: FragmentReader::new(settings.assembly().fragments),
         hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
         uncommitted: Vec::new(),

@@ -26,10 +26,11 @@ pub(super) fn start(
     notices: &Notices,
 ) {
     let watch = Watch::new(&watched.path, watched.whose, bounds);
-    let for_thread = Arc::clone(published);
+    let (for_thread, for_commands) = (Arc::clone(published), Arc::clone(published));
     let follow = move || {
         watch.follow(
             |commands| {
+                let bounds = for_commands.context_bounds().unwrap_or(bounds);
                 let commands = new_commands(commands.to_vec(), SystemTime::now(), &bounds)?;
                 ledger.push_context_blocking(commands).map(|_| ()).map_err(|error| error.to_string())
             },

@@ -17,20 +17,26 @@ use crate::engine::redacted;
 use crate::wire::{TokenKind, tokens};
 
 /// Where the time of a tape begins: 2026-01-01T00:00:00Z, in seconds since the Unix epoch.
-const TAPE_BEGINS_S: i64 = 1_767_225_600;
+pub(super) const TAPE_BEGINS_S: i64 = 1_767_225_600;
+
+/// What stands for a secret.
+const MASK: &str = "[redacted]";
 
 /// How far from the start of a recording a number can be and still be one of its times, in seconds.
-const NEAR_S: i64 = 400 * 86_400;
+pub(super) const NEAR_S: i64 = 400 * 86_400;
 
 const SECONDS_OF_DAY: i64 = 86_400;
 
 /// What stands for a recording's own working directory, home, and server.
 const CWD: &str = "/home/user/project";
-const HOME: &str = "/home/user";
+pub(super) const HOME: &str = "/home/user";
 const CODEX_HOME: &str = "/home/user/.codex";
 const CODEX: &str = "/usr/local/bin/codex";
 const SHIM_HOME: &str = "/home/user/.local/state/codex-shim";
 const SESSION_DIR: &str = "/home/user/.local/state/codex-shim/sessions/tape";
+
+/// All of these, each before those that it begins with.
+pub(super) const PATHS: [&str; 6] = [SESSION_DIR, SHIM_HOME, CODEX_HOME, CWD, CODEX, HOME];
 
 static UUID: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"));
@@ -46,7 +52,7 @@ static TEMPORARY: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!(r"{PATH_BEGINS}(?<folder>(?:/private)?(?:/var/folders/[^/\s]+/[^/\s]+/T|/tmp)/{name})"))
 });
 
-fn pattern(text: &str) -> Regex {
+pub(super) fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("BUG: the pattern is a regular expression")
 }
 
@@ -81,6 +87,8 @@ pub struct Anonymizer {
     temporary: HashMap<String, String>,
     began_s: i64,
     redacts: Redaction,
+    /// Something of the record at hand was masked.
+    has_masked: bool,
 }
 
 /// Whether what looks like a secret is masked too.
@@ -106,6 +114,7 @@ impl Anonymizer {
             temporary: HashMap::new(),
             began_s: (machine.began_us / 1_000_000) as i64,
             redacts,
+            has_masked: false,
         };
         anonymizer.learn_path(machine.cwd, CWD);
         anonymizer.learn_path(machine.codex, CODEX);
@@ -132,6 +141,7 @@ impl Anonymizer {
     #[must_use]
     pub fn record(&mut self, record: &str) -> String {
         let kind = RecordKind::of(record);
+        self.has_masked = false;
         let mut mapped = String::with_capacity(record.len());
         let (mut copied, mut name) = (0, "");
         for token in tokens(record) {
@@ -152,6 +162,11 @@ impl Anonymizer {
             }
         }
         mapped.push_str(&record[copied..]);
+        // `codex-shim redact` masks a record in place and cannot mark it.
+        if (self.has_masked || mapped.contains(MASK)) && kind.is_line(record) && !is_marked(&mapped) {
+            mapped.truncate(mapped.len() - 1);
+            mapped.push_str(",\"masked\":true}");
+        }
         mapped
     }
 
@@ -184,7 +199,10 @@ impl Anonymizer {
             (_, "\"chunk\"") => {
                 self.text_in_base64(quoted).or_else(|| self.quoted(quoted)).or_else(|| self.bytes(quoted))
             }
-            _ if self.redacts == Redaction::Masked && names_secret(name) => Some("\"[redacted]\"".to_owned()),
+            _ if self.redacts == Redaction::Masked && names_secret(name) && quoted.len() > 2 => {
+                self.has_masked = true;
+                Some("\"[redacted]\"".to_owned())
+            }
             _ => self.quoted(quoted),
         }
     }
@@ -230,7 +248,13 @@ impl Anonymizer {
             text = host.replace_all(&text, "host").into_owned();
         }
         match self.redacts {
-            Redaction::Masked => redacted(&text).unwrap_or(text),
+            Redaction::Masked => match redacted(&text) {
+                Some(redacted) => {
+                    self.has_masked = true;
+                    redacted
+                }
+                None => text,
+            },
             Redaction::Left => text,
         }
     }
@@ -296,6 +320,20 @@ impl RecordKind {
             RecordKind::Other
         }
     }
+}
+
+impl RecordKind {
+    /// Whether a record of this kind holds a line.
+    fn is_line(self, record: &str) -> bool {
+        matches!(self, RecordKind::OfBytes | RecordKind::Other)
+            && record.contains("\"from\":\"")
+            && record.ends_with('}')
+    }
+}
+
+/// Whether a record says that some of its values are masks.
+fn is_marked(record: &str) -> bool {
+    record.trim_end_matches(",\"eol\":false}").trim_end_matches('}').ends_with(",\"masked\":true")
 }
 
 /// Replaces a path where it stands as a whole or before a `/`.

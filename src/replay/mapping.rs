@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::anonymizer::{NEAR_S, TAPE_BEGINS_S};
 use crate::wire::{TokenKind, tokens};
 
 /// A place where a client's message differs from the tape's.
@@ -40,6 +42,9 @@ pub(super) struct Mapping {
     ids: Pairs,
     /// Paths, to be replaced also at the beginning of longer ones.
     paths: Pairs,
+    hosts: Pairs,
+    /// Whole texts with placeholders in them.
+    texts: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -92,7 +97,7 @@ impl Mapping {
 
     /// A line of the tape with everything that was learned put in.
     pub(super) fn applied(&self, line: &str) -> String {
-        if self.ids.now.is_empty() && self.paths.now.is_empty() {
+        if self.ids.now.is_empty() && self.paths.now.is_empty() && self.texts.is_empty() {
             return line.to_owned();
         }
         let mut mapped = String::with_capacity(line.len());
@@ -108,6 +113,33 @@ impl Mapping {
         mapped
     }
 
+    /// The path that stands for a path of the tape.
+    pub(super) fn path(&self, on_tape: &str) -> Option<&str> {
+        self.paths.now.get(on_tape).map(String::as_str)
+    }
+
+    /// Whether an id can stand for one of the tape; it does, from then on.
+    pub(super) fn hold_id(&mut self, on_tape: &str, now: &str) -> bool {
+        self.ids.hold(on_tape, now)
+    }
+
+    /// Whether a path can stand for a placeholder of the tape; it does, from then on.
+    pub(super) fn hold_path(&mut self, on_tape: &str, now: &str) -> bool {
+        self.paths.hold(on_tape, now)
+    }
+
+    /// Whether a host's name can stand for that of the tape; it does, from then on.
+    pub(super) fn hold_host(&mut self, on_tape: &str, now: &str) -> bool {
+        self.hosts.hold(on_tape, now)
+    }
+
+    /// Remembers a text that was sent, for its echoes.
+    pub(super) fn hold_text(&mut self, on_tape: &str, sent: &str) {
+        if on_tape != sent {
+            self.texts.insert(on_tape.into(), sent.into());
+        }
+    }
+
     fn string(&self, quoted: &str) -> Option<String> {
         let text: String = serde_json::from_str(quoted).ok()?;
         let mapped = self.text(&text);
@@ -117,6 +149,9 @@ impl Mapping {
     fn text(&self, text: &str) -> String {
         if let Some(id) = self.ids.now.get(text) {
             return id.clone();
+        }
+        if let Some(sent) = self.texts.get(text) {
+            return sent.as_ref().to_owned();
         }
         if !text.starts_with('/') {
             return text.to_owned();
@@ -149,12 +184,14 @@ impl Comparison<'_> {
         match (on_tape, sent) {
             _ if self.values == Values::MaybeMasked && may_stand_for(on_tape, sent) => {}
             (Value::Object(on_tape), Value::Object(sent)) => {
-                let names = on_tape.keys().chain(sent.keys().filter(|name| !on_tape.contains_key(*name)));
-                for name in names {
-                    let place = format!("{place}.{name}");
+                let mut others: Vec<&String> = sent.keys().filter(|name| !on_tape.contains_key(*name)).collect();
+                for (name, on_tape) in on_tape {
+                    let sent = sent.get(name).or_else(|| sent.get(self.other_name(name, &mut others)?));
                     // An explicit null says the same as no member.
-                    let (on_tape, sent) = (on_tape.get(name), sent.get(name));
-                    self.values(&place, on_tape.unwrap_or(&Value::Null), sent.unwrap_or(&Value::Null));
+                    self.values(&format!("{place}.{name}"), on_tape, sent.unwrap_or(&Value::Null));
+                }
+                for name in others {
+                    self.values(&format!("{place}.{name}"), &Value::Null, &sent[name]);
                 }
             }
             (Value::Array(on_tape), Value::Array(sent)) if on_tape.len() == sent.len() => {
@@ -168,6 +205,7 @@ impl Comparison<'_> {
                 }
             }
             (Value::Number(_), Value::Number(_)) if is_time(place) => {}
+            (Value::Number(on_tape), Value::Number(sent)) if are_times(&on_tape.to_string(), &sent.to_string()) => {}
             (on_tape, sent) if on_tape == sent => {}
             (on_tape, sent) => self.differ(place, on_tape, sent),
         }
@@ -183,11 +221,24 @@ impl Comparison<'_> {
             }
             &mut self.mapping.paths
         } else {
-            return on_tape == sent;
+            return self.placeholders(on_tape, sent);
         };
         let held = pairs.hold(on_tape, sent);
         self.compared.learned += usize::from(held && on_tape != sent);
+        held || (is_path(on_tape) && on_tape != sent && self.placeholders(on_tape, sent))
+    }
+
+    /// Whether a text is the tape's with other texts in place of placeholders.
+    fn placeholders(&mut self, on_tape: &str, sent: &str) -> bool {
+        let held = on_tape == sent || self.mapping.holds_placeholders(on_tape, sent, self.values);
+        self.compared.learned += usize::from(held && on_tape != sent);
         held
+    }
+
+    /// The member that stands for one of the tape's whose name is a path; it is taken from `others`.
+    fn other_name<'a>(&mut self, on_tape: &str, others: &mut Vec<&'a String>) -> Option<&'a String> {
+        let index = others.iter().position(|sent| self.mapping.holds_placeholders(on_tape, sent, Values::AsSent))?;
+        Some(others.remove(index))
     }
 
     fn differ(&mut self, place: &str, on_tape: &Value, sent: &Value) {
@@ -218,10 +269,10 @@ fn may_stand_for(on_tape: &Value, sent: &Value) -> bool {
 }
 
 /// Characters of a UUID.
-const ID_LENGTH: usize = 36;
+pub(super) const ID_LENGTH: usize = 36;
 
 /// The shape of a UUID.
-fn is_id(text: &str) -> bool {
+pub(super) fn is_id(text: &str) -> bool {
     text.len() == ID_LENGTH
         && text.bytes().enumerate().all(|(index, byte)| match index {
             8 | 13 | 18 | 23 => byte == b'-',
@@ -241,6 +292,20 @@ fn is_said(place: &str) -> bool {
 /// Whether a member is a time by its name.
 fn is_time(place: &str) -> bool {
     place.ends_with("At") || place.ends_with("AtMs")
+}
+
+/// Whether two numbers are times, by their size: one that export has moved, and one in the same unit.
+fn are_times(on_tape: &str, sent: &str) -> bool {
+    let whole = |number: &str| number.split('.').next().unwrap_or_default().to_owned();
+    let (on_tape, sent) = (whole(on_tape), whole(sent));
+    let unit = match on_tape.len() {
+        10 => 1,
+        13 => 1_000,
+        16 => 1_000_000,
+        _ => return false,
+    };
+    let is_moved = on_tape.parse::<i64>().is_ok_and(|time| (time / unit - TAPE_BEGINS_S).abs() <= NEAR_S);
+    is_moved && sent.len() == on_tape.len() && sent.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

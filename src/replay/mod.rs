@@ -7,6 +7,7 @@
 
 mod anonymizer;
 mod mapping;
+mod placeholders;
 mod player;
 mod selection;
 mod server;
@@ -19,4 +20,4 @@ pub use player::{Player, Said, Strictness};
 pub use selection::Selection;
 pub use server::{Pace, ReplayError, serve};
 pub use survey::{Summary, Survey, summary_of};
-pub use tape::{Entry, EntryKind, Tape, TapeError, TapeReader, TapeStep};
+pub use tape::{Entry, EntryKind, ShimAnswer, Tape, TapeError, TapeReader, TapeStep};

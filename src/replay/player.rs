@@ -11,6 +11,10 @@
 //! has gone out. So a client may ask in another order, or leave out a look at something, and a turn that waits for an
 //! answer waits for it here too.
 //!
+//! *Requests that resolve themselves.* If codex-shim gave the answer in the recording (an API caller's, or a policy's), nothing
+//! waits for the client. A client that answers such a request gives the same answer, or differs: the tape goes on with the
+//! other one. The client's own late answer in the recording had no effect, so that it may be left out.
+//!
 //! Pure: it knows no clock, and what it decides depends on the tape and the client's lines alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +23,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::mapping::{Compared, Difference, Mapping, Values};
-use super::tape::{Entry, EntryKind, Tape};
+use super::tape::{Entry, EntryKind, ShimAnswer, Tape};
 use crate::wire::{Body, LineEnd, RpcId, Side};
 
 /// JSON-RPC code of the error for what is not on the tape. Source: the range that JSON-RPC 2.0 leaves to servers, without
@@ -56,6 +60,8 @@ pub struct Player {
     done: Vec<bool>,
     /// For a client's request, its answer; for a server's line, the client's line that it belongs to.
     linked: Vec<Option<usize>>,
+    /// The server's requests that codex-shim answered on the tape and the client has not answered yet.
+    resolve_themselves: BTreeSet<usize>,
     /// The client's lines that were not matched yet, by what they are.
     unmatched: BTreeMap<Sort, VecDeque<usize>>,
     /// The server's lines that have not gone out, by thread.
@@ -69,12 +75,12 @@ impl Player {
     #[must_use]
     pub fn new(tape: Tape, strictness: Strictness) -> Player {
         let entries = tape.entries;
-        let Links { linked, never_asked } = links(&entries);
+        let Links { linked, not_awaited } = links(&entries);
         let mut unmatched: BTreeMap<Sort, VecDeque<usize>> = BTreeMap::new();
         let mut waiting: BTreeMap<Option<String>, VecDeque<usize>> = BTreeMap::new();
         for (index, entry) in entries.iter().enumerate() {
             match (entry.from, &entry.kind) {
-                (Side::Client, kind) if !never_asked.contains(&index) => {
+                (Side::Client, kind) if !not_awaited.contains(&index) => {
                     unmatched.entry(Sort::of(kind, entry.bytes.as_deref())).or_default().push_back(index);
                 }
                 (Side::Client, _) => {}
@@ -83,8 +89,10 @@ impl Player {
             }
         }
         let mut done = vec![false; entries.len()];
-        never_asked.iter().for_each(|index| done[*index] = true);
+        not_awaited.iter().for_each(|index| done[*index] = true);
+        let answered = entries.iter().enumerate().filter(|(_, entry)| entry.shim_answer.is_some());
         Player {
+            resolve_themselves: answered.map(|(index, _)| index).collect(),
             done,
             linked,
             unmatched,
@@ -172,7 +180,26 @@ impl Player {
     }
 
     fn answer(&mut self, id: &RpcId, result: Option<&RawValue>) -> Vec<Said> {
+        let is_asked = |index: usize| {
+            let is_request = matches!(&self.entries[index].kind, EntryKind::Request { id: of, .. } if of == id);
+            is_request && self.entries[index].from == Side::Server && self.done[index]
+        };
+        let request = (0..self.entries.len()).rev().find(|index| is_asked(*index));
+        if let Some(request) = request.filter(|request| self.resolve_themselves.remove(request)) {
+            self.compare_with_shim_answer(request, id, result);
+            return Vec::new();
+        }
         self.unanswered(&format!("the answer to request {id}"), result, &Sort::Response(id.clone()))
+    }
+
+    /// Compares the client's answer with the one that the request resolved itself with.
+    fn compare_with_shim_answer(&mut self, request: usize, id: &RpcId, result: Option<&RawValue>) {
+        let Some(ShimAnswer { bytes: Some(bytes), masked }) = &self.entries[request].shim_answer else { return };
+        let values = if *masked { Values::MaybeMasked } else { Values::AsSent };
+        let sent: Value = result.and_then(|result| serde_json::from_str(result.get()).ok()).unwrap_or(Value::Null);
+        let message = format!("the answer to request {id}, which codex-shim answered on the tape,");
+        let compared = self.mapping.clone().compare(&message, &params_of(bytes), &sent, values);
+        self.differences.extend(compared.differences);
     }
 
     /// A line that nothing is owed for.
@@ -332,13 +359,14 @@ impl Sort {
 struct Links {
     /// For a client's request, its answer; for a server's line, the client's line that it belongs to.
     linked: Vec<Option<usize>>,
-    /// The client's answers to requests that the tape has only as omitted: they will not be asked.
-    never_asked: BTreeSet<usize>,
+    /// The client's answers that nothing waits for: to requests that the tape has only as omitted, and to those that codex-shim
+    /// answered.
+    not_awaited: BTreeSet<usize>,
 }
 
 fn links(entries: &[Entry]) -> Links {
     let mut linked = vec![None; entries.len()];
-    let mut never_asked = BTreeSet::new();
+    let mut not_awaited = BTreeSet::new();
     let mut unanswered: BTreeMap<RpcId, usize> = BTreeMap::new();
     let mut asked: BTreeMap<RpcId, usize> = BTreeMap::new();
     let mut moves = Moves::default();
@@ -351,7 +379,7 @@ fn links(entries: &[Entry]) -> Links {
                 }
             }
             (Side::Client, EntryKind::Response { id }) => match asked.remove(id).map(|request| &entries[request]) {
-                Some(Entry { bytes: None, .. }) => drop(never_asked.insert(index)),
+                Some(Entry { bytes: None, .. } | Entry { shim_answer: Some(_), .. }) => drop(not_awaited.insert(index)),
                 request => moves.by(index, request.and_then(|request| request.thread.as_ref())),
             },
             (Side::Client, EntryKind::Notification { .. }) => moves.by(index, entry.thread.as_ref()),
@@ -375,7 +403,7 @@ fn links(entries: &[Entry]) -> Links {
             }
         }
     }
-    Links { linked, never_asked }
+    Links { linked, not_awaited }
 }
 
 /// The client's lines that moved something, up to where a tape was read.
@@ -469,6 +497,7 @@ mod tests {
                 from,
                 bytes: Some(bytes),
                 masked: false,
+                shim_answer: None,
                 end: LineEnd::Newline,
                 kind,
                 thread,

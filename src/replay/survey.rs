@@ -84,7 +84,7 @@ fn named(kind: EntryKind) -> (&'static str, Option<String>, Option<String>) {
 /// Whether a tape is whole, and what it lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Survey {
-    /// Version of its format; `None` where it has no header.
+    /// Version of its format.
     pub format: Option<u32>,
     /// Records, all kinds.
     pub records: u64,
@@ -128,7 +128,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// [`TapeError::Io`]; a record that cannot be read is a fault in the survey.
+    /// [`TapeError`], if it is not a tape that can be read; a later record that cannot be read is a fault in the survey.
     pub fn of(path: &Path) -> Result<Survey, TapeError> {
         let mut reader = TapeReader::open(path)?;
         let mut survey = Survey::default();
@@ -146,6 +146,9 @@ impl Survey {
                 }
                 TapeStep::End => break,
             }
+        }
+        if survey.format.is_none() {
+            return Err(TapeError::NotATape { path: path.to_owned() });
         }
         let told =
             |open: BTreeMap<RpcId, String>| open.into_iter().map(|(id, method)| format!("{method}, request {id}"));
@@ -175,9 +178,6 @@ impl Survey {
                 return if matches!(error, RecordError::Newer(_)) { Readable::No } else { Readable::Yes };
             }
         };
-        if self.format.is_none() && !matches!(record, Record::Header(_)) {
-            self.fault(format!("line {line}: a record before the header"));
-        }
         match record {
             Record::Header(header) => {
                 if self.format.is_none() {
@@ -191,6 +191,12 @@ impl Survey {
             Record::Event { event, .. } => self.ended |= event == "generation_ended",
             Record::Line { from: Origin::Shim, to: Some(Side::Client), replaces: false, content, .. } => {
                 self.add_line(Side::Server, &content, open);
+            }
+            Record::Line { from: Origin::Shim, to: Some(Side::Server), replaces: false, content, .. } => {
+                if let EntryKind::Response { id } = kind_of(&content) {
+                    let [_, by_server] = open;
+                    by_server.remove(&id);
+                }
             }
             Record::Line { from: Origin::Shim, .. } => {}
             Record::Line { from: Origin::Side(side), content, .. } => self.add_line(side, &content, open),
@@ -212,24 +218,25 @@ impl Survey {
             Side::Server => (&mut self.server_lines, by_server, by_client),
         };
         *lines += 1;
-        let kind = match content {
-            Content::Omitted { reason, method, id, .. } => {
-                let counted = if reason == "size" { &mut self.omitted_size } else { &mut self.omitted_secret };
-                *counted += 1;
-                match (method, id.map(RpcId::from_raw)) {
-                    (Some(method), Some(id)) => EntryKind::Request { method: method.to_string(), id },
-                    (None, Some(id)) => EntryKind::Response { id },
-                    (_, None) => EntryKind::Other,
-                }
-            }
-            Content::Json(_) | Content::Text(_) | Content::Bytes(_) => {
-                EntryKind::of(content.bytes().unwrap_or_default())
-            }
-        };
-        match kind {
+        if let Content::Omitted { reason, .. } = content {
+            let counted = if reason == "size" { &mut self.omitted_size } else { &mut self.omitted_secret };
+            *counted += 1;
+        }
+        match kind_of(content) {
             EntryKind::Request { method, id } => drop(asked_here.insert(id, method)),
             EntryKind::Response { id } => drop(asked_there.remove(&id)),
             EntryKind::Notification { .. } | EntryKind::Other => {}
         }
+    }
+}
+
+fn kind_of(content: &Content<'_>) -> EntryKind {
+    match content {
+        Content::Omitted { method, id, .. } => match (method, id.map(RpcId::from_raw)) {
+            (Some(method), Some(id)) => EntryKind::Request { method: method.to_string(), id },
+            (None, Some(id)) => EntryKind::Response { id },
+            (_, None) => EntryKind::Other,
+        },
+        Content::Json(_) | Content::Text(_) | Content::Bytes(_) => EntryKind::of(content.bytes().unwrap_or_default()),
     }
 }

@@ -1,6 +1,6 @@
 //! Reading a tape: a journal file, finished or cut off, of this format or an older one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
@@ -34,8 +34,8 @@ pub enum TapeError {
         /// What is wrong with it.
         source: RecordError,
     },
-    /// Its first record is no header, so it is no tape.
-    NoHeader {
+    /// Its first line is not the header of a journal.
+    NotATape {
         /// The file.
         path: PathBuf,
     },
@@ -49,9 +49,12 @@ impl fmt::Display for TapeError {
             }
             TapeError::Io { path, source } => write!(f, "read {}: {source}", path.display()),
             TapeError::Record { path, line, source } => write!(f, "{}, line {line}: {source}", path.display()),
-            TapeError::NoHeader { path } => {
-                write!(f, "{} is not a tape: it does not begin with the header of a journal", path.display())
-            }
+            TapeError::NotATape { path } => write!(
+                f,
+                "{} is not a tape: a tape is a recording that `codex-shim tape export` writes, and its first line begins with \
+                 {{\"journal\":",
+                path.display()
+            ),
         }
     }
 }
@@ -61,7 +64,7 @@ impl std::error::Error for TapeError {
         match self {
             TapeError::Io { source, .. } => Some(source),
             TapeError::Record { source, .. } => Some(source),
-            TapeError::NoHeader { .. } => None,
+            TapeError::NotATape { .. } => None,
         }
     }
 }
@@ -107,24 +110,49 @@ impl TapeReader {
         })
     }
 
+    /// The error of a file without a whole first record.
+    #[must_use]
+    pub fn not_a_tape(&self) -> TapeError {
+        TapeError::NotATape { path: self.path.clone() }
+    }
+
     /// The next record.
     ///
     /// # Errors
     ///
-    /// [`TapeError::Io`].
+    /// [`TapeError`]; of the lines after the first one, only [`TapeError::Io`].
     pub fn step(&mut self) -> Result<TapeStep<'_>, TapeError> {
         // What was cut off at the last look is gone on with: the tape may be written still.
         if self.buffer.last() == Some(&b'\n') {
             self.buffer.clear();
             self.line += 1;
         }
-        let read = self.input.read_until(b'\n', &mut self.buffer);
-        read.map_err(|source| TapeError::Io { path: self.path.clone(), source })?;
-        Ok(match self.buffer.split_last() {
-            None => TapeStep::End,
-            Some((b'\n', bytes)) => TapeStep::Record { line: self.line, bytes },
-            Some(_) => TapeStep::Torn,
-        })
+        let is_start = self.line == 1 && self.buffer.is_empty();
+        let failed = |source| TapeError::Io { path: self.path.clone(), source };
+        // A large file of another kind may be one line.
+        if is_start && !matches!(self.input.fill_buf().map_err(failed)?, [] | [b'{', ..]) {
+            return Err(self.not_a_tape());
+        }
+        self.input.read_until(b'\n', &mut self.buffer).map_err(failed)?;
+        match self.buffer.split_last() {
+            None => Ok(TapeStep::End),
+            Some((b'\n', bytes)) => {
+                if self.line == 1 {
+                    check_first(&self.path, bytes)?;
+                }
+                Ok(TapeStep::Record { line: self.line, bytes })
+            }
+            Some(_) => Ok(TapeStep::Torn),
+        }
+    }
+}
+
+/// The first record is a header of a version that can be read.
+fn check_first(path: &Path, bytes: &[u8]) -> Result<(), TapeError> {
+    match Record::parse(bytes) {
+        Ok(Record::Header(_)) => Ok(()),
+        Err(source @ RecordError::Newer(_)) => Err(TapeError::Record { path: path.to_owned(), line: 1, source }),
+        Ok(_) | Err(_) => Err(TapeError::NotATape { path: path.to_owned() }),
     }
 }
 
@@ -145,6 +173,17 @@ pub struct Entry {
     pub kind: EntryKind,
     /// The thread that it is about.
     pub thread: Option<String>,
+    /// Of a request of the server: the answer that codex-shim gave in the client's place.
+    pub shim_answer: Option<ShimAnswer>,
+}
+
+/// An answer that codex-shim gave to a request of the server: an API caller's, or that of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShimAnswer {
+    /// The line; `None` if it is not on the tape.
+    pub bytes: Option<Vec<u8>>,
+    /// Credentials in it are overwritten.
+    pub masked: bool,
 }
 
 /// What a line is, by the protocol.
@@ -219,17 +258,20 @@ impl Tape {
         let mut reader = TapeReader::open(path)?;
         let (mut header, mut entries) = (None, Vec::new());
         let mut own_calls = HashSet::new();
+        let mut asked = HashMap::new();
         while let TapeStep::Record { line, bytes } = reader.step()? {
             let record =
                 Record::parse(bytes).map_err(|source| TapeError::Record { path: path.to_owned(), line, source })?;
             match record {
                 Record::Header(first) => header = header.or(Some(first)),
-                _ if header.is_none() => return Err(TapeError::NoHeader { path: path.to_owned() }),
                 Record::Line { at_us, from: Origin::Side(from), content, masked, end, .. } => {
                     let entry = Entry { masked, ..entry(at_us, from, &content, end) };
                     let is_withheld = from == Side::Server
                         && matches!(&entry.kind, EntryKind::Response { id } if own_calls.contains(id));
                     if !is_withheld {
+                        if let (Side::Server, EntryKind::Request { id, .. }) = (from, &entry.kind) {
+                            asked.insert(id.clone(), entries.len());
+                        }
                         entries.push(entry);
                     }
                 }
@@ -258,15 +300,30 @@ impl Tape {
                 } => {
                     entries.push(entry(at_us, Side::Server, &content, end));
                 }
-                Record::Line { from: Origin::Shim, to: Some(Side::Server), replaces: false, content, .. } => {
-                    if let EntryKind::Request { id, .. } = EntryKind::of(content.bytes().unwrap_or_default()) {
-                        own_calls.insert(id);
+                Record::Line {
+                    at_us,
+                    from: Origin::Shim,
+                    to: Some(Side::Server),
+                    replaces: false,
+                    content,
+                    masked,
+                    end,
+                } => {
+                    let Entry { kind, bytes, .. } = entry(at_us, Side::Client, &content, end);
+                    match kind {
+                        EntryKind::Request { id, .. } => drop(own_calls.insert(id)),
+                        EntryKind::Response { id } => {
+                            if let Some(request) = asked.remove(&id) {
+                                entries[request].shim_answer = Some(ShimAnswer { bytes, masked });
+                            }
+                        }
+                        EntryKind::Notification { .. } | EntryKind::Other => {}
                     }
                 }
                 Record::Line { from: Origin::Shim, .. } | Record::Event { .. } | Record::Gap { .. } => {}
             }
         }
-        let header = header.ok_or_else(|| TapeError::NoHeader { path: path.to_owned() })?;
+        let header = header.ok_or_else(|| TapeError::NotATape { path: path.to_owned() })?;
         Ok(Tape { header, entries })
     }
 }
@@ -287,7 +344,7 @@ fn entry(at_us: u64, from: Side, content: &Content<'_>, end: LineEnd) -> Entry {
         }
         (None, Content::Json(_) | Content::Text(_) | Content::Bytes(_)) => (EntryKind::Other, None),
     };
-    Entry { at_us, from, bytes, masked: false, end, kind, thread }
+    Entry { at_us, from, bytes, masked: false, end, kind, thread, shim_answer: None }
 }
 
 /// The thread that a message is about: named by its parameters, or the one that an answer brings.

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use codex_shim::config::{SETTING_VARIABLES, parse_duration};
 use codex_shim::control::client;
 use serde_json::Value;
 
@@ -157,4 +158,48 @@ fn docs_engine_in_shell_works() {
     assert_eq!(carried(&live.at_server(), &sent), projection("[note]\ncall the zoo"));
     live.take_turn(1);
     live.end_quietly();
+}
+
+/// Whether a value is the default that a table tells.
+fn is_documented(value: &Value, told: &str) -> bool {
+    let value = value.as_str().unwrap_or_default();
+    let told = told.trim_matches(|char: char| char == '`' || char == '"');
+    let (time, size) =
+        (|text: &str| parse_duration(text).ok(), |text: &str| text.replace([' ', '.'], "").replace("0M", "M"));
+    value == told || (time(told).is_some() && time(value) == time(told)) || size(value) == size(told)
+}
+
+#[test]
+fn documented_settings_are_those_of_the_program() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
+    let page = std::fs::read_to_string(page).expect("it is there");
+    let mut shim = Home::new().shim(&["config", "--json"]);
+    for name in SETTING_VARIABLES {
+        shim.env_remove(name);
+    }
+    let output = shim.output().expect("it runs");
+    let mut settings: Value = serde_json::from_slice(&output.stdout).expect("one document");
+    let settings = settings.as_object_mut().expect("an object");
+    settings.remove("home");
+    let mut variables: Vec<&str> = SETTING_VARIABLES.to_vec();
+    let rows = page.lines().filter(|line| line.starts_with("| `") || line.starts_with("| | `CODEX_SHIM_"));
+    for row in rows.filter(|row| row.matches('|').count() >= 6) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        variables.retain(|variable| !cells[2].contains(&format!("`{variable}`")));
+        let name = cells[1].trim_matches(['`', '[', ']']);
+        if name.is_empty() {
+            continue;
+        }
+        let setting = settings.remove(name).unwrap_or_else(|| panic!("{name} is not a setting"));
+        if cells[4].starts_with('`') && !cells[4].contains(';') {
+            assert!(is_documented(&setting["value"], cells[4]), "{name}: {setting} and {}", cells[4]);
+        }
+    }
+    assert!(settings.is_empty() && variables.is_empty(), "not in the page: {settings:?} {variables:?}");
+}
+
+#[test]
+fn documented_ids_name_parts_of_a_record() {
+    let page = std::fs::read_to_string(HISTORY).expect("it is there");
+    assert!(page.contains("`generation:segment:offset`") && page.contains("`:part`"));
 }

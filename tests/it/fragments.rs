@@ -253,3 +253,22 @@ fn one_that_is_refused_for_another_reason_is_told_with_the_next_turn() {
     assert_eq!(takes(&mut live, 3, "t"), []);
     live.end_quietly();
 }
+
+#[test]
+fn changed_fragments_are_shown_to_running_threads() {
+    let mut live = live(Home::new(), "");
+    start_thread(&mut live, 1, "t");
+    assert_eq!(takes(&mut live, 2, "t"), []);
+    let fragment = |text: &str| format!("[[fragments]]\nname = \"rules\"\nrole = \"developer\"\ntext = \"{text}\"\n");
+    let mut id = 3;
+    for text in ["No tabs.", "Tabs."] {
+        fs::write(live.home.path().join("config.toml"), fragment(text)).expect("a file");
+        let shown = eventually("the fragment", || {
+            id += 1;
+            Some(takes(&mut live, id, "t")).filter(|shown| !shown.is_empty())
+        });
+        assert_eq!(shown, [of("developer", &[&format!("<rules>\n{text}\n</rules>")])]);
+        id += 1;
+        assert_eq!(takes(&mut live, id, "t"), []);
+    }
+}

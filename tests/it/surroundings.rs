@@ -11,9 +11,10 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::PATIENCE;
 use crate::support::both_ends::Live;
+use crate::support::requests::{command_asked, parsed, turn_completed};
 use crate::support::shim::{Home, SHIM};
+use crate::support::{PATIENCE, eventually};
 
 const LINE: &[u8] = b"{\"id\":1}\n";
 
@@ -525,4 +526,80 @@ fn created_files_stay_usable_under_any_umask() {
         }
         assert_eq!(fs::metadata(theirs.join("deep/home")).expect("it is there").uid(), NOBODY);
     }
+}
+
+/// Rewrites the config file of a relay; returns its `config` member once it has read the file, and that member is like this.
+fn configure(live: &Live, file: &str, expect: impl Fn(&Value) -> bool) -> Value {
+    fs::write(live.home.path().join("config.toml"), file).expect("a file");
+    eventually("the new settings", || {
+        Some(live.get("/sessions/self")["config"].clone()).filter(|config| expect(config))
+    })
+}
+
+/// Whether the relay has read the file since it has said `before`.
+fn is_newer_than(before: &Value) -> impl Fn(&Value) -> bool {
+    let before = before["loaded_at"].clone();
+    move |config| config["loaded_at"] != before && config["error"].is_null()
+}
+
+#[test]
+fn running_relay_takes_over_changed_settings() {
+    let mut live = Live::initialized("");
+    let idle = live.home.beside().join("idle");
+    let before = live.get("/sessions/self")["config"].clone();
+    assert_eq!((&before["restart_needed"], &before["error"]), (&json!([]), &Value::Null), "{before}");
+    let file =
+        format!("on_idle = [\"touch\", {idle:?}]\ncontext_commands_max = 1\n[expiry]\nrequest_approval = \"1ms\"\n");
+    let after = configure(&live, &file, is_newer_than(&before));
+    assert_eq!(after["restart_needed"], json!([]), "{after}");
+    live.push(&json!([{"cmd": "one", "exit_code": 0}, {"cmd": "two", "exit_code": 0}]), 2);
+    assert_eq!(live.turn(1, "t").len(), 1);
+    live.take_turn(1);
+    live.say_plainly(&command_asked("0", "t"));
+    assert_eq!(parsed(&live.at_server()), json!({"id": 0, "result": {"decision": "decline"}}));
+    live.say_plainly(&turn_completed("t", "u1"));
+    eventually("the hook", || idle.exists().then_some(()));
+}
+
+#[test]
+fn invalid_config_changes_nothing_and_is_reported_once() {
+    let live = Live::initialized("");
+    let before = live.get("/sessions/self")["config"].clone();
+    for (mistake, expect) in [("hold = = 1", "line 2"), ("hold = 3", "hold: `3`"), ("holds = true", "`holds`")] {
+        let refused = configure(&live, &format!("on_idle = [\"x\"]\n{mistake}\n"), |config| {
+            config["error"].as_str().is_some_and(|error| error.contains(expect))
+        });
+        assert_eq!(refused["loaded_at"], before["loaded_at"], "{mistake}");
+        let faults = live.get("/sessions/self")["faults"].to_string();
+        assert!(faults.contains("is not applied until it is corrected"), "{faults}");
+    }
+    let status = live.tool(&["status"]);
+    assert!(String::from_utf8_lossy(&status.stdout).contains("config.toml is not applied"), "{status:?}");
+    let told = live.tool(&["config"]);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("session s goes on with the settings before"), "{told:?}");
+    configure(&live, "on_idle = [\"x\"]\n", is_newer_than(&before));
+}
+
+#[test]
+fn settings_that_wait_for_restart_are_named() {
+    let live = Live::initialized("");
+    let waits = json!(["record", "exit_grace", "context_engine.command"]);
+    configure(
+        &live,
+        "session = \"other\"\nexit_grace = \"3s\"\nrecord = false\nhold = true\n[context_engine]\ncommand = [\"x\"]\n",
+        |config| config["restart_needed"] == waits,
+    );
+    let table = live.tool(&["config"]);
+    let told = String::from_utf8_lossy(&table.stderr);
+    assert!(table.status.success() && told.contains("session s has to be restarted for: record, exit_grace"), "{told}");
+    let document: Value = serde_json::from_slice(&live.tool(&["config", "--json"]).stdout).expect("one document");
+    assert_eq!(document["exit_grace"]["restart_needed"], json!(["s"]), "{document}");
+    assert_eq!(document["hold"]["restart_needed"], json!([]), "{document}");
+    let status = live.tool(&["status"]);
+    assert!(
+        String::from_utf8_lossy(&status.stdout).contains("waits for a restart of this session: record"),
+        "{status:?}"
+    );
+    fs::remove_file(live.home.path().join("config.toml")).expect("it is there");
+    eventually("the defaults", || (live.get("/sessions/self")["config"]["restart_needed"] == json!([])).then_some(()));
 }

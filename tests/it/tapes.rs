@@ -13,6 +13,7 @@ use crate::support::codex::Lab;
 use crate::support::conversations::{ALL, COMMAND_APPROVAL, PLAIN_TURN, start_thread, start_turn};
 use crate::support::journal::Journal;
 use crate::support::peer::Peer;
+use crate::support::requests::{command_asked, parsed, resolved, turn_completed};
 use crate::support::shim::{Home, SHIM};
 
 fn tape(name: &str) -> PathBuf {
@@ -50,6 +51,30 @@ fn every_conversation_is_played_to_the_client_that_was_recorded() {
     }
 }
 
+/// Exports the session `s` of a relay; returns the tape.
+fn exported(home: &Home, more: &[&str]) -> PathBuf {
+    let tape = home.beside().join("exported.jsonl");
+    let args = [&["tape", "export", "s", "-o", tape.to_str().expect("the path is UTF-8")], more].concat();
+    let exported = tool(home, &args);
+    assert!(exported.status.success(), "{exported:?}");
+    tape
+}
+
+/// Plays a tape strictly to a client that writes `lines`; returns the exit status, stdout and stderr.
+fn played(home: &Home, tape: &Path, lines: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = home.shim(&["replay", "--strict", tape.to_str().expect("the path is UTF-8")]);
+    let mut player = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut stdin = player.stdin.take().expect("stdin is piped");
+    for line in lines {
+        // A strict player may have ended before.
+        let _ = writeln!(stdin, "{line}");
+    }
+    drop(stdin);
+    let played = player.wait_with_output().expect("it ends");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (played.status.code(), text(&played.stdout), text(&played.stderr))
+}
+
 #[test]
 fn masked_tape_plays_strictly_to_its_client() {
     let asked =
@@ -59,18 +84,80 @@ fn masked_tape_plays_strictly_to_its_client() {
     assert_eq!(live.send(asked), format!("{asked}\n"));
     live.say_plainly(answer);
     let home = live.end_quietly();
-    let tape = home.beside().join("masked.jsonl");
-    let exported = tool(&home, &["tape", "export", "s", "-o", tape.to_str().expect("the path is UTF-8")]);
-    assert!(exported.status.success(), "{exported:?}");
+    let tape = exported(&home, &[]);
     assert!(fs::read_to_string(&tape).expect("a tape").contains(r#","masked":true}"#));
-    let mut player =
-        home.shim(&["replay", "--strict", tape.to_str().expect("the path is UTF-8")]).spawn().expect("it starts");
-    writeln!(player.stdin.take().expect("stdin is piped"), "{asked}").expect("it reads");
-    let played = player.wait_with_output().expect("it ends");
-    assert_eq!(
-        (played.status.code(), String::from_utf8_lossy(&played.stdout)),
-        (Some(0), format!("{answer}\n").into())
+    assert_eq!(played(&home, &tape, &[asked]), (Some(0), format!("{answer}\n"), String::new()));
+}
+
+#[test]
+fn exported_tape_plays_strictly_to_the_same_lines() {
+    let beside = tempfile::tempdir().expect("a folder");
+    let text = format!(
+        "compare {}/über/a.txt with /home/jane/other/b.txt, ../c.txt, ~/d.txt, C:\\\\Users\\\\jane and file:///Users/ann/e%20f; \
+         then curl http://127.0.0.1:40123/v1 and use sk-abcdefghijklmnopqrst for \
+         01a2004a-5c25-7460-9c08-e1221ad2ce90 since 2026-11-21T22:46:44",
+        beside.path().display()
     );
+    let start = concat!(
+        r#"{"id":1,"method":"thread/start","params":{"cwd":"/home/jane/my project","since":1795301203,"#,
+        r#""config":{"projects":{"/home/jane/my project":{"trust_level":"trusted"}},"api_key":"hunter22","token":""}}}"#
+    );
+    let turn = format!(
+        r#"{{"id":2,"method":"turn/start","params":{{"threadId":"t","input":[{{"type":"text","text":"{text}"}}]}}}}"#
+    );
+    let echo = format!(r#"{{"method":"item/started","params":{{"threadId":"t","text":"{text}"}}}}"#);
+    let mut live = Live::start();
+    assert_eq!(live.send(start), format!("{start}\n"));
+    live.say_plainly(r#"{"id":1,"result":{"thread":{"id":"t"}}}"#);
+    assert_eq!(live.send(&turn), format!("{turn}\n"));
+    live.say_plainly(r#"{"id":2,"result":{"turn":{"id":"u"}}}"#);
+    live.say_plainly(&echo);
+    let home = live.end_quietly();
+    for more in [&[][..], &["--redact"]] {
+        let tape = exported(&home, more);
+        let recorded = fs::read_to_string(&tape).expect("a tape");
+        assert!(!recorded.contains("jane/other"), "{recorded}");
+        let (status, said, told) = played(&home, &tape, &[start, &turn]);
+        assert_eq!((status, told.as_str()), (Some(0), ""), "{more:?}");
+        let echoed: Value = serde_json::from_str(said.lines().last().expect("an echo")).expect("a message");
+        assert_eq!(echoed, serde_json::from_str::<Value>(&echo).expect("a message"), "{more:?}");
+        let other = turn.replace("other/b.txt", "other/z.txt");
+        assert_eq!(played(&home, &tape, &[start, &other]).0, Some(1), "{more:?}");
+    }
+}
+
+#[test]
+fn request_answered_at_the_socket_resolves_itself() {
+    let start = r#"{"id":1,"method":"thread/start","params":{}}"#;
+    let initialize = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"tester","version":"1"}}}"#;
+    let mut live = Live::initialized("");
+    live.answer_plainly(start);
+    live.say_plainly(r#"{"id":1,"result":{"thread":{"id":"t"}}}"#);
+    let request = live.asked(&command_asked("0", "t"), "0");
+    live.responded(&request, &json!({"decision": "accept"}));
+    assert_eq!(parsed(&live.at_server()), json!({"id": 0, "result": {"decision": "accept"}}));
+    // The client's answer comes too late, and goes nowhere.
+    live.write("{\"id\":0,\"result\":{\"decision\":\"decline\"}}\n");
+    live.nothing_at_server();
+    live.say_plainly(&resolved("0"));
+    live.say_plainly(&turn_completed("t", "u"));
+    let home = live.end_quietly();
+    let tape = exported(&home, &[]);
+    let checked = tool(&home, &["tape", "check", "--json", tape.to_str().expect("UTF-8")]);
+    let survey: Value = serde_json::from_slice(&checked.stdout).expect("one document");
+    assert_eq!(survey["unanswered_by_client"], json!([]));
+
+    let marker = r#"{"method":"marker/client"}"#;
+    let answer = |word: &str| format!(r#"{{"id":0,"result":{{"decision":"{word}"}}}}"#);
+    let (status, said, told) = played(&home, &tape, &[initialize, start, marker]);
+    assert_eq!((status, told.as_str()), (Some(0), ""));
+    assert!(said.contains("requestApproval") && said.contains("turn/completed"), "{said}");
+    let (status, again, told) = played(&home, &tape, &[initialize, start, &answer("accept"), marker]);
+    assert_eq!((status, told.as_str(), again), (Some(0), "", said));
+    let (status, _, told) = played(&home, &tape, &[initialize, start, &answer("cancel"), marker]);
+    assert_eq!(status, Some(1));
+    assert!(told.contains("request 0, which codex-shim answered on the tape"), "{told}");
+    assert!(told.contains("  - \"accept\"\n  + \"cancel\""), "{told}");
 }
 
 #[test]
@@ -183,23 +270,43 @@ fn a_tape_that_was_cut_off_plays_as_far_as_it_goes_and_says_so() {
 }
 
 #[test]
-fn what_is_no_tape_or_a_newer_one_is_told_with_its_line() {
+fn other_files_are_named_in_one_line() {
     let home = Home::new();
     let file = home.beside().join("file.jsonl");
     let path = file.to_str().expect("UTF-8");
-    for (text, expect) in [
-        ("hello\n", "line 1: malformed record"),
-        ("{\"journal\":2,\"at\":1}\n", "line 1: record format 2 is newer than 1"),
-        ("{\"at\":1,\"from\":\"client\",\"line\":{}}\n", "is not a tape"),
-        ("", "is not a tape"),
+    let line = r#"{"at":1,"from":"client","line":{}}"#;
+    let many = format!("{line}\n").repeat(40);
+    for text in [
+        "hello\n",
+        "hello",
+        "",
+        "\n",
+        "{}\n",
+        "[1]",
+        "\0\u{1}\n",
+        "{\"journal\":",
+        "{\"journal\":1}\n",
+        &many,
+        line,
+        "{\"journal\":2,\"at\":1}\n",
     ] {
         fs::write(&file, text).expect("a file");
-        let played = tool(&home, &["replay", path]);
-        assert_eq!(played.status.code(), Some(1), "{text}");
-        let stderr = String::from_utf8_lossy(&played.stderr);
-        assert!(stderr.contains(expect), "{text}: {stderr}");
-        assert!(played.stdout.is_empty());
-        assert_eq!(tool(&home, &["tape", "check", path]).status.code(), Some(1), "{text}");
+        let expect = match text.starts_with("{\"journal\":2") {
+            true => "line 1: record format 2 is newer than 1",
+            false => "is not a tape: ",
+        };
+        for args in [
+            &["replay", path][..],
+            &["tape", "check", path],
+            &["tape", "check", "--json", path],
+            &["tape", "show", path],
+        ] {
+            let output = tool(&home, args);
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), told.lines().count()), (Some(1), 1), "{args:?} {text}: {told}");
+            assert!(told.contains(path) && told.contains(expect), "{args:?} {text}: {told}");
+            assert!(output.stdout.is_empty(), "{args:?} {text}: {output:?}");
+        }
     }
 }
 

@@ -175,9 +175,18 @@ impl Holds {
 
     /// The fragments are known.
     pub(in crate::engine) fn fragments_read(&mut self, token: Token, states: Vec<Option<String>>) {
-        if let Some(hold) = self.of(token) {
-            hold.awaited.fragments_due = None;
+        if let Some(hold) = self.of(token)
+            && hold.awaited.fragments_due.take().is_some()
+        {
             hold.prepared.states = Some(states);
+        }
+    }
+
+    /// Discards fragment states and stops waiting for them.
+    pub(in crate::engine) fn forget_fragments(&mut self) {
+        for hold in &mut self.holds {
+            hold.awaited.fragments_due = None;
+            hold.prepared.states = None;
         }
     }
 

@@ -106,6 +106,14 @@ impl Assembly {
         }
     }
 
+    /// Replaces the fragments. Lines no longer wait for a reading of the old ones.
+    pub(super) fn configure(&mut self, fragments: Vec<Fragment>) {
+        self.is_set = self.has_engine() || !fragments.is_empty();
+        if self.threads.configure(fragments) {
+            self.holds.forget_fragments();
+        }
+    }
+
     /// Whether there is anything that the model is to be shown besides.
     pub(super) fn is_set(&self) -> bool {
         self.is_set

@@ -68,6 +68,17 @@ impl Threads {
         Threads { fixed: fixed.collect(), read, read_last: None, fragments, by_id, uses: 0 }
     }
 
+    /// Replaces the fragments, if they differ, and returns whether they do. The record of delivered fragments stays.
+    pub(in crate::engine) fn configure(&mut self, fragments: Vec<Fragment>) -> bool {
+        let differs = fragments != self.fragments;
+        if differs {
+            let Threads { fragments, fixed, .. } = Threads::new(fragments);
+            (self.fragments, self.fixed, self.read_last) = (fragments, fixed, None);
+            self.read.clear();
+        }
+        differs
+    }
+
     /// Whether what they say has to be looked for.
     pub(in crate::engine) fn are_read(&self) -> bool {
         self.fragments.iter().any(|fragment| !matches!(fragment.source, FragmentSource::Text(_)))
@@ -377,6 +388,22 @@ mod tests {
         assert_eq!(news(&mut threads, "t", Some("be long")), "developer:be long");
         assert_eq!(threads.addition("t"), Some("be long"));
         assert_eq!(threads.developers(None).len(), 1);
+    }
+
+    #[test]
+    fn changed_fragments_forget_only_what_was_read() {
+        let mut threads = threads();
+        threads.of("t").is_new = true;
+        says(&mut threads, "1", "x");
+        assert_eq!(news(&mut threads, "t", None), "user:<a>|1|</a> developer:<b>|x|</b>");
+        let same = threads.fragments.clone();
+        assert!(!threads.configure(same));
+        let fixed = |name: &str, text: &str| Fragment {
+            source: FragmentSource::Text(text.to_owned()),
+            ..fragment(name, FragmentRole::Developer, FragmentThreads::All)
+        };
+        assert!(threads.configure(vec![fixed("c", "new"), fixed("b", "x")]));
+        assert_eq!(news(&mut threads, "t", None), "developer:<c>|new|</c>");
     }
 
     #[test]

@@ -160,6 +160,14 @@ impl Context {
         self.inject_refused |= refuses && self.settings.carrier == Carrier::Auto;
     }
 
+    /// Replaces the settings.
+    pub(super) fn configure(&mut self, settings: ContextSettings) {
+        if settings != self.settings {
+            self.misfit_told = false;
+            self.settings = settings;
+        }
+    }
+
     /// Fragments that users say may begin like this.
     pub(super) fn may_begin_with(&mut self, openings: Vec<String>) {
         self.previews.may_begin_with(openings);

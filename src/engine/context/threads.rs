@@ -4,6 +4,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::wire::{Members, Message, RpcId};
 
+/// Most opening markers that previews recognize.
+const OPENINGS_MAX: usize = 1_024;
+
 /// Calls of the client whose answers are awaited at once; of more than these the oldest is forgotten.
 const ASKED_MAX: usize = 256;
 
@@ -93,7 +96,10 @@ impl Previews {
 
     /// What goes ahead of turns may begin like this.
     pub(super) fn may_begin_with(&mut self, openings: Vec<String>) {
-        self.openings = openings;
+        // Threads may still echo fragments from before the settings changed.
+        let new = openings.into_iter().filter(|opening| !self.openings.contains(opening));
+        let new: Vec<String> = new.take(OPENINGS_MAX.saturating_sub(self.openings.len())).collect();
+        self.openings.extend(new);
     }
 
     /// Whether a preview may show a fragment that went ahead.

@@ -116,6 +116,11 @@ impl Requests {
         }
     }
 
+    /// Replaces the settings; open requests keep their expiry.
+    pub(super) fn configure(&mut self, settings: RequestSettings) {
+        self.settings = settings;
+    }
+
     /// There is a session; what is asked from now on is kept.
     pub(super) fn session_opened(&mut self, generation: String) {
         self.generation = Some(generation);
@@ -380,11 +385,9 @@ impl Requests {
             (Some(Commit::GoesOn { request_id: _ }), true) => {}
             (Some(Commit::Opens { request_id }), true) => {
                 effects.push(Effect::Note(Note::RequestCommitted { request_id: request_id.clone() }));
-                if self.settings.hold {
-                    let kept = self.open.values_mut().filter(|request| request.row.request_id == request_id);
-                    kept.filter(|request| request.withheld.is_some())
-                        .for_each(|request| request.withheld = Some(Withheld::Kept));
-                }
+                let kept = self.open.values_mut().filter(|request| request.row.request_id == request_id);
+                kept.filter(|request| request.withheld.is_some())
+                    .for_each(|request| request.withheld = Some(Withheld::Kept));
             }
             (Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }), false) => {
                 if was_waited_for {

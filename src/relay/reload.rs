@@ -1,0 +1,173 @@
+//! `config.toml` while a relay runs: a thread looks at the file once a second and sends changed settings to the relay.
+//!
+//! The thread reads the file once it has not changed for a second, so it does not apply a file that is being written. A file with
+//! a mistake changes nothing. Settings that need a restart are published by name.
+//!
+//! It never touches the relay's own state: the new settings go through the inbox.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::inbox::Outbox;
+use super::notices::Notices;
+use crate::config::{Complaint, Environment, Settings};
+use crate::control::{ConfigDocument, Published};
+use crate::files::{Folder, Refused};
+
+/// How often the file is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Stack of the thread, in bytes.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Starts the thread without waiting. `complaints` are about the settings that the relay starts with.
+pub(super) fn start(
+    running: &Settings,
+    complaints: &[Complaint],
+    outbox: Outbox,
+    published: &Arc<Published>,
+    notices: &Notices,
+) {
+    let Some(home) = running.home.value.clone() else { return };
+    let published = Arc::clone(published);
+    published.config(ConfigDocument { loaded_at: Some(now()), ..ConfigDocument::default() });
+    let mut reload = Reload {
+        home,
+        running: running.clone(),
+        looks: Looks::default(),
+        outbox,
+        published,
+        told: mistakes(complaints),
+    };
+    let thread = std::thread::Builder::new().name("config".to_owned()).stack_size(STACK_BYTES);
+    let started = thread.spawn(move || {
+        loop {
+            std::thread::park_timeout(LOOK_EVERY);
+            reload.look();
+        }
+    });
+    if let Err(error) = started {
+        notices.say(&format!("start a thread for config.toml: {error}; a change of it waits for a restart"));
+    }
+}
+
+/// Identifies one state of the file; `None` if there is no file.
+type Stamp = Option<(u64, u64, u64, i64, i64, i64, i64)>;
+
+/// Decides when the thread reads the file.
+#[derive(Debug, Default)]
+struct Looks {
+    /// State at the last look.
+    seen: Option<Stamp>,
+    /// State at the last reading.
+    read: Option<Stamp>,
+}
+
+impl Looks {
+    /// Whether the file has changed since the last reading and has not changed since the last look.
+    fn is_due(&mut self, stamp: Stamp) -> bool {
+        let has_settled = self.seen.replace(stamp) == Some(stamp);
+        has_settled && self.read != Some(stamp)
+    }
+}
+
+#[derive(Debug)]
+struct Reload {
+    home: PathBuf,
+    /// The settings that the relay runs with.
+    running: Settings,
+    looks: Looks,
+    outbox: Outbox,
+    published: Arc<Published>,
+    /// The mistake that was reported last.
+    told: Option<String>,
+}
+
+impl Reload {
+    fn look(&mut self) {
+        let file = self.home.join("config.toml");
+        let stamp = stamp_of(&file);
+        if !self.looks.is_due(stamp) {
+            return;
+        }
+        // A missing or refused home changes no setting.
+        if !self.home.is_dir() || Folder::home(&self.home).is_err_and(|error| Refused::behind(&error).is_some()) {
+            return;
+        }
+        let (settings, complaints) = Settings::load(self.running.flags(), &Environment::of_process());
+        // The file changed during the reading; a later look reads it again.
+        if stamp_of(&file) != stamp {
+            return;
+        }
+        self.looks.read = Some(stamp);
+        match mistakes(&complaints) {
+            None => self.apply(&settings),
+            Some(mistakes) => self.refuse(mistakes),
+        }
+    }
+
+    fn apply(&mut self, settings: &Settings) {
+        let applied = self.running.with_live_settings_of(settings);
+        let restart_needed: Vec<String> = applied.names_that_differ(settings).into_iter().map(str::to_owned).collect();
+        tracing::info!(?restart_needed, "config.toml is read");
+        self.told = None;
+        let mut loaded_at = self.published.config_document().and_then(|config| config.loaded_at);
+        if applied != self.running {
+            loaded_at = Some(now());
+            self.running = applied.clone();
+            self.outbox.configure(applied);
+        }
+        self.published.config(ConfigDocument { loaded_at, restart_needed, error: None });
+    }
+
+    /// Keeps the settings and reports the mistake, unless the relay has reported it before.
+    fn refuse(&mut self, mistake: String) {
+        if self.told.as_ref() != Some(&mistake) {
+            Notices::new(Arc::clone(&self.published))
+                .say(&format!("config.toml has changed and is not applied until it is corrected: {mistake}"));
+        }
+        let published = self.published.config_document();
+        self.published.config(ConfigDocument { error: Some(mistake.clone()), ..published.unwrap_or_default() });
+        self.told = Some(mistake);
+    }
+}
+
+/// The mistakes in the file.
+fn mistakes(complaints: &[Complaint]) -> Option<String> {
+    let of_file = complaints.iter().filter(|complaint| complaint.is_about_file());
+    let mistakes: Vec<String> = of_file.map(ToString::to_string).collect();
+    (!mistakes.is_empty()).then(|| mistakes.join("; "))
+}
+
+fn stamp_of(file: &Path) -> Stamp {
+    let metadata = fs::metadata(file).ok()?;
+    let (modified, changed) = ((metadata.mtime(), metadata.mtime_nsec()), (metadata.ctime(), metadata.ctime_nsec()));
+    Some((metadata.dev(), metadata.ino(), metadata.size(), modified.0, modified.1, changed.0, changed.1))
+}
+
+fn now() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_is_read_once_it_has_settled() {
+        let stamp = |size| Some((1, 1, size, 0, 0, 0, 0));
+        let mut looks = Looks::default();
+        assert!(!looks.is_due(stamp(1)));
+        assert!(looks.is_due(stamp(1)));
+        looks.read = Some(stamp(1));
+        assert!(!looks.is_due(stamp(1)));
+        // It is written in two pieces, then removed.
+        assert!(!looks.is_due(stamp(2)) && !looks.is_due(stamp(3)));
+        assert!(looks.is_due(stamp(3)));
+        looks.read = Some(stamp(3));
+        assert!(!looks.is_due(None) && looks.is_due(None));
+    }
+}
