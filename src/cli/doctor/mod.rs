@@ -9,6 +9,7 @@ mod probe;
 #[cfg(target_os = "linux")]
 mod servers;
 mod state;
+mod wraps;
 
 use clap::Args;
 use serde_json::json;
@@ -21,8 +22,9 @@ use crate::store::Otherwise;
 
 /// Look whether anything is wrong, and say what to do about it
 ///
-/// It looks for the real codex, whether it still speaks as we know it, where codex leads to on PATH, whether our folder can
-/// be written and has room, whether each session's lock is held by who signed it, its databases are whole and of this version,
+/// It looks for the real codex, starts its app-server in an empty CODEX_HOME, and compares its protocol with the one that
+/// codex-shim knows; it runs everything that `wrap` has wrapped with PATH=/usr/bin:/bin, as an editor does that was started
+/// from the desktop. It also looks where codex leads to on PATH, whether our folder can be written and has room, whether each session's lock is held by who signed it, its databases are whole and of this version,
 /// and its relay answers, for servers that were left behind, and whether the shells' hooks lead to us. It changes nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -112,6 +114,7 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32
         checks.push(Check::ok("settings", "all can be used"));
     }
     codex::checks(&settings, environment, &mut checks);
+    checks.extend(wraps::checks(&settings));
     state::checks(&settings, only.as_deref(), &mut checks);
     #[cfg(target_os = "linux")]
     checks.extend(servers::left_behind());
