@@ -10,13 +10,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Environment, Settings, Source, is_path};
-use crate::files::Folder;
+use crate::files::{self, Folder};
 
 /// How many of us may stand in a row. An agent may well run a codex within a codex; a wrapper that comes back makes the
 /// number grow without end.
@@ -221,7 +221,7 @@ fn of_entry(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Iden
 #[must_use]
 pub fn folders_for(codex: &Path, environment: &Environment) -> Vec<PathBuf> {
     let mut first = [0; 256];
-    let read = File::open(codex).and_then(|mut file| file.read(&mut first)).unwrap_or(0);
+    let read = files::open_named(codex).and_then(|mut file| file.read(&mut first)).unwrap_or(0);
     let Some(line) = first[..read].strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next()) else {
         return Vec::new();
     };

@@ -218,7 +218,7 @@ fn wrap(arguments: &WrapArguments, settings: &Settings, environment: &Environmen
         true => told(true),
         false => {
             let end = if then.is_empty() { "" } else { "\n" };
-            screen::print(&format!("done; `codex-shim unwrap` takes it back\n{then}{end}"))
+            screen::print(&format!("done; `codex-shim doctor` tries it, `codex-shim unwrap` takes it back\n{then}{end}"))
         }
     })
 }

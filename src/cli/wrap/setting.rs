@@ -207,7 +207,10 @@ impl Style {
                 let at = open + first_line.trim_end().len();
                 format!("{}{line_end}{inner}{member},{}", &text[..at], &text[at..])
             }
-            false => format!("{}{member}, {}", &text[..open], text[open..].trim_start_matches(' ')),
+            false => {
+                let at = open + first_line.len() - first_line.trim_start_matches(' ').len();
+                format!("{}{member}, {}", &text[..at], &text[at..])
+            }
         }
     }
 }
@@ -240,6 +243,7 @@ mod tests {
         check("{ // all\n\tb: 1\n}\n", &["a"], "{ // all\n\t\"a\": \"/x\",\n\tb: 1\n}\n");
         check("{\r\n    \"b\": 1\r\n}\r\n", &["a"], "{\r\n    \"a\": \"/x\",\r\n    \"b\": 1\r\n}\r\n");
         check("{\"b\": 1}", &["a"], "{\"a\": \"/x\", \"b\": 1}");
+        check("{ \"b\": 1 }", &["a"], "{ \"a\": \"/x\", \"b\": 1 }");
         check("\u{feff}{\"a\": 1}", &["a"], "\u{feff}{\"a\": \"/x\"}");
         check(
             "/* \"a\": 0 */ {\"b\":[1,{\"a\":2}], \"a\" : \"old\\\"\",}",
@@ -256,6 +260,7 @@ mod tests {
             "{\n  \"b\": 1 // one\n}\n",
             "{ // all\r\n\t'b': 1\r\n}\r\n",
             "{\"b\": 1}",
+            "{ \"b\": 1 }",
             "{\"p\": {\n \"q\": {\"x\": 1}}}",
         ] {
             let names: &'static [&'static str] = if text.contains('p') { &["p", "q", "r"] } else { &["a"] };
