@@ -6,7 +6,7 @@
 //!
 //! `codex-shim wrap` pins the codex that it finds: an editor that was started from the desktop has no PATH that leads there. A
 //! link that a tool's setting names runs its pinned codex, and another one on PATH only if that is gone. A link on PATH runs
-//! the codex on PATH, as without us, and its pinned one only if there is none.
+//! the codex on PATH, as without us, and its pinned one only if PATH has no codex.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -30,7 +30,7 @@ pub enum LocateError {
         /// The folders that were looked into.
         looked_in: OsString,
     },
-    /// The codex that `wrap` has pinned is gone, and there is no other.
+    /// The codex that `wrap` has pinned is gone, and PATH has no other.
     PinIsGone {
         /// As it was pinned.
         pinned: PathBuf,
@@ -177,7 +177,7 @@ pub fn codex(settings: &Settings, environment: &Environment) -> Result<Codex, Lo
     }
 }
 
-/// The codex for whoever has started us by a link that `wrap` has made.
+/// The codex for a tool that has started us by a link of `wrap`.
 fn of_entry(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Identity>) -> Result<Codex, LocateError> {
     let with_path = |program| Codex { program, path: with_folders(path, &entry.folders), notice: None };
     if let Some(own) = &entry.own {
@@ -240,7 +240,7 @@ pub fn folders_for(codex: &Path, environment: &Environment) -> Vec<PathBuf> {
     folders
 }
 
-/// PATH with these folders ahead of it; none if it has them all.
+/// PATH with these folders ahead of it, if it lacks any.
 fn with_folders(path: &OsStr, folders: &[PathBuf]) -> Option<OsString> {
     let has: Vec<PathBuf> = std::env::split_paths(path).collect();
     let lacks: Vec<PathBuf> = folders.iter().filter(|folder| !has.contains(folder)).cloned().collect();

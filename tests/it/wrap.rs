@@ -508,7 +508,6 @@ fn each_tool_is_wrapped_where_its_settings_are() {
         let told = lab.well(&["wrap", tool, "--yes"]);
         assert!(told.contains("eload") || told.contains("estart"), "{tool}: {told}");
         let link = value(&lab, file, &format!("\"{key}\""));
-        // What stood there would be found first.
         assert_eq!(says(&lab.run_with_bare_path(&link, &["--version"])), "codex-cli 1.2.3 --version\n", "{tool}");
         let is_registry = fs::read_to_string(&settings).expect("it is there").contains("\"type\": \"registry\"");
         assert_eq!(is_registry, tool == "zed");
@@ -572,7 +571,7 @@ fn unwrap_forgets_a_value_changed_by_hand() {
     assert!(lab.well(&["unwrap", "--forget", "vscode"]).contains("forget "));
     assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some(other));
     assert!(lab.well(&["unwrap"]).contains("nothing is wrapped"));
-    // A value that nobody has changed is put back all the same.
+    // `--forget` still puts back a value that is unchanged.
     fs::write(lab.settings(), "{}").expect("write");
     lab.well(&["wrap", "vscode", "--yes"]);
     lab.well(&["unwrap", "--forget"]);
@@ -583,6 +582,28 @@ fn unwrap_forgets_a_value_changed_by_hand() {
     assert_eq!(lab.shim(&["unwrap", "--forget"]).status.code(), Some(1));
     let left = lab.shim(&["unwrap", "--dry-run", "--json"]);
     assert!(says(&left).contains("\"target\":\"vscode\""), "{left:?}");
+}
+
+#[test]
+fn a_wrap_of_version_0_1_gets_a_pin() {
+    let lab = Lab::new();
+    lab.codex("real");
+    let link = lab.home.path().join("bin/codex");
+    let after = format!("{{\"chatgpt.cliExecutable\": \"{}\"}}", link.display());
+    fs::write(lab.settings(), &after).expect("write");
+    // The home is created as codex-shim creates it.
+    lab.well(&["wrap", "path", "--yes"]);
+    lab.well(&["unwrap"]);
+    fs::create_dir(link.parent().expect("a folder")).expect("a folder");
+    symlink(SHIM, &link).expect("a link");
+    let record =
+        json!([{"target": "vscode", "path": lab.settings(), "change": "file", "before": "{}", "after": after}]);
+    fs::write(lab.home.path().join("wrapped.json"), record.to_string()).expect("write");
+    assert_eq!(lab.run_with_bare_path(&link, &["--version"]).status.code(), Some(127));
+    lab.well(&["wrap", "vscode", "--yes"]);
+    assert_eq!(says(&lab.run_with_bare_path(&link, &["--version"])), "codex-cli 1.2.3 --version\n");
+    lab.well(&["unwrap"]);
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
 }
 
 #[test]

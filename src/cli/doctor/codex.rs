@@ -26,7 +26,7 @@ const INITIALIZE: &str = concat!(
     "\"}}}\n"
 );
 
-/// The most that is shown of a line that is not an answer, in characters.
+/// Limit for a line in a message, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
 
 /// How many of what a codex lacks are named.
@@ -107,7 +107,7 @@ fn app_server(codex: &Codex) -> Check {
     Check::broken(NAME, format!("{at}: {why}"), REMEDY)
 }
 
-/// What is wrong with the answer to `initialize`, if anything is.
+/// The reason if a line is not a good answer to `initialize`.
 fn initialize_error(line: &str) -> Option<String> {
     let answer: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
     if answer["id"] == 1 && answer.get("result").is_some() {

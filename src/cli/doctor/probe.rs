@@ -22,7 +22,7 @@ const PRINTED_BYTES_MAX: usize = 64 << 10;
 /// How often a stream is read before its program is looked at again.
 const ROUND_READS_MAX: usize = 64;
 
-/// The most that is shown of why a program failed, in lines and in characters.
+/// Limits for the output of a failed program in a message, in lines and in characters.
 const SHOWN_LINES_MAX: usize = 3;
 const SHOWN_CHARS_MAX: usize = 300;
 
@@ -79,14 +79,14 @@ fn run_in_group(command: &mut Command, wait_max: Duration, kept_back: &KeptBack)
     }
 }
 
-/// What came of a request to a program.
+/// Result of a request to a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asked {
     /// The first line that it has printed.
     Line(String),
-    /// It has ended, or could not be started, in words.
+    /// The program ended, or could not start; the reason.
     Ended(String),
-    /// It has printed no line in time.
+    /// The program printed no line in time.
     TooSlow,
 }
 
@@ -113,7 +113,7 @@ fn ask_in_group(command: &mut Command, request: &str, wait_max: Duration, kept_b
     let began = Instant::now();
     let mut is_reaped = false;
     let asked = loop {
-        // It is looked at first, so that everything that it has printed before its end is read.
+        // Asks for the status before the last read, so that no output from before the end is lost.
         let status = child.try_wait();
         is_reaped |= matches!(status, Ok(Some(_)));
         printed.0.take(child.stdout.as_mut());
@@ -140,7 +140,7 @@ fn ask_in_group(command: &mut Command, request: &str, wait_max: Duration, kept_b
 struct Printed(Vec<u8>);
 
 impl Printed {
-    /// Takes what is there, and waits for nothing: a program that it has left running may hold its end open.
+    /// Reads the available bytes and never waits: a program that was left running may hold the other end open.
     fn take(&mut self, stream: Option<&mut (impl Read + AsFd)>) {
         let Some(stream) = stream else { return };
         let _ = rustix::fs::fcntl_setfl(stream.as_fd(), rustix::fs::OFlags::NONBLOCK);
@@ -162,7 +162,7 @@ impl Printed {
         String::from_utf8_lossy(&self.0).into_owned()
     }
 
-    /// The first line, or as much of it as is kept.
+    /// The first line, or the part of it that fits.
     fn first_line(&self) -> Option<String> {
         let end = self.0.iter().position(|byte| *byte == b'\n');
         let end = end.or_else(|| (self.0.len() == PRINTED_BYTES_MAX).then_some(PRINTED_BYTES_MAX))?;

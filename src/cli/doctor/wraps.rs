@@ -1,4 +1,4 @@
-//! What `wrap` has done: each wrap is run as a tool runs it that was started from the desktop.
+//! Runs each wrap as a tool does that was started from the desktop.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! What has become of everything that `wrap` has done: somebody may have undone it or covered it since, or codex-shim stands
-//! elsewhere by now.
+//! Checks the record of `wrap` against the disk: a user may have changed a file or a link since, or moved codex-shim.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,30 +8,30 @@ use super::tools::setting_of;
 use super::{Change, Wrapped, read};
 use crate::files;
 
-/// What has become of something that was done.
+/// State of a wrap.
 #[derive(Debug)]
 pub(in crate::cli) enum Look {
-    /// It cannot work, in words.
+    /// The wrap cannot work; the reason.
     Broken(String),
-    /// Somebody has changed it since: what is there, and what to do.
+    /// The user has changed the file or link since; the finding and the remedy.
     Changed(String, String),
-    /// It is as it was made.
+    /// The file or link names codex-shim.
     AsMade(Made),
 }
 
-/// A wrap that is as it was made.
+/// A wrap in its original state.
 #[derive(Debug)]
 pub(in crate::cli) struct Made {
-    /// What `wrap` and `unwrap` call it.
+    /// Name of the wrap for `wrap` and `unwrap`.
     pub(in crate::cli) name: String,
-    /// Where it is, in words.
+    /// The link, or the member and its file.
     pub(in crate::cli) place: String,
     /// The program that the tool starts.
     pub(in crate::cli) program: PathBuf,
     pub(in crate::cli) pinned: Option<PathBuf>,
 }
 
-/// Looks at each thing that was done.
+/// Checks each wrap.
 pub(in crate::cli) fn looks(home: &Path) -> Result<Vec<Look>, String> {
     Ok(read(home)?.iter().map(|wrapped| look(wrapped, home)).collect())
 }

@@ -36,8 +36,8 @@ pub(super) use complaints::{Look, Made, looks};
 /// codex (which is renamed, and found there by codex-shim), or a tool whose settings are changed: vscode, vscode-insiders,
 /// vscodium, cursor, windsurf, zed, openclaw.
 ///
-/// The codex that PATH has now is pinned: an editor that you start from the desktop runs it, too. The change is shown first,
-/// nothing is done twice, and `unwrap` takes it back. `codex-shim doctor` runs each wrap.
+/// The codex that PATH has now is pinned: an editor that you start from the desktop runs it, too. `wrap` shows the
+/// change first, does nothing twice, and `unwrap` takes it back. `codex-shim doctor` runs each wrap.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -91,7 +91,7 @@ struct Wrapped {
     /// The link to us that a setting names; version 0.1 had one for all tools, which it did not write down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     link: Option<PathBuf>,
-    /// The codex that a setting named before. We start it for whoever starts us by the link.
+    /// The codex that a setting named before. The tool with that setting still gets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     codex: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,7 +100,7 @@ struct Wrapped {
     change: Change,
 }
 
-/// The codex that was found when this was done.
+/// The codex that `wrap` found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Pinned {
     codex: PathBuf,
@@ -118,7 +118,7 @@ impl Wrapped {
         }
     }
 
-    /// What `wrap` and `unwrap` call it.
+    /// Name of the wrap for `wrap` and `unwrap`.
     fn name(&self) -> String {
         match self.change {
             Change::Link { .. } => self.path.display().to_string(),
@@ -126,7 +126,7 @@ impl Wrapped {
         }
     }
 
-    /// What to do before the change has an effect.
+    /// The step before the change has an effect.
     fn then(&self) -> String {
         match Tool::named(&self.target) {
             Some(tool) => format!("{}: {}", self.target, tool.then),
@@ -218,7 +218,9 @@ fn wrap(arguments: &WrapArguments, settings: &Settings, environment: &Environmen
         true => told(true),
         false => {
             let end = if then.is_empty() { "" } else { "\n" };
-            screen::print(&format!("done; `codex-shim doctor` tries it, `codex-shim unwrap` takes it back\n{then}{end}"))
+            screen::print(&format!(
+                "done; `codex-shim doctor` tries it, `codex-shim unwrap` takes it back\n{then}{end}"
+            ))
         }
     })
 }

@@ -1,4 +1,4 @@
-//! What `wrap` is to do, found out without doing any of it.
+//! Plans a wrap, and changes nothing.
 
 use std::fs;
 use std::io;
@@ -13,14 +13,14 @@ use crate::config::{Environment, Settings};
 use crate::files;
 use crate::relay::locate::{self, OwnPath, SET_ASIDE, SHARED_LINK};
 
-/// What is to be done.
+/// A planned change.
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// It is done already.
+    /// The target is wrapped already.
     Nothing,
-    /// This.
+    /// A new wrap.
     Do(Wrapped),
-    /// It is done but for this.
+    /// The link exists; something about it changes.
     Mend {
         /// A link of ours.
         link: PathBuf,
@@ -28,7 +28,7 @@ pub(super) enum Plan {
         from: Option<PathBuf>,
         /// Whether it is to lead to us: it leads to a codex-shim that stood elsewhere, or stands there still.
         is_relinked: bool,
-        /// What is on record of it from then on, if that changes.
+        /// The new record, if it changes.
         record: Option<Wrapped>,
     },
 }
@@ -37,14 +37,14 @@ pub(super) enum Plan {
 pub(super) struct Planner<'a> {
     pub(super) ourselves: &'a OwnPath,
     pub(super) home: &'a Path,
-    /// What was done before.
+    /// The record of earlier changes.
     pub(super) all: &'a [Wrapped],
     pub(super) settings: &'a Settings,
     pub(super) environment: &'a Environment,
 }
 
 impl Planner<'_> {
-    /// Plans what is to be done for a target.
+    /// Plans the change for a target.
     pub(super) fn plan(&self, target: &str) -> Result<Plan, String> {
         if let Some(tool) = Tool::named(target) {
             return self.in_setting(tool);

@@ -8,7 +8,7 @@ use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-/// Why a member cannot be set: what is wrong, and in which line and column.
+/// The reason why a member cannot be set, with line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NoPlace(pub(super) String);
 
@@ -63,7 +63,7 @@ pub(super) fn depth_of(text: &str, names: &[&str]) -> usize {
     (1..=names.len()).take_while(|depth| value_of(text, &names[..*depth]).is_some()).count()
 }
 
-/// The text with another value, as it is to be written, of the member that `names` lead to, if there is one.
+/// The text with other JSON as the value of the member that `names` lead to, if the member exists.
 pub(super) fn with_value(text: &str, names: &[&str], value: &str) -> Option<String> {
     let range = place_of(text, names)?.value;
     Some(format!("{}{value}{}", &text[..range.start], &text[range.end..]))
@@ -89,7 +89,7 @@ pub(super) fn without_member(text: &str, names: &[&str]) -> Option<String> {
     }
 }
 
-/// Where a member stands, with its name, and where its value stands.
+/// The bytes of a member with its name, and the bytes of its value.
 struct Place {
     member: Range<usize>,
     value: Range<usize>,

@@ -171,7 +171,7 @@ fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry:
         _ if is.is_none() || is != value_of(after, names) => None,
         Some(was) => with_value(now, names, was),
         None => {
-            // Objects that were created for it go with it, if nobody has put anything else into them.
+            // Removes the objects that were created for it, too, if they hold nothing else.
             let created = names.get(..=depth_of(before, names)).unwrap_or(names);
             let whole = if value_of(now, created) == value_of(after, created) { created } else { names };
             without_member(now, whole)

@@ -14,7 +14,7 @@ pub(super) struct Tool {
     files: &'static [&'static str],
     /// The member that names codex.
     pub(super) setting: Setting,
-    /// What to do before the tool sees the change.
+    /// The step before the tool sees the change.
     pub(super) then: &'static str,
 }
 
@@ -76,7 +76,7 @@ impl Tool {
     ///
     /// # Errors
     ///
-    /// If there is no such folder: which were looked for, and which tools are here.
+    /// The folders that were searched, and the tools that are installed.
     pub(super) fn file(&self, environment: &Environment) -> Result<PathBuf, String> {
         let places = self.places(environment)?;
         let has_folder = |file: &&PathBuf| file.parent().is_some_and(|folder| folder.is_dir());
