@@ -349,9 +349,11 @@ impl Entry {
         let path_in = |value: &serde_json::Value| value.as_str().map(PathBuf::from);
         let is_setting = done["change"] == "file";
         let link = if is_setting { path_in(&done["link"]) } else { path_in(&done["path"]) };
+        // A folder may have been named by a relative path.
+        let target = if is_setting || done["target"] == "path" { &done["target"] } else { &done["path"] };
         let folders = done["pinned"]["folders"].as_array().into_iter().flatten();
         Entry {
-            target: done["target"].as_str().unwrap_or_default().to_owned(),
+            target: target.as_str().unwrap_or_default().to_owned(),
             // Version 0.1 had one link for all settings.
             link: link.unwrap_or_else(|| home.join(SHARED_LINK)),
             is_setting,
