@@ -59,7 +59,7 @@ pub(super) fn requests() -> ArgValueCompleter {
 /// Completes targets of `wrap`, and paths.
 pub(super) fn targets() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
-        let tools = wrap::TOOLS.iter().map(|tool| ((*tool).to_owned(), "a setting of this tool".to_owned()));
+        let tools = wrap::targets().map(|tool| (tool.to_owned(), "a setting of this tool".to_owned()));
         let path = ("path".to_owned(), "a link early in PATH".to_owned());
         let mut found = matching(typed, tools.chain([path]).collect());
         found.extend(PathCompleter::any().complete(typed));

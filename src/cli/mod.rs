@@ -50,7 +50,7 @@ use clap::{CommandFactory as _, Parser as _};
 use crate::config::{Complaint, Environment, Flags, Settings};
 use crate::engine::Exit;
 use crate::launch;
-use crate::relay::locate::{self, LocateError};
+use crate::relay::locate::{self, Codex, LocateError};
 use crate::relay::{self, RelayError, ServerCommand};
 use args::{Arguments, RunArguments, Tool};
 use dispatch::Invocation;
@@ -206,9 +206,12 @@ fn codex_command(
     environment: &Environment,
 ) -> Result<ServerCommand, LocateError> {
     locate::check_depth(environment)?;
-    let program = locate::codex(settings, environment)?;
+    let Codex { program, path, notice } = locate::codex(settings, environment)?;
+    if let Some(notice) = notice {
+        say(&notice);
+    }
     let name = program.clone().into_os_string();
-    Ok(server_command(program, &name, args, environment))
+    Ok(ServerCommand { path, ..server_command(program, &name, args, environment) })
 }
 
 fn server_command(
@@ -217,7 +220,7 @@ fn server_command(
     args: Vec<OsString>,
     environment: &Environment,
 ) -> ServerCommand {
-    ServerCommand { program, name: name.to_owned(), args, depth: environment.depth() + 1 }
+    ServerCommand { program, name: name.to_owned(), args, depth: environment.depth() + 1, path: None }
 }
 
 fn not_found(error: &LocateError) -> i32 {

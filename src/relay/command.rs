@@ -21,6 +21,8 @@ pub struct ServerCommand {
     pub args: Vec<OsString>,
     /// How many of us stand before it, with this one.
     pub depth: u32,
+    /// Its PATH, if not ours.
+    pub path: Option<OsString>,
 }
 
 impl ServerCommand {
@@ -29,6 +31,7 @@ impl ServerCommand {
     pub(super) fn to_process(&self, closed: &'static [RawFd]) -> Command {
         let mut process = Command::new(&self.program);
         process.arg0(&self.name).args(&self.args).env(DEPTH_VARIABLE, self.depth.to_string());
+        process.envs(self.path.iter().map(|path| ("PATH", path)));
         launch::hand_down(&mut process, closed);
         process
     }

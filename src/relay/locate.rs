@@ -3,15 +3,20 @@
 //! What is found on `PATH` is compared with ourselves by device and inode, so a link to us, or a link to that, is passed
 //! over. A wrapper that leads back to us cannot be seen this way; for that there is a limit on how many of us may stand
 //! in a row.
+//!
+//! `codex-shim wrap` pins the codex that it finds: an editor that was started from the desktop has no PATH that leads there. A
+//! link that a tool's setting names runs its pinned codex, and another one on PATH only if that is gone. A link on PATH runs
+//! the codex on PATH, as without us, and its pinned one only if PATH has no codex.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::Metadata;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Environment, Settings, Source, is_path};
-use crate::files::Folder;
+use crate::files::{self, Folder};
 
 /// How many of us may stand in a row. An agent may well run a codex within a codex; a wrapper that comes back makes the
 /// number grow without end.
@@ -22,6 +27,15 @@ const DEPTH_MAX: u32 = 8;
 pub enum LocateError {
     /// No codex on `PATH` but ourselves.
     NotOnPath {
+        /// The folders that were looked into.
+        looked_in: OsString,
+    },
+    /// The codex that `wrap` has pinned is gone, and PATH has no other.
+    PinIsGone {
+        /// As it was pinned.
+        pinned: PathBuf,
+        /// What was wrapped.
+        target: String,
         /// The folders that were looked into.
         looked_in: OsString,
     },
@@ -62,6 +76,14 @@ impl fmt::Display for LocateError {
             LocateError::NotOnPath { looked_in } => {
                 write!(f, "no codex found in PATH ({}); {REMEDY}", looked_in.display())
             }
+            LocateError::PinIsGone { pinned, target, looked_in } => {
+                let (pinned, looked_in) = (pinned.display(), looked_in.display());
+                write!(
+                    f,
+                    "{pinned} is gone, which `codex-shim wrap {target}` has pinned, and no codex is in PATH ({looked_in}); \
+                     run `codex-shim wrap {target}` again in a terminal in which codex runs"
+                )
+            }
             LocateError::NoSuchProgram { program, named_by, looked_in: None } => {
                 write!(f, "{} (set by {named_by}) does not exist; {REMEDY}", program.display())
             }
@@ -94,6 +116,9 @@ pub const SET_ASIDE: &str = "codex-before-codex-shim";
 /// The file, in our home, that has what `codex-shim wrap` has done.
 pub const WRAPPED_FILE: &str = "wrapped.json";
 
+/// The link, in our home, that version 0.1 named in the settings of tools.
+pub const SHARED_LINK: &str = "bin/codex";
+
 /// Fails where so many of us stand in a row that one of them must have been led back to.
 ///
 /// # Errors
@@ -104,35 +129,123 @@ pub fn check_depth(environment: &Environment) -> Result<(), LocateError> {
     if depth >= DEPTH_MAX { Err(LocateError::LeadsBack { depth }) } else { Ok(()) }
 }
 
-/// The path of the real codex.
+/// A codex to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Codex {
+    /// The program.
+    pub program: PathBuf,
+    /// The PATH that it is to have, if not ours: a launcher of npm needs the `node` that it was pinned with.
+    pub path: Option<OsString>,
+    /// A line for the user, if another codex than the pinned one is started.
+    pub notice: Option<String>,
+}
+
+impl Codex {
+    fn plain(program: PathBuf) -> Codex {
+        Codex { program, path: None, notice: None }
+    }
+}
+
+/// The real codex.
 ///
 /// # Errors
 ///
 /// [`LocateError`], which says where it looked and how to name it.
-pub fn codex(settings: &Settings, environment: &Environment) -> Result<PathBuf, LocateError> {
+pub fn codex(settings: &Settings, environment: &Environment) -> Result<Codex, LocateError> {
     let ourselves = ourselves();
     let path = environment.get("PATH").unwrap_or_default();
     match &settings.codex.value {
         None => {
-            let started_as = PathBuf::from(std::env::args_os().next().unwrap_or_default());
-            let record = Wrapped::read(settings.home.value.as_deref());
-            if let Some(codex) = record.named_before(&started_as) {
-                let named_by = "the setting that codex-shim wrap has changed".to_owned();
-                return named(&codex, named_by, &path, ourselves);
+            let started_as = started_as(&path, ourselves);
+            let record = Record::read(settings.home.value.as_deref(), &started_as);
+            match record.entry_of(&started_as) {
+                Some(entry) => of_entry(&entry, &record, &path, ourselves),
+                None => beside(&started_as, ourselves)
+                    .or_else(|| on_path(OsStr::new("codex"), &path, ourselves))
+                    .map(Codex::plain)
+                    .or_else(|| record.any(&path, ourselves))
+                    .ok_or(LocateError::NotOnPath { looked_in: path }),
             }
-            beside(&started_as, ourselves)
-                .or_else(|| on_path(OsStr::new("codex"), &path, ourselves))
-                .or_else(|| record.any(ourselves))
-                .ok_or(LocateError::NotOnPath { looked_in: path })
         }
         Some(program) => {
             let named_by = match &settings.codex.source {
                 Source::File => "`codex` in config.toml".to_owned(),
                 other @ (Source::Flag(_) | Source::Variable(_) | Source::Default) => other.to_string(),
             };
-            named(program, named_by, &path, ourselves)
+            named(program, named_by, &path, ourselves).map(Codex::plain)
         }
     }
+}
+
+/// The codex for a tool that has started us by a link of `wrap`.
+fn of_entry(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Identity>) -> Result<Codex, LocateError> {
+    let with_path = |program| Codex { program, path: with_folders(path, &entry.folders), notice: None };
+    if let Some(own) = &entry.own {
+        let named_by = "the setting that codex-shim wrap has changed".to_owned();
+        return named(own, named_by, path, ourselves).map(with_path);
+    }
+    let pinned = entry.pinned.clone().filter(|pinned| is_program(pinned) && Identity::of(pinned) != ourselves);
+    let found = || on_path(OsStr::new("codex"), path, ourselves);
+    let other = match (entry.is_setting, pinned) {
+        (true, Some(pinned)) => return Ok(with_path(pinned)),
+        (false, pinned) => {
+            let aside = beside(&entry.link, ourselves).map(with_path);
+            let first = aside.or_else(|| found().map(Codex::plain)).or_else(|| pinned.map(with_path));
+            if let Some(codex) = first {
+                return Ok(codex);
+            }
+            record.any(path, ourselves)
+        }
+        (true, None) => found().map(Codex::plain).or_else(|| record.any(path, ourselves)),
+    };
+    match (other, &entry.pinned) {
+        (Some(codex), None) => Ok(codex),
+        (Some(codex), Some(pinned)) => {
+            let (pinned, target, program) = (pinned.display(), &entry.target, codex.program.display());
+            let notice = format!(
+                "{pinned} is gone, which `codex-shim wrap {target}` has pinned: {program} runs instead; the same wrap pins \
+                 the codex of today"
+            );
+            Ok(Codex { notice: Some(notice), ..codex })
+        }
+        (None, Some(pinned)) => Err(LocateError::PinIsGone {
+            pinned: pinned.clone(),
+            target: entry.target.clone(),
+            looked_in: path.to_owned(),
+        }),
+        (None, None) => Err(LocateError::NotOnPath { looked_in: path.to_owned() }),
+    }
+}
+
+/// The folders that a codex needs on PATH to run: those of the programs that run it, if it is a script.
+#[must_use]
+pub fn folders_for(codex: &Path, environment: &Environment) -> Vec<PathBuf> {
+    let mut first = [0; 256];
+    let read = files::open_named(codex).and_then(|mut file| file.read(&mut first)).unwrap_or(0);
+    let Some(line) = first[..read].strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next()) else {
+        return Vec::new();
+    };
+    let line = String::from_utf8_lossy(line).into_owned();
+    let mut words = line.split_whitespace();
+    let is_env = words.next().is_some_and(|program| program.ends_with("/env"));
+    let by_env = words.find(|word| !word.starts_with('-') && !word.contains('=')).filter(|_| is_env);
+    let path = environment.get("PATH").unwrap_or_default();
+    let mut folders = Vec::new();
+    // A launcher that is a shell script starts `node` itself.
+    for name in by_env.into_iter().chain(["node"]) {
+        let program = on_path(OsStr::new(name), &path, None).and_then(|program| std::path::absolute(program).ok());
+        let folder = program.and_then(|program| program.parent().map(Path::to_owned));
+        folders.extend(folder.filter(|folder| !folders.contains(folder)));
+    }
+    folders
+}
+
+/// PATH with these folders ahead of it, if it lacks any.
+fn with_folders(path: &OsStr, folders: &[PathBuf]) -> Option<OsString> {
+    let has: Vec<PathBuf> = std::env::split_paths(path).collect();
+    let lacks: Vec<PathBuf> = folders.iter().filter(|folder| !has.contains(folder)).cloned().collect();
+    let all = std::env::join_paths(lacks.iter().chain(&has)).ok()?;
+    (!lacks.is_empty()).then_some(all)
 }
 
 /// The path of a server that was given as a command.
@@ -171,33 +284,89 @@ fn beside(started_as: &Path, ourselves: Option<Identity>) -> Option<PathBuf> {
     Some(aside).filter(|aside| is_program(aside) && Identity::of(aside) != ourselves)
 }
 
-/// What `codex-shim wrap` says that it has done.
+/// The path of the link that we were started by, or of this program.
+fn started_as(path: &OsStr, ourselves: Option<Identity>) -> PathBuf {
+    let name = std::env::args_os().next().unwrap_or_default();
+    if is_path(&name) {
+        return std::path::absolute(&name).unwrap_or_else(|_| name.into());
+    }
+    let mut candidates = std::env::split_paths(path).map(|folder| folder.join(&name));
+    candidates.find(|candidate| Identity::of(candidate) == ourselves).unwrap_or_else(|| name.into())
+}
+
+/// Everything that `codex-shim wrap` says that it has done.
 #[derive(Default)]
-struct Wrapped(Vec<serde_json::Value>);
+struct Record(Vec<Entry>);
 
-impl Wrapped {
-    /// Nothing, where that cannot be read.
-    fn read(home: Option<&Path>) -> Wrapped {
-        let text = home.and_then(|home| Folder::home(home).and_then(|home| home.read(WRAPPED_FILE)).ok());
-        Wrapped(text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default())
+/// A link that `wrap` has made, and the codex for it.
+#[derive(Debug, Clone)]
+struct Entry {
+    target: String,
+    link: PathBuf,
+    /// Whether a tool's setting names the link.
+    is_setting: bool,
+    /// The codex that the setting named before: the user's own choice.
+    own: Option<PathBuf>,
+    /// The codex that was renamed for the link.
+    set_aside: Option<PathBuf>,
+    pinned: Option<PathBuf>,
+    /// The folders that the pinned codex needs on PATH.
+    folders: Vec<PathBuf>,
+}
+
+impl Record {
+    /// Reads the record in our home, and in the home that the link stands in: an editor may have no CODEX_SHIM_HOME.
+    fn read(home: Option<&Path>, started_as: &Path) -> Record {
+        let bin = started_as.ancestors().skip(1).take(2).find(|folder| folder.file_name() == Some(OsStr::new("bin")));
+        let homes = [home, bin.and_then(Path::parent).filter(|of_link| Some(*of_link) != home)];
+        Record(homes.into_iter().flatten().flat_map(Record::entries).collect())
     }
 
-    /// The codex that a tool's setting named before it named the link by whose path we were started.
-    fn named_before(&self, started_as: &Path) -> Option<PathBuf> {
-        let done =
-            self.0.iter().find(|done| done["link"].as_str().is_some_and(|link| Path::new(link) == started_as))?;
-        done["codex"].as_str().map(PathBuf::from)
+    /// Nothing, if the record cannot be read.
+    fn entries(home: &Path) -> Vec<Entry> {
+        let text = Folder::home(home).and_then(|home| home.read(WRAPPED_FILE)).ok();
+        let done: Vec<serde_json::Value> = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        done.iter().map(|done| Entry::of(done, home)).collect()
     }
 
-    /// The first codex that was set aside or was named by a setting, and that is there.
-    fn any(&self, ourselves: Option<Identity>) -> Option<PathBuf> {
-        let codexes = ["set_aside", "codex"].into_iter().flat_map(|name| self.0.iter().map(move |done| &done[name]));
-        let codexes = codexes.filter_map(|codex| codex.as_str()).map(PathBuf::from);
-        codexes.into_iter().find(|codex| is_program(codex) && Identity::of(codex) != ourselves)
+    fn entry_of(&self, started_as: &Path) -> Option<Entry> {
+        self.0.iter().find(|entry| entry.link == started_as).cloned()
+    }
+
+    /// The first codex on record that is there.
+    fn any(&self, path: &OsStr, ourselves: Option<Identity>) -> Option<Codex> {
+        let aside = self.0.iter().map(|entry| (&entry.set_aside, entry));
+        let own = self.0.iter().map(|entry| (&entry.own, entry));
+        let pinned = self.0.iter().map(|entry| (&entry.pinned, entry));
+        let mut all = aside.chain(own).chain(pinned).filter_map(|(codex, entry)| Some((codex.clone()?, entry)));
+        let (program, entry) = all.find(|(codex, _)| is_program(codex) && Identity::of(codex) != ourselves)?;
+        Some(Codex { program, path: with_folders(path, &entry.folders), notice: None })
     }
 }
 
-fn is_program(candidate: &PathBuf) -> bool {
+impl Entry {
+    fn of(done: &serde_json::Value, home: &Path) -> Entry {
+        let path_in = |value: &serde_json::Value| value.as_str().map(PathBuf::from);
+        let is_setting = done["change"] == "file";
+        let link = if is_setting { path_in(&done["link"]) } else { path_in(&done["path"]) };
+        // A folder may have been named by a relative path.
+        let target = if is_setting || done["target"] == "path" { &done["target"] } else { &done["path"] };
+        let folders = done["pinned"]["folders"].as_array().into_iter().flatten();
+        Entry {
+            target: target.as_str().unwrap_or_default().to_owned(),
+            // Version 0.1 had one link for all settings.
+            link: link.unwrap_or_else(|| home.join(SHARED_LINK)),
+            is_setting,
+            own: path_in(&done["codex"]),
+            set_aside: path_in(&done["set_aside"]),
+            pinned: path_in(&done["pinned"]["codex"]),
+            folders: folders.filter_map(path_in).collect(),
+        }
+    }
+}
+
+/// Whether a path leads to a file that can be run.
+pub fn is_program(candidate: &PathBuf) -> bool {
     let is_file = candidate.metadata().is_ok_and(|metadata| metadata.is_file());
     is_file && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
 }
@@ -236,6 +405,40 @@ impl From<&Metadata> for Identity {
 fn ourselves() -> Option<Identity> {
     // The link stays right when the file that we were started from has been replaced since.
     Identity::of(Path::new("/proc/self/exe")).or_else(|| Identity::of(&std::env::current_exe().ok()?))
+}
+
+/// The path of this program for a link: the name that PATH has for it, or the path that it was started as. An upgrade puts
+/// another program behind the name on PATH; a path into a build folder breaks with the next clean build.
+pub struct OwnPath {
+    /// The path.
+    pub path: PathBuf,
+    /// Whether PATH has that name.
+    pub is_on_path: bool,
+}
+
+impl OwnPath {
+    /// Looks it up.
+    ///
+    /// # Errors
+    ///
+    /// If this program cannot be found.
+    pub fn find(environment: &Environment) -> std::io::Result<OwnPath> {
+        let ourselves = ourselves();
+        let path = environment.get("PATH").unwrap_or_default();
+        let mut named = std::env::split_paths(&path)
+            .filter(|folder| folder.is_absolute())
+            .map(|folder| folder.join("codex-shim"))
+            .filter(|candidate| is_program(candidate) && Identity::of(candidate) == ourselves);
+        if let Some(path) = named.next() {
+            return Ok(OwnPath { path, is_on_path: true });
+        }
+        let started_as = started_as(&path, ourselves);
+        let path = match started_as.is_absolute() && Identity::of(&started_as) == ourselves {
+            true => started_as,
+            false => std::env::current_exe()?,
+        };
+        Ok(OwnPath { path, is_on_path: false })
+    }
 }
 
 #[cfg(test)]

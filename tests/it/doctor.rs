@@ -81,6 +81,75 @@ fn doctor_without_a_codex_or_with_one_that_does_not_run() {
 }
 
 #[test]
+fn doctor_fails_with_a_codex_without_app_server() {
+    let version = "[ \"$1\" = --version ] && echo codex-cli 0.1.0 && exit\n";
+    let cases = [
+        ("echo \"error: unrecognized subcommand '$1'\" >&2; exit 2", "unrecognized subcommand 'app-server'"),
+        ("exit 0", "ended without an answer"),
+        ("echo hello; exec cat", "`hello`"),
+        (r#"echo '{"id":1,"error":{"code":-1,"message":"no config"}}'; exec cat"#, "no config"),
+        ("exec sleep 600", "no answer"),
+    ];
+    for (script, words) in cases {
+        let lab = Lab::new();
+        lab.program("real/codex", &format!("{version}{script}\n"));
+        let told = told(&lab);
+        let (status, found) = check(&told, "app-server");
+        assert!(status == "broken" && found.contains(words), "{script}: {status} {found}");
+        assert!(told.to_string().contains("npm install -g @openai/codex@latest"), "{told}");
+    }
+    let lab = well();
+    assert_eq!(check(&told(&lab), "app-server").0, "ok");
+}
+
+#[test]
+fn e2e_doctor_starts_the_app_server_of_codex() {
+    let Some(codex) = installed_or_skip("e2e_doctor_starts_the_app_server_of_codex") else { return };
+    let lab = Lab::new();
+    let mut doctor = lab.home.shim(&["doctor", "--json"]);
+    doctor.env("HOME", &lab.user).env("CODEX_SHIM_CODEX", &codex).env_remove("CODEX_HOME");
+    let output = doctor.output().expect("it runs");
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert_eq!(check(&told, "app-server").0, "ok", "{told}");
+    // It neither reads nor writes the user's state.
+    assert!(!lab.user.join(".codex").exists());
+}
+
+#[test]
+fn doctor_runs_each_wrap_with_a_bare_path() {
+    let lab = well();
+    lab.well(&["wrap", "vscode", "--yes"]);
+    lab.well(&["wrap", "path", "--yes"]);
+    let wraps = |told: &Value| -> Vec<(String, String)> {
+        let checks = told["checks"].as_array().expect("checks").iter().filter(|check| check["name"] == "wrap");
+        let text = |check: &Value, member: &str| check[member].as_str().unwrap_or_default().to_owned();
+        checks.map(|check| (text(check, "status"), text(check, "found") + &text(check, "remedy"))).collect()
+    };
+    let found = wraps(&told(&lab));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.iter().all(|(status, found)| status == "ok" && found.contains("codex-cli 1.2.3")), "{found:?}");
+    assert!(found[0].1.contains(".config/Code/User/settings.json") && found[1].1.contains("bin/codex"), "{found:?}");
+    // The codex that was pinned does not run without something that only a terminal has.
+    let codex = lab.user.join("real/codex");
+    let good = fs::read(&codex).expect("it is there");
+    fs::write(&codex, "#!/bin/sh\nonly-in-a-terminal || { echo no such helper >&2; exit 7; }\n").expect("write");
+    let found = wraps(&told(&lab));
+    assert!(found.iter().all(|(status, found)| status == "broken" && found.contains("no such helper")), "{found:?}");
+    assert!(found[0].1.contains("codex-shim wrap vscode"), "{found:?}");
+    // The one that was pinned is gone, and the editor has no other.
+    fs::write(&codex, good).expect("write");
+    fs::rename(&codex, lab.codex("else/where").with_file_name("other")).expect("it is moved");
+    let found = wraps(&told(&lab));
+    assert!(found.iter().all(|(status, found)| status == "broken" && found.contains("real/codex")), "{found:?}");
+    // Somebody has set the value to something else.
+    lab.codex("real");
+    let settings = lab.user.join(".config/Code/User/settings.json");
+    fs::write(&settings, "{\"chatgpt.cliExecutable\": \"/other\"}").expect("write");
+    let found = wraps(&told(&lab));
+    assert!(found[0].0 == "note" && found[0].1.contains("codex-shim unwrap --forget vscode"), "{found:?}");
+}
+
+#[test]
 fn doctor_with_a_codex_that_has_drifted() {
     let lab = well();
     let schema = |lacks: &str| {

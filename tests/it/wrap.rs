@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use crate::support::shim::{Home, SHIM};
 use crate::surroundings::ends;
 
+/// The PATH of a program that was started from the desktop.
+const BARE_PATH: &str = "/usr/bin:/bin";
+
 pub struct Lab {
     pub home: Home,
     /// The home of somebody who uses us, with `bin` and `real` on PATH.
@@ -30,13 +33,27 @@ impl Lab {
         self.user.join(".config/Code/User/settings.json")
     }
 
-    /// A codex that says who it is.
+    /// A codex that says who it is, and answers `initialize` as an app-server.
     pub fn codex(&self, folder: &str) -> PathBuf {
-        let path = self.user.join(folder).join("codex");
+        let server = r#"[ "$*" = app-server ] && read -r line && echo '{"id":1,"result":{}}' && exec cat"#;
+        self.program(&format!("{folder}/codex"), &format!("{server}\necho codex-cli 1.2.3 \"$@\"\n"))
+    }
+
+    /// A shell script that can be run.
+    pub fn program(&self, path: &str, script: &str) -> PathBuf {
+        let path = self.user.join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        fs::write(&path, "#!/bin/sh\necho codex-cli 1.2.3 \"$@\"\n").expect("write");
+        fs::write(&path, format!("#!/bin/sh\n{script}")).expect("write");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
         path
+    }
+
+    /// Runs a program as an editor does that was started from the desktop: without the user's folders on PATH.
+    fn run_with_bare_path(&self, program: &Path, args: &[&str]) -> Output {
+        let mut command = std::process::Command::new(program);
+        command.args(args).env_clear().env("PATH", BARE_PATH).env("HOME", &self.user).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        ends(command.spawn().expect("it runs"), &format!("{args:?}"))
     }
 
     fn run(&self, program: &Path, args: &[&str]) -> Output {
@@ -190,7 +207,7 @@ fn a_link_of_a_codex_shim_that_was_moved_is_mended_and_its_codex_comes_back() {
     }
     let says = |program: &Path| String::from_utf8_lossy(&lab.run(program, &["--version"]).stdout).into_owned();
     assert_eq!(says(&codex), "codex-cli 1.2.3 --version\n");
-    assert_eq!(says(&lab.home.path().join("bin/codex")), "codex-cli 1.2.3 --version\n");
+    assert_eq!(says(&lab.home.path().join("bin/vscode/codex")), "codex-cli 1.2.3 --version\n");
     assert_eq!(fs::read(&aside).expect("it is kept"), before);
     let (_, found) = told(&["doctor"]);
     assert!(!found.contains("which is gone") && !found.contains("leads nowhere"), "{found}");
@@ -246,6 +263,7 @@ fn a_link_of_another_codex_shim_is_never_set_aside_as_a_codex() {
 #[test]
 fn what_is_not_wrapped_is_not_taken_back_in_silence() {
     let lab = Lab::new();
+    lab.codex("real");
     fs::write(lab.settings(), "{}").expect("write");
     lab.well(&["wrap", "vscode", "--yes"]);
     let link = lab.user.join("bin");
@@ -268,6 +286,7 @@ fn what_is_not_wrapped_is_not_taken_back_in_silence() {
 #[test]
 fn settings_that_are_gone_are_done_with_and_those_that_cannot_be_read_are_told() {
     let lab = Lab::new();
+    lab.codex("real");
     fs::write(lab.settings(), "{}").expect("write");
     lab.well(&["wrap", "vscode", "--yes"]);
     fs::remove_file(lab.settings()).expect("it goes");
@@ -286,13 +305,14 @@ fn settings_that_are_gone_are_done_with_and_those_that_cannot_be_read_are_told()
 #[test]
 fn a_setting_is_changed_and_put_back_byte_for_byte_unless_it_has_changed() {
     let lab = Lab::new();
+    lab.codex("real");
     let before = "{\n  // mine\n  \"a\": 1, /* x */\n}\n";
     fs::write(lab.settings(), before).expect("write");
     let shown = lab.well(&["wrap", "vscode", "--yes"]);
     assert!(shown.contains("+   \"chatgpt.cliExecutable\": ") && !shown.contains("- "), "{shown}");
     let text = fs::read_to_string(lab.settings()).expect("it is there");
     let named = text.lines().nth(1).and_then(|line| line.split('"').nth(3)).expect("a path");
-    assert!(named.ends_with("/bin/codex") && Path::new(named).exists(), "{named}");
+    assert!(named.ends_with("/bin/vscode/codex") && Path::new(named).exists(), "{named}");
     assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("done already"));
     lab.well(&["unwrap", "vscode"]);
     assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), before);
@@ -348,9 +368,262 @@ fn a_codex_that_a_setting_named_is_what_that_tool_starts_from_then_on() {
     assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), before);
 }
 
+/// The value of a setting in one of the user's files, which stands behind `key` in quotation marks.
+fn value(lab: &Lab, file: &str, key: &str) -> PathBuf {
+    let text = fs::read_to_string(lab.user.join(file)).expect("it is there");
+    let (_, rest) = text.split_once(key).unwrap_or_else(|| panic!("{key}: {text}"));
+    let rest = rest.split_once(':').expect("a value").1;
+    PathBuf::from(rest.split(['"', '\'']).nth(1).expect("a string"))
+}
+
+const VSCODE: &str = ".config/Code/User/settings.json";
+
+fn says(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn an_editor_with_a_bare_path_runs_the_pinned_codex() {
+    let lab = Lab::new();
+    // As npm installs it: a script that `node` runs, in a folder that only the user's shell has on PATH.
+    lab.program("real/node", "shift\necho codex-cli 9.9.9 of the right node \"$@\"\n");
+    let codex = lab.program("real/codex", "");
+    fs::write(&codex, "#!/usr/bin/env node\n").expect("write");
+    lab.well(&["wrap", "vscode", "--yes"]);
+    lab.well(&["wrap", lab.user.join("bin").to_str().expect("UTF-8"), "--yes"]);
+    let record = fs::read_to_string(lab.home.path().join("wrapped.json")).expect("it is there");
+    assert_eq!(record.matches(codex.to_str().expect("UTF-8")).count(), 2, "{record}");
+    for link in [value(&lab, VSCODE, "chatgpt.cliExecutable"), lab.user.join("bin/codex")] {
+        let output = match link.starts_with(&lab.user) {
+            // A link on PATH does not say which home has its record.
+            true => {
+                lab.run(Path::new("/usr/bin/env"), &["PATH=/usr/bin:/bin", link.to_str().expect("UTF-8"), "--version"])
+            }
+            false => lab.run_with_bare_path(&link, &["--version"]),
+        };
+        assert_eq!(says(&output), "codex-cli 9.9.9 of the right node --version\n", "{}", link.display());
+    }
+    // A codex that was renamed for the link needs its node, too.
+    lab.well(&["unwrap"]);
+    lab.well(&["wrap", codex.to_str().expect("UTF-8"), "--yes"]);
+    let found =
+        lab.run(Path::new("/usr/bin/env"), &["PATH=/usr/bin:/bin", codex.to_str().expect("UTF-8"), "--version"]);
+    assert_eq!(says(&found), "codex-cli 9.9.9 of the right node --version\n");
+}
+
+#[test]
+fn wrap_without_a_codex_is_refused() {
+    let lab = Lab::new();
+    fs::write(lab.settings(), "{}").expect("write");
+    let folder = lab.user.join("bin");
+    for target in ["vscode", "path", folder.to_str().expect("UTF-8")] {
+        for more in ["--yes", "--dry-run"] {
+            let output = lab.shim(&["wrap", target, more]);
+            let said = says(&output);
+            assert!(output.status.code() == Some(1) && said.contains("no codex found in PATH"), "{target}: {said}");
+            assert!(said.contains("npm install -g @openai/codex"), "{said}");
+        }
+    }
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
+    assert!(!lab.home.path().exists() && !folder.join("codex").exists());
+}
+
+#[test]
+fn a_pinned_codex_that_is_gone_is_reported() {
+    let lab = Lab::new();
+    let codex = lab.codex("elsewhere");
+    lab.codex("real");
+    let path = format!("PATH={}:{BARE_PATH}", codex.parent().expect("a folder").display());
+    let wrapped = lab.run(Path::new("/usr/bin/env"), &[&path, SHIM, "wrap", "vscode", "--yes"]);
+    assert!(wrapped.status.success(), "{wrapped:?}");
+    let link = value(&lab, VSCODE, "chatgpt.cliExecutable");
+    fs::remove_file(&codex).expect("it goes");
+    let output = lab.run(&link, &["--version"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "codex-cli 1.2.3 --version\n");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.lines().count() == 1 && told.contains("elsewhere/codex") && told.contains("real/codex"), "{told}");
+    assert!(told.contains("codex-shim wrap vscode"), "{told}");
+    // The same wrap pins the codex of today.
+    assert!(lab.well(&["wrap", "vscode", "--dry-run"]).contains("real/codex"));
+    lab.well(&["wrap", "vscode", "--yes"]);
+    assert_eq!(says(&lab.run_with_bare_path(&link, &["--version"])), "codex-cli 1.2.3 --version\n");
+    assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("done already"));
+    // No codex is left.
+    fs::remove_file(lab.user.join("real/codex")).expect("it goes");
+    let output = lab.run_with_bare_path(&link, &["--version"]);
+    let told = says(&output);
+    assert!(output.status.code() == Some(127) && told.contains("real/codex"), "{output:?}");
+    assert!(told.contains("codex-shim wrap vscode"), "{told}");
+}
+
+#[test]
+fn links_lead_to_the_name_that_path_has() {
+    let lab = Lab::new();
+    lab.codex("real");
+    let output = lab.shim(&["wrap", "vscode", "--yes"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && told.contains("codex-shim is not on PATH"), "{output:?}");
+    let link = value(&lab, VSCODE, "chatgpt.cliExecutable");
+    assert_eq!(fs::read_link(&link).expect("a link"), Path::new(SHIM));
+    let name = lab.user.join("bin/codex-shim");
+    symlink(SHIM, &name).expect("a link");
+    let output = lab.shim(&["wrap", "vscode", "--yes"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(fs::read_link(&link).expect("a link"), name);
+    // An upgrade puts another program in its place.
+    fs::remove_file(&name).expect("it goes");
+    symlink(copy(&lab, "v2"), &name).expect("a link");
+    assert_eq!(says(&lab.run_with_bare_path(&link, &["--version"])), "codex-cli 1.2.3 --version\n");
+    fs::remove_file(&name).expect("it goes");
+    symlink(SHIM, &name).expect("a link");
+    lab.well(&["wrap", "path", "--yes"]);
+    assert_eq!(fs::read_link(lab.user.join("bin/codex")).expect("a link"), name);
+}
+
+#[test]
+fn each_tool_is_wrapped_where_its_settings_are() {
+    let lab = Lab::new();
+    lab.codex("real");
+    let tools = [
+        ("vscode", VSCODE, "chatgpt.cliExecutable"),
+        ("vscode-insiders", ".config/Code - Insiders/User/settings.json", "chatgpt.cliExecutable"),
+        ("vscodium", ".config/VSCodium/User/settings.json", "chatgpt.cliExecutable"),
+        ("cursor", ".config/Cursor/User/settings.json", "chatgpt.cliExecutable"),
+        ("windsurf", ".config/Windsurf/User/settings.json", "chatgpt.cliExecutable"),
+        ("zed", ".config/zed/settings.json", "CODEX_PATH"),
+        ("openclaw", ".openclaw/openclaw.json", "command"),
+    ];
+    for (tool, file, key) in tools {
+        let output = lab.shim(&["wrap", tool, "--yes"]);
+        if tool != "vscode" {
+            let told = says(&output);
+            let place = lab.user.join(file).display().to_string();
+            assert!(output.status.code() == Some(1) && told.contains(&place), "{tool}: {told}");
+            assert!(told.contains("found here: vscode"), "{told}");
+        }
+        let settings = lab.user.join(file);
+        fs::create_dir_all(settings.parent().expect("a folder")).expect("a folder");
+        let before = "{\n  // mine\n  \"agent_servers\": {\"other\": {\"type\": \"custom\", \"command\": \"x\"}},\n}\n";
+        fs::write(&settings, before).expect("write");
+        let told = lab.well(&["wrap", tool, "--yes"]);
+        assert!(told.contains("eload") || told.contains("estart"), "{tool}: {told}");
+        let link = value(&lab, file, &format!("\"{key}\""));
+        assert_eq!(says(&lab.run_with_bare_path(&link, &["--version"])), "codex-cli 1.2.3 --version\n", "{tool}");
+        let is_registry = fs::read_to_string(&settings).expect("it is there").contains("\"type\": \"registry\"");
+        assert_eq!(is_registry, tool == "zed");
+        lab.well(&["unwrap", tool]);
+        assert_eq!(fs::read_to_string(&settings).expect("it is there"), before, "{tool}");
+        fs::remove_dir_all(settings.parent().expect("a folder")).expect("it goes");
+        fs::create_dir_all(lab.user.join(".config/Code/User")).expect("a folder");
+    }
+}
+
+#[test]
+fn json5_settings_change_only_in_the_value() {
+    let lab = Lab::new();
+    lab.codex("real");
+    let settings = lab.user.join(".openclaw/openclaw.json");
+    fs::create_dir_all(settings.parent().expect("a folder")).expect("a folder");
+    let text = |value: &str| {
+        format!(
+            "// mine\n{{\n\tplugins: {{\n\t\tentries: {{ $x: .5, codex: {{config: {{'appServer': {{mode: 'guardian', \
+             command: {value} /* c */,}},}},}},}},\n\t}}, n: [+1, 0xF, Infinity, 'it\\'s', 'a \\\nb',],\n}}\n"
+        )
+    };
+    let own = lab.codex("own");
+    let before = text(&format!("'{}'", own.display()));
+    fs::write(&settings, &before).expect("write");
+    lab.well(&["wrap", "openclaw", "--yes"]);
+    let link = lab.home.path().join("bin/openclaw/codex");
+    assert_eq!(fs::read_to_string(&settings).expect("it is there"), text(&format!("\"{}\"", link.display())));
+    assert!(lab.well(&["wrap", "openclaw", "--yes"]).contains("done already"));
+    lab.well(&["unwrap"]);
+    assert_eq!(fs::read_to_string(&settings).expect("it is there"), before);
+    for (broken, words) in [
+        ("{\n  plugins: {\n    entries }\n}\n", "line 3"),
+        ("{\n  plugins: {entries: [],\n  },\n}\n", "line 2, column 22: `plugins.entries` is not an object"),
+        ("[]", "line 1, column 1"),
+        ("{\"a\": 1\n \"b\": 2}", "line 1, column 8"),
+    ] {
+        fs::write(&settings, broken).expect("write");
+        let output = lab.shim(&["wrap", "openclaw", "--yes"]);
+        let told = says(&output);
+        assert!(output.status.code() == Some(1) && told.contains(words), "{broken}: {told}");
+        assert!(told.contains("openclaw.json") && told.contains("plugins.entries.codex.config.appServer.command"));
+        assert_eq!(fs::read_to_string(&settings).expect("it is there"), broken);
+    }
+}
+
+#[test]
+fn unwrap_forgets_a_value_changed_by_hand() {
+    let lab = Lab::new();
+    lab.codex("real");
+    fs::write(lab.settings(), "{}").expect("write");
+    lab.well(&["wrap", "vscode", "--yes"]);
+    let other = "{\"chatgpt.cliExecutable\": \"/other\"}";
+    fs::write(lab.settings(), other).expect("write");
+    let output = lab.shim(&["unwrap", "vscode"]);
+    assert!(
+        output.status.code() == Some(1) && says(&output).contains("codex-shim unwrap --forget vscode"),
+        "{output:?}"
+    );
+    assert!(lab.well(&["unwrap", "--forget", "vscode", "--dry-run"]).starts_with("would forget "));
+    assert!(lab.well(&["unwrap", "--forget", "vscode"]).contains("forget "));
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some(other));
+    assert!(lab.well(&["unwrap"]).contains("nothing is wrapped"));
+    // `--forget` still puts back a value that is unchanged.
+    fs::write(lab.settings(), "{}").expect("write");
+    lab.well(&["wrap", "vscode", "--yes"]);
+    lab.well(&["unwrap", "--forget"]);
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
+    // A failure to write is not forgotten.
+    lab.well(&["wrap", "vscode", "--yes"]);
+    fs::set_permissions(lab.settings(), fs::Permissions::from_mode(0o444)).expect("a mode");
+    assert_eq!(lab.shim(&["unwrap", "--forget"]).status.code(), Some(1));
+    let left = lab.shim(&["unwrap", "--dry-run", "--json"]);
+    assert!(says(&left).contains("\"target\":\"vscode\""), "{left:?}");
+}
+
+#[test]
+fn a_wrap_of_version_0_1_gets_a_pin() {
+    let lab = Lab::new();
+    lab.codex("real");
+    let link = lab.home.path().join("bin/codex");
+    let after = format!("{{\"chatgpt.cliExecutable\": \"{}\"}}", link.display());
+    fs::write(lab.settings(), &after).expect("write");
+    // The home is created as codex-shim creates it.
+    lab.well(&["wrap", "path", "--yes"]);
+    lab.well(&["unwrap"]);
+    fs::create_dir(link.parent().expect("a folder")).expect("a folder");
+    symlink(SHIM, &link).expect("a link");
+    let record =
+        json!([{"target": "vscode", "path": lab.settings(), "change": "file", "before": "{}", "after": after}]);
+    fs::write(lab.home.path().join("wrapped.json"), record.to_string()).expect("write");
+    assert_eq!(lab.run_with_bare_path(&link, &["--version"]).status.code(), Some(127));
+    lab.well(&["wrap", "vscode", "--yes"]);
+    assert_eq!(says(&lab.run_with_bare_path(&link, &["--version"])), "codex-cli 1.2.3 --version\n");
+    lab.well(&["unwrap"]);
+    assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
+}
+
+#[test]
+fn a_preview_shows_tabs_as_tabs() {
+    let lab = Lab::new();
+    lab.codex("real");
+    let before = "{\n\t\"a\": 1,\n\t\"chatgpt.cliExecutable\": null\n}\n";
+    fs::write(lab.settings(), before).expect("write");
+    let shown = lab.well(&["wrap", "vscode", "--dry-run"]);
+    assert!(shown.contains("- \t\"chatgpt.cliExecutable\": null\n+ \t\"chatgpt.cliExecutable\": \"/"), "{shown}");
+    // A new line is indented as its neighbours are.
+    fs::write(lab.settings(), "{\n\t\"a\": 1\n}\n").expect("write");
+    let shown = lab.well(&["wrap", "vscode", "--dry-run"]);
+    assert!(shown.contains("+ \t\"chatgpt.cliExecutable\""), "{shown}");
+}
+
 #[test]
 fn programs_are_told_what_was_done() {
     let lab = Lab::new();
+    lab.codex("real");
     fs::write(lab.settings(), "{}").expect("write");
     let told = |args: &[&str]| -> Value { serde_json::from_str(&lab.well(args)).expect("one document") };
     let output = lab.shim(&["wrap", "vscode", "--json"]);
@@ -369,6 +642,7 @@ fn programs_are_told_what_was_done() {
 #[test]
 fn what_was_taken_back_is_told_where_that_cannot_be_noted() {
     let lab = Lab::new();
+    lab.codex("real");
     let home = lab.home.path();
     // The home is a link.
     let real = lab.user.join("real-home");
@@ -398,8 +672,7 @@ fn what_was_taken_back_is_told_where_that_cannot_be_noted() {
             let error = second["error"].as_str().expect("it says why");
             assert!(error.starts_with("write ") && second["told"].is_string() && second["done"] == true, "{second}");
         } else {
-            let told: Vec<&str> = told.lines().collect();
-            assert!(told.len() == 2 && told.iter().all(|told| told.starts_with("put ")), "{told:?}");
+            assert_eq!(told.lines().filter(|line| line.starts_with("put ")).count(), 2, "{told}");
             assert!(errors.contains("write "), "{errors}");
         }
         // What is not done with stays on record.

@@ -1,21 +1,33 @@
 //! The real codex: whether it is there, which it is, and whether it still speaks as we know it.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use super::Check;
 use super::drift;
-use super::probe::{Ran, run};
+use super::probe::{Asked, Ran, ask, run};
 use crate::config::{Environment, Settings};
 use crate::files;
-use crate::relay::locate;
+use crate::relay::locate::{self, Codex};
 
 /// How long codex may take to tell its version; a launcher in Node takes a moment.
 const VERSION_WAIT_MAX: Duration = Duration::from_secs(7);
 
 /// How long it may take to write its schema.
 const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(8);
+
+/// How long its app-server may take to answer `initialize`.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The first request of each client.
+const INITIALIZE: &str = concat!(
+    r#"{"id":1,"method":"initialize","params":{"clientInfo":{"name":"codex-shim-doctor","title":null,"version":""#,
+    env!("CARGO_PKG_VERSION"),
+    "\"}}}\n"
+);
+
+/// Limit for a line in a message, in characters.
+const SHOWN_CHARS_MAX: usize = 200;
 
 /// How many of what a codex lacks are named.
 const NAMED_MAX: usize = 12;
@@ -32,11 +44,13 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
             return;
         }
     };
-    let at = program.display();
-    let ran = run(Command::new(&program).arg("--version"), VERSION_WAIT_MAX);
-    let is_too_slow = ran == Ran::TooSlow;
+    let at = program.program.display();
+    let ran = run(command(&program).arg("--version"), VERSION_WAIT_MAX);
+    let (is_too_slow, is_leading_back) =
+        (ran == Ran::TooSlow, matches!(&ran, Ran::Well(version) if version.starts_with("codex-shim ")));
+    let has_version = matches!(ran, Ran::Well(_)) && !is_leading_back;
     checks.push(match ran {
-        Ran::Well(version) if version.starts_with("codex-shim ") => Check::broken(
+        Ran::Well(version) if is_leading_back => Check::broken(
             "codex",
             format!("{at} leads back to codex-shim: its version is `{version}`"),
             "name the real one with CODEX_SHIM_CODEX or `codex` in config.toml",
@@ -50,15 +64,64 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
             Check::broken("codex", found, "run it by hand and see what it waits for")
         }
     });
-    // Whoever does not tell its version tells no protocol in time.
+    if has_version {
+        checks.push(app_server(&program));
+    }
+    // A codex that does not print its version in time writes no schema in time.
     if !is_too_slow {
         checks.push(protocol(&program));
     }
     checks.push(on_path(environment));
 }
 
+/// The codex as a command.
+fn command(codex: &Codex) -> Command {
+    let mut command = Command::new(&codex.program);
+    command.envs(codex.path.iter().map(|path| ("PATH", path)));
+    command
+}
+
+/// Starts the app-server, as a relay does, and initializes it. Its CODEX_HOME is new and empty, so that it neither reads nor
+/// changes the user's state; no account is needed.
+fn app_server(codex: &Codex) -> Check {
+    const NAME: &str = "app-server";
+    const REMEDY: &str = "install a codex that has it with `npm install -g @openai/codex@latest`, or name another one with \
+                          CODEX_SHIM_CODEX or `codex` in config.toml";
+    let at = format!("{} app-server", codex.program.display());
+    let folder = std::env::temp_dir().join(format!("codex-shim-doctor-{}", std::process::id()));
+    if let Err(error) = files::create_folder(&folder) {
+        return Check::note(NAME, format!("create {}: {error}", folder.display()), "set TMPDIR to a folder with room");
+    }
+    let mut server = command(codex);
+    server.arg("app-server").env("CODEX_HOME", &folder);
+    let asked = ask(&mut server, INITIALIZE, ANSWER_WAIT_MAX);
+    let _ = std::fs::remove_dir_all(&folder);
+    let why = match asked {
+        Asked::Line(line) => match initialize_error(&line) {
+            None => return Check::ok(NAME, format!("{at} answers")),
+            Some(why) => why,
+        },
+        Asked::Ended(why) => format!("it has ended without an answer to `initialize` ({why})"),
+        Asked::TooSlow => format!("no answer to `initialize` in {ANSWER_WAIT_MAX:?}"),
+    };
+    Check::broken(NAME, format!("{at}: {why}"), REMEDY)
+}
+
+/// The reason if a line is not a good answer to `initialize`.
+fn initialize_error(line: &str) -> Option<String> {
+    let answer: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+    if answer["id"] == 1 && answer.get("result").is_some() {
+        return None;
+    }
+    if let Some(message) = answer["error"]["message"].as_str() {
+        return Some(format!("it refuses `initialize`: {message}"));
+    }
+    let shown: String = line.chars().take(SHOWN_CHARS_MAX).collect();
+    Some(format!("`{shown}` is not an answer to `initialize`"))
+}
+
 /// Compares what we touch with the schema that this codex writes.
-fn protocol(program: &Path) -> Check {
+fn protocol(codex: &Codex) -> Check {
     const NAME: &str = "protocol";
     const UNTOLD: &str = "everything is relayed all the same; what an older codex lacks is told when it is met";
     let folder = std::env::temp_dir().join(format!("codex-shim-schema-{}", std::process::id()));
@@ -66,7 +129,7 @@ fn protocol(program: &Path) -> Check {
         return Check::note(NAME, format!("create {}: {error}", folder.display()), UNTOLD);
     }
     let write = |flags: &[&str]| {
-        let mut command = Command::new(program);
+        let mut command = command(codex);
         command.args(["app-server", "generate-json-schema"]).args(flags).arg("--out").arg(&folder);
         run(&mut command, SCHEMA_WAIT_MAX)
     };

@@ -9,6 +9,7 @@ mod probe;
 #[cfg(target_os = "linux")]
 mod servers;
 mod state;
+mod wraps;
 
 use clap::Args;
 use serde_json::json;
@@ -22,8 +23,10 @@ use crate::store::Otherwise;
 
 /// Check the installation, and say how to fix what is broken
 ///
-/// It checks the real codex and its protocol, what `codex` on PATH leads to, the state folder and its free space, each
-/// session with its lock, databases and relay, servers without a relay, and the hooks of your shells. It changes nothing.
+/// It checks the real codex and its protocol, and starts its app-server in an empty CODEX_HOME; what `codex` on PATH leads to;
+/// each wrap, with PATH=/usr/bin:/bin as an editor has it that is started from the desktop; the state folder and its free
+/// space, each session with its lock, databases and relay, servers without a relay, and the hooks of your shells. It changes
+/// nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status: 0 if nothing is broken, 1 if something is, 3 if there is no such
@@ -112,6 +115,7 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32
         checks.push(Check::ok("settings", "all can be used"));
     }
     codex::checks(&settings, environment, &mut checks);
+    checks.extend(wraps::checks(&settings));
     state::checks(&settings, only.as_deref(), &mut checks);
     #[cfg(target_os = "linux")]
     checks.extend(servers::left_behind());

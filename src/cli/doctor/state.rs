@@ -8,7 +8,6 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::process::{Pid, test_kill_process};
 
-use super::super::wrap;
 use super::{Check, Verdict};
 use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
@@ -45,13 +44,6 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
     }
     checks.push(home_can_be_written(home));
     checks.extend(open_to_others(home));
-    match wrap::complaints(home) {
-        Ok(complaints) => {
-            let remedy = "until then tools go past us, or find no codex";
-            checks.extend(complaints.into_iter().map(|why| Check::broken("wrap", why, remedy)));
-        }
-        Err(why) => checks.push(Check::broken("wrap", why, "move that file away: it only says what to take back")),
-    }
     checks.extend(room(home));
     match Survey::of(home) {
         Ok(Survey { found: sessions, refused }) => {

@@ -1,41 +1,91 @@
-//! What is wrong with what `wrap` has done: somebody has undone it or covered it since, or codex-shim stands elsewhere by now.
+//! Checks the record of `wrap` against the disk: a user may have changed a file or a link since, or moved codex-shim.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::setting::{names_of, value_of};
-use super::{Change, LINK, Wrapped, read};
+use super::setting::string_of;
+use super::tools::setting_of;
+use super::{Change, Wrapped, read};
 use crate::files;
 
-/// What is wrong, in words, for each thing that was done.
-pub(in crate::cli) fn complaints(home: &Path) -> Result<Vec<String>, String> {
-    Ok(read(home)?.iter().filter_map(|wrapped| complaint(wrapped, home)).collect())
+/// State of a wrap.
+#[derive(Debug)]
+pub(in crate::cli) enum Look {
+    /// The wrap cannot work; the reason.
+    Broken(String),
+    /// The user has changed the file or link since; the finding and the remedy.
+    Changed(String, String),
+    /// The file or link names codex-shim.
+    AsMade(Made),
 }
 
-fn complaint(wrapped: &Wrapped, home: &Path) -> Option<String> {
-    let at = wrapped.path.display();
+/// A wrap in its original state.
+#[derive(Debug)]
+pub(in crate::cli) struct Made {
+    /// Name of the wrap for `wrap` and `unwrap`.
+    pub(in crate::cli) name: String,
+    /// The link, or the member and its file.
+    pub(in crate::cli) place: String,
+    /// The program that the tool starts.
+    pub(in crate::cli) program: PathBuf,
+    pub(in crate::cli) pinned: Option<PathBuf>,
+}
+
+/// Checks each wrap.
+pub(in crate::cli) fn looks(home: &Path) -> Result<Vec<Look>, String> {
+    Ok(read(home)?.iter().map(|wrapped| look(wrapped, home)).collect())
+}
+
+fn look(wrapped: &Wrapped, home: &Path) -> Look {
+    let (at, name, link) = (wrapped.path.display(), wrapped.name(), wrapped.link(home));
+    let changed = |found: String| {
+        let remedy = format!(
+            "`codex-shim wrap {name}` wraps it again, `codex-shim unwrap --forget {name}` forgets that it was wrapped"
+        );
+        Look::Changed(found, remedy)
+    };
+    let as_made = |place: String, program: PathBuf| {
+        let pinned = wrapped.pinned.as_ref().map(|pinned| pinned.codex.clone());
+        Look::AsMade(Made { name: name.clone(), place, program, pinned })
+    };
     match &wrapped.change {
         Change::Link { to, set_aside } => {
             if fs::read_link(&wrapped.path).is_ok_and(|there| there == *to) {
-                let gone = || format!("{at} leads to {}, which is gone: `codex-shim wrap {at}` mends it", to.display());
-                return (!wrapped.path.exists()).then(gone);
-            }
-            let aside = set_aside.as_ref().filter(|aside| aside.symlink_metadata().is_ok())?;
-            Some(match wrapped.path.symlink_metadata() {
-                Ok(_) => installed_over(&wrapped.path, aside),
-                Err(_) => {
-                    let aside = aside.display();
-                    format!("{at} is gone, and its codex is set aside as {aside}: `codex-shim unwrap` puts it back")
+                if !wrapped.path.exists() {
+                    let to = to.display();
+                    return Look::Broken(format!("{at} leads to {to}, which is gone: `codex-shim wrap {at}` mends it"));
                 }
-            })
+                return as_made(format!("the link {at}"), wrapped.path.clone());
+            }
+            let aside = set_aside.as_ref().filter(|aside| aside.symlink_metadata().is_ok());
+            match (aside, wrapped.path.symlink_metadata()) {
+                (Some(aside), Ok(_)) => Look::Broken(installed_over(&wrapped.path, aside)),
+                (Some(aside), Err(_)) => {
+                    let aside = aside.display();
+                    Look::Broken(format!(
+                        "{at} is gone, and its codex is set aside as {aside}: `codex-shim unwrap` puts it back"
+                    ))
+                }
+                (None, Ok(_)) => changed(format!("{at} is not the link that `wrap` has made there")),
+                (None, Err(_)) => changed(format!("the link {at} is gone")),
+            }
         }
         Change::File { .. } => {
-            let link = wrapped.named.as_ref().map_or_else(|| home.join(LINK), |named| named.link.clone());
-            let text = files::read_named(&wrapped.path).ok()?;
-            let set: PathBuf = serde_json::from_str(value_of(&text, names_of(&wrapped.target))?).ok()?;
-            let (named, target) = (link.display(), &wrapped.target);
-            let gone = || format!("{at} names {named}, which leads nowhere: `codex-shim wrap {target}` mends it");
-            (set == link && !link.exists()).then(gone)
+            let names = setting_of(&wrapped.target).names;
+            let member = names.join(".");
+            let text = match files::read_named(&wrapped.path) {
+                Ok(text) => text,
+                Err(error) => return changed(format!("read {at}: {error}")),
+            };
+            match string_of(&text, names).map(PathBuf::from) {
+                Some(set) if set == link && link.exists() => as_made(format!("`{member}` in {at}"), link),
+                Some(set) if set == link => Look::Broken(format!(
+                    "{at} names {}, which leads nowhere: `codex-shim wrap {name}` mends it",
+                    link.display()
+                )),
+                Some(set) => changed(format!("`{member}` in {at} is {}, and no longer codex-shim", set.display())),
+                None => changed(format!("`{member}` in {at} is no longer set to codex-shim")),
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod plan;
 mod rewrite;
 mod setting;
 mod taken_back;
+mod tools;
 
 use std::fs;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
@@ -22,24 +23,24 @@ use super::requests::print_json;
 use super::{FAILED, say, screen};
 use crate::config::{Environment, Flags, Settings};
 use crate::files::Folder;
-use crate::relay::locate::WRAPPED_FILE;
-pub(super) use plan::TOOLS;
-use plan::{Plan, plan};
+use crate::relay::locate::{OwnPath, SHARED_LINK, WRAPPED_FILE};
+use plan::{Plan, Planner};
 use rewrite::rewrite;
 use taken_back::unwrap;
+use tools::Tool;
 
-pub(super) use complaints::complaints;
+pub(super) use tools::targets;
 
-/// A link to us, in our home, by the name that tools expect.
-const LINK: &str = "bin/codex";
+pub(super) use complaints::{Look, Made, looks};
 
 /// Put codex-shim in front of a tool that runs codex
 ///
-/// It shows the change and asks first. `unwrap` undoes it. Wrapping twice changes nothing.
+/// It shows the change and asks first. `unwrap` undoes it. Wrapping twice changes nothing. The codex that PATH has now is
+/// pinned, so an editor that you start from the desktop runs it, too. `codex-shim doctor` runs each wrap.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Targets:
-  vscode, vscode-insiders, cursor, openclaw
+  vscode, vscode-insiders, vscodium, cursor, windsurf, zed, openclaw
                         change the setting of that tool
   path                  link `codex` in a folder of yours that is early in PATH
   a folder              link `codex` in that folder
@@ -72,11 +73,15 @@ Exit status: 0, or 1 if TARGET is not wrapped.
 Examples:
   codex-shim unwrap                  undo everything
   codex-shim unwrap vscode
+  codex-shim unwrap --forget vscode
   codex-shim unwrap --dry-run")]
 pub(super) struct UnwrapArguments {
     /// As it was given to `wrap` [default: everything]
     #[arg(add = complete::targets())]
     target: Option<String>,
+    /// Leave anything that was changed since as it is, and forget that it was wrapped
+    #[arg(long)]
+    forget: bool,
     /// Only show the change
     #[arg(long)]
     dry_run: bool,
@@ -92,18 +97,51 @@ struct Wrapped {
     target: String,
     /// Where.
     path: PathBuf,
-    /// The codex that a setting named before, which is what we start for whoever starts us by its link.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    named: Option<Named>,
+    /// The link to us that a setting names; version 0.1 had one for all tools, which it did not write down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    link: Option<PathBuf>,
+    /// The codex that a setting named before. The tool with that setting still gets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    codex: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pinned: Option<Pinned>,
     #[serde(flatten)]
     change: Change,
 }
 
-/// A codex that a setting named, and the link to us that the setting names instead.
+/// The codex that `wrap` found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Named {
+struct Pinned {
     codex: PathBuf,
-    link: PathBuf,
+    /// The folders that it needs on PATH.
+    #[serde(default)]
+    folders: Vec<PathBuf>,
+}
+
+impl Wrapped {
+    /// The link to us.
+    fn link(&self, home: &Path) -> PathBuf {
+        match self.change {
+            Change::Link { .. } => self.path.clone(),
+            Change::File { .. } => self.link.clone().unwrap_or_else(|| home.join(SHARED_LINK)),
+        }
+    }
+
+    /// Name of the wrap for `wrap` and `unwrap`.
+    fn name(&self) -> String {
+        match self.change {
+            Change::Link { .. } => self.path.display().to_string(),
+            Change::File { .. } => self.target.clone(),
+        }
+    }
+
+    /// The step before the change has an effect.
+    fn then(&self) -> String {
+        match Tool::named(&self.target) {
+            Some(tool) => format!("{}: {}", self.target, tool.then),
+            None => "programs that run keep the codex that they have started; restart them".to_owned(),
+        }
+    }
 }
 
 /// What was done.
@@ -118,8 +156,7 @@ enum Change {
 
 pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> i32 {
     let (settings, _) = Settings::load(Flags::default(), environment);
-    let done = home(&settings).and_then(|home| wrap(arguments, &home, environment));
-    finish(done)
+    finish(wrap(arguments, &settings, environment))
 }
 
 pub(super) fn run_unwrap(arguments: &UnwrapArguments, environment: &Environment) -> i32 {
@@ -138,24 +175,41 @@ fn home(settings: &Settings) -> Result<PathBuf, String> {
     settings.home.value.clone().ok_or_else(|| "neither CODEX_SHIM_HOME nor HOME is set".to_owned())
 }
 
-fn wrap(arguments: &WrapArguments, home: &Path, environment: &Environment) -> Result<i32, String> {
-    let ourselves = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
+fn wrap(arguments: &WrapArguments, settings: &Settings, environment: &Environment) -> Result<i32, String> {
+    let home = &home(settings)?;
+    let ourselves = OwnPath::find(environment).map_err(|error| format!("find this program: {error}"))?;
     let all = read(home)?;
-    let plan = plan(&arguments.target, &ourselves, home, &all, environment)?;
-    let (path, change) = match &plan {
+    let plan = Planner { ourselves: &ourselves, home, all: &all, settings, environment }.plan(&arguments.target)?;
+    let (path, change, then) = match &plan {
         Plan::Nothing => {
             return Ok(match arguments.json {
                 true => print_json(&json!({ "target": arguments.target, "already": true, "done": false })),
                 false => screen::print(&format!("{}: that is done already\n", arguments.target)),
             });
         }
-        Plan::Do(wrapped) => (&wrapped.path, shown(wrapped)),
-        Plan::Relink { link, from, .. } => (link, relinked(link, &ourselves, from.as_deref())),
+        Plan::Do(wrapped) => (&wrapped.path, shown(wrapped), wrapped.then()),
+        Plan::Mend { link, from, is_relinked, record } => {
+            let mut change = String::new();
+            if *is_relinked {
+                change.push_str(&relinked(link, &ourselves.path, from.as_deref()));
+            }
+            change.push_str(&pinned(record.as_ref()));
+            (link, change, record.as_ref().map(Wrapped::then).unwrap_or_default())
+        }
     };
     let told = |done: bool| {
         let target = &arguments.target;
-        print_json(&json!({ "target": target, "path": path, "change": change, "already": false, "done": done }))
+        print_json(
+            &json!({ "target": target, "path": path, "change": change, "then": then, "already": false, "done": done }),
+        )
     };
+    if !ourselves.is_on_path {
+        let own = ourselves.path.display();
+        say(&format!(
+            "codex-shim is not on PATH: the link leads to {own} and breaks if that file moves; put codex-shim in a folder on \
+             PATH (`cargo install --path .`), and wrap again"
+        ));
+    }
     match (arguments.json, arguments.dry_run) {
         (true, true) => return Ok(told(false)),
         (false, true) => return Ok(screen::print(&change)),
@@ -168,10 +222,15 @@ fn wrap(arguments: &WrapArguments, home: &Path, environment: &Environment) -> Re
     if !arguments.yes && !is_agreed()? {
         return Ok(screen::print("nothing was done\n"));
     }
-    carry_out(&plan, &ourselves, home, &all)?;
+    carry_out(&plan, &ourselves.path, home, &all)?;
     Ok(match arguments.json {
         true => told(true),
-        false => screen::print("done; `codex-shim unwrap` takes it back\n"),
+        false => {
+            let end = if then.is_empty() { "" } else { "\n" };
+            screen::print(&format!(
+                "done; `codex-shim doctor` tries it, `codex-shim unwrap` takes it back\n{then}{end}"
+            ))
+        }
     })
 }
 
@@ -183,14 +242,18 @@ fn carry_out(plan: &Plan, ourselves: &Path, home: &Path, all: &[Wrapped]) -> Res
     match plan {
         Plan::Nothing => Ok(()),
         Plan::Do(wrapped) => {
-            let link = wrapped.named.as_ref().map_or_else(|| home.join(LINK), |named| named.link.clone());
-            link_called_codex(&link, ourselves, home)?;
+            if matches!(wrapped.change, Change::File { .. }) {
+                link_called_codex(&wrapped.link(home), ourselves, home)?;
+            }
             write(home, &with(wrapped))?;
             apply(wrapped)
         }
-        Plan::Relink { link, record, .. } => {
+        Plan::Mend { link, is_relinked, record, .. } => {
             if let Some(record) = record {
                 write(home, &with(record))?;
+            }
+            if !is_relinked {
+                return Ok(());
             }
             link_called_codex(link, ourselves, home).inspect_err(|_| {
                 // It leads where it did. Where that cannot be noted, whoever takes it back is told what is there.
@@ -231,9 +294,15 @@ fn relinked(link: &Path, to: &Path, from: Option<&Path>) -> String {
     format!("link {} to {}{from}\n", link.display(), to.display())
 }
 
+/// The codex that is pinned.
+fn pinned(record: Option<&Wrapped>) -> String {
+    let pinned = record.and_then(|record| record.pinned.as_ref());
+    pinned.map(|pinned| format!("pin {}\n", pinned.codex.display())).unwrap_or_default()
+}
+
 fn shown(wrapped: &Wrapped) -> String {
     let path = wrapped.path.display();
-    match &wrapped.change {
+    let change = match &wrapped.change {
         Change::Link { to, set_aside: None } => format!("link {path} to {}\n", to.display()),
         Change::Link { to, set_aside: Some(aside) } => {
             format!("rename {path} to {}\nlink {path} to {}\n", aside.display(), to.display())
@@ -247,13 +316,17 @@ fn shown(wrapped: &Wrapped) -> String {
             let mut text = format!("change {path}\n");
             before[head..before.len() - tail]
                 .iter()
-                .for_each(|line| text.push_str(&format!("- {}\n", screen::plain(line))));
-            after[head..after.len() - tail]
-                .iter()
-                .for_each(|line| text.push_str(&format!("+ {}\n", screen::plain(line))));
+                .for_each(|line| text.push_str(&format!("- {}\n", with_tabs(line))));
+            after[head..after.len() - tail].iter().for_each(|line| text.push_str(&format!("+ {}\n", with_tabs(line))));
             text
         }
-    }
+    };
+    format!("{change}{}", pinned(Some(wrapped)))
+}
+
+/// A line of a file as a terminal may have it; its tabs stay tabs.
+fn with_tabs(line: &str) -> String {
+    line.split('\t').map(screen::plain).collect::<Vec<_>>().join("\t")
 }
 
 fn is_agreed() -> Result<bool, String> {

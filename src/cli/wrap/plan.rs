@@ -1,4 +1,4 @@
-//! What `wrap` is to do, found out without doing any of it.
+//! Plans a wrap, and changes nothing.
 
 use std::fs;
 use std::io;
@@ -6,154 +6,226 @@ use std::path::{Path, PathBuf};
 
 use super::complaints::{installed_over, other_shim};
 use super::rewrite;
-use super::setting::{NoPlace, names_of, value_of, with_member};
-use super::{Change, LINK, Named, Wrapped};
-use crate::config::Environment;
+use super::setting::{string_of, with_member};
+use super::tools::Tool;
+use super::{Change, Pinned, Wrapped};
+use crate::config::{Environment, Settings};
 use crate::files;
-use crate::relay::locate::SET_ASIDE;
+use crate::relay::locate::{self, OwnPath, SET_ASIDE, SHARED_LINK};
 
-/// What is to be done.
+/// A planned change.
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// It is done already.
+    /// The target is wrapped already.
     Nothing,
-    /// This.
+    /// A new wrap.
     Do(Wrapped),
-    /// A link of ours is to lead to us: it leads to a codex-shim that stood elsewhere, or stands there still.
-    Relink {
+    /// The link exists; something about it changes.
+    Mend {
+        /// A link of ours.
         link: PathBuf,
         /// Where it leads, if there is one.
         from: Option<PathBuf>,
-        /// What is on record of it from then on; `None` for the link that a setting names.
+        /// Whether it is to lead to us: it leads to a codex-shim that stood elsewhere, or stands there still.
+        is_relinked: bool,
+        /// The new record, if it changes.
         record: Option<Wrapped>,
     },
 }
 
-/// Plans what is to be done for a target, where `all` has been done.
-pub(super) fn plan(
-    target: &str,
-    ourselves: &Path,
-    home: &Path,
-    all: &[Wrapped],
-    environment: &Environment,
-) -> Result<Plan, String> {
-    if let Some((file, names)) = tool(target, environment) {
-        return in_setting(target, file, names, ourselves, home);
+/// Everything that a plan depends on.
+pub(super) struct Planner<'a> {
+    pub(super) ourselves: &'a OwnPath,
+    pub(super) home: &'a Path,
+    /// The record of earlier changes.
+    pub(super) all: &'a [Wrapped],
+    pub(super) settings: &'a Settings,
+    pub(super) environment: &'a Environment,
+}
+
+impl Planner<'_> {
+    /// Plans the change for a target.
+    pub(super) fn plan(&self, target: &str) -> Result<Plan, String> {
+        if let Some(tool) = Tool::named(target) {
+            return self.in_setting(tool);
+        }
+        let path = self.link_for(target)?;
+        let all = self.all;
+        let on_record = link_on_record(all, &path);
+        if self.is_ours(&path) {
+            let Some((record, leads_to, _)) = on_record else { return Ok(Plan::Nothing) };
+            let is_relinked = self.ourselves.is_on_path && leads_to != self.ourselves.path;
+            return Ok(self.mended_link(&path, record, leads_to, is_relinked));
+        }
+        if let Some((record, leads_to, _)) = on_record {
+            return Ok(self.mended_link(&path, record, leads_to, true));
+        }
+        self.new_link(target, path)
     }
-    let path = match target {
-        "path" => match first_on_path(all, environment) {
-            Some(first) if is_same(&first, ourselves) || link_on_record(all, &first).is_some() => first,
-            Some(_) | None => folder_ahead(environment)?.join("codex"),
-        },
-        _ => {
-            let path = PathBuf::from(target);
-            match (path.is_dir(), path.file_name().is_some_and(|name| name == "codex")) {
-                (true, _) => path.join("codex"),
-                (false, true) => path,
-                (false, false) => {
-                    return Err(format!(
-                        "`{target}` is neither `path`, a folder, the path of a codex, nor one of {}",
-                        TOOLS.join(", ")
-                    ));
+
+    /// The path of the link for a target that is not a tool.
+    fn link_for(&self, target: &str) -> Result<PathBuf, String> {
+        let path = match target {
+            "path" => match first_on_path(self.all, self.environment) {
+                Some(first) if self.is_ours(&first) || link_on_record(self.all, &first).is_some() => first,
+                Some(_) | None => folder_ahead(self.environment)?.join("codex"),
+            },
+            _ => {
+                let path = PathBuf::from(target);
+                match (path.is_dir(), path.file_name().is_some_and(|name| name == "codex")) {
+                    (true, _) => path.join("codex"),
+                    (false, true) => path,
+                    (false, false) => {
+                        return Err(format!(
+                            "`{target}` is neither `path`, a folder, the path of a codex, nor one of {}",
+                            Tool::all()
+                        ));
+                    }
                 }
             }
+        };
+        std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// A link of ours that is there, with what has to change about it.
+    fn mended_link(&self, link: &Path, record: &Wrapped, leads_to: &Path, is_relinked: bool) -> Plan {
+        let Change::Link { to, set_aside } = &record.change else { return Plan::Nothing };
+        let to = if is_relinked { self.ourselves.path.clone() } else { to.clone() };
+        let set_aside = set_aside.clone().filter(|aside| aside.symlink_metadata().is_ok());
+        let pinned = match &set_aside {
+            Some(aside) => Some(self.pin(aside, aside)),
+            None => self.found().ok().or_else(|| record.pinned.clone()),
+        };
+        let new = Wrapped { pinned, change: Change::Link { to, set_aside }, ..record.clone() };
+        if new == *record && !is_relinked {
+            return Plan::Nothing;
         }
-    };
-    let path = std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    if is_same(&path, ourselves) {
-        return Ok(Plan::Nothing);
+        Plan::Mend { link: link.to_owned(), from: Some(leads_to.to_owned()), is_relinked, record: Some(new) }
     }
-    if let Some((on_record, from, set_aside)) = link_on_record(all, &path) {
-        let set_aside = set_aside.cloned().filter(|aside| aside.symlink_metadata().is_ok());
-        let change = Change::Link { to: ourselves.to_owned(), set_aside };
-        let record = Some(Wrapped { change, ..on_record.clone() });
-        return Ok(Plan::Relink { link: path, from: Some(from.to_owned()), record });
-    }
-    if let Some(other) = other_shim(&path) {
-        let (path, other) = (path.display(), other.display());
-        return Err(format!(
-            "{path} is a link to another codex-shim, {other}, that is not on record here: have that one `unwrap` it with \
-             the CODEX_SHIM_HOME it was made with, or remove it by hand"
-        ));
-    }
-    // Only its record says what the codex that was set aside was called.
-    let earlier = all.iter().filter(|other| other.path == path).find_map(|other| match &other.change {
-        Change::Link { set_aside, .. } => set_aside.as_ref().filter(|aside| aside.symlink_metadata().is_ok()),
-        Change::File { .. } => None,
-    });
-    if let (Some(aside), true) = (earlier, path.symlink_metadata().is_err()) {
-        let (path, aside) = (path.display(), aside.display());
-        return Err(format!(
-            "{path} was wrapped before, and {aside} is still set aside for it: `codex-shim unwrap` first"
-        ));
-    }
-    let set_aside = path.symlink_metadata().is_ok().then(|| path.with_file_name(SET_ASIDE));
-    if let Some(aside) = &set_aside
-        && aside.symlink_metadata().is_ok()
-    {
-        return Err(installed_over(&path, aside));
-    }
-    let change = Change::Link { to: ourselves.to_owned(), set_aside };
-    Ok(Plan::Do(Wrapped { target: target.to_owned(), path, named: None, change }))
-}
 
-/// Tools whose setting is changed.
-pub(in crate::cli) const TOOLS: [&str; 4] = ["vscode", "vscode-insiders", "cursor", "openclaw"];
-
-/// Where a tool keeps its settings, and the names that lead to the one for codex.
-fn tool(target: &str, environment: &Environment) -> Option<(PathBuf, &'static [&'static str])> {
-    let home = environment.get("HOME").map(PathBuf::from)?;
-    let config = match (cfg!(target_os = "macos"), environment.get("XDG_CONFIG_HOME")) {
-        (true, _) => home.join("Library/Application Support"),
-        (false, Some(config)) => PathBuf::from(config),
-        (false, None) => home.join(".config"),
-    };
-    let code = |name: &str| Some((config.join(name).join("User/settings.json"), names_of(target)));
-    match target {
-        "vscode" => code("Code"),
-        "vscode-insiders" => code("Code - Insiders"),
-        "cursor" => code("Cursor"),
-        "openclaw" => Some((home.join(".openclaw/openclaw.json"), names_of(target))),
-        _ => None,
-    }
-}
-
-fn in_setting(target: &str, file: PathBuf, names: &[&str], ourselves: &Path, home: &Path) -> Result<Plan, String> {
-    rewrite::check(&file)?;
-    let before = match files::read_named(&file) {
-        Ok(text) => Some(text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(format!("read {}: {error}", file.display())),
-    };
-    if before.is_none() && file.parent().is_none_or(|folder| !folder.is_dir()) {
-        return Err(format!("{target} has no settings here: {} is not there", file.display()));
-    }
-    // A codex of the user's own is what this tool is to have, so it has a link of its own that says which.
-    let set = before.as_deref().and_then(|text| value_of(text, names));
-    let set: Option<PathBuf> = set.and_then(|set| serde_json::from_str::<String>(set).ok()).map(PathBuf::from);
-    let links = [home.join(LINK), home.join("bin").join(target).join("codex")];
-    if let Some(link) = set.as_ref().filter(|set| links.contains(set)) {
-        return Ok(match is_same(link, ourselves) {
-            true => Plan::Nothing,
-            false => Plan::Relink { link: link.clone(), from: fs::read_link(link).ok(), record: None },
+    fn new_link(&self, target: &str, path: PathBuf) -> Result<Plan, String> {
+        let all = self.all;
+        if let Some(other) = other_shim(&path) {
+            let (path, other) = (path.display(), other.display());
+            return Err(format!(
+                "{path} is a link to another codex-shim, {other}, that is not on record here: have that one `unwrap` it with \
+                 the CODEX_SHIM_HOME it was made with, or remove it by hand"
+            ));
+        }
+        // Only its record says what the codex that was set aside was called.
+        let earlier = all.iter().filter(|other| other.path == path).find_map(|other| match &other.change {
+            Change::Link { set_aside, .. } => set_aside.as_ref().filter(|aside| aside.symlink_metadata().is_ok()),
+            Change::File { .. } => None,
         });
+        if let (Some(aside), true) = (earlier, path.symlink_metadata().is_err()) {
+            let (path, aside) = (path.display(), aside.display());
+            return Err(format!(
+                "{path} was wrapped before, and {aside} is still set aside for it: `codex-shim unwrap` first"
+            ));
+        }
+        let set_aside = path.symlink_metadata().is_ok().then(|| path.with_file_name(SET_ASIDE));
+        if let Some(aside) = &set_aside
+            && aside.symlink_metadata().is_ok()
+        {
+            return Err(installed_over(&path, aside));
+        }
+        let pinned = match &set_aside {
+            Some(aside) => self.pin(aside, &path),
+            None => self.found()?,
+        };
+        let change = Change::Link { to: self.ourselves.path.clone(), set_aside };
+        Ok(Plan::Do(Wrapped { target: target.to_owned(), path, link: None, codex: None, pinned: Some(pinned), change }))
     }
-    let codex = set.filter(|codex| !codex.as_os_str().is_empty() && !is_same(codex, ourselves));
-    let [link, links_own] = links;
-    let named = codex.map(|codex| Named { codex, link: links_own });
-    let link = named.as_ref().map_or(&link, |named| &named.link);
-    let after =
-        with_member(before.as_deref().unwrap_or_default(), names, &link.to_string_lossy()).map_err(
-            |why| match why {
-                NoPlace::Unreadable => {
-                    format!("{} cannot be read as settings; set {} by hand", file.display(), names.join("."))
-                }
-                NoPlace::NoObject(name) => {
-                    format!("{}: `{name}` is no object; set {} by hand", file.display(), names.join("."))
-                }
-            },
-        )?;
-    Ok(Plan::Do(Wrapped { target: target.to_owned(), path: file, named, change: Change::File { before, after } }))
+
+    fn in_setting(&self, tool: &Tool) -> Result<Plan, String> {
+        let file = tool.file(self.environment)?;
+        let (at, names) = (file.display(), tool.setting.names);
+        rewrite::check(&file)?;
+        let before = match files::read_named(&file) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(format!("read {at}: {error}")),
+        };
+        let set = before.as_deref().and_then(|text| string_of(text, names)).map(PathBuf::from);
+        let link = self.home.join("bin").join(tool.target).join("codex");
+        let links = [self.home.join(SHARED_LINK), link.clone()];
+        if let Some(link) = set.as_ref().filter(|set| links.contains(set)) {
+            return self.mended_setting(link, &file);
+        }
+        let codex = match set {
+            Some(set) if !set.as_os_str().is_empty() && !self.is_ours(&set) => self.own_codex(&set, &file, tool)?,
+            Some(_) | None => None,
+        };
+        let pinned = match &codex {
+            Some(codex) => self.pin(codex, codex),
+            None => self.found()?,
+        };
+        let text = before.as_deref().unwrap_or_default();
+        let after = with_member(text, &tool.setting, &link.to_string_lossy())
+            .map_err(|why| format!("{at}: {}; correct it, or set {} by hand", why.0, names.join(".")))?;
+        let change = Change::File { before, after };
+        let (target, link, pinned) = (tool.target.to_owned(), Some(link), Some(pinned));
+        Ok(Plan::Do(Wrapped { target, path: file.clone(), link, codex, pinned, change }))
+    }
+
+    /// A setting that names a link of ours already.
+    fn mended_setting(&self, link: &Path, file: &Path) -> Result<Plan, String> {
+        let from = fs::read_link(link).ok();
+        let is_other_name = self.ourselves.is_on_path && from.as_ref() != Some(&self.ourselves.path);
+        let is_relinked = is_other_name || !self.is_ours(link);
+        let record = self.all.iter().find(|other| other.path == file && matches!(other.change, Change::File { .. }));
+        let new = match record {
+            Some(Wrapped { codex: Some(_), .. }) | None => None,
+            Some(record) => {
+                let has_pin = record.pinned.as_ref().is_some_and(|pinned| locate::is_program(&pinned.codex));
+                let pinned = match self.found() {
+                    Err(why) if !has_pin => return Err(why),
+                    Err(_) => record.pinned.clone(),
+                    Ok(found) => Some(found),
+                };
+                (pinned != record.pinned).then(|| Wrapped { pinned, ..record.clone() })
+            }
+        };
+        Ok(match is_relinked || new.is_some() {
+            true => Plan::Mend { link: link.to_owned(), from, is_relinked, record: new },
+            false => Plan::Nothing,
+        })
+    }
+
+    /// The codex of the user's own that a setting names, which is what this tool is to have.
+    fn own_codex(&self, set: &Path, file: &Path, tool: &Tool) -> Result<Option<PathBuf>, String> {
+        let found = locate::server(set.as_os_str(), self.environment).map_err(|_| {
+            format!(
+                "{}: `{}` is {}, which is not there; correct or remove it first",
+                file.display(),
+                tool.setting.names.join("."),
+                set.display()
+            )
+        })?;
+        let found = std::path::absolute(&found).map_err(|error| format!("{}: {error}", found.display()))?;
+        Ok(Some(found).filter(|found| !self.is_ours(found)))
+    }
+
+    /// The codex of this terminal, which is pinned.
+    fn found(&self) -> Result<Pinned, String> {
+        let found = locate::codex(self.settings, self.environment).map_err(|error| {
+            format!("{error}; install codex with `npm install -g @openai/codex`, and wrap again: nothing was done")
+        })?;
+        let codex =
+            std::path::absolute(&found.program).map_err(|error| format!("{}: {error}", found.program.display()))?;
+        Ok(self.pin(&codex, &codex))
+    }
+
+    /// Pins `codex`, which stands as `now` yet.
+    fn pin(&self, codex: &Path, now: &Path) -> Pinned {
+        Pinned { codex: codex.to_owned(), folders: locate::folders_for(now, self.environment) }
+    }
+
+    /// Whether a path leads to this program.
+    fn is_ours(&self, path: &Path) -> bool {
+        let ourselves = self.ourselves.path.canonicalize().ok();
+        path.canonicalize().is_ok_and(|path| Some(path) == ourselves)
+    }
 }
 
 /// The first `codex` that PATH leads to, or where it led before a codex-shim was moved.
@@ -170,11 +242,6 @@ fn link_on_record<'a>(all: &'a [Wrapped], path: &Path) -> Option<(&'a Wrapped, &
         Change::Link { to, set_aside } if *to == leads_to => Some((wrapped, to.as_path(), set_aside.as_ref())),
         Change::Link { .. } | Change::File { .. } => None,
     })
-}
-
-/// Whether a path leads to this program.
-fn is_same(path: &Path, ourselves: &Path) -> bool {
-    path.canonicalize().is_ok_and(|path| Some(path) == ourselves.canonicalize().ok())
 }
 
 /// A folder of the user's own that PATH names before any real codex.

@@ -1,214 +1,223 @@
-//! One member of a settings file, set without touching any other byte.
+//! One member of a settings file, set or removed; every other byte stays.
 //!
-//! Pure. The files are JSON as people write it: with comments, and commas at the ends.
+//! Pure. The files are JSON, JSON with comments and trailing commas, or JSON5.
 
 use std::ops::Range;
 
-/// Why a member cannot be set.
+use jsonc_parser::ast::{Object, ObjectProp, Value};
+use jsonc_parser::errors::ParseError;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+/// The reason why a member cannot be set, with line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum NoPlace {
-    /// The file is not what such a file is.
-    Unreadable,
-    /// Something that is no object stands where one of these names leads.
-    NoObject(String),
+pub(super) struct NoPlace(pub(super) String);
+
+/// Members to set in a settings file: the one that names codex, and others that an object needs if it is new.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    /// The names that lead to the member.
+    pub(super) names: &'static [&'static str],
+    /// A member of the object that the first `depth` names lead to, if that object is new: its name and its value.
+    pub(super) with: Option<(usize, &'static str, &'static str)>,
 }
 
-/// The text with `value` as the member that `names` lead to, whatever was there. An empty text is one with nothing set.
-pub(super) fn with_member(text: &str, names: &[&str], value: &str) -> Result<String, NoPlace> {
+/// The text with `value` as the member that the setting names, whatever was there. In an empty text nothing is set.
+pub(super) fn with_member(text: &str, setting: &Setting, value: &str) -> Result<String, NoPlace> {
     let quoted = serde_json::Value::from(value).to_string();
-    if text.trim().is_empty() {
-        return Ok(format!("{}\n", nested(names, &quoted, 0)));
-    }
-    let bytes = text.as_bytes();
-    let mut at = skip_blank(bytes, 0);
+    let names = setting.names;
+    let style = Style::of(text);
+    let file = File::parse(text)?;
+    let Some(root) = &file.root else {
+        let gap = if text.is_empty() || text.ends_with('\n') { "" } else { style.line_end };
+        return Ok(format!("{text}{gap}{}{}", style.nested(setting, 0, &quoted), style.line_end));
+    };
+    let mut object = file.object(root, "the whole file")?;
     for (depth, name) in names.iter().enumerate() {
-        if bytes.get(at) != Some(&b'{') {
-            return Err(if depth == 0 { NoPlace::Unreadable } else { NoPlace::NoObject(names[depth - 1].to_owned()) });
+        let Some(member) = member(object, name) else {
+            let inserted = style.member(setting, depth, &quoted);
+            return Ok(style.inserted(text, &file.range_of(object), object, &inserted, depth));
+        };
+        let range = file.range_of(&member.value);
+        if depth + 1 == names.len() {
+            return Ok(format!("{}{quoted}{}", &text[..range.start], &text[range.end..]));
         }
-        match member(text, at, name).ok_or(NoPlace::Unreadable)? {
-            Member::There(range) if depth + 1 == names.len() => {
-                return Ok(format!("{}{quoted}{}", &text[..range.start], &text[range.end..]));
-            }
-            Member::There(range) => at = range.start,
-            Member::NotThere { is_empty } => {
-                let inserted = nested_member(&names[depth..], &quoted, depth + 1);
-                let comma = if is_empty { "" } else { "," };
-                let indent = "  ".repeat(depth + 1);
-                let rest = &text[at + 1..];
-                // What follows on the same line stays there.
-                let gap = if is_empty { format!("\n{}", "  ".repeat(depth)) } else { String::new() };
-                return Ok(format!("{}\n{indent}{inserted}{comma}{gap}{rest}", &text[..=at]));
-            }
-        }
+        object = file.object(&member.value, &names[..=depth].join("."))?;
     }
-    Err(NoPlace::Unreadable)
+    Err(NoPlace("no member is named".to_owned()))
 }
 
-/// The value, as it is written, of the member that `names` lead to; `None` where there is none.
+/// The value, as it is written, of the member that `names` lead to.
 pub(super) fn value_of<'a>(text: &'a str, names: &[&str]) -> Option<&'a str> {
-    place_of(text, names).map(|range| &text[range])
+    place_of(text, names).map(|place| &text[place.value])
 }
 
-/// The text with another value, as it is to be written, of the member that `names` lead to; `None` where there is none.
+/// The value of the member that `names` lead to, if it is a string.
+pub(super) fn string_of(text: &str, names: &[&str]) -> Option<String> {
+    let file = File::parse(text).ok()?;
+    let member = file.member(names)?;
+    Some(member.value.as_string_lit()?.value.clone().into_owned())
+}
+
+/// How many of the names, from the first on, lead to a member.
+pub(super) fn depth_of(text: &str, names: &[&str]) -> usize {
+    (1..=names.len()).take_while(|depth| value_of(text, &names[..*depth]).is_some()).count()
+}
+
+/// The text with other JSON as the value of the member that `names` lead to, if the member exists.
 pub(super) fn with_value(text: &str, names: &[&str], value: &str) -> Option<String> {
-    place_of(text, names).map(|range| format!("{}{value}{}", &text[..range.start], &text[range.end..]))
+    let range = place_of(text, names)?.value;
+    Some(format!("{}{value}{}", &text[..range.start], &text[range.end..]))
 }
 
-/// The text without the member that `names` lead to; `None` where it does not stand as [`with_member`] has written it.
+/// The text without the member that `names` lead to, if there is one; with it go its line and its comma.
 pub(super) fn without_member(text: &str, names: &[&str]) -> Option<String> {
-    let range = place_of(text, names)?;
-    let key = format!("{}: ", serde_json::Value::from(*names.last()?));
-    let before = text[..range.start].strip_suffix(&key)?.trim_end();
-    let rest = &text[range.end..];
-    match rest.strip_prefix(',') {
-        Some(rest) => Some(format!("{before}{rest}")),
-        None => before.ends_with('{').then(|| format!("{before}{rest}")),
+    let Place { member, .. } = place_of(text, names)?;
+    let (before, after) = (&text[..member.start], &text[member.end..]);
+    let line = before.trim_end_matches([' ', '\t']);
+    let is_own_line = line.ends_with('\n');
+    match after.strip_prefix(',') {
+        Some(rest) if is_own_line => {
+            let line = line.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line))?;
+            Some(format!("{line}{rest}"))
+        }
+        Some(rest) => Some(format!("{before}{}", rest.strip_prefix(' ').unwrap_or(rest))),
+        // The last member: the comma before it may stay, as in all of these formats but plain JSON.
+        None => {
+            let before = before.trim_end();
+            Some(format!("{}{after}", before.strip_suffix(',').unwrap_or(before)))
+        }
     }
 }
 
-fn place_of(text: &str, names: &[&str]) -> Option<Range<usize>> {
-    let mut found = None;
-    let mut at = skip_blank(text.as_bytes(), 0);
-    for name in names {
-        if text.as_bytes().get(at) != Some(&b'{') {
-            return None;
+/// The bytes of a member with its name, and the bytes of its value.
+struct Place {
+    member: Range<usize>,
+    value: Range<usize>,
+}
+
+fn place_of(text: &str, names: &[&str]) -> Option<Place> {
+    let file = File::parse(text).ok()?;
+    let member = file.member(names)?;
+    Some(Place { member: file.range_of(member), value: file.range_of(&member.value) })
+}
+
+/// A parsed settings file.
+struct File<'a> {
+    text: &'a str,
+    /// Bytes of the byte order mark, which the parser does not see.
+    mark_bytes: usize,
+    /// Nothing if the text has only comments.
+    root: Option<Value<'a>>,
+}
+
+impl<'a> File<'a> {
+    fn parse(text: &'a str) -> Result<File<'a>, NoPlace> {
+        let rest = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let options = ParseOptions { allow_missing_commas: false, ..ParseOptions::default() };
+        let parsed = parse_to_ast(rest, &CollectOptions::default(), &options).map_err(|error| unreadable(&error))?;
+        Ok(File { text, mark_bytes: text.len() - rest.len(), root: parsed.value })
+    }
+
+    fn object<'b>(&self, value: &'b Value<'a>, name: &str) -> Result<&'b Object<'a>, NoPlace> {
+        value.as_object().ok_or_else(|| {
+            let before = &self.text[..self.range_of(value).start];
+            let (line, column) = (before.matches('\n').count() + 1, before.chars().rev().take_while(|c| *c != '\n'));
+            let column = column.filter(|c| *c != '\u{feff}').count() + 1;
+            NoPlace(format!("line {line}, column {column}: `{name}` is not an object"))
+        })
+    }
+
+    fn member(&self, names: &[&str]) -> Option<&ObjectProp<'a>> {
+        let (first, rest) = names.split_first()?;
+        let root = member(self.root.as_ref()?.as_object()?, first)?;
+        rest.iter().try_fold(root, |found, name| member(found.value.as_object()?, name))
+    }
+
+    fn range_of(&self, node: &impl jsonc_parser::common::Ranged) -> Range<usize> {
+        let range = node.range();
+        range.start + self.mark_bytes..range.end + self.mark_bytes
+    }
+}
+
+fn unreadable(error: &ParseError) -> NoPlace {
+    let what = error.kind().to_string().to_lowercase();
+    NoPlace(format!("line {}, column {}: {what}", error.line_display(), error.column_display()))
+}
+
+/// The last member of that name, which is the one that counts.
+fn member<'a, 'b>(object: &'b Object<'a>, name: &str) -> Option<&'b ObjectProp<'a>> {
+    object.properties.iter().rev().find(|property| property.name.as_str() == name)
+}
+
+/// How a file is indented, and how its lines end.
+struct Style {
+    indent: String,
+    line_end: &'static str,
+}
+
+impl Style {
+    fn of(text: &str) -> Style {
+        let blank = |line: &str| line[..line.len() - line.trim_start_matches([' ', '\t']).len()].to_owned();
+        let indented = text.lines().map(|line| (blank(line), line.trim_start()));
+        // A line of a block comment is often indented by one space.
+        let indent = indented
+            .filter(|(blank, rest)| !blank.is_empty() && !rest.is_empty() && !rest.starts_with('*'))
+            .map(|(blank, _)| if blank.starts_with('\t') { "\t".to_owned() } else { blank })
+            .next();
+        let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+        Style { indent: indent.unwrap_or_else(|| "  ".to_owned()), line_end }
+    }
+
+    fn indent(&self, depth: usize) -> String {
+        self.indent.repeat(depth)
+    }
+
+    /// The name at `depth` with its value, which is an object for all names but the last.
+    fn member(&self, setting: &Setting, depth: usize, quoted: &str) -> String {
+        let Some(name) = setting.names.get(depth) else { return String::new() };
+        format!("{}: {}", serde_json::Value::from(*name), self.nested(setting, depth + 1, quoted))
+    }
+
+    /// The value that the first `depth` names lead to.
+    fn nested(&self, setting: &Setting, depth: usize, quoted: &str) -> String {
+        if depth == setting.names.len() {
+            return quoted.to_owned();
         }
-        match member(text, at, name)? {
-            Member::There(range) => {
-                at = range.start;
-                found = Some(range);
+        let (inner, outer, line_end) = (self.indent(depth + 1), self.indent(depth), self.line_end);
+        let with = setting.with.filter(|(at, ..)| *at == depth);
+        let with = with.map(|(_, name, value)| format!("\"{name}\": \"{value}\",{line_end}{inner}"));
+        let member = self.member(setting, depth, quoted);
+        format!("{{{line_end}{inner}{}{member}{line_end}{outer}}}", with.unwrap_or_default())
+    }
+
+    /// The text with a new first member in an object at `range`.
+    fn inserted(&self, text: &str, range: &Range<usize>, object: &Object<'_>, member: &str, depth: usize) -> String {
+        let (open, line_end) = (range.start + 1, self.line_end);
+        let (inner, outer) = (self.indent(depth + 1), self.indent(depth));
+        if object.properties.is_empty() {
+            // A comment in the object stays in it.
+            let (inside, rest) = (text[open..range.end - 1].trim_end(), &text[range.end - 1..]);
+            return format!("{}{inside}{line_end}{inner}{member}{line_end}{outer}{rest}", &text[..open]);
+        }
+        let first_line = text[open..range.end].split('\n').next().unwrap_or_default();
+        let on_it = first_line.trim();
+        let has_comment_only = on_it.starts_with("//") || is_one_comment(on_it);
+        match on_it.is_empty() || has_comment_only {
+            true => {
+                let at = open + first_line.trim_end().len();
+                format!("{}{line_end}{inner}{member},{}", &text[..at], &text[at..])
             }
-            Member::NotThere { .. } => return None,
-        }
-    }
-    found
-}
-
-fn nested(names: &[&str], quoted: &str, depth: usize) -> String {
-    match names {
-        [] => quoted.to_owned(),
-        _ => {
-            let (inner, outer) = ("  ".repeat(depth + 1), "  ".repeat(depth));
-            format!("{{\n{inner}{}\n{outer}}}", nested_member(names, quoted, depth + 1))
-        }
-    }
-}
-
-fn nested_member(names: &[&str], quoted: &str, depth: usize) -> String {
-    match names {
-        [] => String::new(),
-        [name, rest @ ..] => format!("{}: {}", serde_json::Value::from(*name), nested(rest, quoted, depth)),
-    }
-}
-
-/// A member of an object.
-enum Member {
-    /// Its value stands here.
-    There(Range<usize>),
-    NotThere {
-        /// The object has no member at all.
-        is_empty: bool,
-    },
-}
-
-/// Looks for a member in the object that begins at `at`; `None` where the text breaks off or is something else.
-fn member(text: &str, at: usize, name: &str) -> Option<Member> {
-    let bytes = text.as_bytes();
-    let mut at = skip_blank(bytes, at + 1);
-    let mut is_empty = true;
-    loop {
-        match bytes.get(at)? {
-            b'}' => return Some(Member::NotThere { is_empty }),
-            b',' => at = skip_blank(bytes, at + 1),
-            b'"' => {
-                is_empty = false;
-                let end = string_end(bytes, at)?;
-                let key: String = serde_json::from_str(&text[at..end]).ok()?;
-                at = skip_blank(bytes, end);
-                if bytes.get(at)? != &b':' {
-                    return None;
-                }
-                let start = skip_blank(bytes, at + 1);
-                let end = value_end(bytes, start)?;
-                if key == name {
-                    return Some(Member::There(start..end));
-                }
-                at = skip_blank(bytes, end);
-            }
-            _ => return None,
-        }
-    }
-}
-
-/// Where a value ends that begins at `at`.
-fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
-    match bytes.get(at)? {
-        b'"' => string_end(bytes, at),
-        b'{' | b'[' => {
-            let mut depth = 0usize;
-            loop {
-                at = skip_blank(bytes, at);
-                match bytes.get(at)? {
-                    b'"' => at = string_end(bytes, at)?,
-                    b'{' | b'[' => {
-                        depth += 1;
-                        at += 1;
-                    }
-                    b'}' | b']' => {
-                        depth -= 1;
-                        at += 1;
-                        if depth == 0 {
-                            return Some(at);
-                        }
-                    }
-                    _ => at += 1,
-                }
+            false => {
+                let at = open + first_line.len() - first_line.trim_start_matches(' ').len();
+                format!("{}{member}, {}", &text[..at], &text[at..])
             }
         }
-        _ => {
-            let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b'/') || byte.is_ascii_whitespace();
-            Some(at + bytes[at..].iter().position(ends).unwrap_or(bytes.len() - at))
-        }
     }
 }
 
-/// Where a string ends whose quotation mark is at `at`.
-fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
-    let mut at = at + 1;
-    loop {
-        match bytes.get(at)? {
-            b'"' => return Some(at + 1),
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-}
-
-/// Where something stands again, behind white space and comments.
-fn skip_blank(bytes: &[u8], mut at: usize) -> usize {
-    loop {
-        match (bytes.get(at), bytes.get(at + 1)) {
-            (Some(byte), _) if byte.is_ascii_whitespace() => at += 1,
-            (Some(b'/'), Some(b'/')) => {
-                at = bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| at + end);
-            }
-            (Some(b'/'), Some(b'*')) => {
-                let rest = &bytes[at + 2..];
-                at = memchr::memmem::find(rest, b"*/").map_or(bytes.len(), |end| at + 2 + end + 2);
-            }
-            // A mark of the byte order.
-            (Some(0xef), Some(0xbb)) if at == 0 => at += 3,
-            (Some(_) | None, _) => return at,
-        }
-    }
-}
-
-/// The names that lead to the setting of a tool for codex.
-pub(super) fn names_of(target: &str) -> &'static [&'static str] {
-    match target {
-        "openclaw" => &["plugins", "entries", "codex", "config", "appServer", "command"],
-        _ => &["chatgpt.cliExecutable"],
-    }
+/// Whether a text is one block comment and nothing else.
+fn is_one_comment(text: &str) -> bool {
+    text.strip_prefix("/*").and_then(|rest| rest.find("*/").map(|end| end + 2 == rest.len())).unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -216,28 +225,46 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn check(text: &str, names: &[&str], expect: &str) {
-        assert_eq!(with_member(text, names, "/x").as_deref(), Ok(expect));
+    fn setting(names: &'static [&'static str]) -> Setting {
+        Setting { names, with: None }
+    }
+
+    fn check(text: &str, names: &'static [&'static str], expect: &str) {
+        assert_eq!(with_member(text, &setting(names), "/x").as_deref(), Ok(expect));
     }
 
     #[test]
     fn a_member_is_set_and_nothing_else_changes() {
         check("", &["a"], "{\n  \"a\": \"/x\"\n}\n");
+        check("// only this", &["a"], "// only this\n{\n  \"a\": \"/x\"\n}\n");
         check("{}", &["a"], "{\n  \"a\": \"/x\"\n}");
+        check("{ /* none */ }", &["a"], "{ /* none */\n  \"a\": \"/x\"\n}");
         check("{\n  \"b\": 1 // one\n}\n", &["a"], "{\n  \"a\": \"/x\",\n  \"b\": 1 // one\n}\n");
+        check("{ // all\n\tb: 1\n}\n", &["a"], "{ // all\n\t\"a\": \"/x\",\n\tb: 1\n}\n");
+        check("{\r\n    \"b\": 1\r\n}\r\n", &["a"], "{\r\n    \"a\": \"/x\",\r\n    \"b\": 1\r\n}\r\n");
+        check("{\"b\": 1}", &["a"], "{\"a\": \"/x\", \"b\": 1}");
+        check("{ \"b\": 1 }", &["a"], "{ \"a\": \"/x\", \"b\": 1 }");
+        check("\u{feff}{\"a\": 1}", &["a"], "\u{feff}{\"a\": \"/x\"}");
         check(
             "/* \"a\": 0 */ {\"b\":[1,{\"a\":2}], \"a\" : \"old\\\"\",}",
             &["a"],
             "/* \"a\": 0 */ {\"b\":[1,{\"a\":2}], \"a\" : \"/x\",}",
         );
         check("{\"a\":null}", &["a"], "{\"a\":\"/x\"}");
+        check("{a: 'old', a: 'newer'}", &["a"], "{a: 'old', a: \"/x\"}");
     }
 
     #[test]
-    fn a_member_is_taken_out_again_and_nothing_else_changes() {
-        for text in ["{\n  \"b\": 1 // one\n}\n", "{\"p\": {\n \"q\": {\"x\": 1}}}"] {
-            let names: &[&str] = if text.contains('p') { &["p", "q", "r"] } else { &["a"] };
-            let set = with_member(text, names, "/x").expect("it can be set");
+    fn a_member_is_removed_and_nothing_else_changes() {
+        for text in [
+            "{\n  \"b\": 1 // one\n}\n",
+            "{ // all\r\n\t'b': 1\r\n}\r\n",
+            "{\"b\": 1}",
+            "{ \"b\": 1 }",
+            "{\"p\": {\n \"q\": {\"x\": 1}}}",
+        ] {
+            let names: &'static [&'static str] = if text.contains('p') { &["p", "q", "r"] } else { &["a"] };
+            let set = with_member(text, &setting(names), "/x").expect("it can be set");
             assert_eq!(value_of(&set, names), Some("\"/x\""));
             assert_eq!(without_member(&set, names).as_deref(), Some(text));
             assert_eq!(
@@ -246,32 +273,46 @@ mod tests {
             );
         }
         assert_eq!(value_of("{}", &["a"]), None);
-        // Somebody has put it elsewhere.
-        assert_eq!(without_member("{\"b\": 1, \"a\": 2}", &["a"]), None);
+        // Somebody has moved it to the end.
+        assert_eq!(without_member("{\"b\": 1, \"a\": 2}", &["a"]).as_deref(), Some("{\"b\": 1}"));
     }
 
     #[test]
-    fn objects_on_the_way_are_made() {
+    fn missing_objects_are_created() {
         check("{\"p\": {\"q\": {}}}", &["p", "q", "r"], "{\"p\": {\"q\": {\n      \"r\": \"/x\"\n    }}}");
         check("{}", &["p", "q"], "{\n  \"p\": {\n    \"q\": \"/x\"\n  }\n}");
-        assert_eq!(with_member("{\"p\": 1}", &["p", "q"], "/x"), Err(NoPlace::NoObject("p".to_owned())));
-        for broken in ["[1]", "{\"a\"", "{\"a\":", "{a:1}", "nonsense"] {
-            assert!(with_member(broken, &["b"], "/x").is_err(), "{broken}");
+        let with = Setting { names: &["p", "q"], with: Some((1, "type", "t")) };
+        let expect = "{\n  \"p\": {\n    \"type\": \"t\",\n    \"q\": \"/x\"\n  }\n}";
+        assert_eq!(with_member("{}", &with, "/x").as_deref(), Ok(expect));
+        assert_eq!(with_member("{\"p\": {}}", &with, "/x").as_deref(), Ok("{\"p\": {\n    \"q\": \"/x\"\n  }}"));
+        assert_eq!(depth_of("{\"p\": {}}", &["p", "q"]), 1);
+    }
+
+    #[test]
+    fn a_broken_file_is_reported_with_its_place() {
+        let why = |text| with_member(text, &setting(&["p", "q"]), "/x").expect_err("it is broken").0;
+        assert_eq!(why("{\n  \"p\": 1}"), "line 2, column 8: `p` is not an object");
+        for broken in ["[1]", "{\"a\"", "{\"a\":", "nonsense", "{\"a\": 1 \"b\": 2}", "{a: 1} {b: 2}", "{'a: 1}"] {
+            assert!(why(broken).starts_with("line 1, column "), "{broken}: {}", why(broken));
         }
     }
 
     proptest! {
         #[test]
-        fn no_text_can_hurt(text in "[\\[\\]{}\",:/*\\\\a1 \n]{0,60}") {
-            let _ = with_member(&text, &["a", "b"], "/x");
+        fn no_text_can_hurt(text in "[\\[\\]{}\"',:/*\\\\a1+. \u{feff}\u{e9}\n]{0,60}") {
+            if let Ok(set) = with_member(&text, &setting(&["a", "b"]), "/x") {
+                let read = string_of(&set, &["a", "b"]);
+                prop_assert_eq!(read.as_deref(), Some("/x"));
+                let _ = without_member(&set, &["a", "b"]);
+            }
         }
 
         #[test]
-        fn what_was_set_is_there_and_can_be_set_again(value in "[a-z]{0,6}") {
-            let once = with_member("{\"z\": [1]}", &["a", "b"], &value).expect("it can be set");
+        fn a_member_that_was_set_can_be_set_again(value in "[a-z]{0,6}") {
+            let once = with_member("{\"z\": [1]}", &setting(&["a", "b"]), &value).expect("it can be set");
             let read: serde_json::Value = serde_json::from_str(&once).expect("JSON");
             prop_assert_eq!(read["a"]["b"].as_str(), Some(&*value));
-            prop_assert_eq!(with_member(&once, &["a", "b"], &value), Ok(once.clone()));
+            prop_assert_eq!(with_member(&once, &setting(&["a", "b"]), &value), Ok(once.clone()));
         }
     }
 }

@@ -11,9 +11,24 @@ use super::super::requests::print_json;
 use super::super::{FAILED, say, screen};
 use super::complaints::installed_over;
 use super::rewrite::{self, rewrite};
-use super::setting::{names_of, value_of, with_value, without_member};
+use super::setting::{depth_of, value_of, with_value, without_member};
+use super::tools::setting_of;
 use super::{Change, UnwrapArguments, Wrapped, read, write};
 use crate::files;
+
+/// Why something is left as it is.
+enum Left {
+    /// Somebody has changed it since.
+    Changed(String),
+    /// It cannot be read or written.
+    Failed(String),
+}
+
+impl From<String> for Left {
+    fn from(why: String) -> Left {
+        Left::Failed(why)
+    }
+}
 
 /// Takes back what was done, or tells what would be, and gives the status to exit with.
 pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, String> {
@@ -30,7 +45,14 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, St
     }
     let (mut left, mut failed, mut taken) = (all, false, Vec::new());
     for wrapped in &meant {
-        let took = take_back(wrapped, arguments.dry_run);
+        let took = match take_back(wrapped, arguments.dry_run) {
+            Err(Left::Changed(why)) if arguments.forget => Ok(format!("forget {}: {why}", wrapped.name())),
+            Err(Left::Changed(why)) => {
+                Err(format!("{why}; `codex-shim unwrap --forget {}` forgets that it was wrapped", wrapped.name()))
+            }
+            Err(Left::Failed(why)) => Err(why),
+            Ok(told) => Ok(told),
+        };
         let mut unwritten = None;
         if took.is_ok() && !arguments.dry_run {
             left.retain(|other| other != wrapped);
@@ -45,6 +67,9 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, St
             let would = if arguments.dry_run { "would " } else { "" };
             if let Some(told) = told {
                 screen::print(&format!("{would}{told}\n"));
+                if matches!(wrapped.change, Change::File { .. }) && told.starts_with(PUT_BACK) && !arguments.dry_run {
+                    screen::print(&format!("{}\n", wrapped.then()));
+                }
             }
             if let Some(why) = error {
                 say(why);
@@ -61,6 +86,9 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, St
     Ok(if failed { FAILED } else { 0 })
 }
 
+/// How the text begins that tells of something put back.
+const PUT_BACK: &str = "put ";
+
 /// Whether it is meant: as it was given to `wrap`, or by its path, or, a link, by its folder.
 fn is_named(wrapped: &Wrapped, target: &str) -> bool {
     let at = std::path::absolute(target).unwrap_or_else(|_| target.into());
@@ -69,10 +97,10 @@ fn is_named(wrapped: &Wrapped, target: &str) -> bool {
 }
 
 /// Gives back what was there, unless somebody has changed it since.
-fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
+fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, Left> {
     let path = &wrapped.path;
     let at = path.display();
-    let failed = |error: io::Error| format!("take back {at}: {error}");
+    let failed = |error: io::Error| Left::Failed(format!("take back {at}: {error}"));
     match &wrapped.change {
         Change::Link { to, set_aside } => {
             let leads_to = fs::read_link(path).ok();
@@ -82,9 +110,12 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
                 (_, Some(aside)) if aside.symlink_metadata().is_err() => return Ok(format!("leave {at} as it is")),
                 // Our link was removed by hand.
                 (None, Some(_)) if path.symlink_metadata().is_err() => {}
-                (_, Some(aside)) => return Err(installed_over(path, aside)),
+                (_, Some(aside)) => return Err(Left::Changed(installed_over(path, aside))),
                 (None, None) if path.symlink_metadata().is_err() => return Ok(format!("leave {at}, which is gone")),
-                (_, _) => return Err(format!("{at} is not the link that was made there; it is left as it is")),
+                (_, _) => {
+                    let why = format!("{at} is not the link that was made there: it is left as it is");
+                    return Err(Left::Changed(why));
+                }
             }
             if !is_dry {
                 match fs::remove_file(path) {
@@ -104,7 +135,7 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
             let now = match files::read_named(path) {
                 Ok(now) => Some(now),
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
-                Err(error) => return Err(format!("read {at}: {error}; it is left as it is")),
+                Err(error) => return Err(Left::Failed(format!("read {at}: {error}; it is left as it is"))),
             };
             if now == *before {
                 return Ok(format!("leave {at} as it is"));
@@ -128,8 +159,8 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, String> {
 }
 
 /// Gives back the one member that was set in a file that was changed otherwise since, which was `before` and `after`.
-fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry: bool) -> Result<String, String> {
-    let names = names_of(&wrapped.target);
+fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry: bool) -> Result<String, Left> {
+    let names = setting_of(&wrapped.target).names;
     let (at, name) = (wrapped.path.display(), names.join("."));
     let (is, was) = (value_of(now, names), value_of(before, names));
     if is == was {
@@ -139,13 +170,18 @@ fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry:
     let text = match was {
         _ if is.is_none() || is != value_of(after, names) => None,
         Some(was) => with_value(now, names, was),
-        None => without_member(now, names),
+        None => {
+            // Removes the objects that were created for it, too, if they hold nothing else.
+            let created = names.get(..=depth_of(before, names)).unwrap_or(names);
+            let whole = if value_of(now, created) == value_of(after, created) { created } else { names };
+            without_member(now, whole)
+        }
     };
     let Some(text) = text else {
         let is = is.unwrap_or("not set");
-        return Err(format!(
+        return Err(Left::Changed(format!(
             "{at} was changed since, and `{name}` is {is}: it is left as it is; before, it was {was_told}"
-        ));
+        )));
     };
     rewrite::check(&wrapped.path)?;
     if !is_dry {
