@@ -30,7 +30,10 @@ pub fn keep(session: &Found, pushed: &[PushedCommand], bounds: &ContextBounds) -
         match client::post_within(&session.dir, PATH, body, KEEP_WAIT_MAX) {
             Ok(answer) => return answer.document(),
             Err(_) if !session.is_still_live() => {}
-            Err(error) => return Err(format!("session {} runs, but does not answer: {error}", session.id)),
+            Err(error) => {
+                let id = &session.id;
+                return Err(format!("session {id} is live but does not answer: {error}; see `codex-shim status {id}`"));
+            }
         }
     }
     let commands = new_commands(pushed.to_vec(), SystemTime::now(), bounds)?;
@@ -54,5 +57,5 @@ pub fn tell_started(session: &Found, tell: impl Fn() -> Result<Answer, ClientErr
         }
         std::thread::park_timeout(TELLING_WAIT);
     }
-    Err(format!("session {} has started meanwhile and does not answer; it will know at its next start", session.id))
+    Err(format!("session {} started meanwhile and does not answer; it reads this at its next start", session.id))
 }

@@ -121,9 +121,8 @@ fn tell() -> Tell {
     Box::new(|tidings| match tidings {
         // Whoever asked is told once, by the state.
         Tidings::Failed(_) | Tidings::AwaitsLedger(_) | Tidings::Recovered | Tidings::TranscriptFailed(_) => {}
-        Tidings::SetAside(kept) => say(&format!(
-            "history.db was damaged; it is kept as {} and rebuilt from the journal",
-            kept.display()
-        )),
+        Tidings::SetAside(kept) => {
+            say(&format!("history.db was damaged; it is kept as {} and rebuilt from the journal", kept.display()))
+        }
     })
 }

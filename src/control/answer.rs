@@ -120,10 +120,9 @@ pub fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, St
         | RequestKind::FileChange
         | RequestKind::OldCommand
         | RequestKind::OldPatch
-        | RequestKind::Permissions => Err(format!(
-            "a request of kind `{}` takes accept, accept-for-session, decline or cancel",
-            kind_name(kind)
-        )),
+        | RequestKind::Permissions => {
+            Err(format!("a request of kind `{}` takes accept, accept-for-session, decline or cancel", kind_name(kind)))
+        }
         RequestKind::Other => {
             Err("codex-shim does not know this kind of request: answer with --json '{\"result\":…}'".to_owned())
         }

@@ -55,8 +55,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(Refusal::Unreadable("the body must be a JSON object".to_owned()));
     }
-    serde_json::from_slice(body)
-        .map_err(|error| Refusal::Unreadable(format!("the body is not valid: {error}")))
+    serde_json::from_slice(body).map_err(|error| Refusal::Unreadable(format!("the body is not valid: {error}")))
 }
 
 pub(super) async fn input(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
@@ -124,10 +123,13 @@ fn one_line(json: &str) -> String {
 pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
     let plain = Refusal::plain;
     match reply {
-        None => plain(StatusCode::GATEWAY_TIMEOUT, "timeout", "the server did not answer in time; its answer may still come"),
+        None => plain(
+            StatusCode::GATEWAY_TIMEOUT,
+            "timeout",
+            "the server did not answer in time; its answer may still come",
+        ),
         Some(SideReply::ThreadNotFound) => {
-            let message =
-                "unknown thread; without `thread_id` it is the thread of the last turn, if there was one";
+            let message = "unknown thread; without `thread_id` it is the thread of the last turn, if there was one";
             plain(StatusCode::NOT_FOUND, "thread_not_found", message)
         }
         Some(SideReply::NotServed) => {
@@ -139,7 +141,9 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
             let message = format!("{who} is attached already, and only one can be at a time");
             plain(StatusCode::CONFLICT, "client_attached", &message)
         }
-        Some(SideReply::NoActiveTurn) => plain(StatusCode::CONFLICT, "no_active_turn", "no turn is running in this thread"),
+        Some(SideReply::NoActiveTurn) => {
+            plain(StatusCode::CONFLICT, "no_active_turn", "no turn is running in this thread")
+        }
         Some(SideReply::Gated { request_id, request_type, requested_at_us }) => {
             let at = std::time::SystemTime::UNIX_EPOCH + Duration::from_micros(requested_at_us);
             let pending = json!({
@@ -173,7 +177,7 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
             | SideReply::Invalid(_)
             | SideReply::Turn { .. },
         ) => {
-            let message = "the server has not been initialized yet, has ended, or does not read";
+            let message = "the server is not initialized yet, has exited, or is not reading";
             plain(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message)
         }
     }

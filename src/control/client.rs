@@ -57,8 +57,7 @@ impl Answer {
             message: String,
         }
         if self.status.is_success() {
-            return serde_json::from_slice(&self.body)
-                .map_err(|error| format!("its answer is not valid: {error}"));
+            return serde_json::from_slice(&self.body).map_err(|error| format!("its answer is not valid: {error}"));
         }
         Err(match serde_json::from_slice::<Refused>(&self.body) {
             Ok(refused) => refused.detail.message,
@@ -183,7 +182,8 @@ pub fn attach(dir: &Path) -> Result<Attached, ClientError> {
             return Ok(Attached::Refused(whole(response).await?));
         }
         let upgraded = hyper::upgrade::on(response).await.map_err(talk)?;
-        let parts = upgraded.downcast::<TokioIo<UnixStream>>().map_err(|_| talk("the connection is of another kind"))?;
+        let parts =
+            upgraded.downcast::<TokioIo<UnixStream>>().map_err(|_| talk("the connection is of another kind"))?;
         if !parts.read_buf.is_empty() {
             return Err(talk("the relay sent data too early"));
         }

@@ -92,7 +92,9 @@ impl Refusal {
             Refusal::MethodNotAllowed => {
                 ("method_not_allowed", "this path does not take that method; the header `Allow` lists its methods")
             }
-            Refusal::Origin => ("origin_refused", "a request with an `Origin` header comes from a browser and is refused"),
+            Refusal::Origin => {
+                ("origin_refused", "a request with an `Origin` header comes from a browser and is refused")
+            }
             Refusal::Host => (
                 "host_refused",
                 "a `Host` with a dot could be the name of a web page and is refused; use `localhost` or any one word",

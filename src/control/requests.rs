@@ -55,7 +55,8 @@ fn which(query: &str) -> Result<WhichRequests, Refusal> {
             ("include_orphaned", "false" | "0") => WhichRequests::Pending,
             ("all", "true" | "1") => WhichRequests::All,
             (_, _) => {
-                let message = format!("unknown parameter `{pair}`; this path takes `include_orphaned=true` and `all=true`");
+                let message =
+                    format!("unknown parameter `{pair}`; this path takes `include_orphaned=true` and `all=true`");
                 return Err(Refusal::plain(StatusCode::BAD_REQUEST, "invalid_parameter", message));
             }
         };
@@ -73,7 +74,11 @@ pub(super) async fn one(
 }
 
 fn not_found() -> Refusal {
-    Refusal::plain(StatusCode::NOT_FOUND, "request_not_found", "unknown request; `…/codex-pending-requests?all=true` lists the requests of this session")
+    Refusal::plain(
+        StatusCode::NOT_FOUND,
+        "request_not_found",
+        "unknown request; `…/codex-pending-requests?all=true` lists the requests of this session",
+    )
 }
 
 pub(super) async fn respond(

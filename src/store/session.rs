@@ -66,7 +66,10 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Io { action, path, source } => write!(f, "{action} {}: {source}", path.display()),
-            StoreError::AllTaken(name) => write!(f, "session {name}: {SAME_NAME_MAX} relays already use that name; choose another one with --session"),
+            StoreError::AllTaken(name) => write!(
+                f,
+                "session {name}: {SAME_NAME_MAX} relays already use that name; choose another one with --session"
+            ),
         }
     }
 }

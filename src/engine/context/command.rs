@@ -162,11 +162,11 @@ impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PushError::EmptyCmd => f.write_str("`cmd` is empty; it must be the command as it was typed"),
-            PushError::Nul(member) => write!(f, "`{member}` has a NUL character, which is not possible in a command or a path"),
-            PushError::OutputAndPreview => f.write_str("give `output` or `preview`, not both"),
-            PushError::ImpossibleTime => {
-                f.write_str("`ts` must be milliseconds since 1970, up to the year 9999")
+            PushError::Nul(member) => {
+                write!(f, "`{member}` has a NUL character, which is not possible in a command or a path")
             }
+            PushError::OutputAndPreview => f.write_str("give `output` or `preview`, not both"),
+            PushError::ImpossibleTime => f.write_str("`ts` must be milliseconds since 1970, up to the year 9999"),
             PushError::TooLong(member) => write!(f, "`{member}` is over {LABEL_BYTES_MAX} bytes"),
             PushError::OnceWithoutBlock => f.write_str("`once` needs a `block_id`"),
         }
