@@ -54,5 +54,5 @@ pub fn tell_started(session: &Found, tell: impl Fn() -> Result<Answer, ClientErr
         }
         std::thread::park_timeout(TELLING_WAIT);
     }
-    Err(format!("session {} has started meanwhile and does not answer; it will know at its next start", session.id))
+    Err(format!("session {} started meanwhile and does not answer; it reads this at its next start", session.id))
 }

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueHint};
 
 use super::clock::Times;
 use super::complete;
+use super::numbers::signed;
 use super::session_args::{SessionFlag, SessionWord};
 
 #[derive(Debug, Subcommand)]
@@ -66,7 +67,7 @@ pub(super) struct ContextPushArguments {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(super) cmd: OsString,
     /// Its exit status
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = signed)]
     pub(super) exit_code: Option<i64>,
     /// Folder that it ran in [default: the current folder]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -78,7 +79,7 @@ pub(super) struct ContextPushArguments {
     #[arg(long, value_name = "THREAD", add = complete::threads())]
     pub(super) thread: Option<String>,
     /// When it ran, in milliseconds since 1970 [default: now]
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", allow_hyphen_values = true, value_parser = signed)]
     pub(super) ts: Option<i64>,
     /// An id of your own for this command
     #[arg(long, value_name = "ID")]

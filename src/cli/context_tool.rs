@@ -15,7 +15,7 @@ use super::args::{
     ContextClearArguments, ContextDropArguments, ContextPushArguments, ContextShowArguments, ContextTool,
 };
 use super::clock::Clock;
-use super::history::thread_named;
+use super::history::thread_or_id;
 use super::screen::{self, Screen, Tone};
 use super::{FAILED, USAGE, chosen, say};
 use crate::capture::{keep, tell_started};
@@ -209,7 +209,7 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let bounds = settings.context().bounds;
-    let thread = arguments.thread.as_ref().map(|name| thread_named(&session, name, environment)).transpose();
+    let thread = arguments.thread.as_ref().map(|name| thread_or_id(&session, name, environment)).transpose();
     let thread = match thread {
         Ok(thread) => thread,
         Err(stop) => return stop.told(),

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Instant, SystemTime};
 
 use super::args::ExecArguments;
-use super::history::thread_named;
+use super::history::thread_or_id;
 use super::{CANNOT_RUN, NOT_FOUND, chosen, say};
 use crate::capture::{Ran, Tail, Terminal, answers_privately, as_typed, keep, run_in_terminal, run_piped};
 use crate::config::{Environment, Flags, Settings};
@@ -80,7 +80,7 @@ fn kept(
     let kept = sessions.iter().map(|session| {
         let mut pushed = pushed.clone();
         if let Some(thread) = &arguments.thread {
-            pushed.thread_id = Some(thread_named(session, thread, environment).map_err(|stop| stop.to_string())?);
+            pushed.thread_id = Some(thread_or_id(session, thread, environment).map_err(|stop| stop.to_string())?);
         }
         keep(session, &[pushed], &settings.context().bounds).map(drop)
     });

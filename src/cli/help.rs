@@ -68,8 +68,9 @@ fn meant<'a>(root: &'a Command, args: &[OsString]) -> &'a Command {
 /// The commands below headings.
 fn groups(root: &Command) -> String {
     let mut text = String::new();
+    let style = root.get_styles().get_header();
     for (heading, names) in GROUPS {
-        let _ = writeln!(text, "{heading}:");
+        let _ = writeln!(text, "{style}{heading}:{style:#}");
         for name in names {
             let about = match *name {
                 "help" => Some("Print the help of a command".to_owned()),

@@ -23,6 +23,7 @@ mod help;
 mod history;
 mod hook_tool;
 mod kept_back;
+mod numbers;
 mod past;
 mod prune_tool;
 mod redact_tool;

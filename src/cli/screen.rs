@@ -43,6 +43,11 @@ impl Screen {
         if dumb || environment.get("NO_COLOR").is_some() { Screen::Plain } else { Screen::Coloured }
     }
 
+    /// That of our stdout, without colours.
+    pub(super) fn of_stdout_plain() -> Screen {
+        if std::io::stdout().is_terminal() { Screen::Plain } else { Screen::None }
+    }
+
     /// The same without colours.
     pub(super) fn without_colours(self) -> Screen {
         match self {

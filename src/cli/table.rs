@@ -19,6 +19,7 @@ pub(super) struct Column {
     head: String,
     side: Side,
     cut: Cut,
+    width_min: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,17 +39,22 @@ enum Cut {
 impl Column {
     /// A column that keeps its width: ids, states, times.
     pub(super) fn whole(head: impl Into<String>) -> Column {
-        Column { head: head.into(), side: Side::Left, cut: Cut::Last }
+        Column { head: head.into(), side: Side::Left, cut: Cut::Last, width_min: 0 }
     }
 
     /// The same for numbers.
     pub(super) fn number(head: impl Into<String>) -> Column {
-        Column { head: head.into(), side: Side::Right, cut: Cut::Last }
+        Column { head: head.into(), side: Side::Right, cut: Cut::Last, width_min: 0 }
     }
 
     /// A column of text that may be shortened.
     pub(super) fn text(head: impl Into<String>) -> Column {
-        Column { head: head.into(), side: Side::Left, cut: Cut::First }
+        Column { head: head.into(), side: Side::Left, cut: Cut::First, width_min: 0 }
+    }
+
+    /// The same, at least so wide: for rows that come one by one.
+    pub(super) fn at_least(self, width_min: usize) -> Column {
+        Column { width_min, ..self }
     }
 }
 
@@ -74,7 +80,7 @@ impl Table {
 
     /// An empty table of at most so many columns.
     pub(super) fn within(columns: Vec<Column>, to: Screen, columns_max: Option<usize>) -> Table {
-        let widths = vec![0; columns.len()];
+        let widths = columns.iter().map(|column| column.width_min).collect();
         Table { columns, to, columns_max, widths, has_head: false }
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 
 use super::complete;
+use super::numbers::whole;
 use super::session_args::SessionWord;
 use crate::replay::Pace;
 
@@ -79,7 +80,7 @@ pub(super) struct ShowArguments {
     #[arg(long, value_name = "THREAD", add = complete::threads())]
     pub(super) thread: Option<String>,
     /// Only record number N, in full
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub(super) record: Option<u64>,
     /// Keep printing records as they are written
     #[arg(short, long)]

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use super::args::ExportArguments;
-use super::history::thread_named;
+use super::history::thread_or_id;
 use super::kept_back::KeptBack;
 use super::screen::print;
 use super::{FAILED, say};
@@ -28,7 +28,7 @@ const LATEST: &str = "latest";
 
 /// Writes the tape.
 pub(super) fn run(arguments: &ExportArguments, session: &Found, environment: &Environment) -> i32 {
-    let thread = arguments.thread.as_ref().map(|name| thread_named(session, name, environment)).transpose();
+    let thread = arguments.thread.as_ref().map(|name| thread_or_id(session, name, environment)).transpose();
     let thread = match thread {
         Ok(thread) => thread,
         Err(stop) => return stop.told(),

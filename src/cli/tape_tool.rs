@@ -10,8 +10,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::args::{CheckArguments, ShowArguments, TapeTool};
-use super::history::thread_named;
-use super::screen::{plain, print};
+use super::history::thread_or_id;
+use super::screen::{Screen, Tone, plain, print};
+use super::table::{Cell, Column, Table};
 use super::{FAILED, chosen, say, tape_export, tape_file};
 use crate::config::Environment;
 use crate::journal::Record;
@@ -22,7 +23,7 @@ use crate::store::Otherwise;
 /// How often a live journal is looked at.
 const FOLLOW_EVERY: Duration = Duration::from_millis(100);
 
-/// Widest method in the list; a longer one pushes the rest of its line.
+/// Width of the methods in the list, which is printed record by record.
 const METHOD_COLUMNS: usize = 40;
 
 /// Runs one of the tools.
@@ -54,7 +55,7 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
             environment,
         ) {
             Ok(session) => {
-                match thread.map(|name| thread_named(&session, &name, environment)).transpose() {
+                match thread.map(|name| thread_or_id(&session, &name, environment)).transpose() {
                     Ok(found) => thread = found,
                     Err(stop) => return stop.told(),
                 }
@@ -112,6 +113,7 @@ impl Records {
 /// Lists them; gives the status to exit with.
 fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) -> io::Result<i32> {
     let mut output = io::BufWriter::new(io::stdout().lock());
+    let mut table = table();
     let (mut number, mut began_us) = (0, None);
     loop {
         let Some(record) = records.next()? else {
@@ -123,7 +125,7 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
             match arguments.record {
                 _ if arguments.follow => {}
                 Some(wanted) => {
-                    say(&format!("no record {wanted}: the records are 1 to {number}"));
+                    say(&format!("no record {wanted}: the records have the numbers 1 to {number}"));
                     return Ok(FAILED);
                 }
                 None => return Ok(0),
@@ -149,8 +151,10 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
         if !wanted(&summary, arguments, thread) {
             continue;
         }
-        let line = if arguments.json { as_json(number, &summary) } else { as_row(number, after_us, &summary) };
-        writeln!(output, "{line}")?;
+        match arguments.json {
+            true => writeln!(output, "{}", as_json(number, &summary))?,
+            false => output.write_all(table.add(vec![as_row(number, after_us, &summary)]).as_bytes())?,
+        }
     }
 }
 
@@ -201,21 +205,39 @@ fn in_full(record: &[u8], number: u64) -> Result<String, String> {
     Ok(serde_json::to_string(&document).expect("BUG: plain data is JSON"))
 }
 
-/// `12   0.123  → request       turn/start   id 2   214 B`
-fn as_row(number: u64, after_us: u64, summary: &Summary) -> String {
+/// An empty table of records.
+fn table() -> Table {
+    let columns = vec![
+        Column::number("RECORD").at_least(6),
+        Column::number("SECONDS").at_least(9),
+        Column::whole(" ").at_least(1),
+        Column::whole("KIND").at_least(12),
+        Column::text("METHOD").at_least(METHOD_COLUMNS),
+        Column::text("ID").at_least(10),
+        Column::number("SIZE").at_least(10),
+    ];
+    Table::new(columns, Screen::of_stdout_plain())
+}
+
+/// `12   0.123  →  request       turn/start   id 2   214 B`
+fn as_row(number: u64, after_us: u64, summary: &Summary) -> Vec<Cell> {
     let arrow = match summary.from {
         "client" => "→",
         "server" => "←",
         _ => "·",
     };
-    let method = plain(summary.method.as_deref().unwrap_or_default());
-    let id = summary.id.as_deref().map(|id| format!("id {}", plain(id))).unwrap_or_default();
+    let id = summary.id.as_deref().map(|id| format!("id {id}")).unwrap_or_default();
     let size = if summary.from == "shim" { String::new() } else { ByteSize(summary.line_bytes).to_string() };
-    let seconds = after_us as f64 / 1e6;
-    let kind = summary.kind;
-    format!("{number:>6} {seconds:>9.3}  {arrow} {kind:<12}  {method:<METHOD_COLUMNS$}  {id:<10} {size:>10}")
-        .trim_end()
-        .to_owned()
+    let cells = [
+        number.to_string(),
+        format!("{:.3}", after_us as f64 / 1e6),
+        arrow.to_owned(),
+        summary.kind.to_string(),
+        summary.method.clone().unwrap_or_default(),
+        id,
+        size,
+    ];
+    cells.into_iter().map(|cell| (Tone::Plain, cell)).collect()
 }
 
 /// The line that a record holds, as it was, but on a terminal without what could steer it; of another record, the

@@ -63,7 +63,7 @@ pub(super) fn duration(duration: Duration) -> String {
 pub(super) fn bytes(size: ByteSize) -> String {
     const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let bytes = size.as_u64();
-    let fits = UNITS.into_iter().find(|(unit, _)| bytes > 0 && bytes % unit == 0);
+    let fits = UNITS.into_iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit));
     fits.map_or_else(|| bytes.to_string(), |(unit, name)| format!("{}{name}", bytes / unit))
 }
 

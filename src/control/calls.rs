@@ -178,7 +178,7 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
             | SideReply::Turn { .. },
         ) => {
             let message =
-                "the server has not been initialized yet, has ended, or does not read, or too many calls wait for it";
+                "the server is not initialized yet, has exited, is not reading, or too many calls wait for it";
             plain(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message)
         }
     }

@@ -71,6 +71,29 @@ fn exec_shows_a_command_in_a_terminal_and_keeps_it() {
 }
 
 #[test]
+fn exec_takes_a_command_without_dashes_before_it() {
+    let live = Live::start();
+    let run = |args: &[&str]| {
+        let mut command = live.home.shim(args);
+        command.current_dir(live.home.beside()).stdin(Stdio::null()).output().expect("it runs")
+    };
+    let check = |before: &[&str], after: &[&str]| {
+        let args = [&["exec"], before, &["sh", "-c", "echo \"$*\"", "x"], after].concat();
+        let output = run(&args);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), after.join(" "), "{args:?}: {output:?}");
+    };
+    check(&[], &["-l", "--session", "y", "--help"]);
+    check(&[], &["a", "--", "b"]);
+    check(&["--session", "s"], &["-V"]);
+    check(&["--"], &["--private"]);
+    assert_eq!(waiting(&live).len(), 4);
+    assert_eq!(run(&["exec", "--bogus", "ls"]).status.code(), Some(2), "an option before the command is ours");
+    assert_eq!(run(&["exec"]).status.code(), Some(2));
+    assert_eq!(run(&["exec", "sh", "-c", "exit 7"]).status.code(), Some(7));
+    live.end_quietly();
+}
+
+#[test]
 fn exec_follows_the_size_of_the_terminal() {
     let live = Live::start();
     let script = "trap 'stty size; exit 0' WINCH; echo ready; while :; do read -t 0.1; done";

@@ -508,7 +508,7 @@ fn context_is_kept_where_no_relay_runs() {
     assert_eq!(shown["commands"][0]["exit_code"], -1);
     let cwd = fs::canonicalize(home.beside()).expect("it is there");
     assert_eq!(shown["commands"][0]["cwd"], json!(cwd));
-    failed(&tool(&home, &["context", "show", "--last"]), 1, "nothing");
+    failed(&tool(&home, &["context", "show", "--last"]), 1, "not been shown any context yet");
     assert_eq!(told(&tool(&home, &["context", "show", "--last", "--json"])), Value::Null);
     failed(&tool(&home, &["context", "push", "--session", "s", "--cmd", "x", "--thread", "n"]), 1, "n");
 
@@ -539,8 +539,8 @@ fn context_is_no_secret_push_behind_a_relay_that_does_not_answer() {
     let home = Live::start().end_quietly();
     let lock = File::open(home.path().join("sessions/s/lock")).expect("it is there");
     lock.lock().expect("nobody has it");
-    failed(&tool(&home, &["context", "push", "--session", "s", "--cmd", "x"]), 1, "runs, but does not answer");
-    failed(&tool(&home, &["context", "clear", "--session", "s"]), 1, "runs, but does not answer");
+    failed(&tool(&home, &["context", "push", "--session", "s", "--cmd", "x"]), 1, "is live but does not answer");
+    failed(&tool(&home, &["context", "clear", "--session", "s"]), 1, "is live but does not answer");
     drop(lock);
     let shown = told(&tool(&home, &["context", "show", "--json"]));
     assert_eq!(names(&shown), [""; 0]);
@@ -692,4 +692,50 @@ fn context_is_unavailable_where_the_ledger_is_newer() {
     let (home, stderr) = live.end();
     assert!(stderr.starts_with("codex-shim: ") && stderr.lines().count() == 1, "{stderr}");
     failed(&tool(&home, &["context", "push", "--session", "s", "--cmd", "x"]), 1, "newer");
+}
+
+#[test]
+fn context_show_prints_the_output_that_is_sent() {
+    let live = Live::start();
+    live.push(&json!({"cmd": "make", "exit_code": 2, "output": "no rule\nfor \u{1b}[31mx"}), 1);
+    let output = live.tool(&["context", "show", "--utc"]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.starts_with("the next message in session s carries 1 command\n   1  "), "{shown}");
+    assert!(shown.contains(" UTC  exit 2  make  (push)\n      no rule\n      for x\n"), "{shown}");
+    live.end_quietly();
+}
+
+#[test]
+fn context_drop_removes_one_command() {
+    let mut live = Live::start();
+    for (count, name) in [(1, "one"), (2, "two"), (3, "three"), (4, "four")] {
+        live.push(&command(name), count);
+    }
+    let numbers = |document: &Value| -> Vec<i64> {
+        document["commands"].as_array().into_iter().flatten().filter_map(|one| one["id"].as_i64()).collect()
+    };
+    assert_eq!(numbers(&live.get("/sessions/self/context")), [1, 2, 3, 4]);
+    let dropped = live.tool(&["context", "drop", "2"]);
+    assert_eq!(String::from_utf8_lossy(&dropped.stdout), "dropped: two\n");
+    assert_eq!(told(&live.tool(&["context", "drop", "latest", "--json"])), json!({"waiting": 2}));
+    failed(&live.tool(&["context", "drop", "2"]), 1, "no command with the number `2` waits; `codex-shim context show`");
+    failed(&live.tool(&["context", "drop", "x"]), 1, "`x`");
+    for wrong in ["2", "x", "-1", "99999999999999999999"] {
+        let (status, document) = live.http(&format!("DELETE /sessions/self/context/{wrong}"), b"");
+        assert_eq!((status, &document["detail"]["error_code"]), (404, &json!("command_not_found")), "{wrong}");
+    }
+    assert_eq!(live.waiting(), ["one", "three"]);
+    assert_eq!(live.turn(1, "t"), ["one", "three"]);
+    live.take_turn(1);
+    failed(&live.tool(&["context", "drop", "latest"]), 1, "`latest`");
+    live.push(&command("five"), 1);
+    live.push(&command("six"), 2);
+
+    // Without a relay, the ledger is changed; the next start knows.
+    let home = live.end_quietly();
+    assert_eq!(told(&tool(&home, &["context", "drop", "5", "--session", "s", "--json"])), json!({"waiting": 1}));
+    failed(&tool(&home, &["context", "drop", "5", "--session", "s"]), 1, "number `5`");
+    let mut live = Live::start_in(home);
+    assert_eq!(live.turn(1, "t"), ["six"]);
+    live.end_quietly();
 }

@@ -522,7 +522,7 @@ fn a_listener_of_another_user_is_told_nothing() {
     is_bound.recv_timeout(PATIENCE).expect("it is bound");
     let error = client::post(&session, "/sessions/self/input", "{\"text\":\"secret\"}".to_owned());
     let error = error.expect_err("another user answers").to_string();
-    assert!(error.ends_with("x.sock: it is served by another user (uid 65534)"), "{error}");
+    assert!(error.ends_with("x.sock: it belongs to another user (uid 65534)"), "{error}");
     assert_eq!(stranger.join().expect("it ends"), b"");
 }
 
@@ -580,7 +580,7 @@ fn what_is_in_the_way_stays_and_the_relay_goes_on() {
 
     let status = tool(&home, &["status"]);
     assert_eq!(status.status.code(), Some(1), "{status:?}");
-    assert!(text(&status.stdout).starts_with("a relay runs, but does not answer: "), "{status:?}");
+    assert!(text(&status.stdout).starts_with("a relay is running but does not answer: "), "{status:?}");
     let listed = text(&tool(&home, &["sessions"]).stdout);
     assert!(listed.starts_with("s  live  no answer  "), "{listed}");
 
@@ -627,7 +627,7 @@ fn a_fault_that_was_told_is_told_by_status_too() {
     assert!(fault["what"].as_str().is_some_and(|what| what.contains("`soon` is not a length of time")), "{fault}");
     assert!(fault["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{fault}");
     let status = text(&tool(&home, &["status"]).stdout);
-    assert!(status.starts_with("the relay runs, with 1 fault\n"), "{status}");
+    assert!(status.starts_with("the relay is running, with 1 fault\n"), "{status}");
     assert!(status.contains("`soon` is not a length of time"), "{status}");
     drop(relay.stdin.take());
     assert!(relay.wait().expect("the shim ends").success());
@@ -656,7 +656,9 @@ fn a_gap_in_the_journal_is_told_by_status() {
     assert!(faults.iter().any(is_told), "{document}");
     let status = text(&tool(&home, &["status"]).stdout);
     assert!(
-        status.starts_with("the relay runs, with ") && status.contains(" fault") && status.contains("2 lines missing"),
+        status.starts_with("the relay is running, with ")
+            && status.contains(" fault")
+            && status.contains("2 lines missing"),
         "{status}"
     );
     drop(relay.stdin.take());
@@ -696,7 +698,10 @@ fn sessions_and_status_tell_what_is_live_and_what_was() {
     let (home, _) = live.end();
     let status = tool(&home, &["status"]);
     assert_eq!(status.status.code(), Some(0), "{status:?}");
-    assert!(text(&status.stdout).starts_with("stopped: no relay runs in this session\n\nsession   s\n"), "{status:?}");
+    assert!(
+        text(&status.stdout).starts_with("stopped: no relay is running in this session\n\nsession   s\n"),
+        "{status:?}"
+    );
     let as_json: Value = serde_json::from_slice(&tool(&home, &["status", "--json"]).stdout).expect("it is JSON");
     assert_eq!((&as_json["state"], &as_json["socket"]), (&json!("stopped"), &Value::Null));
     let listed = text(&tool(&home, &["sessions"]).stdout);
@@ -727,7 +732,7 @@ fn a_session_that_cannot_be_told_is_an_error_of_its_own() {
     let other = home.path().join("sessions/work.2");
     eventually("the other socket", || client::get(&other, "/healthz").ok());
     check(home, &["status", "--session", "play"], "", 3, "unknown session `play`");
-    check(home, &["status", "--session", "wo"], "", 3, "several sessions begin with `wo`: ");
+    check(home, &["status", "--session", "wo"], "", 3, "`wo` is the beginning of several sessions: ");
     check(home, &["status", "--json"], "wor", 3, "work.2");
     let here = tool(home, &["status"]);
     assert_eq!(here.status.code(), Some(3), "{here:?}");

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, lines_of, next, text, told, tool};
 use crate::support::eventually;
-use crate::support::shim::Home;
+use crate::support::pane::Pane;
+use crate::support::shim::{Home, SHIM};
 
 const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
 
@@ -271,17 +272,23 @@ fn actions_are_listed_and_followed() {
     command_begins(&mut live, "c2", "make");
     let actions = told(&live.tool(&["tail", "--json"]));
     assert_eq!(actions, live.get("/sessions/self/activity-actions"));
+    // Without the age, or the time if it is followed.
     let lines = |text: &str| -> Vec<String> {
-        text.lines().map(|line| line.split_once("ago  ").expect("an age").1.to_owned()).collect()
+        let row = |line: &str| line.split_once("  ").expect("several cells").1.trim_start().to_owned();
+        text.lines().map(row).collect()
     };
-    assert_eq!(lines(&shown(&live.tool(&["tail"]))), ["ran ls  [completed]", "runs make  [running]"]);
+    let listed = shown(&live.tool(&["tail"]));
+    assert_eq!(lines(&listed), ["completed  ran ls", "running    runs make"]);
+    assert!(listed.lines().all(|line| line.contains("s ago  ")), "{listed}");
 
-    let follower = Follower::start(&live.home, &["tail", "--session", "s", "-n", "1", "-f"]);
-    assert_eq!(lines(&follower.line()), ["runs make  [running]"]);
+    let follower = Follower::start(&live.home, &["tail", "s", "-n", "1", "-f", "--utc"]);
+    let first = follower.line();
+    assert_eq!(lines(&first), ["running  runs make"]);
+    assert!(first.starts_with("20") && first.contains("Z  "), "{first}");
     command_ends(&mut live, "c2", "make", 2);
-    assert_eq!(lines(&follower.line()), ["ran make (exit 2)  [failed]"]);
+    assert_eq!(lines(&follower.line()), ["failed   ran make (exit 2)"]);
     asks(&mut live, 0, "rm x");
-    assert_eq!(lines(&follower.line()), ["Approval requested: rm x  [pending]"]);
+    assert_eq!(lines(&follower.line()), ["pending  Approval requested: rm x"]);
     let home = live.kill();
     let mut live = Live::start_in(home);
     begin_turn(&mut live);
@@ -290,7 +297,7 @@ fn actions_are_listed_and_followed() {
     follower.end();
     let home = live.kill();
     let last = shown(&tool(&home, &["tail", "--session", "s", "-n", "3"]));
-    assert_eq!(lines(&last)[..2], ["ran ls  [completed]", "ran make (exit 2)  [failed]"]);
+    assert_eq!(lines(&last)[..2], ["completed  ran ls", "failed     ran make (exit 2)"]);
 }
 
 #[test]
@@ -331,7 +338,7 @@ fn sessions_that_wait_for_somebody_come_first() {
 #[test]
 fn a_conversation_is_printed() {
     let mut live = in_turn();
-    failed(&live.tool(&["transcript", "latest"]), 1, "no threads yet");
+    failed(&live.tool(&["transcript", "latest"]), 1, "no messages in thread t yet");
     live.say_plainly(&item(
         "completed",
         &json!({"type": "userMessage", "id": "m0", "content": [{"type": "text", "text": "hi"}]}),
@@ -381,7 +388,7 @@ fn status_tells_what_is_done_and_what_waits() {
     };
     assert!(screen.starts_with("healthy, and waiting for you\n"), "{screen}");
     assert!(row("state").starts_with("waiting_permission for "), "{screen}");
-    assert!(row("threads").starts_with("t  waiting_permission for "), "{screen}");
+    assert!(row("threads").starts_with("t  waiting_permission  "), "{screen}");
     assert!(row("threads").ends_with("Approval requested: rm x"), "{screen}");
     assert!(row("waiting").starts_with("1 request is pending"), "{screen}");
     assert_eq!((&*row("index"), &*row("faults")), ("up to date", "none"), "{screen}");
@@ -432,9 +439,9 @@ fn a_history_that_cannot_be_used_is_a_failure_that_says_why() {
 #[test]
 fn a_session_without_a_journal_has_no_history() {
     let live = Live::configured("record = false\n");
-    failed(&live.tool(&["events"]), 1, "keeps no history");
+    failed(&live.tool(&["events"]), 1, "has no history");
     let home = live.kill();
-    failed(&tool(&home, &["tail", "--session", "s"]), 1, "nothing is on record");
+    failed(&tool(&home, &["tail", "--session", "s"]), 1, "has no recording");
 }
 
 #[test]
@@ -457,4 +464,137 @@ fn what_went_because_there_was_too_much_is_told_by_status() {
     assert!(String::from_utf8_lossy(&screen.stdout).contains("old events pruned"), "{screen:?}");
     live.say_plainly(r#"{"method":"x/happened","params":{}}"#);
     live.end();
+}
+
+#[test]
+fn sessions_are_named_by_position_prefix_and_latest() {
+    let live = Live::start();
+    let beside = live.home.shim(&["run", "--session", "other", "--", "true"]).stdin(Stdio::null()).status();
+    assert!(beside.expect("the shim runs").success());
+    let tools: [&[&str]; 12] = [
+        &["status"],
+        &["sessions"],
+        &["children"],
+        &["events"],
+        &["tail"],
+        &["requests"],
+        &["fragments"],
+        &["context", "show"],
+        &["context", "clear"],
+        &["prune", "--dry-run"],
+        &["redact", "--dry-run"],
+        &["tape", "show"],
+    ];
+    for words in tools {
+        for name in [&["s"][..], &["--session", "s"], &["--session=s"], &["latest"]] {
+            let args = [words, name].concat();
+            let output = live.tool(&args);
+            assert!(output.status.success(), "{args:?}: {output:?}");
+        }
+        let args = [words, &["nope"]].concat();
+        failed(&live.tool(&args), 3, "unknown session `nope`; sessions: ");
+        let args = [words, &["s", "--session", "s"]].concat();
+        failed_usage(&live.tool(&args));
+    }
+    assert_eq!(told(&live.tool(&["status", "oth", "--json"]))["session_id"], "other");
+    // One that is live is in use now.
+    assert_eq!(told(&live.tool(&["status", "latest", "--json"]))["session_id"], "s");
+    failed(&live.tool(&["interrupt", "other"]), 4, "session other is not running");
+    failed(&live.tool(&["wait", "other", "--for", "idle"]), 4, "session other is not running");
+    failed(&live.tool(&["attach", "other"]), 4, "session other is not running");
+    live.end();
+}
+
+#[track_caller]
+fn failed_usage(output: &Output) {
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn latest_names_threads_runs_and_recordings() {
+    let mut live = in_turn();
+    command_begins(&mut live, "c1", "ls");
+    let of_latest = told(&live.tool(&["events", "--thread", "latest", "--json"]));
+    assert!(!of_latest["events"].as_array().expect("an array").is_empty(), "{of_latest}");
+    let tape = live.home.beside().join("tape.jsonl");
+    let tape = tape.to_str().expect("UTF-8");
+    let exported = live.tool(&["tape", "export", "s", "--thread", "latest", "--generation", "latest", "-o", tape]);
+    assert!(exported.status.success(), "{exported:?}");
+    let generation = live.generation();
+    let exported = live.tool(&["tape", "export", "--generation", &generation[..6], "-o", tape, "--json"]);
+    assert!(told(&exported)["records"].as_u64() > Some(1), "{exported:?}");
+    failed(&live.tool(&["tape", "export", "--generation", "zz", "-o", tape]), 1, &generation);
+    let checked = live.tool(&["tape", "check", "latest"]);
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("records"), "{checked:?}");
+    let shown = shown(&live.tool(&["tape", "show", "latest", "--thread", "latest"]));
+    assert!(shown.contains("item/started"), "{shown}");
+    failed(&live.tool(&["tape", "show", "./gone.jsonl"]), 1, "./gone.jsonl does not exist");
+    failed(&live.tool(&["tape", "check", "gone.jsonl"]), 1, "gone.jsonl does not exist");
+    failed(&live.tool(&["replay", "gone.jsonl"]), 1, "gone.jsonl does not exist");
+    live.kill();
+}
+
+#[test]
+fn times_are_local_unless_utc_is_asked_for() {
+    let mut live = in_turn();
+    command_begins(&mut live, "c1", "ls");
+    command_ends(&mut live, "c1", "ls", 0);
+    asks(&mut live, 0, "make");
+    live.push(&json!({"cmd": "make"}), 1);
+    let printed = |args: &[&str]| {
+        let mut command = live.home.shim(args);
+        // A zone that no file has to define.
+        let output = command.current_dir(live.home.beside()).env("TZ", "<+0545>-5:45").output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let tools: [(&[&str], &str, &str); 8] = [
+        (&["sessions"], "+05:45  ", "Z  "),
+        (&["status"], " UTC+0545 (", " UTC ("),
+        (&["events"], "+05:45  ", "Z  "),
+        (&["tail", "-n", "1"], "ago  ", "Z  "),
+        (&["requests", "--all"], "  -  ", "  -  "),
+        (&["show", "latest"], " UTC+0545 (", " UTC ("),
+        (&["context", "show"], " UTC+0545  ", " UTC  "),
+        (&["transcript", "latest"], "", ""),
+    ];
+    for (args, local, utc) in tools {
+        let shown = printed(args);
+        assert!(shown.contains(local), "{args:?}: {shown}");
+        let shown = printed(&[args, &["--utc"]].concat());
+        assert!(shown.contains(utc) && !shown.contains("+05:45") && !shown.contains("+0545"), "{args:?}: {shown}");
+        // Programs get the same whatever the zone.
+        let as_json = printed(&[args, &["--json"]].concat());
+        assert!(!as_json.contains("+05:45"), "{as_json}");
+    }
+    live.kill();
+}
+
+#[test]
+fn tables_fit_the_terminal_and_have_heads() {
+    let mut live = in_turn();
+    command_begins(&mut live, "c1", &"long ".repeat(40));
+    asks(&mut live, 0, &"make ".repeat(40));
+    for (args, head) in [
+        ("sessions", "SESSION  RELAY  STATE"),
+        ("children", "SESSION  STATE"),
+        ("requests", "AGE  REQUEST  KIND"),
+        ("requests --all", "AGE  REQUEST  KIND"),
+        ("events", "TIME ("),
+        ("tail", "WHEN"),
+        ("prune --dry-run --older-than 0s", "SESSION  WHAT"),
+    ] {
+        for columns in [40, 80, 120] {
+            let script = format!("stty cols {columns}; {SHIM} {args}; echo so that ''is all");
+            let mut pane = Pane::start_with(&live.home, &["sh", "-c", &script], &[("NO_COLOR", "1")]);
+            pane.shows("so that is all");
+            let shown = pane.shown().replace("so that is all", "");
+            let mut lines = shown.lines();
+            assert!(lines.next().is_some_and(|line| line.trim_start().starts_with(&head[..4])), "{args}: {shown}");
+            assert!(columns < 80 || shown.trim_start().starts_with(head) || args == "sessions", "{args}: {shown}");
+            assert!(shown.lines().all(|line| line.chars().count() <= columns), "{args} at {columns}:\n{shown}");
+            assert!(!shown.contains('\u{1b}'), "{args}: {shown:?}");
+        }
+    }
+    live.kill();
 }

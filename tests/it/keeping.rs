@@ -402,7 +402,7 @@ fn to_look_changes_no_byte() {
     done(&home, &["prune"]);
     let before = files(&home.path());
     let told = done(&home, &["prune", "--dry-run", "--older-than", "0s"]);
-    assert!(told.contains("session ") && told.contains("1 of 1 sessions as a whole"), "{told}");
+    assert!(told.contains("session ") && told.contains("1 of 1 sessions entirely"), "{told}");
     assert!(done(&home, &["redact", "--all", "--dry-run"]).contains("would be masked"));
     assert!(!done(&home, &["prune", "--dry-run"]).contains("would be deleted"));
     let after = files(&home.path());
@@ -599,4 +599,14 @@ fn rests_of_a_removal_keep_what_is_not_ours() {
     done(&home, &["prune"]);
     assert!(!rest.join("lock").exists());
     assert_eq!(fs::read(rest.join("notes.txt")).expect("it is there"), b"mine");
+}
+
+#[test]
+fn a_wrong_pattern_is_shown_with_its_place() {
+    let home = Home::new();
+    let output = home.shim(&["redact", "--all", "--pattern", "ab[c"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(stderr.starts_with("codex-shim: `ab[c` is not a valid regular expression:\n"), "{stderr}");
+    assert!(stderr.contains("\n    ab[c\n      ^\n"), "{stderr}");
 }

@@ -231,10 +231,10 @@ fn what_cannot_be_is_told_with_what_can() {
     live.say_plainly(&command(1, "b"));
     let all = ids(&told(&live.tool(&["requests", "--json"])));
     failed(&live.tool(&["show", "nope"]), 3, &all[1]);
-    failed(&live.tool(&["respond", &all[0][..4], "accept"]), 3, "say more");
+    failed(&live.tool(&["respond", &all[0][..4], "accept"]), 3, "give more of the id");
     failed(&live.tool(&["respond", "0"]), 2, "accept|accept-for-session|decline|cancel");
     failed(&live.tool(&["respond", "0", "--answer", "a=b"]), 2, "accept-for-session");
-    failed(&live.tool(&["respond", "0", "--json", "[]"]), 2, "an object");
+    failed(&live.tool(&["respond", "0", "--json", "[]"]), 2, "a JSON object");
     failed(&live.tool(&["respond", "0", "--json", r#"{"decision":"maybe"}"#]), 2, "codex-shim show");
     failed(&live.tool(&["respond", "0", "accept", "--reason", "x"]), 2, "a reason goes with");
     assert_eq!(live.tool(&["respond", "0", "maybe"]).status.code(), Some(2));
@@ -268,7 +268,7 @@ fn a_session_without_a_ledger_has_no_requests() {
     let _ = std::fs::remove_file(home.path().join("sessions/s/ledger.db"));
     assert_eq!(told(&tool(&home, &["requests", "--json"])), json!({ "requests": [] }));
     assert!(!home.path().join("sessions/s/ledger.db").exists());
-    failed(&tool(&home, &["show", "0"]), 3, "has had none");
+    failed(&tool(&home, &["show", "0"]), 3, "has had no requests");
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn something_can_be_said_and_stopped_from_the_side() {
     assert_eq!(shown(&finish(stopping)), "interrupted\n");
 
     end_turn(&mut live);
-    failed(&live.tool(&["interrupt"]), 1, "no turn runs");
+    failed(&live.tool(&["interrupt"]), 1, "no turn is running");
     let saying = begin(&live, &["send", "again", "--thread", "t", "--json"]);
     let call = sent(&live);
     live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": "u2" } } }).to_string());
@@ -384,11 +384,11 @@ fn a_relay_that_hangs_is_waited_for_no_longer_than_there_is_time() {
 fn one_can_wait_for_either() {
     let mut live = in_turn();
     failed(&live.tool(&["wait", "--for", "idle", "--timeout", "10ms"]), 1, "the session is working");
-    failed(&live.tool(&["wait", "--for", "pending", "--timeout", "10ms"]), 1, "the time is over");
+    failed(&live.tool(&["wait", "--for", "pending", "--timeout", "10ms"]), 1, "timed out: ");
     let waiting = begin(&live, &["wait", "--for", "pending", "--json"]);
     live.say_plainly(&command(0, "a"));
     assert_eq!(told(&finish(waiting))["pending_requests"], 1);
-    failed(&live.tool(&["wait", "--for", "idle", "--timeout", "1ms"]), 1, "1 waiting");
+    failed(&live.tool(&["wait", "--for", "idle", "--timeout", "1ms"]), 1, "1 pending request");
     let waiting = begin(&live, &["wait", "--for", "idle"]);
     shown(&live.tool(&["respond", "0", "decline"]));
     sent(&live);

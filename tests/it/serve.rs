@@ -9,6 +9,7 @@ use codex_shim::control::client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::support::both_ends::{lines_of, next};
 use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::eventually;
 use crate::support::journal::Journal;
@@ -82,6 +83,38 @@ fn serve_initializes_the_server_and_takes_calls() {
         .map(|line| line["method"].clone())
         .collect();
     assert_eq!(methods, ["initialize", "initialized", "a/b"]);
+}
+
+#[test]
+fn serve_says_which_name_it_got_and_how_to_reach_it() {
+    let home = Home::new();
+    let start = || {
+        let mut shim = home.shim(&["serve", "--session", "bot", "--", "sh", "-c", ECHO]).spawn().expect("it starts");
+        let stderr = lines_of(shim.stderr.take().expect("stderr is piped"));
+        (shim, stderr)
+    };
+    let ready = |name: &str| {
+        eventually("its socket", || client::get(&home.path().join("sessions").join(name), "/healthz").ok());
+    };
+    let (mut first, said) = start();
+    let line = next(&said, "the first line");
+    assert!(line.starts_with("codex-shim: serving session bot; ") && line.contains("tui bot"), "{line}");
+    assert!(line.contains("codex-shim send --session bot "), "{line}");
+    ready("bot");
+    let (mut second, said) = start();
+    let line = next(&said, "the first line");
+    assert!(line.contains("session bot is already in use") && line.contains("this one is session bot.2"), "{line}");
+    let line = next(&said, "the second line");
+    assert!(line.starts_with("codex-shim: serving session bot.2; "), "{line}");
+    ready("bot.2");
+    let status = home.shim(&["status", "bot.2", "--json"]).output().expect("it runs");
+    let status: Value = serde_json::from_slice(&status.stdout).expect("JSON");
+    // Neither line is a fault.
+    assert_eq!((&status["session_id"], &status["faults"]), (&json!("bot.2"), &json!([])));
+    for shim in [&mut first, &mut second] {
+        shim.kill().expect("it runs");
+        shim.wait().expect("it is ours");
+    }
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn without_arguments_a_terminal_gets_the_help() {
         .env("CODEX_SHIM_CODEX", scene.dir("real").join("codex"));
     let ran = run(command.args(["-qec", r#""$SHIM""#, "/dev/null"]));
     let shown = String::from_utf8_lossy(&ran.stdout);
-    assert!(shown.contains("Usage: codex-shim"), "{shown}");
+    assert!(shown.contains("records every message") && shown.contains("Start here:"), "{shown}");
     assert_eq!((ran.all("arg").len(), ran.code), (0, Some(0)));
     assert!(!scene.home.path().exists());
 }
@@ -259,7 +259,7 @@ fn a_codex_that_is_ourselves_is_refused() {
     let by_file = run(&mut scene.command(SHIM, &["link"]));
     for (ran, named_by) in [(by_flag, "--codex"), (by_name, "CODEX_SHIM_CODEX"), (by_file, "`codex` in config.toml")] {
         let told = ran.refusal(127);
-        assert!(told.contains(&format!("(named by {named_by}) is codex-shim itself")), "{told}");
+        assert!(told.contains(&format!("(set by {named_by}) is codex-shim itself")), "{told}");
     }
 }
 
@@ -417,8 +417,8 @@ fn a_session_in_use_is_left_alone() {
     let scene = Scene::new();
     let id = |args: &[&str]| {
         let ran = run(scene.home.shim(args).current_dir(scene.dir("cwd")));
-        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
-        last_header(&scene.home).session
+        assert_eq!(ran.code, Some(0));
+        (last_header(&scene.home).session, ran.stderr)
     };
     let mut child = scene.home.shim(&["run", "--session", "work", "--", "cat"]);
     let mut child = child.current_dir(scene.dir("cwd")).spawn().expect("it can be started");
@@ -430,14 +430,18 @@ fn a_session_in_use_is_left_alone() {
     });
     assert!(lock["started_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{lock}");
     eventually("its journal", || (!Journal::read(&session).headers.is_empty()).then_some(()));
-    assert_eq!(id(&["run", "--session", "work", "--", "sh", "-c", ":"]), "work.2");
+    let (second, said) = id(&["run", "--session", "work", "--", "sh", "-c", ":"]);
+    assert_eq!(second, "work.2");
+    let expect = "codex-shim: session work is already in use by another codex-shim; this one is session work.2: ";
+    assert!(said.starts_with(expect) && said.lines().count() == 1, "{said}");
     // Another that runs at the same place has no name to go by.
-    let beside = id(&["run", "--", "cat"]);
+    let (beside, said) = id(&["run", "--", "cat"]);
+    assert_eq!(said, "");
     assert_eq!(uuid::Uuid::parse_str(&beside).expect("a new session is a UUID").get_version_num(), 7);
     drop(child.stdin.take());
     let status = eventually("the end of the first", || child.try_wait().expect("it is our child"));
     assert!(status.success());
-    assert_eq!(id(&["run", "--session", "work", "--", "sh", "-c", ":"]), "work");
+    assert_eq!(id(&["run", "--session", "work", "--", "sh", "-c", ":"]), ("work".to_owned(), String::new()));
 }
 
 #[test]
@@ -502,12 +506,20 @@ fn config_lists_every_setting_with_its_source() {
         assert_eq!(object[name]["source"], source, "{name}");
     }
     assert_eq!((&object["record"]["source"], &object["record"]["value"]), (&"config.toml".into(), &"false".into()));
-    let table = config(&["config"]);
-    assert_eq!(table.lines().count(), object.len(), "{table}");
+    let printed = config(&["config"]);
+    assert_eq!(printed.lines().count(), object.len(), "{printed}");
     for (name, setting) in &object {
-        let row = table.lines().find(|row| row.split_whitespace().next() == Some(name)).expect("the same settings");
-        assert_eq!(row.split_whitespace().last(), setting["source"].as_str(), "{row}");
+        let is_row = |row: &&str| row.trim_start_matches("# ").split_whitespace().next() == Some(name);
+        let row = printed.lines().find(is_row).expect("the same settings");
+        assert!(row.ends_with(&format!("  # {}", setting["source"].as_str().expect("a text"))), "{row}");
     }
+    // What is printed is a file that sets the same.
+    scene.config(&printed);
+    let again: Map<String, Value> = serde_json::from_str(&config(&["config", "--json"])).expect("one JSON object");
+    let values = |object: &Map<String, Value>| -> Vec<Value> {
+        object.values().map(|setting| setting["value"].clone()).collect()
+    };
+    assert_eq!(values(&again), values(&object));
 }
 
 #[test]

@@ -431,7 +431,7 @@ fn a_list_can_be_filtered_and_one_record_shown_in_full() {
         let output = tool(&home, &args);
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{missing:?}");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(told.contains(&format!("there are {}", all.lines().count())), "{told}");
+        assert!(told.contains(&format!("1 to {}", all.lines().count())), "{told}");
     }
     let listed: Value = serde_json::from_str(&show(&["--json", "--method", "requestApproval"])).expect("one document");
     assert_eq!((&listed["kind"], &listed["id"]), (&json!("request"), &json!("0")));

@@ -69,7 +69,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     tmux.shows(" a  accept");
     live.responded(&request, &decision("decline"));
     line(&live);
-    tmux.shows("was answered by cli (");
+    tmux.shows("was answered by api (");
     tmux.shows(" chat  Enter sends");
     live.say_plainly(&resolved("9"));
 

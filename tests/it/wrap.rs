@@ -2,12 +2,16 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::support::both_ends::Live;
+use crate::support::pane::Pane;
+use crate::support::requests::{command_asked, turn_started};
 use crate::support::shim::{Home, SHIM};
 use crate::surroundings::ends;
 
@@ -823,4 +827,96 @@ fn irregular_settings_files_are_refused() {
     fs::write(&backup, "precious").expect("write");
     refused("cut short");
     assert_eq!(fs::read_to_string(&backup).expect("it is there"), "precious");
+}
+
+/// The folder of the binary under test, for PATH.
+fn folder() -> &'static str {
+    SHIM.strip_suffix("/codex-shim").expect("it has its name")
+}
+
+/// What a shell offers for the last of these words; `None` if the shell is not installed.
+fn offers(live: &Live, shell: &str, words: &[&str]) -> Option<Vec<String>> {
+    let quoted = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    let script = match shell {
+        "bash" => format!(
+            "export PATH={}:$PATH; source <(codex-shim completions bash); COMP_WORDS=({quoted}); COMP_CWORD={}\n\
+             COMP_TYPE=9; _clap_complete_codex_shim codex-shim \"${{COMP_WORDS[COMP_CWORD]}}\" x 2>&1\n\
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            folder(),
+            words.len() - 1
+        ),
+        "fish" => {
+            let typed = words.join(" ");
+            format!("set -x PATH {} $PATH; codex-shim completions fish | source; complete -C '{typed}' 2>&1", folder())
+        }
+        other => panic!("no script for {other}"),
+    };
+    let mut command = Command::new(shell);
+    live.home.adopt(&mut command).env("HOME", live.home.beside()).current_dir(live.home.beside());
+    let Ok(output) = command.args(["-c", &script]).stdin(Stdio::null()).output() else {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: completions in {shell}: it is not installed");
+        return None;
+    };
+    assert!(output.status.success(), "{shell}: {output:?}");
+    let shown = String::from_utf8(output.stdout).expect("UTF-8");
+    // A description stands behind the value.
+    Some(shown.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect())
+}
+
+#[test]
+fn completions_know_sessions_threads_requests_and_targets() {
+    let mut live = Live::initialized("");
+    live.say_plainly(&turn_started("thread-7", "u"));
+    let request = live.asked(&command_asked("0", "thread-7"), "0");
+    live.say_plainly(&turn_started("thread-8", "u"));
+    let checks: [(&[&str], &[&str], &str); 8] = [
+        (&["codex-shim", "show", ""], &[&request, "latest"], "s"),
+        (&["codex-shim", "respond", "--session", "s", &request[..4]], &[&request], "latest"),
+        (&["codex-shim", "status", ""], &["s", "latest"], "thread-7"),
+        (&["codex-shim", "events", "--session", ""], &["s", "latest"], "thread-7"),
+        (&["codex-shim", "transcript", "thr"], &["thread-7", "thread-8"], "latest"),
+        (&["codex-shim", "send", "--thread", ""], &["thread-7", "thread-8", "latest"], "s"),
+        (&["codex-shim", "wrap", "vs"], &["vscode"], "path"),
+        (&["codex-shim", "con"], &["context", "config"], "status"),
+    ];
+    for shell in ["bash", "fish"] {
+        for (words, expect, not) in checks {
+            let Some(offers) = offers(&live, shell, words) else { break };
+            let has = |value: &str| offers.iter().any(|offer| offer == value);
+            assert!(expect.iter().all(|value| has(value)), "{shell} {words:?}: {offers:?}");
+            assert!(!has(not), "{shell} {words:?}: {offers:?}");
+        }
+    }
+    live.kill();
+    // Nothing is printed if there is nothing to offer.
+    let home = Home::new();
+    let mut command = home.shim(&["--", "codex-shim", "show", ""]);
+    let output = command.env("CODEX_SHIM_COMPLETE", "fish").output().expect("it runs");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.lines().all(|line| line.starts_with('-')), "{shown}");
+    assert!(!home.path().exists());
+}
+
+#[test]
+fn zsh_completes_threads_and_describes_requests() {
+    if Command::new("zsh").arg("-c").arg(":").status().is_err() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: completions in zsh: it is not installed");
+        return;
+    }
+    let mut live = Live::initialized("");
+    live.say_plainly(&turn_started("thread-7", "u"));
+    let request = live.asked(&command_asked("0", "thread-7"), "0");
+    let mut pane = Pane::start(&live.home, &["zsh", "-f", "-i"]);
+    pane.types(&format!("export PATH={}:$PATH; PS1='ready> '\n", folder()));
+    pane.types("autoload -U compinit; compinit -D; source <(codex-shim completions zsh)\n");
+    pane.types("clear; echo so''urced\n");
+    pane.shows("sourced");
+    pane.types("codex-shim transcript thr\t");
+    pane.shows("thread-7");
+    pane.types("\u{15}codex-shim show \t");
+    pane.shows(&request);
+    pane.shows("run ");
+    pane.types("\u{15}exit\n");
+    live.kill();
 }

@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::super::clock::Times;
 use super::super::complete;
+use super::super::numbers::{positive, up_to_200, whole};
 use super::super::requests::Common;
 use super::super::session_args::{SessionFlag, SessionWord};
 
@@ -29,7 +30,7 @@ pub(in crate::cli) struct EventsArguments {
     #[command(flatten)]
     pub(super) common: Common,
     /// Start after event number N; 0 starts at the first
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub(super) since: Option<u64>,
     /// Number of events [default: 50, with -f 10, with --since all]
     #[arg(short = 'n', value_name = "COUNT", value_parser = positive)]
@@ -73,15 +74,6 @@ pub(in crate::cli) struct TailArguments {
     pub(super) times: Times,
 }
 
-fn positive(text: &str) -> Result<u64, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "it must be a whole number, 1 or more".to_owned())
-}
-
-fn up_to_200(text: &str) -> Result<u64, String> {
-    let count = text.parse().ok().filter(|count| (1..=200).contains(count));
-    count.ok_or_else(|| "it must be a whole number from 1 to 200".to_owned())
-}
-
 /// List all sessions with what they are doing
 ///
 /// Sessions that wait for you come first, then other live ones. Each line has the name, the state and how long it has lasted,
@@ -123,19 +115,4 @@ pub(in crate::cli) struct TranscriptArguments {
     pub(super) as_json: bool,
     #[command(flatten)]
     pub(super) times: Times,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_are_checked_in_words() {
-        assert_eq!((positive("7"), up_to_200("200")), (Ok(7), Ok(200)));
-        for text in ["x", "0", "-1", "1.5", ""] {
-            assert!(positive(text).is_err_and(|why| why.contains("whole number")), "{text}");
-            assert!(up_to_200(text).is_err_and(|why| why.contains("1 to 200")), "{text}");
-        }
-        assert!(up_to_200("201").is_err());
-    }
 }

@@ -32,7 +32,7 @@ pub(super) use actions::run_tail;
 pub(super) use args::{ChildrenArguments, EventsArguments, TailArguments, TranscriptArguments};
 pub(super) use children::run_children;
 pub(super) use events::run_events;
-pub(super) use threads::{NotAThread, thread_named};
+pub(super) use threads::{NotAThread, thread_named, thread_or_id};
 pub(super) use transcript::run_transcript;
 
 /// How often a session is asked once more that has just begun or ended.

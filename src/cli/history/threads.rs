@@ -69,24 +69,41 @@ pub(super) fn find(name: &str, threads: &[String]) -> Result<String, NotAThread>
     }
 }
 
-/// The thread of a live session that a user names. A session that keeps no history takes whole ids alone.
+/// The thread of a session that a user names. A session that keeps no history takes whole ids alone.
 pub(in crate::cli) fn thread_named(session: &Found, name: &str, environment: &Environment) -> Result<String, Stop> {
-    let mut read = Read::of(session.clone(), environment);
-    let Ok(mut threads) = all(&mut read) else { return Ok(name.to_owned()) };
+    match known(&mut Read::of(session.clone(), environment)) {
+        Ok(threads) => find(name, &threads).map_err(Stop::NoSuchThread),
+        Err(_) => Ok(name.to_owned()),
+    }
+}
+
+/// All threads of a session: those in which something was said, and those that a live relay has seen.
+pub(super) fn known(read: &mut Read) -> Result<Vec<String>, Stop> {
+    let mut threads = all(read)?;
+    let session = &read.session;
     // Nothing was said yet in a thread that has just been started.
-    if let Some(answer) = answered(session, client::get(&session.dir, "/sessions/self"))?
+    if session.is_still_live()
+        && let Some(answer) = answered(session, client::get(&session.dir, "/sessions/self"))?
         && let Ok(document) = answer.document::<Value>()
     {
         let live = document["threads"].as_array().into_iter().flatten();
         let live: Vec<String> = live.filter_map(|thread| thread["thread_id"].as_str()).map(str::to_owned).collect();
         threads.extend(live.into_iter().filter(|thread| !threads.contains(thread)).collect::<Vec<_>>());
     }
-    find(name, &threads).map_err(Stop::NoSuchThread)
+    Ok(threads)
+}
+
+/// The same; a name of no thread in the history is taken for a whole id, which the caller checks.
+pub(in crate::cli) fn thread_or_id(session: &Found, name: &str, environment: &Environment) -> Result<String, Stop> {
+    match thread_named(session, name, environment) {
+        Err(Stop::NoSuchThread(NotAThread::Unknown { .. })) if name != LATEST => Ok(name.to_owned()),
+        found => found,
+    }
 }
 
 /// The thread that a filter means: `latest`, else the beginning of an id that at least one thread has.
 pub(super) fn thread_or_beginning(read: &mut Read, name: &str) -> Result<String, Stop> {
-    match find(name, &all(read)?) {
+    match find(name, &known(read)?) {
         Ok(thread) => Ok(thread),
         // A filter takes several threads, and threads in which nothing was said.
         Err(_) if name != LATEST => Ok(name.to_owned()),
@@ -95,7 +112,7 @@ pub(super) fn thread_or_beginning(read: &mut Read, name: &str) -> Result<String,
 }
 
 /// All threads in which something was said, the one that spoke last first.
-pub(super) fn all(read: &mut Read) -> Result<Vec<String>, Stop> {
+fn all(read: &mut Read) -> Result<Vec<String>, Stop> {
     // A relay has indexed everything that it has recorded when it answers; the database can then be read beside it.
     let path = read.session.dir.join(HISTORY_FILE);
     let of_past =

@@ -33,12 +33,15 @@ pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environmen
 
 fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Result<i32, Stop> {
     let mut read = Read::chosen(arguments.session.name(), environment)?;
-    let thread = threads::find(&arguments.thread, &threads::all(&mut read)?).map_err(Stop::NoSuchThread)?;
+    let thread = threads::find(&arguments.thread, &threads::known(&mut read)?).map_err(Stop::NoSuchThread)?;
     let path = format!("/sessions/self/threads/{thread}/transcript");
     let told: Transcript = read.ask(&path, |past| {
         let entries = past.history.transcript(&thread, 0)?;
         Ok(Transcript { entries: entries.into_iter().filter_map(|entry| RawValue::from_string(entry).ok()).collect() })
     })?;
+    if told.entries.is_empty() {
+        return Err(Stop::Failed(format!("no messages in thread {thread} yet")));
+    }
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     for entry in &told.entries {
         let text = match arguments.as_json {
