@@ -51,7 +51,7 @@
 //! | [`store`] | the folder of a session, its lock, its ledger, which session a start or a tool belongs to, the log |
 //! | [`index`] | `history.db`: following the journal, each record once; cursors and gaps; what is kept and for how long |
 //! | [`keeping`] | what of stored sessions goes, and what of it is masked, when a person asks |
-//! | [`control`] | the socket beside a relay: where it is, who may ask, what is answered; the client for it; how requests and times are shown to a person |
+//! | [`control`] | the socket of a relay: its path, its access rules, its routes; the client for it; the text of requests and times for a person |
 //! | [`capture`] | what the user does in a terminal: a program in a terminal of ours, shells' hooks, followed events |
 //! | [`context_engine`] | how the user's context engine is started, called and ended; in which order; what fragments say |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
