@@ -173,7 +173,7 @@ Examples:
     /// Print shell code that shows the model the commands you type
     ///
     /// The text, status, folder and time of each command go to the model with your next message. The output does not: `exec`
-    /// and `shell` keep that. If no session is live, nothing is kept.
+    /// and `shell` keep that. Without a live session it keeps nothing.
     #[command(after_long_help = "\
 A leading space keeps a command out, and so does CODEX_SHIM_PRIVATE=1.
 
@@ -233,7 +233,7 @@ Examples:
     Fragments(FragmentsArguments),
     /// Watch sessions, answer requests and send messages, full screen
     ///
-    /// Without SESSION it lists all sessions, those that wait for you first. `?` or F1 shows the keys.
+    /// Without SESSION it lists all sessions; those waiting for you come first. `?` or F1 shows the keys.
     #[command(after_long_help = "\
 What you type goes to the model only in the mode `chat`, which never answers a
 request; ^R leads to the pending request. The last row names the mode and what
@@ -284,7 +284,7 @@ Examples:
     /// Play a recording as a server on stdin and stdout
     ///
     /// It matches the requests of a client to the tape by method and parameters; ids, paths and times may differ. Answers carry
-    /// the client's ids. Everything else that the server said is sent where it stood between the lines of the client.
+    /// the client's ids. All other lines of the server are sent at the same places between the lines of the client.
     #[command(after_long_help = "\
 A request that the tape lacks gets a JSON-RPC error that says so. Differences
 are printed on stderr at the end.

@@ -1,7 +1,7 @@
 //! Values that a shell completes: sessions, threads, requests, and targets of `wrap`.
 //!
-//! A completion reads what is there and asks live relays, each within [`ANSWER_WAIT_MAX`]. It changes nothing, indexes
-//! nothing and prints no error: a shell that gets no values shows none.
+//! A completion reads files and asks live relays, each within [`ANSWER_WAIT_MAX`]. It never changes or indexes anything, and
+//! never prints an error: the shell then offers no values.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::store::{Found, Otherwise};
 /// How long a relay may take to answer: a person waits at the prompt.
 const ANSWER_WAIT_MAX: Duration = Duration::from_millis(300);
 
-/// Sessions that are asked for requests.
+/// Sessions that a completion asks for requests.
 const ASKED_MAX: usize = 8;
 
 /// Values that are offered.
@@ -149,7 +149,7 @@ fn request_offers(environment: &Environment) -> Vec<Offer> {
     rows.map(offer).collect()
 }
 
-/// What a live relay answers; null if there is none, or no answer in time.
+/// The answer of a live relay; null if none is running, or it does not answer in time.
 fn asked(session: &Found, path: &str) -> Value {
     if !session.live {
         return Value::Null;

@@ -76,7 +76,7 @@ pub(super) fn answer(shell: &str, args: &[OsString], command: impl FnOnce() -> C
     let mut command = command();
     command.build();
     let here = std::env::current_dir().ok();
-    // What cannot be completed is not, and nothing is said: it would stand in the user's command line.
+    // An error is dropped: it would appear in the command line of the user.
     if let Some(completer) = shells.completer(shell) {
         let _ = completer.write_complete(&mut command, words.to_vec(), here.as_deref(), &mut completions);
     }

@@ -23,7 +23,7 @@ Examples:
     Show(ContextShowArguments),
     /// Show the model a command with your next message
     ///
-    /// Only the end of the output is kept. If no client is running, the command waits for the next start of the session.
+    /// It keeps only the end of the output. If no client is running, the command waits for the next start of the session.
     #[command(after_long_help = "\
 Examples:
   codex-shim context push --cmd 'make' --exit-code 2 --output-file out.txt

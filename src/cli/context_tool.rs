@@ -172,7 +172,7 @@ impl List<'_> {
         text
     }
 
-    /// Number, time, exit status and text of a command; then where it came from.
+    /// Number, time, exit status and text of a command, with its source.
     fn command(&self, one: &ContextCommand, to: Screen) -> String {
         let command = &one.command;
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(command.ts.unsigned_abs());

@@ -132,6 +132,11 @@ pub fn main() -> i32 {
                 let is_short = args.iter().any(|arg| arg == "-h");
                 print_help(&args, !is_short)
             }
+            Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                let help = help::render(Arguments::command(), &args, false);
+                let _ = write!(anstream::stderr(), "{}", help.ansi());
+                USAGE
+            }
             Err(error) => {
                 // The version goes to stdout with status 0, a usage error to stderr with 2.
                 let _ = error.print();

@@ -37,10 +37,10 @@ Examples:
 pub(super) struct PruneArguments {
     #[command(flatten)]
     session: SessionWord,
-    /// Delete what is older than this, such as 12h or 7d
+    /// Delete data older than this, such as 12h or 7d
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     older_than: Option<Duration>,
-    /// Only print what would be deleted
+    /// Delete nothing, only print the list
     #[arg(long)]
     dry_run: bool,
     /// Print one JSON document

@@ -1,4 +1,4 @@
-//! How a tool is told its session: the same words for every tool.
+//! The arguments that name a session, the same for every tool.
 //!
 //! A tool whose first word would mean nothing else takes the session there; every tool takes `--session`.
 
@@ -18,7 +18,7 @@ pub(super) struct SessionWord {
 }
 
 impl SessionWord {
-    /// What the user named; `None` if they left the choice to us.
+    /// The name that the user gave, if any.
     pub(super) fn name(&self) -> Option<&str> {
         self.word.as_deref().or(self.flag.as_deref())
     }
@@ -33,7 +33,7 @@ pub(super) struct SessionFlag {
 }
 
 impl SessionFlag {
-    /// What the user named; `None` if they left the choice to us.
+    /// The name that the user gave, if any.
     pub(super) fn name(&self) -> Option<&str> {
         self.flag.as_deref()
     }

@@ -1,7 +1,7 @@
 //! Tables: heads and the width of the terminal on a terminal, plain aligned columns for another program.
 //!
 //! A row is one line. On a terminal it is never wider than that: the widest column that may be cut is shortened with `…`.
-//! For a file or another program nothing is cut, and there are no heads.
+//! Output to a file or another program has no heads and full cells.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -144,7 +144,7 @@ impl Table {
         let mut line = String::new();
         let (mut taken, mut gap) = (0, 0);
         for (((tone, cell), column), width) in row.iter().zip(&self.columns).zip(widths) {
-            // Whatever the columns need, the line ends with the terminal.
+            // No line is wider than the terminal, even if the columns do not fit.
             let room = self.columns_max.map_or(usize::MAX, |columns_max| columns_max.saturating_sub(taken + gap));
             let cell = if self.columns_max.is_some() { shortened(cell, (*width).min(room)) } else { cell.clone() };
             let padding = width.saturating_sub(cell.width());
@@ -164,7 +164,7 @@ impl Table {
     }
 }
 
-/// Text of at most so many columns; what is cut off is replaced by `…`.
+/// Text of at most so many columns; `…` replaces the rest.
 pub(super) fn shortened(text: &str, columns_max: usize) -> String {
     if text.width() <= columns_max {
         return text.to_owned();

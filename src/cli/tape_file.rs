@@ -1,4 +1,4 @@
-//! Which tape a file argument means: a file, or `latest`, the recording that was made last.
+//! The tape that a file argument names: a file, or `latest` for the newest recording.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::config::Environment;
 use crate::journal::SegmentName;
 use crate::store::Otherwise;
 
-/// The word for the recording that was made last.
+/// The word for the newest recording.
 const LATEST: &str = "latest";
 
 /// Finds a tape.

@@ -1,4 +1,4 @@
-//! Values as they are written in `config.toml`. The parsers in [`super::sources`] read what is written here.
+//! Values as `config.toml` has them. The parsers in [`super::sources`] read them back.
 
 use std::time::Duration;
 

@@ -133,7 +133,7 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
             plain(StatusCode::NOT_FOUND, "thread_not_found", message)
         }
         Some(SideReply::NotServed) => {
-            let message = "this server belongs to its client; only one started by `codex-shim serve` can be stopped and started here";
+            let message = "this server belongs to its client; only a server of `codex-shim serve` can be stopped, started and attached to";
             plain(StatusCode::CONFLICT, "not_served", message)
         }
         Some(SideReply::ClientAttached { name }) => {

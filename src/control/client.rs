@@ -149,7 +149,7 @@ impl ClientError {
     pub fn told(&self, session: &Found) -> String {
         let pid =
             session.holder.as_ref().map_or_else(|| "pid unknown".to_owned(), |holder| format!("pid {}", holder.pid));
-        format!("session {} ({pid}) runs, but does not answer: {}", session.id, self.why(session))
+        format!("session {} ({pid}) is live but does not answer: {}", session.id, self.why(session))
     }
 
     /// The same message for a user who sees the session already.

@@ -25,7 +25,7 @@ const LATEST: &str = "latest";
 /// Sessions that an error names.
 const LISTED_MAX: usize = 8;
 
-/// What to do if there are no sessions.
+/// The remedy if there are no sessions.
 const NO_SESSIONS: &str = "no sessions yet; start your tool through codex-shim first (see `codex-shim wrap --help`)";
 
 /// See [`Choice::otherwise`].

@@ -79,7 +79,7 @@ pub enum Keep {
     Once,
 }
 
-/// Which of the waiting commands to delete.
+/// The waiting commands to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhichCommands {
     /// All of them.

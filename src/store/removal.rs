@@ -115,7 +115,10 @@ pub fn remove_outlived(
     let going = home.join("sessions").join(format!("{GOING}{id}.{}", std::process::id()));
     std::fs::rename(&dir, &going)?;
     forget_places(home, id);
-    witness::forget(home, id);
+    // A session of this name may come again, and its readers with it. An id that is a UUID never comes again.
+    if uuid::Uuid::try_parse(id).is_ok() {
+        witness::forget(home, id);
+    }
     let contents = Contents::of(&going)?;
     if !contents.delete(&going)? {
         // The user looks for the rest under the old name. If a new session has taken the name, the rest stays under the other one.

@@ -241,7 +241,7 @@ fn attached_one_at_a_time() {
     let relay = Live::start();
     refused(http(&relay.session, &at, b""), (409, "not_served"));
     let relay = relay.initialize();
-    failed(&attach_fails(&relay.home), 1, "the client has started this server");
+    failed(&attach_fails(&relay.home), 1, "this server belongs to its client");
     refused(http(&relay.session, &at, b""), (409, "not_served"));
     relay.end_quietly();
 }
@@ -322,7 +322,7 @@ fn attached_client_sees_that_the_server_is_stopped() {
     failed(&client.end(), 1, "the server or its relay has ended");
     drop(stdin);
     assert_eq!(stopped.join().expect("it is answered"), (200, json!({"ok": true})));
-    failed(&attach_fails(&live.home), 1, "has exited, or is not reading");
+    failed(&attach_fails(&live.home), 1, "has exited, is not reading");
     live.signal_end();
 }
 

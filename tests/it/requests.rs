@@ -361,13 +361,17 @@ fn requests_answered_by_the_client_stay_so() {
 }
 
 #[test]
-fn requests_answered_by_the_terminal_ui_say_so() {
+fn answers_name_the_tool_that_gave_them() {
     let mut live = Live::initialized("");
-    let request_id = live.asked(&command_asked("0", "t"), "0");
-    let line = format!("POST {}\r\nX-Codex-Shim-Source: tui", respond_path(&request_id));
-    let (status, document) = live.http(&line, decision("decline").to_string().as_bytes());
-    assert_eq!((status, &document["request"]["resolution_source"]), (200, &json!("tui")), "{document}");
-    assert_eq!(live.answers(&request_id, 1)[0]["source"], "tui");
+    for (id, header, source) in [("0", "tui", "tui"), ("1", "cli", "cli"), ("2", "client", "api"), ("3", "CLI", "api")]
+    {
+        let request_id = live.asked(&command_asked(id, "t"), id);
+        let line = format!("POST {}\r\nX-Codex-Shim-Source: {header}", respond_path(&request_id));
+        let (status, document) = live.http(&line, decision("decline").to_string().as_bytes());
+        assert_eq!((status, &document["request"]["resolution_source"]), (200, &json!(source)), "{document}");
+        assert_eq!(live.answers(&request_id, 1)[0]["source"], source);
+        live.at_server();
+    }
 }
 
 /// What the server gets for what is given at the side.

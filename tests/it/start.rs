@@ -513,7 +513,7 @@ fn config_lists_every_setting_with_its_source() {
         let row = printed.lines().find(is_row).expect("the same settings");
         assert!(row.ends_with(&format!("  # {}", setting["source"].as_str().expect("a text"))), "{row}");
     }
-    // What is printed is a file that sets the same.
+    // The output is a file with the same settings.
     scene.config(&printed);
     let again: Map<String, Value> = serde_json::from_str(&config(&["config", "--json"])).expect("one JSON object");
     let values = |object: &Map<String, Value>| -> Vec<Value> {

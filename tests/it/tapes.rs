@@ -415,8 +415,8 @@ fn a_list_can_be_filtered_and_one_record_shown_in_full() {
         String::from_utf8(output.stdout).expect("UTF-8")
     };
     let all = show(&[]);
-    assert!(all.contains("← request       item/commandExecution/requestApproval"), "{all}");
-    assert!(all.lines().all(|line| line.chars().count() <= 100), "{all}");
+    assert!(all.contains("←  request       item/commandExecution/requestApproval"), "{all}");
+    assert!(all.lines().all(|line| line.chars().count() <= 110), "{all}");
     let answers = show(&["--from", "client", "--kind", "response"]);
     assert_eq!(answers.lines().count(), 1, "{answers}");
     let number = answers.split_whitespace().next().expect("it begins with the record's number");

@@ -834,7 +834,7 @@ fn folder() -> &'static str {
     SHIM.strip_suffix("/codex-shim").expect("it has its name")
 }
 
-/// What a shell offers for the last of these words; `None` if the shell is not installed.
+/// The values that a shell offers for the last of these words; `None` if the shell is not installed.
 fn offers(live: &Live, shell: &str, words: &[&str]) -> Option<Vec<String>> {
     let quoted = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let script = match shell {

@@ -70,7 +70,7 @@ struct Printer {
     to: Screen,
 }
 
-/// What the first column says.
+/// Content of the first column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     /// How long ago, for a list that is printed once.

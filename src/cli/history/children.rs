@@ -171,7 +171,7 @@ fn cells(child: &Child, now: SystemTime) -> Vec<Cell> {
     ]
 }
 
-/// What a session is waiting for, or why nothing can be said about it.
+/// The request that a session is waiting for, or the error of looking.
 fn waiting(child: &Child) -> Cell {
     if let Some(why) = &child.error {
         return (Tone::Bad, format!("error: {why}"));

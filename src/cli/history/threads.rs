@@ -77,11 +77,11 @@ pub(in crate::cli) fn thread_named(session: &Found, name: &str, environment: &En
     }
 }
 
-/// All threads of a session: those in which something was said, and those that a live relay has seen.
+/// All threads of a session: those with messages, and those that a live relay has seen.
 pub(super) fn known(read: &mut Read) -> Result<Vec<String>, Stop> {
     let mut threads = all(read)?;
     let session = &read.session;
-    // Nothing was said yet in a thread that has just been started.
+    // A thread that has just been started has no messages yet.
     if session.is_still_live()
         && let Some(answer) = answered(session, client::get(&session.dir, "/sessions/self"))?
         && let Ok(document) = answer.document::<Value>()
@@ -105,7 +105,7 @@ pub(in crate::cli) fn thread_or_id(session: &Found, name: &str, environment: &En
 pub(super) fn thread_or_beginning(read: &mut Read, name: &str) -> Result<String, Stop> {
     match find(name, &known(read)?) {
         Ok(thread) => Ok(thread),
-        // A filter takes several threads, and threads in which nothing was said.
+        // A filter takes several threads, and threads without messages.
         Err(_) if name != LATEST => Ok(name.to_owned()),
         Err(error) => Err(Stop::NoSuchThread(error)),
     }

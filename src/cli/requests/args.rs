@@ -200,7 +200,7 @@ pub(in crate::cli) struct InterruptArguments {
     pub(in crate::cli) thread: Option<String>,
 }
 
-/// What to wait for.
+/// The condition that ends the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum Goal {
     /// No turn is running, and no request is pending
@@ -223,7 +223,7 @@ Examples:
 pub(in crate::cli) struct WaitArguments {
     #[command(flatten)]
     pub(in crate::cli) common: Common,
-    /// What to wait for: a pending request, or an idle session
+    /// Condition: a pending request, or an idle session
     #[arg(long = "for", value_name = "WHAT", value_enum)]
     pub(in crate::cli) goal: Goal,
     /// Longest time to wait, such as 90s or 10m [default: no limit]

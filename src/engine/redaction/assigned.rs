@@ -213,7 +213,18 @@ fn means_secret(text: &[u8], name: &Name, mark: Range<usize>) -> bool {
     {
         return true;
     }
-    name.sort == Sort::Weak || word.split('.').any(word_names_secret) || is_label(text, name.range.start, word)
+    (name.sort == Sort::Weak && !is_verdict(text, name))
+        || word.split('.').any(word_names_secret)
+        || is_label(text, name.range.start, word)
+}
+
+/// Whether `PASS:` is the verdict of a test runner: `--- PASS: TestX` of Go, or `PASS: test` of automake at the start of a line.
+/// An environment in YAML is indented.
+fn is_verdict(text: &[u8], name: &Name) -> bool {
+    let (before, behind) = (&text[..name.range.start], &text[name.range.end..]);
+    text[name.range.clone()] == *b"PASS"
+        && behind.starts_with(b": ")
+        && (before.is_empty() || before.ends_with(b"\n") || before.ends_with(b"--- "))
 }
 
 /// Whether the words in front make `key` a secret: `Secret Access Key: …`.

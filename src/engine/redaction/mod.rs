@@ -627,6 +627,7 @@ mod tests {
             "test auth::tests::the_password_is_checked ... ok\ntest secret: ok",
             "https://docs.rs/secrecy/latest/secrecy/ and ssh://git@host:22/x",
             "PASS src/token.test.js\nPASS: 12, FAIL: 0\npass: 12",
+            "--- PASS: TestFoo (0.00s)\n    --- PASS: TestFoo/sub (0.00s)\nPASS: test_foo\nPASS",
             "PWD=/home/bob\nOLDPWD=/tmp\npwd: /home/bob",
             "Basic authentication is required",
             "WWW-Authenticate: Basic realm=\"x\"",
