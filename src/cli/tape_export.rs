@@ -205,7 +205,7 @@ fn read(journal: &Path, from: &Position, mut take: impl FnMut(&[u8]) -> Result<(
     }
 }
 
-/// Masks secrets that are divided between two records of a streamed text.
+/// Masks records as `redact` does, also secrets that are divided between two records of a streamed text.
 struct MaskedPieces {
     /// `None` without `--redact`.
     masker: Option<Masker>,
@@ -240,10 +240,8 @@ impl MaskedPieces {
     }
 
     fn record<'a>(&self, number: u64, record: &'a str) -> Cow<'a, str> {
-        let masked = match (&self.masker, self.found.get(&number)) {
-            (Some(masker), Some(spans)) => masker.record(record, spans),
-            (None, _) | (_, None) => None,
-        };
+        let divided = self.found.get(&number).map_or(&[][..], Vec::as_slice);
+        let masked = self.masker.as_ref().and_then(|masker| masker.record(record, divided));
         masked.map_or(Cow::Borrowed(record), Cow::Owned)
     }
 }

@@ -610,3 +610,15 @@ fn a_wrong_pattern_is_shown_with_its_place() {
     assert!(stderr.starts_with("codex-shim: `ab[c` is not a valid regular expression:\n"), "{stderr}");
     assert!(stderr.contains("\n    ab[c\n      ^\n"), "{stderr}");
 }
+
+#[test]
+fn redacted_tape_masks_what_the_store_masks() {
+    let home = Home::new();
+    let line = r#"{"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"mcpToolCall","id":"i","arguments":{"pair":{"name":"DB_PASSWORD","value":"Zq8RkP2mVw7TtLx3"},"secrets":{"FOO":"Hn4WcY9bJs6KdQe1"}}}}}"#;
+    assert!(home.shell(&format!("printf '%s\\n' '{line}'")).output().expect("the shim runs").status.success());
+    let tape = home.beside().join("tape");
+    done(&home, &["tape", "export", "s", "--redact", "-o", tape.to_str().expect("UTF-8")]);
+    let text = fs::read_to_string(&tape).expect("a tape");
+    assert!(text.contains("DB_PASSWORD") && text.contains("FOO"), "{text}");
+    assert!(!text.contains("Zq8RkP2mVw7TtLx3") && !text.contains("Hn4WcY9bJs6KdQe1"), "{text}");
+}
