@@ -20,46 +20,10 @@ use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, R
 use crate::journal::Bounds;
 
 pub use assembly::AssemblyChoice;
-pub use environment::{DEPTH_VARIABLE, Environment};
+pub use environment::{DEPTH_VARIABLE, Environment, SETTING_VARIABLES};
 pub use sources::{is_path, parse_bool, parse_duration};
 
 use sources::{Sources, parse_bytes, parse_count, parse_names, read_file};
-
-/// The variables that settings come from; a process that is to have none of the user's removes them.
-pub const SETTING_VARIABLES: [&str; 32] = [
-    "CODEX_SHIM_OFF",
-    "CODEX_SHIM_CODEX",
-    "CODEX_SHIM_SESSION",
-    "CODEX_SHIM_RECORD",
-    "CODEX_SHIM_EXIT_GRACE",
-    "CODEX_SHIM_JOURNAL_BYTES_MAX",
-    "CODEX_SHIM_JOURNAL_AGE_MAX",
-    "CODEX_SHIM_CARRIER",
-    "CODEX_SHIM_CONTEXT_COMMANDS_MAX",
-    "CODEX_SHIM_CONTEXT_PREVIEW_LINES_MAX",
-    "CODEX_SHIM_CONTEXT_PREVIEW_BYTES_MAX",
-    "CODEX_SHIM_CONTEXT_CMD_BYTES_MAX",
-    "CODEX_SHIM_CONTEXT_CWD_BYTES_MAX",
-    "CODEX_SHIM_CONTEXT_BYTES_MAX",
-    "CODEX_SHIM_MCP",
-    "CODEX_SHIM_HOLD",
-    "CODEX_SHIM_EXPIRY",
-    "CODEX_SHIM_ON_PENDING",
-    "CODEX_SHIM_ON_PENDING_AFTER",
-    "CODEX_SHIM_ON_IDLE",
-    "CODEX_SHIM_EVENTS_MAX",
-    "CODEX_SHIM_TOOL_EVENTS_MAX",
-    "CODEX_SHIM_TURN_EVENTS_MAX",
-    "CODEX_SHIM_HISTORY_AGE_MAX",
-    "CODEX_SHIM_SESSION_AGE_MAX",
-    "CODEX_SHIM_TRANSCRIPT_FILES",
-    "CODEX_SHIM_AGENT_PTY",
-    "CODEX_SHIM_AGENT_PTY_ALL",
-    "CODEX_SHIM_CONTEXT_ENGINE",
-    "CODEX_SHIM_CONTEXT_ENGINE_DEADLINE_MS",
-    "CODEX_SHIM_CONTEXT_ENGINE_TOKEN_BUDGET",
-    "CODEX_SHIM_CONTEXT_ENGINE_PROJECTION_CHARS_MAX",
-];
 
 /// Longest name of a session, in bytes.
 pub const SESSION_NAME_BYTES_MAX: usize = 64;
