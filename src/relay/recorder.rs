@@ -62,12 +62,6 @@ impl Opening {
             return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
         };
         let session = Session::open(home, self.wanted.as_ref(), &self.place, self.fresh_id)?;
-        if let Some(wanted) = self.wanted.as_ref().filter(|wanted| wanted.to_string() != session.id) {
-            let id = &session.id;
-            notices.inform(&format!(
-                "session {wanted} is already in use by another codex-shim; this one is session {id}: `codex-shim status {id}`"
-            ));
-        }
         let generation = session.next_generation()?;
         if let Err(error) = open_log(&session.dir) {
             notices.say(&format!("open {}: {error}; there is no log", session.dir.join("shim.log").display()));

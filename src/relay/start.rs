@@ -121,6 +121,12 @@ pub fn serve(
     let mut relay = prepare(command, settings, environment, complaints, Attendance::Nobody, ends)?;
     relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
     if let Some(id) = relay.recorder.session_id() {
+        // Nobody but the user knows under which name to reach it. A client does not care.
+        if let Some(wanted) = settings.session.value.as_ref().filter(|wanted| wanted.to_string() != id) {
+            relay.notices.inform(&format!(
+                "session {wanted} is already in use by another codex-shim; this one is session {id}: `codex-shim status {id}`"
+            ));
+        }
         relay.notices.inform(&format!(
             "serving session {id}; to reach it: `codex-shim send --session {id} --new TEXT`, `codex-shim tui {id}`, or \
              `codex-shim attach {id}` in place of `codex app-server`"
