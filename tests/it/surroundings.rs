@@ -292,7 +292,8 @@ fn fifos_in_place_of_files_block_nothing() {
             let own = fs::read_dir(home.path().join("sessions/s/journal")).expect("a folder").next();
             let own = own.expect("a segment").expect("one").path();
             fs::remove_file(&own).expect("it goes");
-            fs::remove_file(home.path().join("sessions/s/history.db")).expect("it goes");
+            // A relay that ends at once may leave it for the next start.
+            let _ = fs::remove_file(home.path().join("sessions/s/history.db"));
             fifo(&own);
         } else {
             let _ = fs::remove_file(&at);
@@ -333,7 +334,8 @@ fn an_unusable_history_is_named_with_its_kind() {
             let home = Home::new();
             assert_eq!(relay(&home, name), "");
             let at = home.path().join("sessions/s").join(name);
-            fs::remove_file(&at).expect("it is there");
+            // A relay that ends at once may leave the history for the next start.
+            let _ = fs::remove_file(&at);
             let _listener = match kind {
                 "a FIFO" => {
                     fifo(&at);
@@ -518,8 +520,11 @@ fn created_files_stay_usable_under_any_umask() {
             assert_eq!(mode(&dir), 0o700, "{umask}: {}", dir.display());
             for entry in fs::read_dir(dir).expect("a folder") {
                 let path = entry.expect("an entry").path();
+                let name = path.file_name().expect("a name").to_string_lossy().into_owned();
                 match path.is_dir() {
                     true => dirs.push(path),
+                    // A process that ended while it created a file: the file never got its name.
+                    false if name.starts_with('.') && name.ends_with(".new") => {}
                     false => assert_eq!(mode(&path), 0o600, "{umask}: {}", path.display()),
                 }
             }
