@@ -65,10 +65,8 @@ impl Script<'_> {
                 pane.shows("set-up");
                 pane.shows(PROMPT);
             }
-            let before = pane.shown().len();
             pane.types(&format!("{line}\n"));
-            pane.shows(PROMPT);
-            shown.push(plain(&pane.shown()[before..]));
+            shown.push(plain(&pane.shows(PROMPT)));
         }
         pane.types(" exit 0\n");
         pane.ends();
@@ -116,10 +114,42 @@ fn status_of(line: &str) -> i64 {
     }
 }
 
-/// Removes escape sequences.
+/// What a terminal shows for this output.
+///
+/// A shell that reads its keys slowly draws some of them again: it sends backspaces and the same letters.
 fn plain(shown: &str) -> String {
-    let sequences = regex::Regex::new("\u{1b}(\\[[0-9;?]*[A-Za-z]|\\][^\u{7}]*\u{7}|[=>])|\r").expect("it is one");
-    sequences.replace_all(shown, "").into_owned()
+    let parts =
+        regex::Regex::new("(?s)\u{1b}\\[[0-9;?]*[A-Za-z]|\u{1b}\\][^\u{7}]*\u{7}|\u{1b}[=>]|.").expect("it is one");
+    let mut lines = vec![Vec::new()];
+    let mut at = 0_usize;
+    for part in parts.find_iter(shown) {
+        let line = lines.last_mut().expect("there is one");
+        match part.as_str() {
+            "\n" => {
+                lines.push(Vec::new());
+                at = 0;
+            }
+            "\r" => at = 0,
+            "\u{8}" => at = at.saturating_sub(1),
+            "\u{1b}[K" => line.truncate(at),
+            sequence if sequence.starts_with('\u{1b}') || sequence == "\u{7}" => {}
+            letter => {
+                if line.len() <= at {
+                    line.resize(at + 1, ' ');
+                }
+                line[at] = letter.chars().next().expect("it has one");
+                at += 1;
+            }
+        }
+    }
+    let lines: Vec<String> = lines.into_iter().map(|line| line.into_iter().collect::<String>()).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn letters_that_are_drawn_again_are_shown_once() {
+    assert_eq!(plain("e\u{8}echo a\u{1b}[K\u{1b}[?2004l\r\r\na\r\n@@>"), "echo a\na\n@@>");
+    assert_eq!(plain("abc\r\u{1b}[Kd"), "d");
 }
 
 /// Lines with statuses, pipelines, functions, and a private line.

@@ -63,8 +63,8 @@ impl Pane {
         let _ = self.ours.write_all(keys.as_bytes());
     }
 
-    /// Waits until `words` are shown behind what was waited for before.
-    pub fn shows(&mut self, words: &str) {
+    /// Waits until `words` are shown behind what was waited for before. Returns what is shown from there to their end.
+    pub fn shows(&mut self, words: &str) -> String {
         let shown = Arc::clone(&self.shown);
         let from = self.looked_to;
         let found = eventually(&format!("{words:?} on the screen"), || {
@@ -73,6 +73,7 @@ impl Pane {
             at.map(|at| from + at + words.len())
         });
         self.looked_to = found;
+        String::from_utf8_lossy(&self.shown.lock().expect("nobody panics with it")[from..found]).into_owned()
     }
 
     /// All that was shown.
