@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use codex_shim::config::RetentionBounds;
-use codex_shim::index::{Cursor, History, Index, IndexSettings};
-use codex_shim::journal::{Generation, SegmentName};
-use codex_shim::store::SeqMark;
+use codex_shim::testing::config::RetentionBounds;
+use codex_shim::testing::index::{Cursor, History, Index, IndexSettings};
+use codex_shim::testing::journal::{Generation, SegmentName};
+use codex_shim::testing::store::SeqMark;
 
 /// Lines that are indexed, unless something else is asked for.
 const LINES: u64 = 1_000_000;
@@ -59,11 +59,11 @@ fn measure(what: &str, session_dir: &std::path::Path, lines: u64, line: fn(u64) 
             age_max: Duration::from_secs(86_400),
             session_age_max: Duration::from_secs(30 * 86_400),
         },
-        transcript_files: codex_shim::index::TranscriptFiles::None,
+        transcript_files: codex_shim::testing::index::TranscriptFiles::None,
         home: None,
-        indexed_to: codex_shim::journal::IndexedTo::default(),
+        indexed_to: codex_shim::testing::journal::IndexedTo::default(),
     };
-    let marks = Box::new(|wish: codex_shim::store::SeqWish| {
+    let marks = Box::new(|wish: codex_shim::testing::store::SeqWish| {
         Ok(SeqMark { reserved: wish.up_to, first_generation: wish.first_generation, epoch: wish.epoch })
     });
     let began = Instant::now();

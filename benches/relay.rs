@@ -112,7 +112,7 @@ fn with_reader(table: &mut Table) {
             let reader = scope.spawn(|| {
                 let mut answers = 0u64;
                 while asking.load(Ordering::Relaxed) {
-                    answers += u64::from(codex_shim::control::client::get(&session, "/sessions/self").is_ok());
+                    answers += u64::from(codex_shim::testing::control::client::get(&session, "/sessions/self").is_ok());
                 }
                 answers
             });

@@ -43,7 +43,7 @@ const NAMES_A_FOLDER: OFlags = OFlags::RDONLY;
 
 /// Why a file or folder is not used although it is there. Carried as the source of an [`io::Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub(crate) struct Refused {
     path: PathBuf,
     why: Why,
 }
@@ -63,13 +63,13 @@ enum Why {
 impl Refused {
     /// The refusal behind an error, if it is one.
     #[must_use]
-    pub fn behind(error: &io::Error) -> Option<&Refused> {
+    pub(crate) fn behind(error: &io::Error) -> Option<&Refused> {
         error.get_ref()?.downcast_ref()
     }
 
     /// The problem, for a message.
     #[must_use]
-    pub fn problem(&self) -> String {
+    pub(crate) fn problem(&self) -> String {
         let path = self.path.display();
         match &self.why {
             Why::Foreign(uid) => format!("{path} belongs to another user (uid {uid})"),
@@ -81,7 +81,7 @@ impl Refused {
 
     /// The remedy, for a message.
     #[must_use]
-    pub fn remedy(&self) -> String {
+    pub(crate) fn remedy(&self) -> String {
         let path = self.path.display();
         match &self.why {
             Why::Foreign(_) => "make it yours with `chown`, or set CODEX_SHIM_HOME to a folder of your own".to_owned(),
@@ -109,7 +109,7 @@ impl std::error::Error for Refused {}
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub(crate) enum Access {
     /// To read a file that exists.
     Read,
     /// To read and write a file that exists.
@@ -141,7 +141,7 @@ impl Access {
 
 /// A folder that has been checked.
 #[derive(Debug)]
-pub struct Folder {
+pub(crate) struct Folder {
     fd: OwnedFd,
     path: PathBuf,
 }
@@ -152,7 +152,7 @@ impl Folder {
     /// # Errors
     ///
     /// [`io::ErrorKind::NotFound`] if it does not exist; a [`Refused`] if it cannot be trusted.
-    pub fn home(home: &Path) -> io::Result<Folder> {
+    pub(crate) fn home(home: &Path) -> io::Result<Folder> {
         if let Ok(link) = rustix::fs::lstat(home)
             && !is_trusted_owner(&link)
         {
@@ -166,7 +166,7 @@ impl Folder {
     /// # Errors
     ///
     /// As [`Folder::home`]; a link is refused.
-    pub fn at(path: &Path) -> io::Result<Folder> {
+    pub(crate) fn at(path: &Path) -> io::Result<Folder> {
         Folder::opened(path, OFlags::NOFOLLOW)
     }
 
@@ -175,7 +175,7 @@ impl Folder {
     /// # Errors
     ///
     /// As [`Folder::home`].
-    pub fn make_home(home: &Path) -> io::Result<Folder> {
+    pub(crate) fn make_home(home: &Path) -> io::Result<Folder> {
         match Folder::home(home) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 make_missing(home)?;
@@ -190,7 +190,7 @@ impl Folder {
     /// # Errors
     ///
     /// As [`Folder::at`].
-    pub fn make(path: &Path) -> io::Result<Folder> {
+    pub(crate) fn make(path: &Path) -> io::Result<Folder> {
         match make_one(path) {
             Ok(()) | Err(Errno::EXIST) => Folder::at(path),
             Err(error) => Err(error.into()),
@@ -216,7 +216,7 @@ impl Folder {
     /// # Errors
     ///
     /// That of opening or creating it; a [`Refused`] if it is not a regular file, or belongs to another user.
-    pub fn open(&self, name: impl AsRef<OsStr>, access: Access) -> io::Result<File> {
+    pub(crate) fn open(&self, name: impl AsRef<OsStr>, access: Access) -> io::Result<File> {
         let name = name.as_ref();
         if access == Access::Replace {
             self.remove(name)?;
@@ -240,7 +240,7 @@ impl Folder {
     /// # Errors
     ///
     /// As [`Folder::open`].
-    pub fn read(&self, name: impl AsRef<OsStr>) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(&self, name: impl AsRef<OsStr>) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open(name, Access::Read)?.read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -251,7 +251,7 @@ impl Folder {
     /// # Errors
     ///
     /// As [`Folder::open`]; the file that was there is unchanged then.
-    pub fn put(&self, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn put(&self, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
         let name = name.as_ref();
         let mut beside = name.to_owned();
         beside.push(format!(".{}.new", std::process::id()));
@@ -327,7 +327,7 @@ fn unnamed(name: &OsStr, number: u32) -> OsString {
 
 /// The name of the file that was being created under this name when a process was killed.
 #[must_use]
-pub fn named_later(unnamed: &str) -> Option<&str> {
+pub(crate) fn named_later(unnamed: &str) -> Option<&str> {
     let (name, by) = unnamed.strip_prefix('.')?.strip_suffix(".new")?.rsplit_once('.')?;
     by.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-').then_some(name)
 }
@@ -337,7 +337,7 @@ pub fn named_later(unnamed: &str) -> Option<&str> {
 /// # Errors
 ///
 /// As [`Folder::at`] and [`Folder::open`].
-pub fn open(path: &Path, access: Access) -> io::Result<File> {
+pub(crate) fn open(path: &Path, access: Access) -> io::Result<File> {
     let (folder, name) = parts(path)?;
     Folder::at(folder)?.open(name, access)
 }
@@ -347,7 +347,7 @@ pub fn open(path: &Path, access: Access) -> io::Result<File> {
 /// # Errors
 ///
 /// As [`open`].
-pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let (folder, name) = parts(path)?;
     Folder::at(folder)?.read(name)
 }
@@ -357,7 +357,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 ///
 /// As [`Folder::at`]; a [`Refused`] if the database, or a file that SQLite keeps beside it, exists and is not a regular file.
-pub fn database(path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn database(path: &Path) -> io::Result<PathBuf> {
     let (parent, name) = parts(path)?;
     let folder = Folder::at(parent)?;
     for suffix in DATABASE_SUFFIXES {
@@ -378,7 +378,7 @@ pub fn database(path: &Path) -> io::Result<PathBuf> {
 /// # Errors
 ///
 /// As [`Folder::at`], or that of changing the mode.
-pub fn repair_beside_database(path: &Path) -> io::Result<()> {
+pub(crate) fn repair_beside_database(path: &Path) -> io::Result<()> {
     let (parent, name) = parts(path)?;
     let folder = Folder::at(parent)?;
     for suffix in DATABASE_SUFFIXES.iter().filter(|suffix| !suffix.is_empty()) {
@@ -401,7 +401,7 @@ pub fn repair_beside_database(path: &Path) -> io::Result<()> {
 /// # Errors
 ///
 /// That of opening it, or a [`Refused`].
-pub fn open_named(path: &Path) -> io::Result<File> {
+pub(crate) fn open_named(path: &Path) -> io::Result<File> {
     let check = |stat: &Stat| {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let refused = || Refused::error(path, Why::NotFile(kind_name(kind)));
@@ -420,7 +420,7 @@ pub fn open_named(path: &Path) -> io::Result<File> {
 /// # Errors
 ///
 /// As [`open_named`]; [`io::ErrorKind::InvalidData`] if it is not UTF-8.
-pub fn read_named(path: &Path) -> io::Result<String> {
+pub(crate) fn read_named(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open_named(path)?.read_to_string(&mut text)?;
     Ok(text)
@@ -431,7 +431,7 @@ pub fn read_named(path: &Path) -> io::Result<String> {
 /// # Errors
 ///
 /// [`io::ErrorKind::AlreadyExists`] if something has its name.
-pub fn create_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
     Ok(make_one(path)?)
 }
 
@@ -440,7 +440,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 /// # Errors
 ///
 /// [`io::ErrorKind::AlreadyExists`] if something has its name.
-pub fn create_file(path: &Path) -> io::Result<File> {
+pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     created(CWD, path.as_os_str(), Access::Write)
 }
 

@@ -74,36 +74,44 @@
 //! - No file below the home is opened but by [`files`]: through no link, in no folder that another user can write to.
 //! - The journal never retracts a whole record that a reader may have seen.
 
-pub mod wire;
+mod wire;
 
-pub mod engine;
+mod engine;
 
-pub mod files;
+mod files;
 
-pub mod journal;
+mod journal;
 
-pub mod config;
+mod config;
 
-pub mod history;
+mod history;
 
-pub mod store;
+mod store;
 
-pub mod index;
+mod index;
 
-pub mod keeping;
+mod keeping;
 
-pub mod control;
+mod control;
 
-pub mod launch;
+mod launch;
 
-pub mod capture;
+mod capture;
 
-pub mod replay;
+mod replay;
 
-pub mod context_engine;
+mod context_engine;
 
-pub mod relay;
+mod relay;
 
-pub mod tui;
+mod tui;
 
-pub mod cli;
+mod cli;
+
+#[doc(hidden)]
+pub mod testing;
+
+/// Runs the program with the arguments of this process. Returns its exit status.
+pub fn main() -> i32 {
+    cli::main()
+}

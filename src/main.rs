@@ -1,5 +1,5 @@
 //! The binary: everything it does is in the library.
 
 fn main() {
-    std::process::exit(codex_shim::cli::main());
+    std::process::exit(codex_shim::main());
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use codex_shim::engine::{
+use codex_shim::testing::engine::{
     AssemblySettings, Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings,
 };
-use codex_shim::wire::{Line, LineEnd, Side};
+use codex_shim::testing::wire::{Line, LineEnd, Side};
 
 pub const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
 

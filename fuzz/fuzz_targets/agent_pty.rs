@@ -4,8 +4,8 @@
 
 use std::io::Write as _;
 
-use codex_shim::capture::{Watch, Whose};
-use codex_shim::engine::{ContextBounds, PushedCommand};
+use codex_shim::testing::capture::{Watch, Whose};
+use codex_shim::testing::engine::{ContextBounds, PushedCommand};
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes in front of the events: whose blocks, and how many bytes come at a time.

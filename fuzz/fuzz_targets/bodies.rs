@@ -4,8 +4,8 @@
 
 use std::time::SystemTime;
 
-use codex_shim::control::{new_commands, with_choices};
-use codex_shim::engine::{ContextBounds, GivenAnswer, PushedCommand, RequestKind, decisions, one_line, valid};
+use codex_shim::testing::control::{new_commands, with_choices};
+use codex_shim::testing::engine::{ContextBounds, GivenAnswer, PushedCommand, RequestKind, decisions, one_line, valid};
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 
-use codex_shim::config::{Environment, Flags, Settings};
+use codex_shim::testing::config::{Environment, Flags, Settings};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

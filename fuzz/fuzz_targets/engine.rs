@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use codex_shim::engine::{
+use codex_shim::testing::engine::{
     AssemblySettings, Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings,
 };
-use codex_shim::wire::{Line, LineEnd, Side};
+use codex_shim::testing::wire::{Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use codex_shim::engine::{
+use codex_shim::testing::engine::{
     AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Input,
     MARKER_END, MARKER_START, Now, PROJECTION_START, Preview, Provenance, PushedCommand, RequestSettings,
     WaitingCommand,
 };
-use codex_shim::wire::{Line, LineEnd, Side};
+use codex_shim::testing::wire::{Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 

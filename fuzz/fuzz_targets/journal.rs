@@ -2,9 +2,9 @@
 
 #![no_main]
 
-use codex_shim::history::{Fold, Rows, Seen, UiFold};
-use codex_shim::journal::Record;
-use codex_shim::journal::reader::{Reader, Step};
+use codex_shim::testing::history::{Fold, Rows, Seen, UiFold};
+use codex_shim::testing::journal::Record;
+use codex_shim::testing::journal::reader::{Reader, Step};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

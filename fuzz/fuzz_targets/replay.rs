@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use codex_shim::replay::{Player, Strictness, Tape};
+use codex_shim::testing::replay::{Player, Strictness, Tape};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use codex_shim::wire::{Body, Frame, Framer, Members, elements, text, tokens};
+use codex_shim::testing::wire::{Body, Frame, Framer, Members, elements, text, tokens};
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 

@@ -12,7 +12,7 @@ const PRIVATE: &str = "CODEX_SHIM_PRIVATE";
 
 /// A shell that has a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShellKind {
+pub(crate) enum ShellKind {
     /// bash, from 4.4 on.
     Bash,
     /// zsh.
@@ -23,11 +23,11 @@ pub enum ShellKind {
 
 impl ShellKind {
     /// All of them.
-    pub const ALL: [ShellKind; 3] = [ShellKind::Bash, ShellKind::Zsh, ShellKind::Fish];
+    pub(crate) const ALL: [ShellKind; 3] = [ShellKind::Bash, ShellKind::Zsh, ShellKind::Fish];
 
     /// What it is called.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             ShellKind::Bash => "bash",
             ShellKind::Zsh => "zsh",
@@ -37,7 +37,7 @@ impl ShellKind {
 
     /// The one that a program is, by its name.
     #[must_use]
-    pub fn of_program(program: &Path) -> Option<ShellKind> {
+    pub(crate) fn of_program(program: &Path) -> Option<ShellKind> {
         let name = program.file_name()?.to_str()?.trim_start_matches('-');
         ShellKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -45,7 +45,7 @@ impl ShellKind {
 
 /// What a shell evaluates; `program` is what its hook starts.
 #[must_use]
-pub fn script(shell: ShellKind, program: &str) -> String {
+pub(crate) fn script(shell: ShellKind, program: &str) -> String {
     let (text, quoted) = match shell {
         ShellKind::Bash => (include_str!("hooks/bash.sh"), program.replace('\'', r"'\''")),
         ShellKind::Zsh => (include_str!("hooks/zsh.zsh"), program.replace('\'', r"'\''")),
@@ -56,7 +56,7 @@ pub fn script(shell: ShellKind, program: &str) -> String {
 
 /// What the hook of a shell tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Hooked {
+pub(crate) struct Hooked {
     /// The line; for bash, as `fc -ln` or `history` lists it.
     pub line: String,
     /// Its exit status.
@@ -78,7 +78,7 @@ pub struct Hooked {
 
 /// What is made of that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub(crate) enum Told {
     /// A command to be kept.
     Kept(Box<PushedCommand>),
     /// One that is nobody's business, or ours.
@@ -88,7 +88,7 @@ pub enum Told {
 impl Hooked {
     /// The command, where it is to be kept. `now_ms` is in milliseconds since the Unix epoch.
     #[must_use]
-    pub fn told(&self, shell: ShellKind, now_ms: u64) -> Told {
+    pub(crate) fn told(&self, shell: ShellKind, now_ms: u64) -> Told {
         let line = match shell {
             ShellKind::Bash => listed(&self.line),
             ShellKind::Zsh | ShellKind::Fish => self.line.clone(),
@@ -142,13 +142,13 @@ fn listed(text: &str) -> String {
 
 /// Whether a line keeps itself out: `CODEX_SHIM_PRIVATE=1 make`.
 #[must_use]
-pub fn as_private(line: &str) -> bool {
+pub(crate) fn as_private(line: &str) -> bool {
     assignments(line).0.iter().any(|(name, value)| *name == PRIVATE && answers_privately(value))
 }
 
 /// Whether a value of CODEX_SHIM_PRIVATE says yes.
 #[must_use]
-pub fn answers_privately(value: &str) -> bool {
+pub(crate) fn answers_privately(value: &str) -> bool {
     matches!(value.trim_matches(['\'', '"']), "1" | "true" | "yes" | "on")
 }
 

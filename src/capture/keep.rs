@@ -11,7 +11,7 @@ const PATH: &str = "/sessions/self/context";
 
 /// How long a relay may take to keep what was caught: it answers once that is on the disk, which a machine that builds
 /// something can keep busy for seconds.
-pub const KEEP_WAIT_MAX: Duration = Duration::from_secs(10);
+pub(crate) const KEEP_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How often a relay that was just started is told of something, until its socket is there.
 const TELLINGS_MAX: u32 = 40;
@@ -24,7 +24,11 @@ const TELLING_WAIT: Duration = Duration::from_millis(50);
 /// # Errors
 ///
 /// Why none of them is kept, for a person.
-pub fn keep(session: &Found, pushed: &[PushedCommand], bounds: &ContextBounds) -> Result<WaitingDocument, String> {
+pub(crate) fn keep(
+    session: &Found,
+    pushed: &[PushedCommand],
+    bounds: &ContextBounds,
+) -> Result<WaitingDocument, String> {
     if session.live {
         let body = serde_json::to_string(pushed).expect("BUG: plain data is JSON");
         match client::post_within(&session.dir, PATH, body, KEEP_WAIT_MAX) {
@@ -47,7 +51,7 @@ pub fn keep(session: &Found, pushed: &[PushedCommand], bounds: &ContextBounds) -
 /// # Errors
 ///
 /// That it does not answer, for a person.
-pub fn tell_started(session: &Found, tell: impl Fn() -> Result<Answer, ClientError>) -> Result<(), String> {
+pub(crate) fn tell_started(session: &Found, tell: impl Fn() -> Result<Answer, ClientError>) -> Result<(), String> {
     for _ in 0..TELLINGS_MAX {
         if !session.is_still_live() || tell().is_ok() {
             return Ok(());

@@ -26,7 +26,7 @@ const NOT_FOUND: i32 = 127;
 /// the program's, or 128 and the number of the signal that ended it. What was typed and not read there is written to the
 /// descriptor `unread_to`, where there is one.
 #[must_use]
-pub fn lead(words: &[OsString], unread_to: Option<RawFd>) -> i32 {
+pub(crate) fn lead(words: &[OsString], unread_to: Option<RawFd>) -> i32 {
     let ahead = unread_to.and_then(Ahead::inherited);
     let status = run(words);
     if let Some(ahead) = ahead {

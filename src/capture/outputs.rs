@@ -27,7 +27,7 @@ const KEY_BYTES_MAX: u64 = 64;
 
 /// The outputs of a shell.
 #[derive(Debug)]
-pub struct Outputs {
+pub(crate) struct Outputs {
     scanner: Scanner,
     running: Option<(String, Kept)>,
     shared: Arc<Shared>,
@@ -47,7 +47,7 @@ impl Outputs {
     /// # Errors
     ///
     /// Why it cannot.
-    pub fn start(base: &Path, bounds: ContextBounds) -> io::Result<Outputs> {
+    pub(crate) fn start(base: &Path, bounds: ContextBounds) -> io::Result<Outputs> {
         let dir = base.join(format!("codex-shim-shell.{}", uuid::Uuid::now_v7().simple()));
         files::create_folder(&dir)?;
         let shared = Arc::new(Shared { bounds, ..Shared::default() });
@@ -65,12 +65,12 @@ impl Outputs {
 
     /// Where they are asked for.
     #[must_use]
-    pub fn socket(&self) -> OsString {
+    pub(crate) fn socket(&self) -> OsString {
         self.dir.join("s").into_os_string()
     }
 
     /// Takes what the shell and its commands wrote next.
-    pub fn take(&mut self, written: &[u8]) {
+    pub(crate) fn take(&mut self, written: &[u8]) {
         let Outputs { scanner, running, shared, .. } = self;
         scanner.look(written, |piece| match piece {
             Piece::Began(key) => *running = Some((key, Kept::default())),
@@ -124,7 +124,7 @@ impl Shared {
 
 /// Asks at a socket of [`Outputs`] for what a command has written.
 #[must_use]
-pub fn output_of(socket: &Path, key: &str) -> Option<Preview> {
+pub(crate) fn output_of(socket: &Path, key: &str) -> Option<Preview> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.write_all(key.as_bytes()).ok()?;
     stream.shutdown(std::net::Shutdown::Write).ok()?;

@@ -34,7 +34,7 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// # Errors
 ///
 /// Why it could not be started so; nothing was run then.
-pub fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
+pub(crate) fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
     let signals = Signals::listen(&[SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let (out_reader, out_writer) = io::pipe()?;
     let mut command = Command::new(&words[0]);

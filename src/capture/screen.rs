@@ -41,7 +41,7 @@ pub(super) const LEADER: &str = "terminal-leader";
 
 /// How a program came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ran {
+pub(crate) struct Ran {
     /// Its exit status, or 128 and the number of the signal that ended it.
     pub status: i32,
     /// Bytes that were typed ahead of it, which it has not read, and which could not be handed back to the user's terminal.
@@ -61,7 +61,7 @@ impl Ran {
 /// # Errors
 ///
 /// Why it could not be started so; nothing was run then.
-pub fn run_in_terminal(
+pub(crate) fn run_in_terminal(
     words: &[OsString],
     variables: &[(&str, OsString)],
     terminal: &Terminal,

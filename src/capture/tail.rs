@@ -14,7 +14,7 @@ const BROKEN_SHARE: usize = 20;
 
 /// The end of an output, in bounded memory.
 #[derive(Debug, Default)]
-pub struct Tail {
+pub(crate) struct Tail {
     scanner: Scanner,
     kept: Kept,
 }
@@ -30,25 +30,25 @@ pub(super) struct Kept {
 
 impl Tail {
     /// Takes what was written next.
-    pub fn take(&mut self, written: &[u8]) {
+    pub(crate) fn take(&mut self, written: &[u8]) {
         let kept = &mut self.kept;
         self.scanner.look(written, |piece| kept.take(&piece));
     }
 
     /// Takes from here on as told, since something is missing in front of it.
-    pub fn is_cut(&mut self) {
+    pub(crate) fn is_cut(&mut self) {
         self.kept.is_cut = true;
     }
 
     /// Whether nothing was written.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.kept.bytes.is_empty()
     }
 
     /// What a model is shown of it.
     #[must_use]
-    pub fn preview(&self, bounds: &ContextBounds) -> Preview {
+    pub(crate) fn preview(&self, bounds: &ContextBounds) -> Preview {
         self.kept.preview(bounds)
     }
 }

@@ -12,7 +12,7 @@ use rustix::termios::{
 
 /// The terminal on our stdin and stdout.
 #[derive(Debug)]
-pub struct Terminal {
+pub(crate) struct Terminal {
     before: Termios,
     /// A description of our own of what is on stdout, which never blocks; `None` where there is none to be had.
     screen: Option<OwnedFd>,
@@ -21,7 +21,7 @@ pub struct Terminal {
 impl Terminal {
     /// It, where both are one, and where it is ours to use: in the background it is somebody else's.
     #[must_use]
-    pub fn of_process() -> Option<Terminal> {
+    pub(crate) fn of_process() -> Option<Terminal> {
         if !isatty(stdin()) || !isatty(stdout()) || !is_in_foreground() {
             return None;
         }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 /// Joins words so that a shell would take them apart again. What is not UTF-8 becomes U+FFFD.
 #[must_use]
-pub fn as_typed(words: &[OsString]) -> String {
+pub(crate) fn as_typed(words: &[OsString]) -> String {
     words.iter().map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 

@@ -73,7 +73,7 @@ const NOT_FOUND: i32 = 127;
 
 /// Does what the command line asks for, and returns the status to exit with.
 #[must_use]
-pub fn main() -> i32 {
+pub(crate) fn main() -> i32 {
     launch::wait_for_children();
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_default();

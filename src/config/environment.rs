@@ -43,7 +43,7 @@ pub const SETTING_VARIABLES: [&str; 32] = [
 ];
 
 /// The variable that counts how many of us stand between this process and the first one.
-pub const DEPTH_VARIABLE: &str = "CODEX_SHIM_DEPTH";
+pub(crate) const DEPTH_VARIABLE: &str = "CODEX_SHIM_DEPTH";
 
 /// The variables of the environment, so that tests can bring their own.
 pub struct Environment(Lookup);

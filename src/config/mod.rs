@@ -19,14 +19,16 @@ use bytesize::ByteSize;
 use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType};
 use crate::journal::Bounds;
 
-pub use assembly::AssemblyChoice;
-pub use environment::{DEPTH_VARIABLE, Environment, SETTING_VARIABLES};
-pub use sources::{is_path, parse_bool, parse_duration};
+pub(crate) use assembly::AssemblyChoice;
+pub(crate) use environment::DEPTH_VARIABLE;
+pub use environment::{Environment, SETTING_VARIABLES};
+pub use sources::parse_duration;
+pub(crate) use sources::{is_path, parse_bool};
 
 use sources::{Sources, parse_bytes, parse_count, parse_names, read_file};
 
 /// Longest name of a session, in bytes.
-pub const SESSION_NAME_BYTES_MAX: usize = 64;
+pub(crate) const SESSION_NAME_BYTES_MAX: usize = 64;
 
 const DEFAULT_EXIT_GRACE: Duration = Duration::from_secs(10);
 const DEFAULT_JOURNAL_BYTES_MAX: ByteSize = ByteSize::mib(256);

@@ -205,7 +205,7 @@ pub(super) fn article(kind: &str) -> &'static str {
 /// # Errors
 ///
 /// What would be one.
-pub fn parse_bool(text: &str) -> Result<bool, String> {
+pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
         "0" | "false" | "no" | "off" => Ok(false),
@@ -253,6 +253,6 @@ fn parse_expiry(text: &str) -> Result<Vec<(RequestType, Duration)>, String> {
 
 /// Whether the value of a program setting is a path and not a bare name to look up on `PATH`.
 #[must_use]
-pub fn is_path(program: &OsStr) -> bool {
+pub(crate) fn is_path(program: &OsStr) -> bool {
     program.as_encoded_bytes().contains(&b'/')
 }

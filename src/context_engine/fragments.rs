@@ -46,7 +46,7 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// Finds out what fragments say.
 #[derive(Debug, Clone)]
-pub struct FragmentReader {
+pub(crate) struct FragmentReader {
     fragments: Arc<Vec<Fragment>>,
     readings: Arc<Mutex<Readings>>,
 }
@@ -74,13 +74,13 @@ impl fmt::Debug for Readings {
 impl FragmentReader {
     /// A reader of these.
     #[must_use]
-    pub fn new(fragments: Vec<Fragment>) -> FragmentReader {
+    pub(crate) fn new(fragments: Vec<Fragment>) -> FragmentReader {
         FragmentReader { fragments: Arc::new(fragments), readings: Arc::default() }
     }
 
     /// Has threads of their own find out what they say now in the folder `cwd`, else in our own, and `tell` it for those who
     /// wait under `token`. Never waits.
-    pub fn read(&self, token: Token, cwd: Option<PathBuf>, tell: impl Fn(Input<'static>) + Send + 'static) {
+    pub(crate) fn read(&self, token: Token, cwd: Option<PathBuf>, tell: impl Fn(Input<'static>) + Send + 'static) {
         let waiter = Waiter { token, cwd, tell: Box::new(tell) };
         {
             let mut readings = lock(&self.readings);

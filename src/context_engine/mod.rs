@@ -21,7 +21,6 @@ mod silence;
 mod speaker;
 mod task;
 
-pub use fragments::FragmentReader;
-pub use reading::Conversations;
-pub use speaker::{ContextEngine, SpeakerSettings};
-pub use task::Tell;
+pub(crate) use fragments::FragmentReader;
+pub(crate) use reading::Conversations;
+pub(crate) use speaker::{ContextEngine, SpeakerSettings};

@@ -26,7 +26,7 @@ const STACK_BYTES: usize = 1 << 20;
 
 /// Where conversations are read from.
 #[derive(Debug)]
-pub struct Conversations {
+pub(crate) struct Conversations {
     index: Option<Index>,
     history: History,
     journal_dir: PathBuf,
@@ -56,7 +56,7 @@ pub(super) struct TooMuch;
 impl Conversations {
     /// Those of the session in `session_dir`. Without an index nothing is recorded, and nothing can be read.
     #[must_use]
-    pub fn new(session_dir: &Path, journal_dir: &Path, index: Option<Index>) -> Conversations {
+    pub(crate) fn new(session_dir: &Path, journal_dir: &Path, index: Option<Index>) -> Conversations {
         let history = History::new(&session_dir.join(HISTORY_FILE));
         Conversations { index, history, journal_dir: journal_dir.to_owned() }
     }

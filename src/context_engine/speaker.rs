@@ -55,7 +55,7 @@ const STACK_BYTES: usize = 1 << 20;
 
 /// What a speaker is told at its beginning.
 #[derive(Debug, Clone)]
-pub struct SpeakerSettings {
+pub(crate) struct SpeakerSettings {
     /// The engine.
     pub engine: ContextEngineSettings,
     /// The session's id.
@@ -64,7 +64,7 @@ pub struct SpeakerSettings {
 
 /// The way to the thread.
 #[derive(Debug)]
-pub struct ContextEngine(SyncSender<Event>);
+pub(crate) struct ContextEngine(SyncSender<Event>);
 
 #[derive(Debug)]
 enum Event {
@@ -86,7 +86,7 @@ impl ContextEngine {
     /// # Errors
     ///
     /// That of starting the thread.
-    pub fn start(
+    pub(crate) fn start(
         settings: SpeakerSettings,
         conversations: Conversations,
         tell: Tell,
@@ -109,7 +109,7 @@ impl ContextEngine {
     /// # Errors
     ///
     /// What was to be asked, where too much waits already.
-    pub fn consult(&self, consultation: Box<Consultation>, elapsed: Duration) -> Result<(), Box<Consultation>> {
+    pub(crate) fn consult(&self, consultation: Box<Consultation>, elapsed: Duration) -> Result<(), Box<Consultation>> {
         let now = Instant::now();
         let began_at = now.checked_sub(elapsed).unwrap_or(now);
         match self.0.try_send(Event::Consult(consultation, began_at)) {
@@ -125,7 +125,7 @@ impl ContextEngine {
 
     /// Has the engine end. What is given back is told once it has, or was told to a second time.
     #[must_use]
-    pub fn end(&self) -> Receiver<()> {
+    pub(crate) fn end(&self) -> Receiver<()> {
         let (done, ended) = sync_channel(1);
         // Where there is no room for it the sender goes, which is an end as well.
         drop(self.0.try_send(Event::End(done)));

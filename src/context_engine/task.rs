@@ -13,7 +13,7 @@ use super::silence::Wait;
 use crate::engine::{Assembled, Input, Note, Token};
 
 /// Tells the relay something; may wait until that takes it.
-pub type Tell = Box<dyn Fn(Input<'static>) + Send>;
+pub(crate) type Tell = Box<dyn Fn(Input<'static>) + Send>;
 
 /// Something that is to be done for a thread.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::engine::{GivenAnswer, RequestKind};
 
 /// What can be decided in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub(crate) enum Word {
     /// Yes, this once.
     Accept,
     /// Yes, and the same again in this session without asking.
@@ -25,13 +25,13 @@ pub enum Word {
 
 /// What the answer to a row looks like.
 #[must_use]
-pub fn kind_of(row: &Value) -> RequestKind {
+pub(crate) fn kind_of(row: &Value) -> RequestKind {
     row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other)
 }
 
 /// A kind of request in words.
 #[must_use]
-pub fn kind_name(kind: RequestKind) -> &'static str {
+pub(crate) fn kind_name(kind: RequestKind) -> &'static str {
     match kind {
         RequestKind::Command | RequestKind::OldCommand => "command",
         RequestKind::FileChange | RequestKind::OldPatch => "file change",
@@ -47,7 +47,7 @@ pub fn kind_name(kind: RequestKind) -> &'static str {
 /// # Errors
 ///
 /// What would be an answer to it.
-pub fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, String> {
+pub(crate) fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, String> {
     let kind = kind_of(row);
     let takes = |what: &str| Err(format!("a request of kind `{}` {what}", kind_name(kind)));
     match kind {
@@ -102,7 +102,7 @@ fn asked_for(row: &Value) -> Value {
 /// # Errors
 ///
 /// What would be an answer to it.
-pub fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, String> {
+pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, String> {
     let kind = kind_of(row);
     match kind {
         RequestKind::UserInput => {
@@ -131,7 +131,7 @@ pub fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, St
 
 /// Whether the answer that is stored is what `body` would have come to. One that is kept nowhere counts as another.
 #[must_use]
-pub fn is_stored(row: &Value, body: &Value) -> bool {
+pub(crate) fn is_stored(row: &Value, body: &Value) -> bool {
     let Ok(given) = serde_json::from_value::<GivenAnswer>(body.clone()) else { return false };
     let Ok(payload) = serde_json::from_str::<Box<RawValue>>(&row["request_payload"].to_string()) else { return false };
     given
@@ -151,7 +151,7 @@ fn told(result: &Value) -> Value {
 
 /// An answer in a few words, as it is stored.
 #[must_use]
-pub fn in_words(payload: &Value) -> String {
+pub(crate) fn in_words(payload: &Value) -> String {
     let first = ["decision", "action"].iter().find_map(|name| payload[*name].as_str());
     match (first, payload) {
         (Some(word), _) => word.to_owned(),

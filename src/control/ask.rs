@@ -7,11 +7,11 @@ use tokio::sync::oneshot;
 use crate::engine::{AskerId, Question, SideReply};
 
 /// Where a reply goes.
-pub type Reply = oneshot::Sender<SideReply>;
+pub(crate) type Reply = oneshot::Sender<SideReply>;
 
 /// What a route has for the relay.
 #[derive(Debug)]
-pub enum Errand {
+pub(crate) enum Errand {
     /// Somebody wants something. Where the relay does not take any more, the reply is dropped.
     Asked(Question, Reply),
     /// A client that was let in.
@@ -24,7 +24,7 @@ pub enum Errand {
 }
 
 /// Hands an errand to the relay. A question never waits; a client waits for room in the relay's inbox.
-pub type Ask = Box<dyn Fn(Errand) + Send + Sync>;
+pub(crate) type Ask = Box<dyn Fn(Errand) + Send + Sync>;
 
 /// What the connection is upgraded to.
 pub(super) const PROTOCOL: &str = "codex-shim-attach";

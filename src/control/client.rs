@@ -30,7 +30,7 @@ use crate::store::{Found, Holder};
 use crate::wire::LINE_BYTES_MAX;
 
 /// How long a relay may take to answer.
-pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// How long an answer may take before a probe of `/healthz` is sent.
 const PROBE_AFTER: Duration = Duration::from_secs(2);
@@ -185,7 +185,7 @@ pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
 /// # Errors
 ///
 /// [`ClientError`], as of [`get`].
-pub fn get_within(dir: &Path, path: &str, wait_max: Duration) -> Result<Answer, ClientError> {
+pub(crate) fn get_within(dir: &Path, path: &str, wait_max: Duration) -> Result<Answer, ClientError> {
     ask_at(dir, Method::GET, path, Bytes::new(), Caller::Tool, wait_max)
 }
 
@@ -203,7 +203,7 @@ pub fn post(dir: &Path, path: &str, json: String) -> Result<Answer, ClientError>
 /// # Errors
 ///
 /// [`ClientError`], as of [`get`].
-pub fn post_within(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
+pub(crate) fn post_within(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
     ask_at(dir, Method::POST, path, json.into(), Caller::Tool, wait_max)
 }
 
@@ -212,7 +212,7 @@ pub fn post_within(dir: &Path, path: &str, json: String, wait_max: Duration) -> 
 /// # Errors
 ///
 /// [`ClientError`], as of [`get`].
-pub fn post_by_tui(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
+pub(crate) fn post_by_tui(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
     ask_at(dir, Method::POST, path, json.into(), Caller::Tui, wait_max)
 }
 
@@ -221,13 +221,13 @@ pub fn post_by_tui(dir: &Path, path: &str, json: String, wait_max: Duration) -> 
 /// # Errors
 ///
 /// [`ClientError`], as of [`get`].
-pub fn delete(dir: &Path, path: &str) -> Result<Answer, ClientError> {
+pub(crate) fn delete(dir: &Path, path: &str) -> Result<Answer, ClientError> {
     ask_at(dir, Method::DELETE, path, Bytes::new(), Caller::Tool, ANSWER_WAIT_MAX)
 }
 
 /// What came of asking to be attached.
 #[derive(Debug)]
-pub enum Attached {
+pub(crate) enum Attached {
     /// The connection carries lines from now on.
     Lines(std::os::unix::net::UnixStream),
     /// The relay does not let us in, and says why.
@@ -239,7 +239,7 @@ pub enum Attached {
 /// # Errors
 ///
 /// [`ClientError`], as of [`get`].
-pub fn attach(dir: &Path) -> Result<Attached, ClientError> {
+pub(crate) fn attach(dir: &Path) -> Result<Attached, ClientError> {
     at(dir, ATTACH_WAIT_MAX, Reached::Sent, async |socket| {
         let request = Request::builder().method(Method::POST).uri("/sessions/self/attach");
         let request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);

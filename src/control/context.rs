@@ -16,7 +16,7 @@ use crate::store::{Keep, KeptDelivery, Ledger, LedgerError, NewCommand, WhichCom
 
 /// What waits to be shown to the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContextDocument {
+pub(crate) struct ContextDocument {
     /// The commands, oldest first.
     pub commands: Vec<ContextCommand>,
     /// How many were run since the model was last shown some, those that are no longer kept included.
@@ -25,7 +25,7 @@ pub struct ContextDocument {
 
 /// One of these commands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContextCommand {
+pub(crate) struct ContextCommand {
     /// Its number in this session, which no other command ever has: `DELETE …/context/ID` takes it.
     pub id: RowId,
     /// The command.
@@ -37,14 +37,14 @@ pub struct ContextCommand {
 
 /// How many commands wait after a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitingDocument {
+pub(crate) struct WaitingDocument {
     /// So many.
     pub waiting: u64,
 }
 
 /// What the model was shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeliveriesDocument {
+pub(crate) struct DeliveriesDocument {
     /// The last deliveries, oldest first.
     pub deliveries: Vec<KeptDelivery>,
 }
@@ -52,7 +52,7 @@ pub struct DeliveriesDocument {
 impl ContextDocument {
     /// Of the rows of a ledger.
     #[must_use]
-    pub fn of(mut waiting: Vec<WaitingCommand>) -> ContextDocument {
+    pub(crate) fn of(mut waiting: Vec<WaitingCommand>) -> ContextDocument {
         Command::put_in_order(&mut waiting, |waiting| &waiting.command);
         let total_commands_run = waiting.iter().map(|waiting| 1 + waiting.forgotten_before).sum();
         let commands = waiting
@@ -132,7 +132,7 @@ pub(super) async fn drop_one(
 
 /// Says that no command of this number waits.
 #[must_use]
-pub fn not_waiting(command: &str) -> String {
+pub(crate) fn not_waiting(command: &str) -> String {
     format!("no command with the number `{command}` waits; `codex-shim context show` lists the numbers")
 }
 

@@ -8,7 +8,7 @@ use crate::history::Activity;
 
 /// A session as it is now. What a stopped one no longer tells is `null`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionDocument {
+pub(crate) struct SessionDocument {
     /// The session's id.
     pub session_id: String,
     /// What the session does: that of its threads which a person has to know of first.
@@ -52,7 +52,7 @@ pub struct SessionDocument {
 
 /// A thread as it is now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThreadDocument {
+pub(crate) struct ThreadDocument {
     /// The thread.
     pub thread_id: String,
     /// What it does.
@@ -71,7 +71,7 @@ pub struct ThreadDocument {
 
 /// The server, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChildDocument {
+pub(crate) struct ChildDocument {
     /// Its process id.
     pub pid: Option<u32>,
     /// Its version, once it has answered `initialize`.
@@ -80,7 +80,7 @@ pub struct ChildDocument {
 
 /// The client, once it has sent `initialize`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClientDocument {
+pub(crate) struct ClientDocument {
     /// `clientInfo.name`
     pub name: Option<String>,
     /// `clientInfo.version`
@@ -89,7 +89,7 @@ pub struct ClientDocument {
 
 /// The journal of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JournalDocument {
+pub(crate) struct JournalDocument {
     /// Size of all its segments.
     pub bytes: u64,
     /// Stretches of lines in this run that could not be written.
@@ -99,7 +99,7 @@ pub struct JournalDocument {
 /// How the settings of a relay and the config file differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ConfigDocument {
+pub(crate) struct ConfigDocument {
     /// When the relay started, or took over a change of the file last, RFC 3339.
     pub loaded_at: Option<String>,
     /// Settings whose new values wait for a restart of the relay.
@@ -111,7 +111,7 @@ pub struct ConfigDocument {
 /// A context engine as it is now, and what it was asked in this run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ContextEngineDocument {
+pub(crate) struct ContextEngineDocument {
     /// It runs, and has said who it is.
     pub running: bool,
     /// What it calls itself.
@@ -132,7 +132,7 @@ pub struct ContextEngineDocument {
 
 /// How often a context engine was asked something, with this outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallCount {
+pub(crate) struct CallCount {
     /// What it was asked.
     pub method: String,
     /// What came of it.
@@ -145,7 +145,7 @@ pub struct CallCount {
 
 /// How far the index is behind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IndexDocument {
+pub(crate) struct IndexDocument {
     /// The epoch of the numbers of events; `null` if no history was opened.
     #[serde(default)]
     pub epoch: Option<String>,
@@ -166,7 +166,7 @@ pub struct IndexDocument {
 /// What is not kept any more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PrunedDocument {
+pub(crate) struct PrunedDocument {
     /// Events.
     pub events: u64,
     /// Rows of tools.
@@ -179,7 +179,7 @@ pub struct PrunedDocument {
 
 impl IndexDocument {
     /// No index at all.
-    pub const NONE: IndexDocument = IndexDocument {
+    pub(crate) const NONE: IndexDocument = IndexDocument {
         epoch: None,
         lag_lines: 0,
         lag_ms: 0,
@@ -191,7 +191,7 @@ impl IndexDocument {
 
 /// Something that went wrong with us.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub(crate) struct Fault {
     /// What, as it was said on stderr.
     pub what: String,
     /// When it was first seen, RFC 3339.
@@ -201,7 +201,7 @@ pub struct Fault {
 /// What one run has done so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Lines of the client.
     pub client_lines: u64,
     /// Their bytes, newlines included.

@@ -21,7 +21,7 @@ const MESSAGE_CHARS_MAX: usize = 200;
 
 /// A field of a form.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Field {
+pub(crate) struct Field {
     /// Its name in the schema.
     pub name: String,
     /// What the schema says about it: its title and description.
@@ -44,7 +44,7 @@ pub struct Field {
 
 /// A value that a field can have.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FieldChoice {
+pub(crate) struct FieldChoice {
     /// The value that is sent.
     pub value: Value,
     /// How it is shown.
@@ -53,7 +53,7 @@ pub struct FieldChoice {
 
 /// A field whose value breaks the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldError {
+pub(crate) struct FieldError {
     /// The field; `None` if the form as a whole is invalid.
     pub field: Option<String>,
     /// What is wrong, and what would be valid.
@@ -62,7 +62,7 @@ pub struct FieldError {
 
 /// The fields of the form that a ledger row asks for, in the schema's order.
 #[must_use]
-pub fn fields(row: &Value) -> Vec<Field> {
+pub(crate) fn fields(row: &Value) -> Vec<Field> {
     let schema = &row["request_payload"]["requestedSchema"];
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
     let order = row[FIELD_ORDER].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -106,7 +106,7 @@ impl Field {
     /// # Errors
     ///
     /// A message that says what is wrong and what would be valid.
-    pub fn read(&self, typed: &[&str]) -> Result<Value, String> {
+    pub(crate) fn read(&self, typed: &[&str]) -> Result<Value, String> {
         match (self.takes_many, typed) {
             (true, [one]) => match serde_json::from_str::<Vec<Value>>(one) {
                 Ok(values) => Ok(Value::Array(values)),
@@ -151,7 +151,7 @@ impl Field {
 
     /// What it takes, in words: `required · dev, test, prod · default dev`.
     #[must_use]
-    pub fn hint(&self) -> String {
+    pub(crate) fn hint(&self) -> String {
         let mut parts = Vec::new();
         parts.extend(self.is_required.then(|| "required".to_owned()));
         let kind = match &*self.json_type {
@@ -172,7 +172,7 @@ impl Field {
 
     /// How a value of this field is shown.
     #[must_use]
-    pub fn label_of(&self, value: &Value) -> String {
+    pub(crate) fn label_of(&self, value: &Value) -> String {
         let one = |value: &Value| {
             let choice = self.choices.iter().find(|choice| choice.value == *value);
             let bare = || value.as_str().map_or_else(|| value.to_string(), one_line);
@@ -247,7 +247,7 @@ fn limits(schema: &Value, json_type: &str) -> Option<String> {
 /// # Errors
 ///
 /// One error for each field that cannot be read or breaks the schema.
-pub fn content(row: &Value, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
+pub(crate) fn content(row: &Value, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
     let fields = fields(row);
     let mut errors = Vec::new();
     for (name, _) in answers {
@@ -281,7 +281,7 @@ pub fn content(row: &Value, answers: &[(String, String)]) -> Result<Value, Vec<F
 
 /// Validates the content of an accepted form against its schema. An empty list means valid, or not verifiable.
 #[must_use]
-pub fn check(schema: &Value, content: &Value) -> Vec<FieldError> {
+pub(crate) fn check(schema: &Value, content: &Value) -> Vec<FieldError> {
     let content = if content.is_null() { json!({}) } else { content.clone() };
     if !content.is_object() {
         return vec![FieldError { field: None, message: "`content` is not an object".to_owned() }];
@@ -299,7 +299,7 @@ pub fn check(schema: &Value, content: &Value) -> Vec<FieldError> {
 
 /// `errors` in one line: `env: "mars" is not one of …; replicas: …`.
 #[must_use]
-pub fn in_one_line(errors: &[FieldError]) -> String {
+pub(crate) fn in_one_line(errors: &[FieldError]) -> String {
     let one = |error: &FieldError| match &error.field {
         Some(field) => format!("{}: {}", one_line(field), error.message),
         None => error.message.clone(),

@@ -14,14 +14,14 @@ use crate::store::KeptFragment;
 
 /// What threads were told.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FragmentsDocument {
+pub(crate) struct FragmentsDocument {
     /// The threads, that which was told something last at the end.
     pub threads: Vec<ToldThread>,
 }
 
 /// What one thread was told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToldThread {
+pub(crate) struct ToldThread {
     /// The thread.
     pub thread_id: String,
     /// Each fragment as it was told last, in the order in which they were.
@@ -31,7 +31,7 @@ pub struct ToldThread {
 impl FragmentsDocument {
     /// Of the rows of a ledger.
     #[must_use]
-    pub fn of(kept: Vec<KeptFragment>) -> FragmentsDocument {
+    pub(crate) fn of(kept: Vec<KeptFragment>) -> FragmentsDocument {
         let mut threads: Vec<ToldThread> = Vec::new();
         for fragment in kept {
             let known = threads.iter().position(|thread| thread.thread_id == fragment.thread_id);

@@ -104,7 +104,7 @@ impl Historian {
 
 /// What threads do at `now_us`, as it is told. What they did last is left out where it cannot be read.
 #[must_use]
-pub fn threads(activity: &ActivityFold, history: &History, opened: u64, now_us: u64) -> Vec<ThreadDocument> {
+pub(crate) fn threads(activity: &ActivityFold, history: &History, opened: u64, now_us: u64) -> Vec<ThreadDocument> {
     let threads = activity.threads(now_us);
     let ids: Vec<String> = threads.iter().map(|thread| thread.thread_id.clone()).collect();
     let last = if ids.is_empty() { Ok(Vec::new()) } else { history.last_actions(&ids, opened) };

@@ -23,7 +23,7 @@ const SENT_BYTES_MAX: usize = 16 << 20;
 
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
+pub(crate) struct Sent {
     /// What `Last-Event-ID` names it by, where it has something.
     pub id: Option<String>,
     /// What it says.
@@ -32,7 +32,7 @@ pub struct Sent {
 
 /// What has come of listening for a while.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub(crate) enum Heard {
     /// An event.
     Sent(Sent),
     /// Nothing, in this time.
@@ -43,7 +43,7 @@ pub enum Heard {
 
 /// Listens to a relay.
 #[derive(Debug)]
-pub struct Listener {
+pub(crate) struct Listener {
     runtime: Runtime,
     socket: std::path::PathBuf,
     body: Incoming,
@@ -55,14 +55,14 @@ pub struct Listener {
 impl Listener {
     /// The pause before a reconnect that the relay asked for, if any.
     #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.pieces.retry_after
     }
 }
 
 /// What came of asking for a stream.
 #[derive(Debug)]
-pub enum Listening {
+pub(crate) enum Listening {
     /// It begins.
     Begun(Listener),
     /// The relay gives none, and says why.
@@ -75,7 +75,7 @@ impl Listener {
     /// # Errors
     ///
     /// [`ClientError`] where there is no answer.
-    pub fn start(dir: &Path, path: &str, last_id: Option<&str>) -> Result<Listening, ClientError> {
+    pub(crate) fn start(dir: &Path, path: &str, last_id: Option<&str>) -> Result<Listening, ClientError> {
         let (runtime, socket) = begin(dir)?;
         let failed = |cause| ClientError { socket: socket.clone(), cause, reached: Reached::Unsent };
         let ask = async {
@@ -101,7 +101,7 @@ impl Listener {
     /// # Errors
     ///
     /// [`ClientError`] where the stream has broken off, or the relay has been silent for too long.
-    pub fn next(&mut self, wait_max: Option<Duration>) -> Result<Heard, ClientError> {
+    pub(crate) fn next(&mut self, wait_max: Option<Duration>) -> Result<Heard, ClientError> {
         let Listener { runtime, socket, body, pieces, heard_at } = self;
         let failed = |cause| ClientError { socket: socket.clone(), cause, reached: Reached::Unsent };
         let began = Instant::now();

@@ -8,21 +8,21 @@ use jiff::tz::TimeZone;
 
 /// A time zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Zone(TimeZone);
+pub(crate) struct Zone(TimeZone);
 
 impl Zone {
     /// Coordinated universal time.
-    pub const UTC: Zone = Zone(TimeZone::UTC);
+    pub(crate) const UTC: Zone = Zone(TimeZone::UTC);
 
     /// The zone of this process: `TZ`, else `/etc/localtime`, else UTC. Reads both; keep the result.
     #[must_use]
-    pub fn of_system() -> Zone {
+    pub(crate) fn of_system() -> Zone {
         Zone(TimeZone::try_system().unwrap_or(TimeZone::UTC))
     }
 
     /// The name of the zone at a time, in microseconds since 1970: `UTC`, `CEST`, or `UTC+03` if it has no short name.
     #[must_use]
-    pub fn name(&self, at_us: u64) -> String {
+    pub(crate) fn name(&self, at_us: u64) -> String {
         let info = self.0.to_offset_info(timestamp(at_us));
         match info.abbreviation() {
             numeric if numeric.starts_with(['+', '-']) => format!("UTC{numeric}"),
@@ -33,7 +33,7 @@ impl Zone {
     /// A time for a place where the zone is named once, by [`Zone::name`] of `now_us`: `14:03:22` if it is of the same day
     /// as `now_us`, else `2026-01-02 14:03:22`. If summer time has begun or ended in between, the offset follows.
     #[must_use]
-    pub fn short(&self, at_us: u64, now_us: u64) -> String {
+    pub(crate) fn short(&self, at_us: u64, now_us: u64) -> String {
         let (at, now) = (timestamp(at_us).to_zoned(self.0.clone()), timestamp(now_us).to_zoned(self.0.clone()));
         let format = if at.date() == now.date() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
         let time = at.strftime(format).to_string();
@@ -42,7 +42,7 @@ impl Zone {
 
     /// A time with the name of its zone: `14:03:22 CEST` or `2026-01-02 14:03:22 CET`.
     #[must_use]
-    pub fn named(&self, at_us: u64, now_us: u64) -> String {
+    pub(crate) fn named(&self, at_us: u64, now_us: u64) -> String {
         let short = self.short(at_us, now_us);
         let name = self.name(at_us);
         if short.ends_with(&name) { short } else { format!("{short} {name}") }
@@ -50,7 +50,7 @@ impl Zone {
 
     /// A time that needs no context: RFC 3339 to the second, `2026-01-02T14:03:22+01:00`; in UTC it ends in `Z`.
     #[must_use]
-    pub fn whole(&self, at_us: u64) -> String {
+    pub(crate) fn whole(&self, at_us: u64) -> String {
         let at = timestamp(at_us).to_zoned(self.0.clone());
         let is_utc = self.0 == TimeZone::UTC;
         at.strftime(if is_utc { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S%:z" }).to_string()
@@ -59,7 +59,7 @@ impl Zone {
 
 /// The microseconds since 1970 of an RFC 3339 text; `None` if it is not one, or before 1970.
 #[must_use]
-pub fn micros_of(text: &str) -> Option<u64> {
+pub(crate) fn micros_of(text: &str) -> Option<u64> {
     text.parse::<Timestamp>().ok().and_then(|at| u64::try_from(at.as_microsecond()).ok())
 }
 

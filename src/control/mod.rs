@@ -8,15 +8,15 @@
 //! time of a copy, when something rare has happened or somebody asks. It never stops the relay: a socket that cannot be
 //! had is a fault like any other. It never serves another user, nor a page in a browser.
 
-pub mod answer;
+pub(crate) mod answer;
 mod ask;
 mod attach;
 mod body;
 mod calls;
-pub mod client;
+pub(crate) mod client;
 mod context;
 mod document;
-pub mod form;
+pub(crate) mod form;
 mod fragments;
 mod historian;
 mod history;
@@ -24,7 +24,7 @@ mod host;
 mod known;
 mod lag;
 mod listener;
-pub mod local_time;
+pub(crate) mod local_time;
 mod metrics;
 mod peer;
 mod places;
@@ -33,7 +33,7 @@ mod refusal;
 mod requests;
 mod routes;
 mod server;
-pub mod shown;
+pub(crate) mod shown;
 mod socket;
 mod stall;
 mod stream;
@@ -41,17 +41,18 @@ mod stream;
 mod stream_tests;
 mod subject;
 
-pub use ask::{Ask, Errand, Reply};
-pub use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, new_commands, not_waiting};
-pub use document::{
-    CallCount, ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, IndexDocument,
-    JournalDocument, PrunedDocument, SessionDocument, ThreadDocument,
+pub(crate) use ask::{Ask, Errand, Reply};
+pub use context::new_commands;
+pub(crate) use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, not_waiting};
+pub(crate) use document::{
+    ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, IndexDocument,
+    JournalDocument, SessionDocument, ThreadDocument,
 };
-pub use fragments::{FragmentsDocument, ToldThread};
-pub use historian::threads;
-pub use listener::{Heard, Listener, Listening, Sent};
-pub use published::{Passed, Published};
+pub(crate) use fragments::FragmentsDocument;
+pub(crate) use listener::{Heard, Listener, Listening};
+pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
-pub use server::start;
-pub use socket::{SOCKET_FILE, SocketError, SocketFiles, resolve};
-pub use subject::{Beside, Subject};
+pub(crate) use server::start;
+pub use socket::resolve;
+pub(crate) use socket::{SOCKET_FILE, SocketFiles};
+pub(crate) use subject::{Beside, Subject};

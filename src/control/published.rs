@@ -22,7 +22,7 @@ const FAULT_BYTES_MAX: usize = 1_000;
 
 /// What one relay has published. Its relay thread alone calls the methods that count.
 #[derive(Debug, Default)]
-pub struct Published {
+pub(crate) struct Published {
     client: Traffic,
     server: Traffic,
     omitted_lines: Counter,
@@ -79,7 +79,7 @@ impl Counter {
 
 /// What one read has brought.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Passed {
+pub(crate) struct Passed {
     /// Lines that ended in it.
     pub lines: u64,
     /// Those of them that are left out of the record.
@@ -90,7 +90,7 @@ pub struct Passed {
 
 impl Published {
     /// Counts what one read of `from` has brought.
-    pub fn count(&self, from: Side, passed: Passed) {
+    pub(crate) fn count(&self, from: Side, passed: Passed) {
         let traffic = match from {
             Side::Client => &self.client,
             Side::Server => &self.server,
@@ -103,24 +103,24 @@ impl Published {
     }
 
     /// Tells what the journal's writer has done.
-    pub fn journal(&self, tally: Tally) {
+    pub(crate) fn journal(&self, tally: Tally) {
         self.appended_bytes.set(tally.appended_bytes);
         self.gaps.set(tally.gaps);
         self.missed_lines.set(tally.missed_lines);
     }
 
     /// So many commands of the user wait to be shown to the model.
-    pub fn context_waiting(&self, commands: u64) {
+    pub(crate) fn context_waiting(&self, commands: u64) {
         self.context_waiting.set(commands);
     }
 
     /// So many requests wait for an answer.
-    pub fn requests_pending(&self, requests: u64) {
+    pub(crate) fn requests_pending(&self, requests: u64) {
         self.requests_pending.set(requests);
     }
 
     /// A child runs, in this run.
-    pub fn child_started(&self, generation: &str, pid: u32) {
+    pub(crate) fn child_started(&self, generation: &str, pid: u32) {
         let mut rare = self.rare();
         rare.generation = Some(generation.to_owned());
         rare.child_pid = Some(pid);
@@ -129,12 +129,12 @@ impl Published {
     }
 
     /// The child has ended.
-    pub fn child_ended(&self) {
+    pub(crate) fn child_ended(&self) {
         self.child_ended.store(true, Ordering::Relaxed);
     }
 
     /// Lets others see what of a note they ask for.
-    pub fn note(&self, note: &Note) {
+    pub(crate) fn note(&self, note: &Note) {
         match note {
             Note::CodexVersion { version: Some(version), user_agent: _ } => {
                 self.rare().codex_version = Some(version.clone());
@@ -183,34 +183,34 @@ impl Published {
     }
 
     /// The client has named itself.
-    pub fn introduce(&self, client: ClientName) {
+    pub(crate) fn introduce(&self, client: ClientName) {
         self.rare().client = client;
     }
 
     /// The relay runs with these settings.
-    pub fn config(&self, config: ConfigDocument) {
+    pub(crate) fn config(&self, config: ConfigDocument) {
         self.rare().config = Some(config);
     }
 
     /// The settings that the relay runs with.
     #[must_use]
-    pub fn config_document(&self) -> Option<ConfigDocument> {
+    pub(crate) fn config_document(&self) -> Option<ConfigDocument> {
         self.rare().config.clone()
     }
 
     /// The bounds of commands have changed.
-    pub fn bound_context(&self, bounds: ContextBounds) {
+    pub(crate) fn bound_context(&self, bounds: ContextBounds) {
         self.rare().context_bounds = Some(bounds);
     }
 
     /// The bounds of commands, if they have changed since the relay started.
     #[must_use]
-    pub fn context_bounds(&self) -> Option<ContextBounds> {
+    pub(crate) fn context_bounds(&self) -> Option<ContextBounds> {
         self.rare().context_bounds
     }
 
     /// Something of ours went wrong, now. The same thing again keeps its first time.
-    pub fn fault(&self, what: &str) {
+    pub(crate) fn fault(&self, what: &str) {
         let what = &what[..what.floor_char_boundary(FAULT_BYTES_MAX)];
         let mut rare = self.rare();
         if rare.faults.iter().any(|fault| fault.what == what) {

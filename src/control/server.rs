@@ -56,7 +56,7 @@ const STACK_BYTES: usize = 1 << 20;
 /// # Errors
 ///
 /// [`SocketError`]; nothing is bound then.
-pub fn start(
+pub(crate) fn start(
     subject: Subject,
     published: Arc<Published>,
     beside: Beside,

@@ -10,7 +10,7 @@ use crate::engine::{command_line, permissions_in_words, without_shell};
 
 /// How a line is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meant {
+pub(crate) enum Meant {
     /// What is asked.
     Asked,
     /// As it is.
@@ -21,13 +21,11 @@ pub enum Meant {
     Removed,
     /// Where that is.
     Place,
-    /// What one should not overlook.
-    Warning,
 }
 
 /// A text under a label; a line of a diff has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub(crate) struct Row {
     /// What it is.
     pub label: String,
     /// It, in one line or several.
@@ -38,7 +36,7 @@ pub struct Row {
 
 /// All that there is to decide on, but for questions and their answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shown {
+pub(crate) struct Shown {
     /// What stands in the request.
     pub members: Vec<Row>,
     /// The files that are changed, each with its diff.
@@ -76,7 +74,7 @@ const JSON_LINE_BYTES_MAX: usize = 100;
 
 /// What a row of the ledger asks.
 #[must_use]
-pub fn shown(row: &Value) -> Shown {
+pub(crate) fn shown(row: &Value) -> Shown {
     let payload = &row["request_payload"];
     let mut shown = Shown::default();
     let mut some = |label: &str, value: &Value, meant: Meant| {
@@ -137,7 +135,7 @@ fn member_in_words<'a>(name: &'a str, value: &Value) -> Option<(&'a str, Value)>
 
 /// What a decision that is more than a word does, in words; as JSON where it is not known here.
 #[must_use]
-pub fn offered(offer: &Value) -> String {
+pub(crate) fn offered(offer: &Value) -> String {
     let always = &offer["acceptWithExecpolicyAmendment"]["execpolicy_amendment"];
     let network = &offer["applyNetworkPolicyAmendment"]["network_policy_amendment"];
     let words = always.as_array().filter(|words| !words.is_empty()).and_then(|_| in_text(always));
@@ -151,7 +149,7 @@ pub fn offered(offer: &Value) -> String {
 
 /// A value as text; `None` where there is nothing.
 #[must_use]
-pub fn in_text(value: &Value) -> Option<String> {
+pub(crate) fn in_text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
@@ -193,7 +191,7 @@ fn of_file(path: &str, change: &Value, rows: &mut Vec<Row>) {
 
 /// How a line of a diff is meant. Of a file that is added or deleted the whole text stands there.
 #[must_use]
-pub fn meant(line: &str, kind: &str) -> Meant {
+pub(crate) fn meant(line: &str, kind: &str) -> Meant {
     match (kind, line.as_bytes().first()) {
         ("add", _) => Meant::Added,
         ("delete", _) => Meant::Removed,
@@ -206,7 +204,7 @@ pub fn meant(line: &str, kind: &str) -> Meant {
 
 /// Who has ended a row of the ledger.
 #[must_use]
-pub fn who(row: &Value) -> String {
+pub(crate) fn who(row: &Value) -> String {
     match (row["resolution_source"].as_str(), row["resolved_by"].as_str()) {
         (Some(source), Some(by)) => format!("{source} ({by})"),
         (Some(source), None) => source.to_owned(),
@@ -216,7 +214,7 @@ pub fn who(row: &Value) -> String {
 
 /// What ended it, behind "it was": who was first, and with what.
 #[must_use]
-pub fn ending(row: &Value) -> String {
+pub(crate) fn ending(row: &Value) -> String {
     let text = |member: &str| row[member].as_str().unwrap_or_default();
     match (text("status"), text("error_code")) {
         ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::files;
 
 /// The socket's name in the session's folder.
-pub const SOCKET_FILE: &str = "control.sock";
+pub(crate) const SOCKET_FILE: &str = "control.sock";
 
 /// Longest path that a socket is bound at, in bytes. Systems take 103 to 107.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
@@ -25,7 +25,7 @@ const TEMPORARY: &str = "/tmp";
 
 /// Why there is no socket.
 #[derive(Debug)]
-pub enum SocketError {
+pub(crate) enum SocketError {
     /// Something that is not ours stands in its place.
     InTheWay {
         /// Where.
@@ -84,11 +84,11 @@ pub(super) struct Bound {
 /// What stands in folders for a socket: itself, and the link to it where there is one.
 #[derive(Debug)]
 #[must_use = "the files stay until they are removed"]
-pub struct SocketFiles(Vec<PathBuf>);
+pub(crate) struct SocketFiles(Vec<PathBuf>);
 
 impl SocketFiles {
     /// Removes them. Who is connected stays so.
-    pub fn remove(self) {
+    pub(crate) fn remove(self) {
         for file in self.0 {
             if let Err(error) = std::fs::remove_file(&file) {
                 tracing::info!(%error, file = %file.display(), "remove the control socket");

@@ -9,7 +9,7 @@ use crate::store::Ledger;
 
 /// The relay that is told of.
 #[derive(Debug)]
-pub struct Subject {
+pub(crate) struct Subject {
     /// The session's id.
     pub session_id: String,
     /// Its folder, whose lock we hold.
@@ -28,7 +28,7 @@ pub struct Subject {
 
 /// What stands beside the relay that is told of, as far as it could be had.
 #[derive(Debug, Default)]
-pub struct Beside {
+pub(crate) struct Beside {
     /// Its ledger.
     pub ledger: Option<Ledger>,
     /// Its index; there is none where nothing is recorded.

@@ -8,7 +8,7 @@ use super::context::command::Command;
 use super::requests::kind::{RequestKind, RequestPlace};
 
 /// The row of a command in the ledger; rows grow by age.
-pub type RowId = i64;
+pub(crate) type RowId = i64;
 
 /// A command that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -96,7 +96,7 @@ pub struct Pieces {
 }
 
 /// What is to be masked in pieces, by the number of the piece.
-pub type InPieces = HashMap<u64, Vec<Range<usize>>>;
+pub(crate) type InPieces = HashMap<u64, Vec<Range<usize>>>;
 
 impl Pieces {
     /// Adds the text of a piece, as it stands in `json`, behind what else belongs to `whole`; nothing where there is none.

@@ -37,34 +37,34 @@ use std::time::Duration;
 
 use crate::wire::{Body, Line, Message, Side};
 
-pub use assembly::{
-    Assembled, AssemblySettings, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole,
-    FragmentSource, FragmentThreads, PROJECTION_START, QuotedMessage, Remembered, ToldFragment, project,
+pub(crate) use assembly::{
+    Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
+    FragmentThreads, QuotedMessage, Remembered, ToldFragment, project,
 };
+pub use assembly::{AssemblySettings, PROJECTION_START};
 pub use attendance::Attendance;
-pub use context::{
-    Carrier, Command, ContextBounds, ContextSettings, Envelope, Label, MARKER_END, MARKER_START, Origin, Preview,
-    Provenance, PushError, PushedCommand,
-};
-pub use effect::{
-    Effect, Form, Injection, LateLine, MaskedLine, Note, Omitted, OmittedReason, OwnLine, SideReply, Warning,
-};
-pub use ending::{Exit, Signal};
+pub(crate) use context::{Carrier, Command, Label, Origin, PushError};
+pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
+pub use effect::{Effect, OwnLine, SideReply};
+pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
+pub use ending::Exit;
+pub(crate) use ending::Signal;
 pub use input::{Input, Now, Question};
-pub use ledger::{
-    ContextChange, Delivery, GivenRow, LedgerEntry, Outcome, RequestEnd, RequestRow, RequestSource, RequestStatus,
-    RowId, WaitingCommand,
+pub use ledger::{ContextChange, LedgerEntry, RequestSource, RequestStatus, WaitingCommand};
+pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
+pub use masking::Masker;
+pub(crate) use masking::{InPieces, Pieces};
+pub use redaction::redacted;
+pub(crate) use redaction::{names_secret, redacted_json};
+pub(crate) use requests::{
+    FIELD_ORDER, RequestPlace, command_line, field_order, kept_result, permissions_in_words, without_shell,
 };
-pub use masking::{BadPattern, InPieces, Masker, Pieces};
-pub use redaction::{Members, may_hold_secret, names_secret, redacted, redacted_json, secret_spans};
-pub use requests::{
-    CheckedAnswer, FIELD_ORDER, GivenAnswer, InvalidAnswer, RequestKind, RequestPlace, RequestSettings, RequestType,
-    command_line, decisions, field_order, kept_result, permissions_in_words, valid, without_shell,
-};
-pub use secrets::masked_args;
+pub use requests::{GivenAnswer, RequestKind, RequestSettings, RequestType, decisions, valid};
+pub(crate) use secrets::masked_args;
 pub use token::{AskerId, Token};
-pub use version::ClientName;
-pub use visible::{deceives, one_line, visible};
+pub(crate) use version::ClientName;
+pub use visible::one_line;
+pub(crate) use visible::{deceives, visible};
 
 use assembly::{Assembly, thread_of};
 use attaching::answer_for_nobody;

@@ -373,7 +373,7 @@ pub(super) fn omitted(body: &Body<'_>, line_bytes: usize) -> Form {
 /// A command line as it may stand in a record: what belongs to a name that names a secret is masked, and so is what
 /// looks like a key.
 #[must_use]
-pub fn masked_args(args: &[OsString]) -> Vec<String> {
+pub(crate) fn masked_args(args: &[OsString]) -> Vec<String> {
     let has_secret = |text: &str| !secret_spans(text.as_bytes()).is_empty();
     let mut after_secret_option = false;
     args.iter()

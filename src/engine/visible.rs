@@ -11,7 +11,7 @@ use std::borrow::Cow;
 /// The marks and embeddings of Unicode's bidirectional algorithm, the separators of lines and paragraphs, letters and patterns that are
 /// blank, what has no width and joins nothing, and tags. Joiners and the first variants stay: letters and emoji are made with them.
 #[must_use]
-pub fn deceives(char: char) -> bool {
+pub(crate) fn deceives(char: char) -> bool {
     matches!(
         char,
         '\u{ad}'
@@ -39,7 +39,7 @@ pub fn deceives(char: char) -> bool {
 
 /// The text, with each character that deceives as its number: `\u{202e}`.
 #[must_use]
-pub fn visible(text: &str) -> Cow<'_, str> {
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(deceives) {
         return Cow::Borrowed(text);
     }

@@ -158,7 +158,7 @@ impl Action {
 /// An action in the words of a person who watched it: `ran cargo test (exit 1)`, `declined: rm -rf build`. `what` is its
 /// command, its file or the name of its tool, with `(exit N)` behind it if it failed with a status.
 #[must_use]
-pub fn action_in_words(kind: &str, status: &str, what: &str) -> String {
+pub(crate) fn action_in_words(kind: &str, status: &str, what: &str) -> String {
     let (runs, ran, run) = match kind {
         "command" => ("runs ", "ran ", ""),
         "file_change" => ("changes ", "changed ", "change "),
@@ -176,7 +176,7 @@ pub fn action_in_words(kind: &str, status: &str, what: &str) -> String {
 
 /// A row of `codex_tool_events` as it was kept, its texts borrowed or not: whatever of it an action tells.
 #[derive(Debug, Clone, Default)]
-pub struct KeptTool<'a> {
+pub(crate) struct KeptTool<'a> {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
     /// Its session.
@@ -217,7 +217,7 @@ pub struct KeptTool<'a> {
 
 /// The `limit` actions that something happened to last, one an item and one a request; that to which it happened last
 /// comes last. `rows` are given newest first. Rows of an unknown `event_type` are passed over.
-pub fn actions<'a>(rows: impl Iterator<Item = KeptTool<'a>>, limit: usize) -> Vec<Action> {
+pub(crate) fn actions<'a>(rows: impl Iterator<Item = KeptTool<'a>>, limit: usize) -> Vec<Action> {
     let mut known: HashMap<Identity, usize> = HashMap::new();
     let mut drafts: Vec<Draft<'a>> = Vec::new();
     for row in rows {

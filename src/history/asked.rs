@@ -252,8 +252,8 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
-    use crate::history::ToolRow;
     use crate::history::playbook::play;
+    use crate::history::tool_row::ToolRow;
 
     /// Rows of requests as `MS EVENT REQUEST TYPE LATENCY DECISION STATUS`, and what else is there.
     fn check(told: &str, expect: &[&str]) {

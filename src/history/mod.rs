@@ -38,17 +38,18 @@ mod ui;
 mod under_way;
 mod usage;
 
-pub use action::{Action, ActionKind, ActionStatus, KeptTool, action_in_words, actions};
-pub use activity::{Activity, ActivityFold, ThreadActivity};
-pub use event::{EventRow, Key};
-pub use fold::{Fold, GapRow, Rows};
-pub use happening::{Happening, Params, Place, Seen, Told};
-pub use recall::Recall;
-pub use time::rfc3339_millis;
-pub use tool_row::{Phase, ToolEvent, ToolRow};
-pub use transcript::Entry;
-pub use turns::{TurnEvent, TurnRow};
-pub use ui::{UiEvent, UiFold, UiKind};
+pub(crate) use action::{Action, KeptTool, action_in_words, actions};
+pub use activity::ActivityFold;
+pub(crate) use activity::{Activity, ThreadActivity};
+pub(crate) use event::EventRow;
+pub(crate) use fold::GapRow;
+pub use fold::{Fold, Rows};
+pub(crate) use happening::Happening;
+pub use happening::Seen;
+pub(crate) use recall::Recall;
+pub(crate) use time::rfc3339_millis;
+pub(crate) use transcript::Entry;
+pub use ui::UiFold;
 
 #[cfg(test)]
 mod playbook;

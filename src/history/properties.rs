@@ -1,6 +1,8 @@
 //! What holds of the fold for every recording: it can be stored and taken up again between any two records, and silence
 //! leads to nothing that the next record would not have led to.
 
+use super::tool_row::ToolEvent;
+use super::turns::TurnEvent;
 use super::*;
 use crate::journal::{Position, Record, SegmentName};
 

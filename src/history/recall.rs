@@ -9,7 +9,7 @@ use crate::journal::Position;
 
 /// A stored fold whose text is being read again.
 #[derive(Debug)]
-pub struct Recall {
+pub(crate) struct Recall {
     fold: Fold,
     /// The first records of streams whose text is whole.
     met: Vec<Position>,
@@ -18,24 +18,24 @@ pub struct Recall {
 impl Recall {
     /// Of a fold as it was stored.
     #[must_use]
-    pub fn of(fold: Fold) -> Recall {
+    pub(crate) fn of(fold: Fold) -> Recall {
         Recall { fold, met: Vec::new() }
     }
 
     /// The first record that is needed; `None` if nothing is missing.
     #[must_use]
-    pub fn begins(&self) -> Option<&Position> {
+    pub(crate) fn begins(&self) -> Option<&Position> {
         self.fold.streamed_since()
     }
 
     /// Takes a record that the fold has taken before it was stored.
-    pub fn take(&mut self, at: &Position, seen: &Seen<'_>) {
+    pub(crate) fn take(&mut self, at: &Position, seen: &Seen<'_>) {
         self.fold.recall(at, seen, &mut self.met);
     }
 
     /// The fold, with the text of all that was met.
     #[must_use]
-    pub fn finish(self) -> Fold {
+    pub(crate) fn finish(self) -> Fold {
         self.fold
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// A time in microseconds since the Unix epoch as RFC 3339 in UTC, cut to milliseconds.
 #[must_use]
-pub fn rfc3339_millis(at_us: u64) -> String {
+pub(crate) fn rfc3339_millis(at_us: u64) -> String {
     // Whatever a record may say, it is a time that can be printed: the year 9999 at most.
     let at = Duration::from_micros(at_us.min(253_402_300_799_999_999));
     humantime::format_rfc3339_millis(UNIX_EPOCH + at).to_string()

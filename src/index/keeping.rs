@@ -74,7 +74,7 @@ fn told(path: &Path) -> impl Fn(rusqlite::Error) -> String {
 /// # Errors
 ///
 /// What is wrong with the history, as a person is told.
-pub fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
+pub(crate) fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
     let Some(connection) = open(path, Life::Live, Deed::Looked)? else { return Ok(None) };
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
     let found = connection.query_row(CHECKPOINT, [], read).optional().map_err(told(path))?;
@@ -87,7 +87,7 @@ pub fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
 /// # Errors
 ///
 /// What is wrong with the history, as a person is told. That there is none is no error.
-pub fn redact_history(path: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
+pub(crate) fn redact_history(path: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
     let Some(mut connection) = open(path, life, deed)? else { return Ok(0) };
     let mut work = || -> rusqlite::Result<u64> {
         let mut rows = mask_tables(&mut connection, &TABLES, masker, deed)?;
@@ -124,7 +124,7 @@ fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite
 /// # Errors
 ///
 /// What is wrong with the history, as a person is told. That there is none is no error.
-pub fn prune_history(
+pub(crate) fn prune_history(
     path: &Path,
     bounds: &RetentionBounds,
     now_us: u64,

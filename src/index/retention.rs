@@ -91,7 +91,7 @@ fn before_us(bounds: &RetentionBounds, now_us: u64) -> u64 {
 
 /// Rows that are over a bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Over {
+pub(crate) struct Over {
     /// How many.
     pub rows: u64,
     /// What they hold, in bytes.

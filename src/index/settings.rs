@@ -11,7 +11,7 @@ use crate::store::{SeqMark, SeqWish};
 pub const HISTORY_FILE: &str = "history.db";
 
 /// Has numbers of events reserved.
-pub type Marks = Box<dyn FnMut(SeqWish) -> Result<SeqMark, String> + Send>;
+pub(crate) type Marks = Box<dyn FnMut(SeqWish) -> Result<SeqMark, String> + Send>;
 
 /// What an index is told at its beginning.
 #[derive(Debug, Clone)]
@@ -56,4 +56,4 @@ pub enum Tidings {
 }
 
 /// Tells [`Tidings`].
-pub type Tell = Box<dyn FnMut(Tidings) + Send>;
+pub(crate) type Tell = Box<dyn FnMut(Tidings) + Send>;

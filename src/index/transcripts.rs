@@ -18,7 +18,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::files::{Access, Folder};
 
 /// Their folder's name in the session's folder.
-pub const TRANSCRIPTS_DIR: &str = "transcripts";
+pub(crate) const TRANSCRIPTS_DIR: &str = "transcripts";
 
 /// Longest name of a thread in the name of its file, in bytes.
 const NAME_BYTES_MAX: usize = 200;

@@ -75,7 +75,7 @@ pub(super) fn ended_at(dir: &Path, at: &Position, next: &SegmentName) -> io::Res
 /// # Errors
 ///
 /// That of reading the folder or a header.
-pub fn is_whole(dir: &Path, from: Option<&Position>, to: &Position) -> io::Result<bool> {
+pub(crate) fn is_whole(dir: &Path, from: Option<&Position>, to: &Position) -> io::Result<bool> {
     let segments = SegmentName::list(dir)?;
     let begin = from.map_or_else(|| segments.first().cloned(), |from| Some(from.segment.clone()));
     let Some(begin) = begin else { return Ok(false) };
@@ -115,7 +115,7 @@ pub(super) fn has_ended(dir: &Path, segment: &SegmentName) -> bool {
 /// # Errors
 ///
 /// That of reading the folder.
-pub fn all_ended(dir: &Path, from: Option<&Generation>, since_unix_s: u64) -> io::Result<bool> {
+pub(crate) fn all_ended(dir: &Path, from: Option<&Generation>, since_unix_s: u64) -> io::Result<bool> {
     let segments = SegmentName::list(dir)?;
     let is_last = |at: usize| segments.get(at + 1).is_none_or(|next| next.generation != segments[at].generation);
     let last = (0..segments.len()).filter(|at| is_last(*at)).map(|at| &segments[at]);

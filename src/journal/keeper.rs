@@ -152,7 +152,7 @@ fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &
 
 /// A segment, as the bounds see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Size {
+pub(crate) struct Size {
     /// Its name.
     pub name: SegmentName,
     /// Its size.
@@ -166,7 +166,7 @@ pub struct Size {
 /// # Errors
 ///
 /// That of reading the folder.
-pub fn over_bounds(dir: &Path, bounds: Bounds, indexed: &SegmentName, now: SystemTime) -> io::Result<Vec<Size>> {
+pub(crate) fn over_bounds(dir: &Path, bounds: Bounds, indexed: &SegmentName, now: SystemTime) -> io::Result<Vec<Size>> {
     let sizes: Vec<Size> = SegmentName::list(dir)?.into_iter().filter_map(|name| Size::of(dir, name)).collect();
     let Some(last) = sizes.last().map(|last| last.name.clone()) else { return Ok(Vec::new()) };
     let gone = doomed(&sizes, bounds, Some(indexed), &last, now);

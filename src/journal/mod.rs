@@ -9,13 +9,18 @@
 
 mod chain;
 mod keeper;
-pub mod reader;
+pub(crate) mod reader;
 mod record;
 mod segment;
 mod writer;
 
-pub use chain::{Previous, all_ended, is_whole};
-pub use keeper::{Bounds, IndexedTo, Size, over_bounds};
-pub use record::{Content, FORMAT, Header, Origin, PlainRecord, Record, RecordError, ServerOrigin};
-pub use segment::{Generation, NoGeneration, Position, SegmentName, end_of, size_bytes};
-pub use writer::{Batch, JournalError, SEGMENT_BYTES_MAX, Tally, Writer};
+pub use chain::Previous;
+pub(crate) use chain::{all_ended, is_whole};
+pub(crate) use keeper::over_bounds;
+pub use keeper::{Bounds, IndexedTo};
+pub use record::{Content, FORMAT, Header, Origin, Record, ServerOrigin};
+pub(crate) use record::{PlainRecord, RecordError};
+pub use segment::{Generation, Position, SegmentName};
+pub(crate) use segment::{end_of, size_bytes};
+pub(crate) use writer::Tally;
+pub use writer::{Batch, Writer};

@@ -219,7 +219,7 @@ const HEADS: [(&[u8], Side); 2] =
 /// The record of a line that a side has sent and that is JSON, as all but a few are: known by what we write around the line,
 /// without a look into it. It is one where `line` is one JSON value; who finds that it is not has to ask [`Record::parse`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlainRecord<'a> {
+pub(crate) struct PlainRecord<'a> {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
     /// Whose the line is.
@@ -231,7 +231,7 @@ pub struct PlainRecord<'a> {
 impl<'a> PlainRecord<'a> {
     /// Looks at a record, given without the `\n`.
     #[must_use]
-    pub fn of(record: &'a [u8]) -> Option<PlainRecord<'a>> {
+    pub(crate) fn of(record: &'a [u8]) -> Option<PlainRecord<'a>> {
         let rest = record.strip_prefix(b"{\"at\":")?;
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         // JSON has no numbers that begin with 0; of the others 19 digits are no more than a u64 holds.

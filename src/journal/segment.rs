@@ -122,7 +122,7 @@ impl SegmentName {
 /// # Errors
 ///
 /// That of reading the folder. A segment that goes away meanwhile counts nothing.
-pub fn size_bytes(dir: &Path) -> io::Result<u64> {
+pub(crate) fn size_bytes(dir: &Path) -> io::Result<u64> {
     let segments = SegmentName::list(dir)?;
     let size = |name: &SegmentName| std::fs::metadata(dir.join(name.to_string())).map_or(0, |file| file.len());
     Ok(segments.iter().map(size).sum())
@@ -130,7 +130,7 @@ pub fn size_bytes(dir: &Path) -> io::Result<u64> {
 
 /// Where a journal ends now; `None` where it has no segment, or cannot be looked at.
 #[must_use]
-pub fn end_of(dir: &Path) -> Option<Position> {
+pub(crate) fn end_of(dir: &Path) -> Option<Position> {
     let segment = SegmentName::list(dir).ok()?.pop()?;
     let offset = std::fs::metadata(dir.join(segment.to_string())).ok()?.len();
     Some(Position { segment, offset })

@@ -28,7 +28,7 @@ use crate::files::{self, Access};
 use crate::wire::{Line, LineEnd, Side};
 
 /// Size at which a segment is closed and the next one begun, in bytes; one that holds a single longer batch is longer.
-pub const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// Lines at least this long, in bytes, are written from where they were read; shorter ones are copied into the batch,
 /// which is cheaper than one more slice for the kernel.

@@ -18,7 +18,7 @@ const BUSY_WAIT: Duration = Duration::from_millis(50);
 
 /// Why a session cannot be worked on.
 #[derive(Debug)]
-pub enum HeldError {
+pub(crate) enum HeldError {
     /// Somebody else is at it.
     Busy {
         /// The session.

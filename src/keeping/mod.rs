@@ -17,7 +17,6 @@ mod pieces;
 mod prune;
 mod redact;
 
-pub use held::HeldError;
-pub use pieces::add_piece;
-pub use prune::{Bounds, Kind, PrunedSessions, Went, prune, prune_sessions};
-pub use redact::{Found as Masked, Place, redact};
+pub(crate) use pieces::add_piece;
+pub(crate) use prune::{Bounds, Kind, PrunedSessions, Went, prune, prune_sessions};
+pub(crate) use redact::{Found as Masked, redact};

@@ -16,7 +16,7 @@ pub(super) fn in_segment(segment: &[u8], masker: &Masker) -> InPieces {
 }
 
 /// Adds the piece of a text that a record of a journal holds, if it holds one.
-pub fn add_piece(pieces: &mut Pieces, number: u64, record: &[u8]) {
+pub(crate) fn add_piece(pieces: &mut Pieces, number: u64, record: &[u8]) {
     #[derive(Deserialize)]
     struct Told<'a> {
         method: &'a str,

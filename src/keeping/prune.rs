@@ -13,7 +13,7 @@ use crate::store::{Deed, Found, outlived, remove_outlived, remove_rests};
 
 /// How much is kept.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     /// Of journals.
     pub journal: journal::Bounds,
     /// Of histories, and of sessions.
@@ -23,7 +23,7 @@ pub struct Bounds {
 impl Bounds {
     /// The same, with another age for everything.
     #[must_use]
-    pub fn older_than(mut self, age: Duration) -> Bounds {
+    pub(crate) fn older_than(mut self, age: Duration) -> Bounds {
         self.journal.journal_age_max = age;
         self.retention.age_max = age;
         self.retention.session_age_max = age;
@@ -33,7 +33,7 @@ impl Bounds {
 
 /// What went, or would go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Went {
+pub(crate) struct Went {
     /// The session that it was of.
     pub session_id: String,
     /// What it is.
@@ -49,7 +49,7 @@ pub struct Went {
 /// What can go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A whole session.
     Session,
     /// Segments of its journal.
@@ -65,7 +65,7 @@ pub enum Kind {
 impl Kind {
     /// Its name.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Session => "session",
             Kind::JournalSegments => "journal segments",
@@ -78,7 +78,7 @@ impl Kind {
 
 /// The outcome of [`prune_sessions`].
 #[derive(Debug, Default)]
-pub struct PrunedSessions {
+pub(crate) struct PrunedSessions {
     /// Deleted data, or data that would be deleted.
     pub went: Vec<Went>,
     /// Files that stay in the folders of these sessions because codex-shim did not create them, as paths in the home.
@@ -89,7 +89,7 @@ pub struct PrunedSessions {
 
 /// Deletes the outlived sessions of `home`, or only `only`.
 #[must_use]
-pub fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, deed: Deed) -> PrunedSessions {
+pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, deed: Deed) -> PrunedSessions {
     let (now, age_max) = (SystemTime::now(), bounds.retention.session_age_max);
     if deed == Deed::Done {
         remove_rests(home);
@@ -126,7 +126,7 @@ pub fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, deed: De
 /// # Errors
 ///
 /// Why not all of it went that should.
-pub fn prune(
+pub(crate) fn prune(
     session: &Found,
     bounds: &Bounds,
     transcript_files: TranscriptFiles,

@@ -12,7 +12,7 @@ use crate::store::{Deed, Found as Session, Life, redact_ledger};
 
 /// Where something was masked, and how much.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub(crate) struct Found {
     /// The session.
     pub session_id: String,
     /// Where.
@@ -24,7 +24,7 @@ pub struct Found {
 /// Where something is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub(crate) enum Place {
     /// Records of the journal.
     Journal,
     /// Rows of `history.db`.
@@ -40,7 +40,7 @@ pub enum Place {
 impl Place {
     /// Its name.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Place::Journal => "journal records",
             Place::History => "history rows",
@@ -54,7 +54,7 @@ impl Place {
 /// Masks the secrets in all that is stored of a session. Gives where there were any, how many segments were left because their
 /// relay has them in hand, and what could not be done, as a person is told.
 #[must_use]
-pub fn redact(
+pub(crate) fn redact(
     session: &Session,
     masker: &Masker,
     transcript_files: TranscriptFiles,

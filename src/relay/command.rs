@@ -12,7 +12,7 @@ use crate::launch;
 
 /// A server to start.
 #[derive(Debug, Clone)]
-pub struct ServerCommand {
+pub(crate) struct ServerCommand {
     /// The program.
     pub program: PathBuf,
     /// Its name as the caller gave it, which becomes its `argv[0]`.

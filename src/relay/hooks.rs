@@ -114,7 +114,7 @@ fn own_program() -> PathBuf {
 /// Runs `words` with our stdin, and ends them and all of their process group where they take too long. Returns the status
 /// to exit with.
 #[must_use]
-pub fn keep_hook(words: &[OsString]) -> i32 {
+pub(crate) fn keep_hook(words: &[OsString]) -> i32 {
     let Some((program, args)) = words.split_first() else { return NOT_STARTED };
     match run_within(Command::new(program).args(args).stdin(Stdio::inherit()), "", HOOK_WAIT_MAX) {
         Came::Ended(status) => status.unwrap_or(1),

@@ -24,7 +24,7 @@ const DEPTH_MAX: u32 = 8;
 
 /// Why there is no server to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LocateError {
+pub(crate) enum LocateError {
     /// No codex on `PATH` but ourselves.
     NotOnPath {
         /// The folders that were looked into.
@@ -111,27 +111,27 @@ impl fmt::Display for LocateError {
 impl std::error::Error for LocateError {}
 
 /// What a codex is called that stands beside a link of ours that has taken its name.
-pub const SET_ASIDE: &str = "codex-before-codex-shim";
+pub(crate) const SET_ASIDE: &str = "codex-before-codex-shim";
 
 /// The file, in our home, that has what `codex-shim wrap` has done.
-pub const WRAPPED_FILE: &str = "wrapped.json";
+pub(crate) const WRAPPED_FILE: &str = "wrapped.json";
 
 /// The link, in our home, that version 0.1 named in the settings of tools.
-pub const SHARED_LINK: &str = "bin/codex";
+pub(crate) const SHARED_LINK: &str = "bin/codex";
 
 /// Fails where so many of us stand in a row that one of them must have been led back to.
 ///
 /// # Errors
 ///
 /// [`LocateError::LeadsBack`].
-pub fn check_depth(environment: &Environment) -> Result<(), LocateError> {
+pub(crate) fn check_depth(environment: &Environment) -> Result<(), LocateError> {
     let depth = environment.depth();
     if depth >= DEPTH_MAX { Err(LocateError::LeadsBack { depth }) } else { Ok(()) }
 }
 
 /// A codex to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Codex {
+pub(crate) struct Codex {
     /// The program.
     pub program: PathBuf,
     /// The PATH that it is to have, if not ours: a launcher of npm needs the `node` that it was pinned with.
@@ -151,7 +151,7 @@ impl Codex {
 /// # Errors
 ///
 /// [`LocateError`], which says where it looked and how to name it.
-pub fn codex(settings: &Settings, environment: &Environment) -> Result<Codex, LocateError> {
+pub(crate) fn codex(settings: &Settings, environment: &Environment) -> Result<Codex, LocateError> {
     let ourselves = ourselves();
     let path = environment.get("PATH").unwrap_or_default();
     match &settings.codex.value {
@@ -219,7 +219,7 @@ fn of_entry(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Iden
 
 /// The folders that a codex needs on PATH to run: those of the programs that run it, if it is a script.
 #[must_use]
-pub fn folders_for(codex: &Path, environment: &Environment) -> Vec<PathBuf> {
+pub(crate) fn folders_for(codex: &Path, environment: &Environment) -> Vec<PathBuf> {
     let mut first = [0; 256];
     let read = files::open_named(codex).and_then(|mut file| file.read(&mut first)).unwrap_or(0);
     let Some(line) = first[..read].strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next()) else {
@@ -253,7 +253,7 @@ fn with_folders(path: &OsStr, folders: &[PathBuf]) -> Option<OsString> {
 /// # Errors
 ///
 /// [`LocateError::NoSuchServer`].
-pub fn server(program: &OsStr, environment: &Environment) -> Result<PathBuf, LocateError> {
+pub(crate) fn server(program: &OsStr, environment: &Environment) -> Result<PathBuf, LocateError> {
     let missing = |looked_in| LocateError::NoSuchServer { program: program.into(), looked_in };
     if is_path(program) {
         return Some(PathBuf::from(program)).filter(|program| program.exists()).ok_or_else(|| missing(None));
@@ -366,7 +366,7 @@ impl Entry {
 }
 
 /// Whether a path leads to a file that can be run.
-pub fn is_program(candidate: &PathBuf) -> bool {
+pub(crate) fn is_program(candidate: &PathBuf) -> bool {
     let is_file = candidate.metadata().is_ok_and(|metadata| metadata.is_file());
     is_file && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
 }
@@ -409,7 +409,7 @@ fn ourselves() -> Option<Identity> {
 
 /// The path of this program for a link: the name that PATH has for it, or the path that it was started as. An upgrade puts
 /// another program behind the name on PATH; a path into a build folder breaks with the next clean build.
-pub struct OwnPath {
+pub(crate) struct OwnPath {
     /// The path.
     pub path: PathBuf,
     /// Whether PATH has that name.
@@ -422,7 +422,7 @@ impl OwnPath {
     /// # Errors
     ///
     /// If this program cannot be found.
-    pub fn find(environment: &Environment) -> std::io::Result<OwnPath> {
+    pub(crate) fn find(environment: &Environment) -> std::io::Result<OwnPath> {
         let ourselves = ourselves();
         let path = environment.get("PATH").unwrap_or_default();
         let mut named = std::env::split_paths(&path)

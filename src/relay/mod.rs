@@ -16,7 +16,7 @@ mod hooks;
 mod inbox;
 mod indexing;
 mod lifecycle;
-pub mod locate;
+pub(crate) mod locate;
 mod notices;
 mod opening;
 mod own_lines;
@@ -28,6 +28,6 @@ mod signals;
 mod start;
 mod watching;
 
-pub use command::ServerCommand;
-pub use hooks::keep_hook;
-pub use start::{RelayError, become_server, run, serve};
+pub(crate) use command::ServerCommand;
+pub(crate) use hooks::keep_hook;
+pub(crate) use start::{RelayError, become_server, run, serve};

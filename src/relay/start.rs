@@ -36,7 +36,7 @@ use crate::wire::Side;
 
 /// Why a relay could not be started.
 #[derive(Debug)]
-pub enum RelayError {
+pub(crate) enum RelayError {
     /// The server could not be started.
     Start {
         /// Its program.
@@ -72,7 +72,7 @@ impl std::error::Error for RelayError {
 
 /// Becomes the server: this process goes on as `command`. Returns only where that fails.
 #[must_use]
-pub fn become_server(command: &ServerCommand) -> RelayError {
+pub(crate) fn become_server(command: &ServerCommand) -> RelayError {
     let source = command.to_process(&[0, 1, 2]).exec();
     RelayError::Start { program: command.program.clone(), source }
 }
@@ -84,7 +84,7 @@ pub fn become_server(command: &ServerCommand) -> RelayError {
 /// # Errors
 ///
 /// [`RelayError`] where the server could not be started; nothing has been read or written then.
-pub fn run(
+pub(crate) fn run(
     command: &ServerCommand,
     settings: &Settings,
     environment: &Environment,
@@ -111,7 +111,7 @@ pub fn run(
 /// # Errors
 ///
 /// As [`run`].
-pub fn serve(
+pub(crate) fn serve(
     command: &ServerCommand,
     settings: &Settings,
     environment: &Environment,

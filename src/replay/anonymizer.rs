@@ -58,7 +58,7 @@ pub(super) fn pattern(text: &str) -> Regex {
 
 /// What is known of the machine that a recording was made on.
 #[derive(Debug, Clone, Default)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// The working directory of the recording.
     pub cwd: String,
     /// The server's program.
@@ -77,7 +77,7 @@ pub struct Machine {
 
 /// Maps records, one after the other.
 #[derive(Debug)]
-pub struct Anonymizer {
+pub(crate) struct Anonymizer {
     /// What is replaced where it stands as a path or the beginning of one; longest first.
     paths: Vec<(String, &'static str)>,
     /// The host's name alone, and as a word in a text where it is long enough to be no other word.
@@ -93,7 +93,7 @@ pub struct Anonymizer {
 
 /// Whether what looks like a secret is masked too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Redaction {
+pub(crate) enum Redaction {
     /// It is.
     Masked,
     /// It stays.
@@ -103,7 +103,7 @@ pub enum Redaction {
 impl Anonymizer {
     /// An anonymizer for one recording.
     #[must_use]
-    pub fn new(machine: Machine, redacts: Redaction) -> Anonymizer {
+    pub(crate) fn new(machine: Machine, redacts: Redaction) -> Anonymizer {
         let host = machine.host.filter(|host| !host.is_empty() && host != "localhost");
         let long = host.as_deref().filter(|host| host.len() > 3);
         let mut anonymizer = Anonymizer {
@@ -126,7 +126,7 @@ impl Anonymizer {
     }
 
     /// Learns the home of codex, which stands in the answer to `initialize`.
-    pub fn learn_codex_home(&mut self, path: String) {
+    pub(crate) fn learn_codex_home(&mut self, path: String) {
         self.learn_path(path, CODEX_HOME);
     }
 
@@ -139,7 +139,7 @@ impl Anonymizer {
 
     /// The record with everything of the machine replaced. `record` is one line of a journal without its `\n`.
     #[must_use]
-    pub fn record(&mut self, record: &str) -> String {
+    pub(crate) fn record(&mut self, record: &str) -> String {
         let kind = RecordKind::of(record);
         self.has_masked = false;
         let mut mapped = String::with_capacity(record.len());

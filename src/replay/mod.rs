@@ -14,10 +14,11 @@ mod server;
 mod survey;
 mod tape;
 
-pub use anonymizer::{Anonymizer, Machine, Redaction};
-pub use mapping::Difference;
-pub use player::{Player, Said, Strictness};
-pub use selection::Selection;
-pub use server::{Pace, ReplayError, serve};
-pub use survey::{Summary, Survey, summary_of};
-pub use tape::{Entry, EntryKind, ShimAnswer, Tape, TapeError, TapeReader, TapeStep};
+pub(crate) use anonymizer::{Anonymizer, Machine, Redaction};
+pub(crate) use mapping::Difference;
+pub use player::{Player, Strictness};
+pub(crate) use selection::Selection;
+pub(crate) use server::{Pace, serve};
+pub(crate) use survey::{Summary, Survey, summary_of};
+pub use tape::Tape;
+pub(crate) use tape::{TapeError, TapeReader, TapeStep};

@@ -8,7 +8,7 @@ use crate::wire::{RpcId, Side};
 
 /// Chooses the records of one thread, and those that belong to none. Look at every record in order, then ask.
 #[derive(Debug)]
-pub struct Selection {
+pub(crate) struct Selection {
     thread: Option<String>,
     keeps: Vec<bool>,
     seen_thread: bool,
@@ -20,7 +20,7 @@ pub struct Selection {
 impl Selection {
     /// Chooses what is of `thread`; of no thread in particular, everything.
     #[must_use]
-    pub fn new(thread: Option<String>) -> Selection {
+    pub(crate) fn new(thread: Option<String>) -> Selection {
         Selection {
             seen_thread: thread.is_none(),
             thread,
@@ -31,7 +31,7 @@ impl Selection {
     }
 
     /// Looks at the next record.
-    pub fn look(&mut self, record: &[u8]) {
+    pub(crate) fn look(&mut self, record: &[u8]) {
         let number = self.keeps.len();
         self.keeps.push(true);
         let Some(wanted) = &self.thread else { return };
@@ -78,13 +78,13 @@ impl Selection {
 
     /// Whether anything was of the thread that was asked for.
     #[must_use]
-    pub fn has_seen_thread(&self) -> bool {
+    pub(crate) fn has_seen_thread(&self) -> bool {
         self.seen_thread
     }
 
     /// Whether the record of this number, from 0, was chosen.
     #[must_use]
-    pub fn keeps(&self, number: usize) -> bool {
+    pub(crate) fn keeps(&self, number: usize) -> bool {
         self.keeps.get(number).copied().unwrap_or(false)
     }
 }

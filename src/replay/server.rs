@@ -25,7 +25,7 @@ const TIMES_MAX: f64 = 1_000_000.0;
 
 /// How fast a tape is played.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pace {
+pub(crate) enum Pace {
     /// Without waiting.
     Max,
     /// So many times as fast as it was recorded.
@@ -49,7 +49,7 @@ impl std::str::FromStr for Pace {
 
 /// Why playing ended early.
 #[derive(Debug)]
-pub enum ReplayError {
+pub(crate) enum ReplayError {
     /// stdin could not be read.
     Read(io::Error),
     /// stdout could not be written to.
@@ -117,7 +117,7 @@ impl Schedule {
 /// # Errors
 ///
 /// [`ReplayError`].
-pub fn serve(tape: Tape, strictness: Strictness, pace: Pace) -> Result<Vec<Difference>, ReplayError> {
+pub(crate) fn serve(tape: Tape, strictness: Strictness, pace: Pace) -> Result<Vec<Difference>, ReplayError> {
     // A client may end its server by SIGTERM, and codex then exits with 0.
     let always = Arc::new(AtomicBool::new(true));
     signal_hook::flag::register_conditional_shutdown(signal_hook::consts::SIGTERM, 0, always)

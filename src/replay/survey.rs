@@ -14,7 +14,7 @@ const FAULTS_NAMED_MAX: usize = 20;
 
 /// A record in short, for a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
     /// `client`, `server` or `shim`.
@@ -36,7 +36,7 @@ pub struct Summary {
 /// # Errors
 ///
 /// [`RecordError`] where it is none.
-pub fn summary_of(record: &[u8]) -> Result<Summary, RecordError> {
+pub(crate) fn summary_of(record: &[u8]) -> Result<Summary, RecordError> {
     let ours = |at_us, kind, method: String| Summary {
         at_us,
         from: "shim",
@@ -83,7 +83,7 @@ fn named(kind: EntryKind) -> (&'static str, Option<String>, Option<String>) {
 
 /// Whether a tape is whole, and what it lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Survey {
+pub(crate) struct Survey {
     /// Version of its format.
     pub format: Option<u32>,
     /// Records, all kinds.
@@ -129,7 +129,7 @@ impl Survey {
     /// # Errors
     ///
     /// [`TapeError`], if it is not a tape that can be read; a later record that cannot be read is a fault in the survey.
-    pub fn of(path: &Path) -> Result<Survey, TapeError> {
+    pub(crate) fn of(path: &Path) -> Result<Survey, TapeError> {
         let mut reader = TapeReader::open(path)?;
         let mut survey = Survey::default();
         let mut open = [BTreeMap::new(), BTreeMap::new()];
@@ -160,7 +160,7 @@ impl Survey {
 
     /// Every record is there, as it was made.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.format.is_some()
             && !self.torn
             && self.segments_missing == 0

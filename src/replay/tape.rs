@@ -71,7 +71,7 @@ impl std::error::Error for TapeError {
 
 /// What a reader finds next.
 #[derive(Debug)]
-pub enum TapeStep<'a> {
+pub(crate) enum TapeStep<'a> {
     /// A line of the file, without its `\n`.
     Record {
         /// Which line, from 1.
@@ -87,7 +87,7 @@ pub enum TapeStep<'a> {
 
 /// Reads a tape from its start to its end, a record at a time.
 #[derive(Debug)]
-pub struct TapeReader {
+pub(crate) struct TapeReader {
     path: PathBuf,
     input: BufReader<File>,
     line: u64,
@@ -100,7 +100,7 @@ impl TapeReader {
     /// # Errors
     ///
     /// [`TapeError::Io`].
-    pub fn open(path: &Path) -> Result<TapeReader, TapeError> {
+    pub(crate) fn open(path: &Path) -> Result<TapeReader, TapeError> {
         let input = File::open(path).map_err(|source| TapeError::Io { path: path.to_owned(), source })?;
         Ok(TapeReader {
             path: path.to_owned(),
@@ -112,7 +112,7 @@ impl TapeReader {
 
     /// The error of a file without a whole first record.
     #[must_use]
-    pub fn not_a_tape(&self) -> TapeError {
+    pub(crate) fn not_a_tape(&self) -> TapeError {
         TapeError::NotATape { path: self.path.clone() }
     }
 
@@ -121,7 +121,7 @@ impl TapeReader {
     /// # Errors
     ///
     /// [`TapeError`]; of the lines after the first one, only [`TapeError::Io`].
-    pub fn step(&mut self) -> Result<TapeStep<'_>, TapeError> {
+    pub(crate) fn step(&mut self) -> Result<TapeStep<'_>, TapeError> {
         // What was cut off at the last look is gone on with: the tape may be written still.
         if self.buffer.last() == Some(&b'\n') {
             self.buffer.clear();

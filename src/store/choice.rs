@@ -10,7 +10,7 @@ use crate::engine::one_line;
 
 /// What a tool knows about the session that is meant.
 #[derive(Debug, Clone, Copy)]
-pub struct Choice<'a> {
+pub(crate) struct Choice<'a> {
     /// A name, or the beginning of one, that the user gave.
     pub named: Option<&'a str>,
     /// Where the user is.
@@ -30,7 +30,7 @@ const NO_SESSIONS: &str = "no sessions yet; start your tool through codex-shim f
 
 /// See [`Choice::otherwise`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Otherwise {
+pub(crate) enum Otherwise {
     /// The one that was used last: for tools that read.
     Latest,
     /// None: for tools that do something to a relay.
@@ -39,7 +39,7 @@ pub enum Otherwise {
 
 /// Why it cannot be told which session is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChoiceError {
+pub(crate) enum ChoiceError {
     /// None begins like that.
     NoneNamed {
         /// What was given.
@@ -65,7 +65,7 @@ pub enum ChoiceError {
 
 /// What a choice was tried by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Clue {
+pub(crate) enum Clue {
     /// What the user gave.
     Name(String),
     /// The folder that they run in.
@@ -124,7 +124,7 @@ const SHORT_CHARS_MIN: usize = 4;
 /// # Errors
 ///
 /// [`ChoiceError`] where there is none, or more than one.
-pub fn choose<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<&'a Found, ChoiceError> {
+pub(crate) fn choose<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<&'a Found, ChoiceError> {
     let chosen = choose_all(found, choice)?;
     match &chosen[..] {
         [only] => Ok(only),
@@ -138,7 +138,7 @@ pub fn choose<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<&'a Found, C
 /// # Errors
 ///
 /// [`ChoiceError`] where there is none, or where a name could mean several.
-pub fn choose_all<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError> {
+pub(crate) fn choose_all<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError> {
     if let Some(named) = choice.named {
         return by_name(found, named).map(|session| vec![session]);
     }
@@ -219,7 +219,7 @@ fn folder(session: &Found) -> Option<&str> {
 
 /// A session for a person: its folder and its client, `proj (vscode)`; its id if that is not known.
 #[must_use]
-pub fn label(session: &Found) -> String {
+pub(crate) fn label(session: &Found) -> String {
     let client = session.holder.as_ref().and_then(|holder| holder.client.as_deref()).map(one_line);
     match (folder(session).map(one_line), client) {
         (Some(folder), Some(client)) => format!("{folder} ({client})"),
@@ -230,7 +230,7 @@ pub fn label(session: &Found) -> String {
 
 /// The shortest name that every tool takes for this session among `all`: the end of an id that is a UUID, else the id.
 #[must_use]
-pub fn short<'a>(session: &'a Found, all: &[Found]) -> &'a str {
+pub(crate) fn short<'a>(session: &'a Found, all: &[Found]) -> &'a str {
     let id = &*session.id;
     if uuid::Uuid::try_parse(id).is_err() {
         return id;

@@ -20,7 +20,7 @@ use crate::files::{self, Access, Refused};
 
 /// Whether a shim runs in a session that is worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Life {
+pub(crate) enum Life {
     /// One does.
     Live,
     /// None does.

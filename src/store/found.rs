@@ -90,7 +90,7 @@ impl Found {
 
 /// All that stands in the folder of the sessions.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub(crate) struct Survey {
     /// The sessions, as [`Found::all`] gives them.
     pub found: Vec<Found>,
     /// Sessions that are left out, by their id, and why.
@@ -103,7 +103,7 @@ impl Survey {
     /// # Errors
     ///
     /// As [`Found::all`].
-    pub fn of(home: &Path) -> Result<Survey, StoreError> {
+    pub(crate) fn of(home: &Path) -> Result<Survey, StoreError> {
         let sessions = home.join("sessions");
         let read = || -> io::Result<std::fs::ReadDir> {
             Folder::home(home)?;
@@ -150,7 +150,7 @@ fn is_held(lock: &File) -> bool {
 
 /// The repository that holds a folder: the nearest one upward in which there is a `.git`.
 #[must_use]
-pub fn repository_of(dir: &Path) -> Option<PathBuf> {
+pub(crate) fn repository_of(dir: &Path) -> Option<PathBuf> {
     dir.ancestors().find(|dir| dir.join(".git").exists()).map(Path::to_owned)
 }
 

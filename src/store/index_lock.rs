@@ -11,11 +11,11 @@ use std::path::Path;
 use crate::files::{self, Access};
 
 /// Its name in the session's folder.
-pub const INDEX_LOCK_FILE: &str = "index.lock";
+pub(crate) const INDEX_LOCK_FILE: &str = "index.lock";
 
 /// The lock, held until this is dropped.
 #[derive(Debug)]
-pub struct IndexLock {
+pub(crate) struct IndexLock {
     _file: File,
 }
 
@@ -25,7 +25,7 @@ impl IndexLock {
     /// # Errors
     ///
     /// That of making or locking the file.
-    pub fn try_take(session_dir: &Path) -> io::Result<Option<IndexLock>> {
+    pub(crate) fn try_take(session_dir: &Path) -> io::Result<Option<IndexLock>> {
         let file = files::open(&session_dir.join(INDEX_LOCK_FILE), Access::Create)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(IndexLock { _file: file })),

@@ -26,7 +26,7 @@ use super::seq_mark::{SeqMark, SeqWish};
 use crate::engine::{GivenRow, Input, WaitingCommand};
 
 /// The ledger's name in the session's folder.
-pub const LEDGER_FILE: &str = "ledger.db";
+pub(crate) const LEDGER_FILE: &str = "ledger.db";
 
 /// Jobs that may wait for the thread.
 const JOBS_MAX: usize = 1_024;
@@ -36,7 +36,7 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// The way to the ledger's thread.
 #[derive(Debug, Clone)]
-pub struct Ledger(SyncSender<Job>);
+pub(crate) struct Ledger(SyncSender<Job>);
 
 impl Ledger {
     /// Starts the thread for the ledger in `session_dir`, whose lock we hold, in a run with the ids of the session and of
@@ -45,7 +45,7 @@ impl Ledger {
     /// # Errors
     ///
     /// That of starting a thread.
-    pub fn start(
+    pub(crate) fn start(
         session_dir: &Path,
         (session_id, generation): (String, String),
         tell: impl Fn(Input<'static>) + Send + 'static,
@@ -65,7 +65,7 @@ impl Ledger {
     /// # Errors
     ///
     /// What was to be kept.
-    pub fn hand(&self, order: Order) -> Result<(), Order> {
+    pub(crate) fn hand(&self, order: Order) -> Result<(), Order> {
         let job = match order {
             Order::Keep(entry) => Job::Keep(entry),
             Order::KeepFirst(token, entry) => Job::KeepFirst(token, entry),
@@ -97,7 +97,7 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError`].
-    pub async fn requests(&self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
+    pub(crate) async fn requests(&self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
         self.ask(|reply| Job::Requests(which, reply)).await
     }
 
@@ -106,13 +106,13 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError`].
-    pub async fn request(&self, request_id: String) -> Result<Option<KeptRequest>, LedgerError> {
+    pub(crate) async fn request(&self, request_id: String) -> Result<Option<KeptRequest>, LedgerError> {
         self.ask(|reply| Job::Request(request_id, reply)).await
     }
 
     /// As [`Ledger::request`], for a thread that may wait; `None` where it cannot be told.
     #[must_use]
-    pub fn request_blocking(&self, request_id: String) -> Option<KeptRequest> {
+    pub(crate) fn request_blocking(&self, request_id: String) -> Option<KeptRequest> {
         let (reply, answer) = oneshot::channel();
         self.0.try_send(Job::Request(request_id, reply)).ok()?;
         answer.blocking_recv().ok()?.ok()?
@@ -123,7 +123,7 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError`].
-    pub async fn answer_late(&self, given: GivenRow) -> Result<Option<Value>, LedgerError> {
+    pub(crate) async fn answer_late(&self, given: GivenRow) -> Result<Option<Value>, LedgerError> {
         self.ask(|reply| Job::AnswerLate(Box::new(given), reply)).await
     }
 
@@ -132,7 +132,7 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError`]; nothing is kept then.
-    pub async fn push_context(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
+    pub(crate) async fn push_context(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
         self.ask(|reply| Job::Push(pushed, reply)).await
     }
 
@@ -141,7 +141,7 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError`]; nothing is kept then.
-    pub fn push_context_blocking(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
+    pub(crate) fn push_context_blocking(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
         let (reply, answer) = oneshot::channel();
         match self.0.try_send(Job::Push(pushed, reply)) {
             Ok(()) => {}
@@ -156,7 +156,7 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError`].
-    pub async fn waiting_context(&self) -> Result<Vec<WaitingCommand>, LedgerError> {
+    pub(crate) async fn waiting_context(&self) -> Result<Vec<WaitingCommand>, LedgerError> {
         self.ask(Job::Waiting).await
     }
 
@@ -165,7 +165,7 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError`]; nothing is deleted then.
-    pub async fn clear_context(&self, which: WhichCommands) -> Result<usize, LedgerError> {
+    pub(crate) async fn clear_context(&self, which: WhichCommands) -> Result<usize, LedgerError> {
         self.ask(|reply| Job::Clear(which, reply)).await
     }
 
@@ -174,7 +174,7 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError`].
-    pub async fn deliveries(&self) -> Result<Vec<KeptDelivery>, LedgerError> {
+    pub(crate) async fn deliveries(&self) -> Result<Vec<KeptDelivery>, LedgerError> {
         self.ask(Job::Deliveries).await
     }
 
@@ -183,7 +183,7 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError`].
-    pub async fn fragments(&self) -> Result<Vec<KeptFragment>, LedgerError> {
+    pub(crate) async fn fragments(&self) -> Result<Vec<KeptFragment>, LedgerError> {
         self.ask(Job::Fragments).await
     }
 
@@ -202,7 +202,7 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError`]; nothing may be taken for reserved then.
-    pub fn reserve_seq(&self, wish: SeqWish, wait_max: Duration) -> Result<SeqMark, LedgerError> {
+    pub(crate) fn reserve_seq(&self, wish: SeqWish, wait_max: Duration) -> Result<SeqMark, LedgerError> {
         let (reply, answer) = sync_channel(1);
         match self.0.try_send(Job::ReserveSeq(wish, reply)) {
             Ok(()) => {}
@@ -216,12 +216,12 @@ impl Ledger {
     /// Another run of the server begins: what the one before has left open is nobody's any more, and what waits for the model
     /// is told anew. False where too much waits already.
     #[must_use]
-    pub fn begin_run(&self, generation: String) -> bool {
+    pub(crate) fn begin_run(&self, generation: String) -> bool {
         self.0.try_send(Job::BeginRun(generation)).is_ok()
     }
 
     /// Waits until all that was to be kept is, at most for `wait_max`. What is not by then is the next start's.
-    pub fn finish(&self, wait_max: Duration) {
+    pub(crate) fn finish(&self, wait_max: Duration) {
         let (done, finished) = sync_channel(1);
         if self.0.try_send(Job::Finish(done)).is_ok() && finished.recv_timeout(wait_max).is_err() {
             tracing::warn!("the ledger did not take all that was to be kept in time");

@@ -14,7 +14,7 @@ use crate::engine::{GivenRow, LedgerEntry, Token, WaitingCommand};
 
 /// Something to be kept.
 #[derive(Debug)]
-pub enum Order {
+pub(crate) enum Order {
     /// Soon.
     Keep(LedgerEntry),
     /// Soon, and the engine is told whether it is; where it is not, it is tried again ahead of what comes later.

@@ -16,7 +16,7 @@ const LOG_BYTES_MAX: u64 = 4 << 20;
 /// # Errors
 ///
 /// That of opening the file.
-pub fn open_log(dir: &Path) -> io::Result<()> {
+pub(crate) fn open_log(dir: &Path) -> io::Result<()> {
     let log = Log::open(dir, LOG_BYTES_MAX)?;
     let subscriber = tracing_subscriber::fmt()
         .with_writer(Mutex::new(log))

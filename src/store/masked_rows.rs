@@ -28,7 +28,7 @@ const WIPE_TRIES: u32 = 20;
 
 /// Whether something is done, or only looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub(crate) enum Deed {
     /// It is done.
     Done,
     /// It is looked at.
@@ -72,7 +72,7 @@ const OF_A_LIVE_LEDGER: &str = "status NOT IN ('pending', 'expired')";
 /// # Errors
 ///
 /// What is wrong with the ledger, as a person is told. That there is none is no error.
-pub fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
+pub(crate) fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
     let path = session_dir.join(LEDGER_FILE);
     if !path.exists() {
         return Ok(0);

@@ -25,25 +25,25 @@ mod seq_mark;
 mod session;
 mod witness;
 
-pub use assembly_table::KeptFragment;
-pub use choice::{Choice, ChoiceError, Clue, Otherwise, choose, choose_all, label, short};
-pub use context_table::{Keep, KeptDelivery, NewCommand, WhichCommands};
-pub use database::Life;
+pub(crate) use assembly_table::KeptFragment;
+pub(crate) use choice::{Choice, ChoiceError, Otherwise, choose, choose_all, label, short};
+pub(crate) use context_table::{Keep, KeptDelivery, NewCommand, WhichCommands};
+pub(crate) use database::Life;
 pub(crate) use database::{
     BESIDE, DatabaseError, Form, Opened, connect as connect_database, is_no_database, open as open_database,
     open_as_is as open_database_as_is, open_to_look, put_aside, put_aside_beside,
 };
-pub use found::{Found, Survey, repository_of};
-pub use index_lock::{INDEX_LOCK_FILE, IndexLock};
-pub use ledger::{LEDGER_FILE, Ledger};
-pub use ledger_job::{KeptRequest, LedgerError, Order};
+pub(crate) use found::{Found, Survey};
+pub(crate) use index_lock::IndexLock;
+pub(crate) use ledger::{LEDGER_FILE, Ledger};
+pub(crate) use ledger_job::{LedgerError, Order};
 pub(crate) use ledger_keeper::LEDGER_FORM;
-pub use log::open_log;
-pub use masked_rows::{Deed, redact_ledger};
+pub(crate) use log::open_log;
+pub(crate) use masked_rows::{Deed, redact_ledger};
 pub(crate) use masked_rows::{MaskedTable, mask_tables, wipe};
 pub use offline::OfflineLedger;
-pub use removal::{Outlived, Spared, is_outlived, last_use, outlived, remove_outlived, remove_rests};
-pub use request_table::WhichRequests;
+pub(crate) use removal::{outlived, remove_outlived, remove_rests};
+pub(crate) use request_table::WhichRequests;
 pub use seq_mark::{SeqMark, SeqWish};
-pub use session::{Holder, Place, Session, StoreError};
-pub use witness::{Found as FoundWitness, Witness, WitnessFile, boot_id, booted_unix_s};
+pub(crate) use session::{Holder, Place, Session, StoreError};
+pub(crate) use witness::{Found as FoundWitness, Witness, WitnessFile, boot_id, booted_unix_s};

@@ -26,20 +26,20 @@ const GOING: &str = "~going.";
 /// When a session was used last: the newest of the times at which its lock, the segments of its journal and its ledger were
 /// written to. `None` where there are none: it cannot be told.
 #[must_use]
-pub fn last_use(written: impl IntoIterator<Item = SystemTime>) -> Option<SystemTime> {
+pub(crate) fn last_use(written: impl IntoIterator<Item = SystemTime>) -> Option<SystemTime> {
     written.into_iter().max()
 }
 
 /// Whether a session that was used last at `last_use` has been left for longer than `age_max`. One whose times lie in the
 /// future was not.
 #[must_use]
-pub fn is_outlived(last_use: Option<SystemTime>, now: SystemTime, age_max: Duration) -> bool {
+pub(crate) fn is_outlived(last_use: Option<SystemTime>, now: SystemTime, age_max: Duration) -> bool {
     last_use.is_some_and(|last_use| now.duration_since(last_use).is_ok_and(|age| age > age_max))
 }
 
 /// A session that has been left for too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outlived {
+pub(crate) struct Outlived {
     /// Its id.
     pub id: String,
     /// Size of its files, in bytes.
@@ -52,7 +52,7 @@ pub struct Outlived {
 
 /// Why a session that is outlived is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spared {
+pub(crate) enum Spared {
     /// It is used, or has been used since it was looked at.
     Used,
 }
@@ -62,7 +62,7 @@ pub enum Spared {
 /// # Errors
 ///
 /// That of reading the folder of the sessions. That there is none is no error.
-pub fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::Result<Vec<Outlived>> {
+pub(crate) fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::Result<Vec<Outlived>> {
     let sessions = home.join("sessions");
     let entries = match std::fs::read_dir(&sessions) {
         Ok(entries) => entries,
@@ -94,7 +94,7 @@ pub fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::Result<V
 /// # Errors
 ///
 /// That of removing it; it is then still there as a whole, or goes the next time.
-pub fn remove_outlived(
+pub(crate) fn remove_outlived(
     home: &Path,
     id: &str,
     now: SystemTime,
@@ -128,7 +128,7 @@ pub fn remove_outlived(
 }
 
 /// Removes what is left of folders whose removal was cut short.
-pub fn remove_rests(home: &Path) {
+pub(crate) fn remove_rests(home: &Path) {
     let Ok(entries) = std::fs::read_dir(home.join("sessions")) else { return };
     for entry in entries.flatten() {
         let is_rest = entry.file_name().to_str().is_some_and(|name| name.starts_with(GOING));

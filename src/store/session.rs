@@ -88,7 +88,7 @@ impl std::error::Error for StoreError {
 
 /// A session that we hold.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     /// Its id, which is the name of its folder.
     pub id: String,
     /// Its folder.
@@ -137,7 +137,7 @@ impl Session {
     /// # Errors
     ///
     /// [`StoreError`]; nothing is held then.
-    pub fn open(
+    pub(crate) fn open(
         home: &Path,
         wanted: Option<&SessionName>,
         place: &Place,
@@ -164,7 +164,7 @@ impl Session {
     /// # Errors
     ///
     /// [`StoreError`] where the journal's folder cannot be read.
-    pub fn next_generation(&self) -> Result<Generation, StoreError> {
+    pub(crate) fn next_generation(&self) -> Result<Generation, StoreError> {
         let segments = SegmentName::list(&self.journal_dir).map_err(io_error("read", &self.journal_dir))?;
         let last = segments.last().map(|segment| &segment.generation);
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -238,7 +238,7 @@ impl Session {
     /// # Errors
     ///
     /// [`StoreError`]; the lock is held all the same.
-    pub fn name_client(&self, client: Option<&str>) -> Result<(), StoreError> {
+    pub(crate) fn name_client(&self, client: Option<&str>) -> Result<(), StoreError> {
         match Holder::read_from_start(&self.lock) {
             Some(holder) if holder.client.as_deref() != client => {
                 self.write_lock(&Holder { client: client.map(str::to_owned), ..holder })

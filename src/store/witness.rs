@@ -31,7 +31,7 @@ const WITNESS_BYTES_MAX: u64 = 4 << 10;
 
 /// The last issued number of a session, and its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Witness {
+pub(crate) struct Witness {
     /// The epoch of the history.
     pub epoch: String,
     /// The number before the first one of that epoch.
@@ -87,7 +87,7 @@ impl Identity {
 
 /// The result of [`WitnessFile::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub(crate) enum Found {
     /// Nothing, or no witness.
     Nothing,
     /// The file that was written there.
@@ -98,7 +98,7 @@ pub enum Found {
 
 /// The place of a session's witness.
 #[derive(Debug)]
-pub struct WitnessFile {
+pub(crate) struct WitnessFile {
     path: PathBuf,
     /// The file as this process has put it there.
     own: Option<(File, Identity)>,
@@ -107,14 +107,14 @@ pub struct WitnessFile {
 impl WitnessFile {
     /// That of the session in the folder `dir`; `None` if that is not below a home.
     #[must_use]
-    pub fn of_session(dir: &Path) -> Option<WitnessFile> {
+    pub(crate) fn of_session(dir: &Path) -> Option<WitnessFile> {
         let sessions = dir.parent().filter(|sessions| sessions.ends_with(SESSIONS_DIR))?;
         Some(WitnessFile { path: path_of(sessions.parent()?, dir.file_name()?.to_str()?), own: None })
     }
 
     /// Reads it.
     #[must_use]
-    pub fn read(&self) -> Found {
+    pub(crate) fn read(&self) -> Found {
         let read = || -> io::Result<(Signed, Identity)> {
             let file = files::open(&self.path, Access::Read)?;
             let identity = Identity::of(&file.metadata()?);
@@ -136,7 +136,7 @@ impl WitnessFile {
     /// # Errors
     ///
     /// That of writing. The old file may still be there.
-    pub fn write(&mut self, witness: &Witness) -> io::Result<()> {
+    pub(crate) fn write(&mut self, witness: &Witness) -> io::Result<()> {
         match &self.own {
             Some((file, identity)) => put(file, witness, *identity),
             None => self.replace(witness),
@@ -145,7 +145,7 @@ impl WitnessFile {
 
     /// Whether [`WitnessFile::write`] has put a file there.
     #[must_use]
-    pub fn is_written(&self) -> bool {
+    pub(crate) fn is_written(&self) -> bool {
         self.own.is_some()
     }
 
@@ -185,14 +185,14 @@ fn path_of(home: &Path, session_id: &str) -> PathBuf {
 
 /// The id of this start of the machine, if the system tells.
 #[must_use]
-pub fn boot_id() -> Option<String> {
+pub(crate) fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
 /// When the machine was started, in seconds since the Unix epoch, if the system tells.
 #[must_use]
-pub fn booted_unix_s() -> Option<u64> {
+pub(crate) fn booted_unix_s() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }

@@ -22,7 +22,7 @@ const FILES_MAX: usize = 20;
 
 /// A pending request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub(crate) struct Ask {
     /// Its id in the ledger.
     pub id: String,
     /// Its kind.
@@ -35,7 +35,7 @@ pub struct Ask {
 
 /// An answer that one key gives.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Choice {
+pub(crate) struct Choice {
     /// The key.
     pub key: char,
     /// The answer in words.
@@ -48,7 +48,7 @@ pub struct Choice {
 
 /// A question that is answered by an option or by text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Step {
+pub(crate) struct Step {
     /// The id that the answer is sent under.
     pub id: String,
     /// The question.
@@ -78,14 +78,14 @@ pub struct Step {
 impl Step {
     /// Options, and the text as one more.
     #[must_use]
-    pub fn choices(&self) -> usize {
+    pub(crate) fn choices(&self) -> usize {
         self.options.len() + usize::from(self.takes_text)
     }
 }
 
 /// The visible part of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Details {
+pub(crate) struct Details {
     /// Everything one needs to decide; a long diff only by its files.
     pub doc: Doc,
     /// The whole diff.
@@ -98,25 +98,25 @@ const ACTION: &str = "\u{0}action";
 impl Ask {
     /// Whether it waits for a human.
     #[must_use]
-    pub fn is_for_human(&self) -> bool {
+    pub(crate) fn is_for_human(&self) -> bool {
         self.kind.request_type().is_for_human()
     }
 
     /// Its thread.
     #[must_use]
-    pub fn thread_id(&self) -> Option<&str> {
+    pub(crate) fn thread_id(&self) -> Option<&str> {
         self.row["thread_id"].as_str()
     }
 
     /// Whether it is answered by text or options.
     #[must_use]
-    pub fn wants_input(&self) -> bool {
+    pub(crate) fn wants_input(&self) -> bool {
         matches!(self.kind, RequestKind::UserInput | RequestKind::Elicitation)
     }
 
     /// Its subject in a line.
     #[must_use]
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         match self.row["summary"].as_str().filter(|summary| !summary.is_empty()) {
             Some(summary) => summary.to_owned(),
             None => format!("{} {}", kind_name(self.kind), self.row["request_method"].as_str().unwrap_or_default()),
@@ -125,7 +125,7 @@ impl Ask {
 
     /// Its subject in a line, with the files of its diff.
     #[must_use]
-    pub fn headline(&self, details: &Details) -> String {
+    pub(crate) fn headline(&self, details: &Details) -> String {
         match details.diff.as_deref().map(|diff| &diff.files[..]) {
             Some([one]) => format!("change {}", one.path),
             Some([_, ..]) => format!("change {} files", details.diff.as_ref().map_or(0, |diff| diff.files.len())),
@@ -135,7 +135,7 @@ impl Ask {
 
     /// Everything one needs to decide, with paths relative to the session's folder.
     #[must_use]
-    pub fn details(&self, cwd: &str) -> Details {
+    pub(crate) fn details(&self, cwd: &str) -> Details {
         let mut doc = Doc::default();
         for Row { label, text, meant } in shown(&self.row).members {
             let role = if meant == Meant::Asked { Role::Strong } else { Role::Plain };
@@ -177,7 +177,7 @@ impl Ask {
 
     /// The answers that one key gives. None for questions.
     #[must_use]
-    pub fn choices(&self) -> Vec<Choice> {
+    pub(crate) fn choices(&self) -> Vec<Choice> {
         if self.wants_input() || self.kind == RequestKind::Other {
             return Vec::new();
         }
@@ -208,14 +208,14 @@ impl Ask {
 
     /// The body that declines, with a reason if there is one.
     #[must_use]
-    pub fn declined(&self, reason: &str) -> Option<Value> {
+    pub(crate) fn declined(&self, reason: &str) -> Option<Value> {
         let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
         answer::of_word(&self.row, Word::Decline, reason).ok()
     }
 
     /// Whether it can be declined with a reason.
     #[must_use]
-    pub fn takes_reason(&self) -> bool {
+    pub(crate) fn takes_reason(&self) -> bool {
         !self.wants_input() && self.kind != RequestKind::Other && self.declined("x").is_some()
     }
 
@@ -244,7 +244,7 @@ impl Ask {
 
     /// The questions, in order. Those of an elicitation follow the question whether to answer it.
     #[must_use]
-    pub fn steps(&self) -> Vec<Step> {
+    pub(crate) fn steps(&self) -> Vec<Step> {
         let payload = &self.row["request_payload"];
         match self.kind {
             RequestKind::UserInput => payload["questions"].as_array().into_iter().flatten().map(question).collect(),
@@ -297,7 +297,7 @@ impl Ask {
 
     /// The error in an answer to one field of a form, if it has one.
     #[must_use]
-    pub fn refuses(&self, id: &str, answer: &str) -> Option<String> {
+    pub(crate) fn refuses(&self, id: &str, answer: &str) -> Option<String> {
         if self.kind != RequestKind::Elicitation || id == ACTION || answer.is_empty() {
             return None;
         }
@@ -310,7 +310,7 @@ impl Ask {
     /// # Errors
     ///
     /// One error for each invalid field, or one about the answers as a whole.
-    pub fn answered(&self, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
+    pub(crate) fn answered(&self, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
         let whole = |message: String| vec![FieldError { field: None, message }];
         let action = answers.iter().find(|(id, _)| id == ACTION).map(|(_, word)| word.as_str());
         let word = match action {
@@ -385,12 +385,12 @@ fn question(question: &Value) -> Step {
 
 /// How a request ended, in a line: who answered first, and how.
 #[must_use]
-pub fn ending(row: &Value) -> String {
+pub(crate) fn ending(row: &Value) -> String {
     format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), shown::ending(row))
 }
 
 /// The request of a row.
 #[must_use]
-pub fn of_row(row: Value, asked_us: u64) -> Ask {
+pub(crate) fn of_row(row: Value, asked_us: u64) -> Ask {
     Ask { id: row["request_id"].as_str().unwrap_or_default().to_owned(), kind: kind_of(&row), asked_us, row }
 }

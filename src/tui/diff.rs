@@ -13,7 +13,7 @@ const FILE: &str = "diff ";
 
 /// A file of a diff.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
+pub(crate) struct File {
     /// Its path, relative to the session's folder if it is inside.
     pub path: String,
     /// `A` added, `D` deleted, `M` changed.
@@ -28,7 +28,7 @@ pub struct File {
 
 /// An indexed diff.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Diff {
+pub(crate) struct Diff {
     /// Its lines.
     pub doc: Doc,
     /// Its files, in order.
@@ -39,7 +39,7 @@ pub struct Diff {
 
 /// A path relative to a folder, if it is inside.
 #[must_use]
-pub fn relative<'a>(path: &'a str, cwd: &str) -> &'a str {
+pub(crate) fn relative<'a>(path: &'a str, cwd: &str) -> &'a str {
     let cwd = cwd.trim_end_matches('/');
     let inside = path.strip_prefix(cwd).and_then(|rest| rest.strip_prefix('/'));
     inside.filter(|rest| !cwd.is_empty() && !rest.is_empty()).unwrap_or(path)
@@ -47,7 +47,7 @@ pub fn relative<'a>(path: &'a str, cwd: &str) -> &'a str {
 
 /// Changes of files as one text; `None` for an empty list.
 #[must_use]
-pub fn unified(changes: &Value) -> Option<String> {
+pub(crate) fn unified(changes: &Value) -> Option<String> {
     let mut text = String::new();
     match changes {
         Value::Array(all) => {
@@ -101,7 +101,7 @@ struct Reading {
 impl Diff {
     /// Reads a diff and makes its paths relative to `cwd`.
     #[must_use]
-    pub fn read(text: &str, cwd: &str) -> Diff {
+    pub(crate) fn read(text: &str, cwd: &str) -> Diff {
         let mut reading = Reading::default();
         let mut lines = text.lines().peekable();
         while let Some(line) = lines.next() {
@@ -121,25 +121,25 @@ impl Diff {
 
     /// The file that a line of the document belongs to, as an index.
     #[must_use]
-    pub fn file_at(&self, line: usize) -> usize {
+    pub(crate) fn file_at(&self, line: usize) -> usize {
         self.files.partition_point(|file| file.line <= line).saturating_sub(1)
     }
 
     /// The hunk that a line belongs to: how many begin up to it.
     #[must_use]
-    pub fn hunks_up_to(&self, line: usize) -> usize {
+    pub(crate) fn hunks_up_to(&self, line: usize) -> usize {
         self.hunks.partition_point(|hunk| *hunk <= line)
     }
 
     /// Lines added and removed in all.
     #[must_use]
-    pub fn counts(&self) -> (usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize) {
         self.files.iter().fold((0, 0), |(added, removed), file| (added + file.added, removed + file.removed))
     }
 
     /// `3 files +12 -4`
     #[must_use]
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let (added, removed) = self.counts();
         let files = if self.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", self.files.len()) };
         format!("{files} +{added} -{removed}")

@@ -10,7 +10,7 @@ const LINE_BYTES_MAX: usize = 2_048;
 
 /// The role of a text; `view::paint` has the colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
+pub(crate) enum Role {
     /// Ordinary text.
     Plain,
     /// Less important than the text beside it.
@@ -45,7 +45,7 @@ pub enum Role {
 
 /// A position in a document: a line, and a screen row within it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct At {
+pub(crate) struct At {
     /// The line.
     pub line: usize,
     /// The row within the line.
@@ -55,14 +55,14 @@ pub struct At {
 impl At {
     /// The start of a line.
     #[must_use]
-    pub fn line(line: usize) -> At {
+    pub(crate) fn line(line: usize) -> At {
         At { line, row: 0 }
     }
 }
 
 /// Part of the screen that shows a document.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Room {
+pub(crate) struct Room {
     /// Its width.
     pub columns: usize,
     /// Its height.
@@ -85,37 +85,37 @@ struct Piece {
 
 /// A document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Doc {
+pub(crate) struct Doc {
     text: String,
     lines: Vec<Line>,
     pieces: Vec<Piece>,
 }
 
 /// A row on the screen: texts with their roles.
-pub type Row = Vec<(String, Role)>;
+pub(crate) type Row = Vec<(String, Role)>;
 
 impl Doc {
     /// Number of lines.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }
 
     /// Whether it has no line.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
     /// Appends a line of one role. Line ends in it begin new lines.
-    pub fn push(&mut self, text: &str, role: Role) {
+    pub(crate) fn push(&mut self, text: &str, role: Role) {
         for line in text.split('\n') {
             self.push_pieces(&[(line, role)], 0);
         }
     }
 
     /// Appends one line of several pieces; `hang` indents its rows after the first.
-    pub fn push_pieces(&mut self, pieces: &[(&str, Role)], hang: u16) {
+    pub(crate) fn push_pieces(&mut self, pieces: &[(&str, Role)], hang: u16) {
         self.begin(hang);
         let mut from = self.text.len();
         for (text, role) in pieces {
@@ -133,7 +133,7 @@ impl Doc {
     }
 
     /// Appends the lines of another document.
-    pub fn extend(&mut self, other: &Doc) {
+    pub(crate) fn extend(&mut self, other: &Doc) {
         let (text, pieces) = (self.text.len(), self.pieces.len());
         self.text.push_str(&other.text);
         let moved = |line: &Line| Line { from: line.from + text, first_piece: line.first_piece + pieces, ..*line };
@@ -158,12 +158,12 @@ impl Doc {
 
     /// The text of a line.
     #[must_use]
-    pub fn text_of(&self, line: usize) -> &str {
+    pub(crate) fn text_of(&self, line: usize) -> &str {
         self.lines.get(line).map_or("", |found| &self.text[found.from..self.next(line).0])
     }
 
     /// The pieces of a line.
-    pub fn pieces_of(&self, line: usize) -> impl Iterator<Item = (&str, Role)> {
+    pub(crate) fn pieces_of(&self, line: usize) -> impl Iterator<Item = (&str, Role)> {
         let found = self.lines.get(line).copied();
         let (from, first) = found.map_or((0, 0), |found| (found.from, found.first_piece));
         let pieces = if found.is_some() { &self.pieces[first..self.next(line).1] } else { &[] };
@@ -186,7 +186,7 @@ impl Doc {
 
     /// Rows that the first lines take, counted up to `rows_max`.
     #[must_use]
-    pub fn rows(&self, columns: usize, rows_max: usize) -> usize {
+    pub(crate) fn rows(&self, columns: usize, rows_max: usize) -> usize {
         let mut rows = 0;
         for line in 0..self.len() {
             rows += self.rows_of(line, columns);
@@ -199,7 +199,7 @@ impl Doc {
 
     /// The visible rows from `at` on.
     #[must_use]
-    pub fn window(&self, at: At, room: Room) -> Vec<Row> {
+    pub(crate) fn window(&self, at: At, room: Room) -> Vec<Row> {
         let mut shown = Vec::with_capacity(room.rows);
         let mut skip = at.row;
         for line in at.line..self.len() {
@@ -229,7 +229,7 @@ impl Doc {
 
     /// The position so many rows further down, but no further than a full last screen.
     #[must_use]
-    pub fn down(&self, from: At, rows: usize, room: Room) -> At {
+    pub(crate) fn down(&self, from: At, rows: usize, room: Room) -> At {
         let mut at = from;
         let mut left = rows;
         while left > 0 && at.line < self.len() {
@@ -248,7 +248,7 @@ impl Doc {
 
     /// The position so many rows further up.
     #[must_use]
-    pub fn up(&self, at: At, rows: usize, room: Room) -> At {
+    pub(crate) fn up(&self, at: At, rows: usize, room: Room) -> At {
         let mut at = at;
         let mut left = rows;
         while left > at.row {
@@ -264,20 +264,20 @@ impl Doc {
 
     /// The position of a full last screen.
     #[must_use]
-    pub fn end(&self, room: Room) -> At {
+    pub(crate) fn end(&self, room: Room) -> At {
         self.up(At::line(self.len()), room.rows, room)
     }
 
     /// The same position, or the nearest one on the screen after it got another size.
     #[must_use]
-    pub fn clamped(&self, at: At, room: Room) -> At {
+    pub(crate) fn clamped(&self, at: At, room: Room) -> At {
         let line = at.line.min(self.len().saturating_sub(1));
         At { line, row: at.row.min(self.rows_of(line, room.columns).saturating_sub(1)) }
     }
 
     /// How far the last row on the screen is down, in percent.
     #[must_use]
-    pub fn percent(&self, at: At, room: Room) -> usize {
+    pub(crate) fn percent(&self, at: At, room: Room) -> usize {
         if at >= self.end(room) {
             return 100;
         }

@@ -6,11 +6,11 @@ use super::markdown::is_in_code;
 use crate::journal::Position;
 
 /// Longest text of an entry in the window, in bytes. The journal is read again if someone opens a longer one.
-pub const BODY_BYTES_MAX: usize = 16 << 10;
+pub(crate) const BODY_BYTES_MAX: usize = 16 << 10;
 
 /// Where an entry begins, which is also its name and its place among the others.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
+pub(crate) struct Key {
     /// What it begins with.
     pub at: Spot,
     /// Which of those that begin with it.
@@ -19,7 +19,7 @@ pub struct Key {
 
 /// A place in what is on record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Spot {
+pub(crate) enum Spot {
     /// In front of all that the journal has: the line of the transcripts with this number.
     Kept(u64),
     /// A record of the journal.
@@ -29,20 +29,20 @@ pub enum Spot {
 impl Key {
     /// The first that begins with a record.
     #[must_use]
-    pub fn recorded(at: Position) -> Key {
+    pub(crate) fn recorded(at: Position) -> Key {
         Key { at: Spot::Recorded(at), nth: 0 }
     }
 
     /// Where the journal begins, whatever its first record is: behind all that is kept, in front of all that is recorded.
-    pub const JOURNAL_BEGINS: Key = Key { at: Spot::Kept(u64::MAX), nth: 0 };
+    pub(crate) const JOURNAL_BEGINS: Key = Key { at: Spot::Kept(u64::MAX), nth: 0 };
 
     /// In front of all that is kept.
-    pub const START: Key = Key { at: Spot::Kept(0), nth: 0 };
+    pub(crate) const START: Key = Key { at: Spot::Kept(0), nth: 0 };
 }
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// What the user has said.
     User,
     /// What the model has said.
@@ -74,7 +74,7 @@ pub enum Kind {
 impl Kind {
     /// Its word on the screen.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::User => "you",
             Kind::Assistant => "codex",
@@ -94,7 +94,7 @@ impl Kind {
 
     /// To what it belongs, so that events about the same thing find each other.
     #[must_use]
-    pub fn of(self) -> Of {
+    pub(crate) fn of(self) -> Of {
         match self {
             Kind::Diff | Kind::Plan => Of::Turn,
             Kind::Request => Of::Request,
@@ -113,7 +113,7 @@ impl Kind {
 
     /// The part of a long text to keep: the end of output, and the end of a message in progress.
     #[must_use]
-    pub fn keeps(self, stage: Stage) -> Keeps {
+    pub(crate) fn keeps(self, stage: Stage) -> Keeps {
         match self {
             Kind::Command | Kind::Tool => Keeps::End,
             Kind::Assistant | Kind::Reasoning if stage == Stage::Open => Keeps::End,
@@ -134,7 +134,7 @@ impl Kind {
 
 /// What an entry belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub(crate) enum Of {
     /// An item.
     Item,
     /// A turn, of which there is one such entry.
@@ -145,7 +145,7 @@ pub enum Of {
 
 /// The part of a text that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeps {
+pub(crate) enum Keeps {
     /// The first of it.
     Start,
     /// The last of it.
@@ -154,7 +154,7 @@ pub enum Keeps {
 
 /// How far it has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// More may come.
     Open,
     /// It is over.
@@ -167,7 +167,7 @@ pub enum Stage {
 
 /// An entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its place.
     pub key: Key,
     /// What it is.
@@ -195,7 +195,7 @@ pub struct Entry {
 impl Entry {
     /// One that has just begun, of which nothing more is known.
     #[must_use]
-    pub fn new(key: Key, kind: Kind, at_us: u64) -> Entry {
+    pub(crate) fn new(key: Key, kind: Kind, at_us: u64) -> Entry {
         Entry {
             key,
             kind,
@@ -213,12 +213,12 @@ impl Entry {
 
     /// Bytes that it holds, about.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.title.len() + self.body.len() + 256
     }
 
     /// Appends to its body, within the bound.
-    pub fn push(&mut self, text: &str, body_bytes_max: usize) {
+    pub(crate) fn push(&mut self, text: &str, body_bytes_max: usize) {
         match self.kind.keeps(self.stage) {
             Keeps::Start => {
                 let room = body_bytes_max.saturating_sub(self.body.len());
@@ -237,7 +237,7 @@ impl Entry {
     }
 
     /// Puts another body in the place of the one that it has.
-    pub fn set_body(&mut self, text: &str, body_bytes_max: usize) {
+    pub(crate) fn set_body(&mut self, text: &str, body_bytes_max: usize) {
         self.body.clear();
         self.cut_bytes = 0;
         self.push(text, body_bytes_max);
@@ -258,13 +258,13 @@ impl Entry {
 
     /// Whether it has a text in it, whose letters are small.
     #[must_use]
-    pub fn has(&self, text: &str) -> bool {
+    pub(crate) fn has(&self, text: &str) -> bool {
         self.title.to_lowercase().contains(text) || self.body.to_lowercase().contains(text)
     }
 
     /// All of it as text.
     #[must_use]
-    pub fn whole(&self) -> String {
+    pub(crate) fn whole(&self) -> String {
         match (self.title.is_empty(), self.body.is_empty()) {
             (false, false) => format!("{}\n{}", self.title, self.body),
             (false, true) => self.title.clone(),
@@ -275,7 +275,7 @@ impl Entry {
 
 /// Which entries somebody looks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Matcher {
+pub(crate) struct Matcher {
     /// With this text, in small letters.
     pub text: Option<String>,
     /// Of this kind.
@@ -289,7 +289,7 @@ pub struct Matcher {
 impl Matcher {
     /// Whether an entry is meant.
     #[must_use]
-    pub fn takes(&self, entry: &Entry) -> bool {
+    pub(crate) fn takes(&self, entry: &Entry) -> bool {
         let failed = entry.stage == Stage::Failed || entry.kind == Kind::Error;
         let thread_id = self.thread_id.as_deref();
         let is_here = thread_id.is_none_or(|wanted| entry.thread_id.as_deref().is_none_or(|other| other == wanted));

@@ -18,7 +18,7 @@ use super::timeline::{Heard, Timeline};
 
 /// Everything that can happen.
 #[derive(Debug, Clone)]
-pub enum Event {
+pub(crate) enum Event {
     /// A key was pressed.
     Key(KeyEvent),
     /// The mouse did something.
@@ -45,7 +45,7 @@ pub enum Event {
 
 /// News of a session.
 #[derive(Debug, Clone)]
-pub enum News {
+pub(crate) enum News {
     /// Its folder.
     Placed(String),
     /// How it can be reached now.
@@ -100,7 +100,7 @@ pub enum News {
 
 /// Whose answer counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum First {
+pub(crate) enum First {
     /// Ours.
     We,
     /// Someone else's.
@@ -109,7 +109,7 @@ pub enum First {
 
 /// Entries that were read again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Page {
+pub(crate) struct Page {
     /// The entries, oldest first.
     pub entries: Vec<Entry>,
     /// Whether nothing comes beyond them.
@@ -118,7 +118,7 @@ pub struct Page {
 
 /// Commands for the event loop.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Command {
+pub(crate) enum Command {
     /// Ends the program.
     Quit(Ending),
     /// Hands the terminal back, stops, and takes it again.
@@ -188,7 +188,7 @@ pub enum Command {
 
 /// Why the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub(crate) enum Ending {
     /// The user left.
     Left,
     /// A signal of this number, or the equivalent: a terminal that is gone is a hang-up.
@@ -197,7 +197,7 @@ pub enum Ending {
 
 /// A direction in the timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// Towards the past.
     Back,
     /// Towards the present.

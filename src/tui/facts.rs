@@ -12,7 +12,7 @@ use crate::journal::Position;
 
 /// What happened, where and when.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Heard {
+pub(crate) struct Heard {
     /// The record that told it.
     pub at: Position,
     /// When, in microseconds since the Unix epoch.
@@ -29,14 +29,14 @@ const SAID_CHARS_MAX: usize = 120;
 
 /// What is told besides entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// By thread; what happened last stands last.
     threads: Vec<(String, ThreadFacts)>,
 }
 
 /// The same of a thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ThreadFacts {
+pub(crate) struct ThreadFacts {
     /// The model that it was started or resumed with.
     pub model: Option<String>,
     /// Tokens of the context of the last call, and how many fit.
@@ -48,13 +48,13 @@ pub struct ThreadFacts {
 impl Facts {
     /// Of a thread, or of the one in which something happened last.
     #[must_use]
-    pub fn of(&self, thread_id: Option<&str>) -> Option<&ThreadFacts> {
+    pub(crate) fn of(&self, thread_id: Option<&str>) -> Option<&ThreadFacts> {
         let mut newest_first = self.threads.iter().rev();
         newest_first.find(|(id, _)| thread_id.is_none_or(|wanted| wanted == id)).map(|(_, facts)| facts)
     }
 
     /// The threads, the one in which something happened last first.
-    pub fn threads(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn threads(&self) -> impl Iterator<Item = &str> {
         self.threads.iter().rev().map(|(id, _)| id.as_str()).filter(|id| !id.is_empty())
     }
 
@@ -95,7 +95,7 @@ impl Facts {
 
 /// Which entries a timeline takes: those between two others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Range {
+pub(crate) struct Range {
     /// Behind this one.
     pub after: Option<Key>,
     /// In front of this one.

@@ -6,7 +6,7 @@ use unicode_segmentation::UnicodeSegmentation as _;
 
 /// A text that is being typed.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Field {
+pub(crate) struct Field {
     text: String,
     /// The cursor's offset, in bytes.
     at: usize,
@@ -19,36 +19,36 @@ impl std::fmt::Debug for Field {
 }
 
 /// Longest text that can be typed or pasted, in bytes: the control socket takes bodies up to 1 MiB.
-pub const TYPED_BYTES_MAX: usize = 900 << 10;
+pub(crate) const TYPED_BYTES_MAX: usize = 900 << 10;
 
 impl Field {
     /// A field with this text and the cursor at its end.
     #[must_use]
-    pub fn of(text: String) -> Field {
+    pub(crate) fn of(text: String) -> Field {
         let at = text.len();
         Field { text, at }
     }
 
     /// The typed text.
     #[must_use]
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
     /// The text before the cursor.
     #[must_use]
-    pub fn before_cursor(&self) -> &str {
+    pub(crate) fn before_cursor(&self) -> &str {
         &self.text[..self.at]
     }
 
     /// Removes and returns the text.
-    pub fn take(&mut self) -> String {
+    pub(crate) fn take(&mut self) -> String {
         self.at = 0;
         std::mem::take(&mut self.text)
     }
 
     /// Inserts a text at the cursor, without control characters except line ends and tabs, as far as there is room.
-    pub fn insert(&mut self, text: &str) {
+    pub(crate) fn insert(&mut self, text: &str) {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
         let kept: String = text.chars().filter(|char| matches!(char, '\n' | '\t') || !char.is_control()).collect();
         let room = TYPED_BYTES_MAX.saturating_sub(self.text.len());
@@ -58,14 +58,14 @@ impl Field {
     }
 
     /// Deletes the letter before the cursor.
-    pub fn backspace(&mut self) {
+    pub(crate) fn backspace(&mut self) {
         let from = self.text[..self.at].grapheme_indices(true).next_back().map_or(0, |(at, _)| at);
         self.text.replace_range(from..self.at, "");
         self.at = from;
     }
 
     /// Deletes the word before the cursor.
-    pub fn backspace_word(&mut self) {
+    pub(crate) fn backspace_word(&mut self) {
         let kept = self.text[..self.at].trim_end();
         let from = kept.rfind([' ', '\n']).map_or(0, |at| at + 1);
         self.text.replace_range(from..self.at, "");
@@ -73,28 +73,28 @@ impl Field {
     }
 
     /// Deletes everything before the cursor.
-    pub fn clear_before(&mut self) {
+    pub(crate) fn clear_before(&mut self) {
         self.text.replace_range(..self.at, "");
         self.at = 0;
     }
 
     /// Moves the cursor to the left.
-    pub fn left(&mut self) {
+    pub(crate) fn left(&mut self) {
         self.at = self.text[..self.at].grapheme_indices(true).next_back().map_or(0, |(at, _)| at);
     }
 
     /// Moves the cursor to the right.
-    pub fn right(&mut self) {
+    pub(crate) fn right(&mut self) {
         self.at += self.text[self.at..].graphemes(true).next().map_or(0, str::len);
     }
 
     /// Moves the cursor to the start.
-    pub fn home(&mut self) {
+    pub(crate) fn home(&mut self) {
         self.at = 0;
     }
 
     /// Moves the cursor to the end.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.at = self.text.len();
     }
 }

@@ -8,7 +8,7 @@ use super::field::Field;
 
 /// The answer to one question, so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Draft {
+pub(crate) struct Draft {
     /// The chosen option; after the last one comes the text.
     pub chosen: usize,
     /// The typed text.
@@ -23,7 +23,7 @@ pub struct Draft {
 
 /// A position in a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stand {
+pub(crate) enum Stand {
     /// At a question.
     Step(usize),
     /// At the list of all answers, on this row; after the last answer comes the row that sends.
@@ -32,7 +32,7 @@ pub enum Stand {
 
 /// The effect of Enter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
+pub(crate) enum Taken {
     /// Another question, or the list of answers.
     Moved,
     /// Everything was answered.
@@ -43,7 +43,7 @@ pub enum Taken {
 
 /// Questions and answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Form {
+pub(crate) struct Form {
     steps: Vec<Step>,
     drafts: Vec<Draft>,
     stand: Stand,
@@ -52,7 +52,7 @@ pub struct Form {
 impl Form {
     /// A form without answers.
     #[must_use]
-    pub fn new(steps: Vec<Step>) -> Form {
+    pub(crate) fn new(steps: Vec<Step>) -> Form {
         let draft = |step: &Step| Draft { chosen: step.first, text: Field::of(step.text.clone()), ..Draft::default() };
         let drafts = steps.iter().map(draft).collect();
         Form { steps, drafts, stand: Stand::Step(0) }
@@ -60,28 +60,22 @@ impl Form {
 
     /// The position.
     #[must_use]
-    pub fn stand(&self) -> Stand {
+    pub(crate) fn stand(&self) -> Stand {
         self.stand
     }
 
     /// Questions that apply: if the first one is whether to answer at all, only that one until it says yes.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match (self.steps.first(), self.drafts.first()) {
             (Some(first), Some(draft)) if first.decides && draft.chosen != 0 => 1,
             (_, _) => self.steps.len(),
         }
     }
 
-    /// Whether the form has no question.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
-
     /// The question and the answer so far.
     #[must_use]
-    pub fn current(&self) -> Option<(&Step, &Draft)> {
+    pub(crate) fn current(&self) -> Option<(&Step, &Draft)> {
         match self.stand {
             Stand::Step(at) => self.steps.get(at).zip(self.drafts.get(at)),
             Stand::Summary(_) => None,
@@ -89,7 +83,7 @@ impl Form {
     }
 
     /// The answer so far, to be changed.
-    pub fn draft(&mut self) -> Option<&mut Draft> {
+    pub(crate) fn draft(&mut self) -> Option<&mut Draft> {
         match self.stand {
             Stand::Step(at) => self.drafts.get_mut(at),
             Stand::Summary(_) => None,
@@ -97,19 +91,19 @@ impl Form {
     }
 
     /// All questions that apply, with their answers.
-    pub fn all(&self) -> impl Iterator<Item = (&Step, &Draft)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Step, &Draft)> {
         self.steps.iter().zip(&self.drafts).take(self.len())
     }
 
     /// Whether letters are text now.
     #[must_use]
-    pub fn types_text(&self) -> bool {
+    pub(crate) fn types_text(&self) -> bool {
         self.current().is_some_and(|(step, draft)| step.takes_text && draft.chosen >= step.options.len())
     }
 
     /// Whether anything was typed or chosen.
     #[must_use]
-    pub fn is_touched(&self) -> bool {
+    pub(crate) fn is_touched(&self) -> bool {
         let is_touched = |(step, draft): (&Step, &Draft)| {
             draft.is_given || draft.chosen != step.first || draft.text.text() != step.text
         };
@@ -117,7 +111,7 @@ impl Form {
     }
 
     /// Moves among the options, or in the list of answers.
-    pub fn step_by(&mut self, forward: bool) {
+    pub(crate) fn step_by(&mut self, forward: bool) {
         let last_row = self.len();
         let moved = |at: usize, last: usize| if forward { (at + 1).min(last) } else { at.saturating_sub(1) };
         match &mut self.stand {
@@ -132,7 +126,7 @@ impl Form {
     }
 
     /// Chooses an option by its number, or an answer to be changed. Returns `false` for an invalid number.
-    pub fn choose(&mut self, number: usize) -> bool {
+    pub(crate) fn choose(&mut self, number: usize) -> bool {
         let len = self.len();
         match self.stand {
             Stand::Summary(_) => {
@@ -154,7 +148,7 @@ impl Form {
     }
 
     /// Goes back to the question before. Nothing is lost.
-    pub fn back(&mut self) {
+    pub(crate) fn back(&mut self) {
         self.stand = match self.stand {
             Stand::Step(at) => Stand::Step(at.saturating_sub(1)),
             Stand::Summary(_) => Stand::Step(self.len().saturating_sub(1)),
@@ -162,7 +156,7 @@ impl Form {
     }
 
     /// Marks an answer as wrong, and selects it in the list of answers. Nothing is lost.
-    pub fn refuse(&mut self, id: &str, error: String) {
+    pub(crate) fn refuse(&mut self, id: &str, error: String) {
         if let Some(at) = self.steps.iter().position(|step| step.id == id) {
             self.drafts[at].error = Some(error);
             if let Stand::Summary(row) = &mut self.stand {
@@ -173,7 +167,7 @@ impl Form {
 
     /// Enter: takes the answer to this question, or carries out the selected row of the list. `refuses` returns the error in
     /// an answer, by the id of its question.
-    pub fn enter(&mut self, refuses: impl Fn(&str, &str) -> Option<String>) -> Taken {
+    pub(crate) fn enter(&mut self, refuses: impl Fn(&str, &str) -> Option<String>) -> Taken {
         let types_text = self.types_text();
         match self.stand {
             Stand::Summary(row) if row < self.len() => {
@@ -212,7 +206,7 @@ impl Form {
 
     /// The confirmed answers by the ids of their questions.
     #[must_use]
-    pub fn answers(&self) -> Vec<(String, String)> {
+    pub(crate) fn answers(&self) -> Vec<(String, String)> {
         let given = self.all().filter(|(_, draft)| draft.is_given);
         given.map(|(step, draft)| (step.id.clone(), answer(step, draft).to_owned())).collect()
     }
@@ -220,7 +214,7 @@ impl Form {
 
 /// The text of an answer; empty if the user left it out.
 #[must_use]
-pub fn answer<'a>(step: &'a Step, draft: &'a Draft) -> &'a str {
+pub(crate) fn answer<'a>(step: &'a Step, draft: &'a Draft) -> &'a str {
     if step.leaves_out == Some(draft.chosen) {
         return "";
     }

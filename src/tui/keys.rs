@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Where a key is pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// Anywhere.
     Everywhere,
     /// In the list of sessions.
@@ -35,7 +35,7 @@ pub enum Place {
 
 impl Place {
     /// All places, in the order of the documentation.
-    pub const ALL: [Place; 12] = [
+    pub(crate) const ALL: [Place; 12] = [
         Place::Everywhere,
         Place::Sessions,
         Place::Chat,
@@ -52,7 +52,7 @@ impl Place {
 
     /// Its name.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Place::Everywhere => "everywhere",
             Place::Sessions => "sessions",
@@ -72,7 +72,7 @@ impl Place {
 
 /// What a key does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// The same wherever it is pressed.
     Global(Global),
     /// Moves.
@@ -91,7 +91,7 @@ pub enum Action {
 
 /// What a key does everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Global {
+pub(crate) enum Global {
     /// Ends the program.
     Quit,
     /// Hands the terminal to the shell until `fg`.
@@ -116,7 +116,7 @@ pub enum Global {
 
 /// Where a key moves to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Move {
+pub(crate) enum Move {
     /// Up by one.
     Up,
     /// Down by one.
@@ -133,7 +133,7 @@ pub enum Move {
 
 /// What a key answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// The choice of that key.
     Choose,
     /// No, with a reason.
@@ -148,7 +148,7 @@ pub enum Answer {
 
 /// Finding and opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Browse {
+pub(crate) enum Browse {
     /// Searches.
     Search,
     /// The same search, further back.
@@ -181,7 +181,7 @@ pub enum Browse {
 
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Press {
+pub(crate) enum Press {
     /// A letter.
     Letter(char),
     /// Any digit but 0.
@@ -211,7 +211,7 @@ impl Press {
 
     /// As the help writes it.
     #[must_use]
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         let key = |code: KeyCode| {
             if let KeyCode::F(number) = code {
                 return format!("F{number}");
@@ -231,7 +231,7 @@ impl Press {
 
 /// A row of the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Binding {
+pub(crate) struct Binding {
     /// The place.
     pub place: Place,
     /// The keys.
@@ -277,7 +277,7 @@ const fn answers(place: Place, keys: &'static [Press], does: Answer, says: &'sta
 }
 
 /// The table.
-pub const BINDINGS: &[Binding] = &[
+pub(crate) const BINDINGS: &[Binding] = &[
     everywhere(&[Ctrl('r')], Global::Request, "show a pending request; again: the next one"),
     everywhere(&[Ctrl('n')], Global::Elsewhere, "show a request that waits in another session"),
     everywhere(&[Key(KeyCode::Tab)], Global::History, "to the timeline, and back"),
@@ -387,7 +387,7 @@ pub const BINDINGS: &[Binding] = &[
 
 /// Whether letters are text in a place, so that they do nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Letters {
+pub(crate) enum Letters {
     /// Letters are text.
     Typed,
     /// Letters are keys.
@@ -396,7 +396,7 @@ pub enum Letters {
 
 /// What a key does in a place.
 #[must_use]
-pub fn action(place: Place, letters: Letters, event: &KeyEvent) -> Option<Action> {
+pub(crate) fn action(place: Place, letters: Letters, event: &KeyEvent) -> Option<Action> {
     let is_text = |press: &Press| matches!(press, Press::Letter(_) | Press::Digit);
     let does = |binding: &&Binding, of: Place| {
         let taken = |press: &&Press| !(letters == Letters::Typed && is_text(press)) && press.is(event);
@@ -408,13 +408,13 @@ pub fn action(place: Place, letters: Letters, event: &KeyEvent) -> Option<Action
 
 /// The keys of a row.
 #[must_use]
-pub fn names(binding: &Binding) -> String {
+pub(crate) fn names(binding: &Binding) -> String {
     binding.keys.iter().map(|press| press.name()).collect::<Vec<_>>().join(" ")
 }
 
 /// The valid keys of a place in a few words, for the note after a wrong key.
 #[must_use]
-pub fn valid(place: Place) -> String {
+pub(crate) fn valid(place: Place) -> String {
     let is_short = |press: &&Press| !matches!(press, Press::Ctrl(_) | Press::Alt(_));
     let keys = BINDINGS
         .iter()
@@ -426,8 +426,8 @@ pub fn valid(place: Place) -> String {
 }
 
 /// The table as the documentation has it.
-#[must_use]
-pub fn as_markdown() -> String {
+#[cfg(test)]
+pub(crate) fn as_markdown() -> String {
     let mut text = String::from("| where | key | |\n|---|---|---|\n");
     for place in Place::ALL {
         for binding in BINDINGS.iter().filter(|binding| binding.place == place) {

@@ -21,24 +21,24 @@
 //!
 //! Neither chat nor a click ever answers a request, nor does a key that was pressed before the request could be read. Text of others reaches the terminal only through [`text::plain`].
 
-pub mod ask;
+pub(crate) mod ask;
 mod attention;
 mod browse;
-pub mod diff;
-pub mod doc;
-pub mod entry;
-pub mod events;
+pub(crate) mod diff;
+pub(crate) mod doc;
+pub(crate) mod entry;
+pub(crate) mod events;
 mod facts;
-pub mod field;
-pub mod form;
-pub mod keys;
+pub(crate) mod field;
+pub(crate) mod form;
+pub(crate) mod keys;
 mod layout;
 mod markdown;
-pub mod model;
+pub(crate) mod model;
 mod names;
 mod old_entries;
 mod pointed;
-pub mod pointing;
+pub(crate) mod pointing;
 mod poller;
 mod pressed;
 mod reader;
@@ -49,15 +49,13 @@ mod steps;
 mod terminal;
 #[cfg(test)]
 mod tests;
-pub mod text;
+pub(crate) mod text;
 mod threads;
-pub mod timeline;
+pub(crate) mod timeline;
 mod update;
 mod view;
-pub mod zone;
+pub(crate) mod zone;
 
-pub use events::Ending;
-pub use run::{Setup, Start, run};
-pub use steps::attach;
-pub use update::update;
-pub use view::{Drawn, view};
+pub(crate) use events::Ending;
+pub(crate) use run::{Setup, Start, run};
+pub(crate) use view::view;

@@ -21,14 +21,14 @@ use crate::control::SessionDocument;
 use crate::history::Activity;
 
 /// How long a request must be visible before a key answers it, in microseconds: a key meant for something else does nothing.
-pub const LOOK_FIRST_US: u64 = 500_000;
+pub(crate) const LOOK_FIRST_US: u64 = 500_000;
 
 /// Lifetime of a note, in microseconds.
-pub const NOTE_US: u64 = 12_000_000;
+pub(crate) const NOTE_US: u64 = 12_000_000;
 
 /// The whole state.
 #[derive(Debug, Clone)]
-pub struct Model {
+pub(crate) struct Model {
     /// The time, in microseconds since the Unix epoch.
     pub now_us: u64,
     /// The size of the screen.
@@ -63,7 +63,7 @@ pub struct Model {
 
 /// Whether the screen shows colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Colours {
+pub(crate) enum Colours {
     /// Colours.
     Some,
     /// No colours: `NO_COLOR` is set, or the terminal has none.
@@ -72,7 +72,7 @@ pub enum Colours {
 
 /// A message to the user, for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub(crate) struct Note {
     /// The text.
     pub text: String,
     /// Whether something went wrong.
@@ -85,7 +85,7 @@ pub struct Note {
 
 /// Whether something went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
+pub(crate) enum Tone {
     /// It did not.
     Plain,
     /// It did.
@@ -94,7 +94,7 @@ pub enum Tone {
 
 /// The cause of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum About {
+pub(crate) enum About {
     /// The last key: the next key removes it.
     Key,
     /// Something that happened: it stays for its time.
@@ -103,7 +103,7 @@ pub enum About {
 
 /// The list of sessions.
 #[derive(Debug, Clone, Default)]
-pub struct List {
+pub(crate) struct List {
     /// The rows in their order on the screen.
     pub rows: Vec<SessionRow>,
     /// The id of the selected one.
@@ -114,7 +114,7 @@ pub struct List {
 
 /// A session of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionRow {
+pub(crate) struct SessionRow {
     /// Its id.
     pub id: String,
     /// Whether a relay runs in it.
@@ -135,7 +135,7 @@ pub struct SessionRow {
 
 /// How a session can be reached.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Link {
+pub(crate) enum Link {
     /// Its relay was not asked yet.
     New,
     /// Its relay answers.
@@ -148,7 +148,7 @@ pub enum Link {
 
 /// A session whose relay answers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Live {
+pub(crate) struct Live {
     /// The relay's document.
     pub document: SessionDocument,
     /// When the present state began, in microseconds since the Unix epoch.
@@ -157,7 +157,7 @@ pub struct Live {
 
 /// What keys mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Typed text is sent to the model.
     Chat,
     /// One key answers a request.
@@ -169,7 +169,7 @@ pub enum Mode {
 impl Mode {
     /// Its name.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Mode::Chat => "chat",
             Mode::Approval => "approval",
@@ -180,7 +180,7 @@ impl Mode {
 
 /// The part of the screen that takes the keys.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Focus {
+pub(crate) enum Focus {
     /// The composer or the request.
     Answer,
     /// The timeline.
@@ -195,7 +195,7 @@ pub enum Focus {
 
 /// A document in full.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// What it shows.
     pub subject: Subject,
     /// Its text.
@@ -214,7 +214,7 @@ pub struct Reading {
 
 /// The subject of a document in full.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// An entry of the timeline.
     Entry(Entry),
     /// The diff of the request that is being answered, by its id.
@@ -223,7 +223,7 @@ pub enum Subject {
 
 /// The text of a document in full.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Text {
+pub(crate) enum Text {
     /// Lines.
     Lines(Arc<Doc>),
     /// A diff.
@@ -233,7 +233,7 @@ pub enum Text {
 impl Reading {
     /// Its lines.
     #[must_use]
-    pub fn doc(&self) -> &Doc {
+    pub(crate) fn doc(&self) -> &Doc {
         match &self.text {
             Text::Lines(doc) => doc,
             Text::Diff(diff) => &diff.doc,
@@ -242,7 +242,7 @@ impl Reading {
 
     /// Its diff, if it is one.
     #[must_use]
-    pub fn diff(&self) -> Option<&Diff> {
+    pub(crate) fn diff(&self) -> Option<&Diff> {
         match &self.text {
             Text::Lines(_) => None,
             Text::Diff(diff) => Some(diff),
@@ -252,7 +252,7 @@ impl Reading {
 
 /// A request that is being answered.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answering {
+pub(crate) struct Answering {
     /// The request.
     pub ask: Arc<Ask>,
     /// Its visible details.
@@ -275,7 +275,7 @@ pub struct Answering {
 
 /// The attached session.
 #[derive(Debug, Clone)]
-pub struct Session {
+pub(crate) struct Session {
     /// Its id.
     pub id: String,
     /// Its folder, once it is known.
@@ -316,7 +316,7 @@ pub struct Session {
 
 /// The reason of a read of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Awaited {
+pub(crate) enum Awaited {
     /// A page.
     Page,
     /// A match.
@@ -326,7 +326,7 @@ pub enum Awaited {
 impl Session {
     /// A session that was just attached.
     #[must_use]
-    pub fn new(id: String, attachment: u64, composer: Field) -> Session {
+    pub(crate) fn new(id: String, attachment: u64, composer: Field) -> Session {
         Session {
             id,
             cwd: String::new(),
@@ -351,7 +351,7 @@ impl Session {
 
     /// What keys mean.
     #[must_use]
-    pub fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> Mode {
         match &self.answering {
             None => Mode::Chat,
             Some(answering) if answering.ask.wants_input() => Mode::Input,
@@ -361,7 +361,7 @@ impl Session {
 
     /// Whether a request holds back messages: one that waits for a human, in the chosen thread if there is one.
     #[must_use]
-    pub fn is_gated(&self) -> bool {
+    pub(crate) fn is_gated(&self) -> bool {
         let is_here = |ask: &&Arc<Ask>| match (&self.thread, ask.thread_id()) {
             (Some(thread), Some(other)) => thread == other,
             (Some(_) | None, _) => true,
@@ -371,7 +371,7 @@ impl Session {
 
     /// The client, once it is known.
     #[must_use]
-    pub fn client(&self) -> Option<&str> {
+    pub(crate) fn client(&self) -> Option<&str> {
         match &self.link {
             Link::Up(live) => live.document.client.name.as_deref(),
             Link::New | Link::Silent(_) | Link::Stopped => None,
@@ -382,7 +382,7 @@ impl Session {
 impl Model {
     /// A model that knows nothing yet.
     #[must_use]
-    pub fn new(size: Size, colours: Colours, zone: Zone, now_us: u64) -> Model {
+    pub(crate) fn new(size: Size, colours: Colours, zone: Zone, now_us: u64) -> Model {
         Model {
             now_us,
             size,
@@ -404,7 +404,7 @@ impl Model {
 
     /// Where a key is pressed, and whether letters are text there.
     #[must_use]
-    pub fn place(&self) -> (Place, Letters) {
+    pub(crate) fn place(&self) -> (Place, Letters) {
         let Some(session) = &self.session else { return (Place::Sessions, Letters::Keys) };
         let answers_request = match &session.focus {
             Focus::Answer => true,
@@ -441,7 +441,7 @@ impl Model {
 
     /// Whether something on the screen moves by itself.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         let is_running = |state: &Activity| matches!(state, Activity::Thinking | Activity::Working);
         match self.session.as_ref().map(|session| &session.link) {
             Some(Link::Up(live)) => is_running(&live.document.state),
@@ -451,7 +451,7 @@ impl Model {
     }
 
     /// The other sessions in which a request waits for a human.
-    pub fn elsewhere(&self) -> impl Iterator<Item = &SessionRow> {
+    pub(crate) fn elsewhere(&self) -> impl Iterator<Item = &SessionRow> {
         let here = self.session.as_ref().map(|session| session.id.as_str());
         self.list.rows.iter().filter(move |row| Some(row.id.as_str()) != here && !row.waiting.is_empty())
     }

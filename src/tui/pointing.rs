@@ -8,7 +8,7 @@ use super::entry::Key;
 
 /// The receiver of clicks and the wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mouse {
+pub(crate) enum Mouse {
     /// We do.
     Taken,
     /// The terminal does, for its own selection.
@@ -17,7 +17,7 @@ pub enum Mouse {
 
 /// Something on the screen that the mouse can point at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot {
+pub(crate) struct Spot {
     /// Its place.
     pub area: Rect,
     /// What it is.
@@ -26,7 +26,7 @@ pub struct Spot {
 
 /// Targets of the mouse.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// A session of the list.
     Session(String),
     /// The list of sessions.
@@ -57,7 +57,7 @@ pub enum Target {
 
 /// Actions of the mouse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pointing {
+pub(crate) enum Pointing {
     /// The left button was pressed.
     Click,
     /// The wheel was turned up.

@@ -38,7 +38,7 @@ const FRAME: Duration = Duration::from_millis(33);
 
 /// What is shown first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Start {
+pub(crate) enum Start {
     /// The list of sessions.
     List,
     /// A session, by its id.
@@ -47,7 +47,7 @@ pub enum Start {
 
 /// Settings from the user's environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setup {
+pub(crate) struct Setup {
     /// Whether the screen shows colours.
     pub colours: Colours,
     /// The user's pager, a command of the shell.
@@ -88,7 +88,7 @@ enum Goes {
 /// # Errors
 ///
 /// The terminal failed, or a thread could not be started.
-pub fn run(home: &Path, start: Start, setup: Setup) -> io::Result<Ending> {
+pub(crate) fn run(home: &Path, start: Start, setup: Setup) -> io::Result<Ending> {
     let (events, happened) = sync_channel(WAITING_MAX);
     let mut screen = Screen::take()?;
     terminal::heed_signals(events.clone())?;

@@ -21,7 +21,7 @@ pub(super) fn tell(model: &mut Model, tone: Tone, text: impl Into<String>) {
 }
 
 /// Attaches to a session and keeps the unsent text of the one before.
-pub fn attach(model: &mut Model, id: String) -> Vec<Command> {
+pub(crate) fn attach(model: &mut Model, id: String) -> Vec<Command> {
     keep(model);
     model.attachments += 1;
     model.list.chosen = Some(id.clone());

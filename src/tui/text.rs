@@ -18,7 +18,7 @@ const TAB_COLUMNS: usize = 8;
 ///
 /// If `\r` overprinted the line, only the last version remains, as on a terminal.
 #[must_use]
-pub fn plain(line: &str) -> String {
+pub(crate) fn plain(line: &str) -> String {
     let line = line.trim_end_matches(['\r', '\n']);
     let line = line.rsplit('\r').next().unwrap_or(line);
     if !line.chars().any(|char| char.is_control() || deceives(char)) {
@@ -32,7 +32,7 @@ pub fn plain(line: &str) -> String {
 
 /// A line with its tabs expanded.
 #[must_use]
-pub fn expanded(line: &str) -> String {
+pub(crate) fn expanded(line: &str) -> String {
     let mut parts = line.split('\t');
     let mut shown = parts.next().unwrap_or_default().to_owned();
     let mut column = width(&shown);
@@ -47,13 +47,13 @@ pub fn expanded(line: &str) -> String {
 
 /// Columns that a text takes.
 #[must_use]
-pub fn width(text: &str) -> usize {
+pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
 /// The start of a text that fits in `columns`, with `…` if something is missing.
 #[must_use]
-pub fn cut(text: &str, columns: usize) -> String {
+pub(crate) fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }
@@ -66,7 +66,7 @@ pub fn cut(text: &str, columns: usize) -> String {
 
 /// The end of a text that fits in `columns`, with `…` if something is missing: of a path, the file name matters.
 #[must_use]
-pub fn cut_front(text: &str, columns: usize) -> String {
+pub(crate) fn cut_front(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }
@@ -84,7 +84,7 @@ pub fn cut_front(text: &str, columns: usize) -> String {
 
 /// A text in exactly `columns`: cut, or filled with blanks.
 #[must_use]
-pub fn fitted(text: &str, columns: usize) -> String {
+pub(crate) fn fitted(text: &str, columns: usize) -> String {
     let mut text = cut(text, columns);
     let pad = columns.saturating_sub(width(&text));
     text.extend(std::iter::repeat_n(' ', pad));
@@ -106,7 +106,7 @@ fn head(text: &str, columns: usize) -> &str {
 /// The rows of one plain line on a screen of `columns`, broken between words if possible. Rows after the first have `hang`
 /// columns less.
 #[must_use]
-pub fn breaks(line: &str, columns: usize, hang: usize) -> Vec<Range<usize>> {
+pub(crate) fn breaks(line: &str, columns: usize, hang: usize) -> Vec<Range<usize>> {
     let mut rows = Vec::new();
     let mut from = 0;
     let mut room = columns.max(1);
@@ -138,7 +138,7 @@ fn width_exceeds(text: &str, columns: usize) -> bool {
 
 /// The rows that a text takes on a screen of `columns`.
 #[must_use]
-pub fn wrap(text: &str, columns: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut rows = Vec::new();
     for line in text.split('\n') {
         let line = plain(line);
@@ -149,7 +149,7 @@ pub fn wrap(text: &str, columns: usize) -> Vec<String> {
 
 /// A number of tokens in a few letters.
 #[must_use]
-pub fn short(number: u64) -> String {
+pub(crate) fn short(number: u64) -> String {
     match number {
         0..1_000 => number.to_string(),
         1_000..1_000_000 => format!("{:.1}k", number as f64 / 1e3).replace(".0k", "k"),
@@ -159,13 +159,13 @@ pub fn short(number: u64) -> String {
 
 /// A number of bytes for a person.
 #[must_use]
-pub fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     ByteSize(count).display().iec().to_string()
 }
 
 /// A duration in a few letters.
 #[must_use]
-pub fn lasted(us: u64) -> String {
+pub(crate) fn lasted(us: u64) -> String {
     let seconds = us / 1_000_000;
     match seconds {
         0..60 => format!("{seconds}s"),

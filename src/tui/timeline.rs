@@ -8,22 +8,22 @@ use std::collections::{HashMap, VecDeque};
 use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
-pub use super::facts::{Facts, Heard, Range, ThreadFacts};
+pub(crate) use super::facts::{Facts, Heard, Range};
 use super::facts::{asked, body, files_of_diff, title};
 use super::text::lasted;
 
 /// Most entries of a window.
-pub const ENTRIES_MAX: usize = 1_000;
+pub(crate) const ENTRIES_MAX: usize = 1_000;
 
 /// Most bytes of a window, about.
-pub const WINDOW_BYTES_MAX: usize = 6 << 20;
+pub(crate) const WINDOW_BYTES_MAX: usize = 6 << 20;
 
 /// What became of a request whose server ended before there was an answer, behind what it asks.
 const ORPHANED: &str = " → orphaned: server_restarted";
 
 /// A window of entries.
 #[derive(Debug, Clone)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     entries: VecDeque<Entry>,
     open: HashMap<String, Key>,
     bytes: usize,
@@ -51,7 +51,7 @@ impl Default for Timeline {
 impl Timeline {
     /// One that takes what is in a range, and holds so much of each body.
     #[must_use]
-    pub fn of(range: Range, body_bytes_max: usize) -> Timeline {
+    pub(crate) fn of(range: Range, body_bytes_max: usize) -> Timeline {
         Timeline {
             entries: VecDeque::new(),
             open: HashMap::new(),
@@ -69,20 +69,20 @@ impl Timeline {
 
     /// The same, and it looks at each entry as it goes.
     #[must_use]
-    pub fn looking(mut self, matcher: Matcher) -> Timeline {
+    pub(crate) fn looking(mut self, matcher: Matcher) -> Timeline {
         self.looking = Some(Looking { matcher, first: None, last: None });
         self
     }
 
     /// Whether an entry that has gone is one that is looked for.
     #[must_use]
-    pub fn has_match(&self) -> bool {
+    pub(crate) fn has_match(&self) -> bool {
         self.looking.as_ref().is_some_and(|looking| looking.first.is_some())
     }
 
     /// The first and the last entry that is looked for, of all that were taken.
     #[must_use]
-    pub fn into_matches(self) -> (Option<Key>, Option<Key>) {
+    pub(crate) fn into_matches(self) -> (Option<Key>, Option<Key>) {
         let Some(mut looking) = self.looking else { return (None, None) };
         self.entries.iter().for_each(|entry| looking.look(entry));
         (looking.first, looking.last)
@@ -90,24 +90,24 @@ impl Timeline {
 
     /// Its entries, oldest first.
     #[must_use]
-    pub fn entries(&self) -> &VecDeque<Entry> {
+    pub(crate) fn entries(&self) -> &VecDeque<Entry> {
         &self.entries
     }
 
     /// Gives them away.
     #[must_use]
-    pub fn into_entries(self) -> Vec<Entry> {
+    pub(crate) fn into_entries(self) -> Vec<Entry> {
         self.entries.into()
     }
 
     /// Whether something in it may still change.
     #[must_use]
-    pub fn has_open(&self) -> bool {
+    pub(crate) fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
 
     /// Nothing behind this is taken any more.
-    pub fn end_before(&mut self, key: Key) {
+    pub(crate) fn end_before(&mut self, key: Key) {
         self.range.before = Some(key);
     }
 
@@ -116,12 +116,12 @@ impl Timeline {
     /// # Errors
     ///
     /// The place where it would stand.
-    pub fn index_of(&self, key: &Key) -> Result<usize, usize> {
+    pub(crate) fn index_of(&self, key: &Key) -> Result<usize, usize> {
         self.entries.binary_search_by(|entry| entry.key.cmp(key))
     }
 
     /// Puts entries in front; those at the other end that are too many go, and with them what is new.
-    pub fn prepend(&mut self, older: Vec<Entry>, has_older: bool) {
+    pub(crate) fn prepend(&mut self, older: Vec<Entry>, has_older: bool) {
         for entry in older.into_iter().rev() {
             if self.entries.front().is_none_or(|first| entry.key < first.key) {
                 self.bytes += entry.bytes();
@@ -137,7 +137,7 @@ impl Timeline {
     }
 
     /// Puts entries behind; those at the other end that are too many go.
-    pub fn append(&mut self, newer: Vec<Entry>) {
+    pub(crate) fn append(&mut self, newer: Vec<Entry>) {
         for entry in newer {
             if self.entries.back().is_none_or(|last| entry.key > last.key) {
                 self.bytes += entry.bytes();
@@ -148,7 +148,7 @@ impl Timeline {
     }
 
     /// Shows these entries and no others.
-    pub fn replace(&mut self, entries: Vec<Entry>, has_older: bool) {
+    pub(crate) fn replace(&mut self, entries: Vec<Entry>, has_older: bool) {
         self.entries.clear();
         self.open.clear();
         self.bytes = 0;
@@ -180,7 +180,7 @@ impl Timeline {
     }
 
     /// Takes what has happened.
-    pub fn take(&mut self, heard: &Heard) {
+    pub(crate) fn take(&mut self, heard: &Heard) {
         let told = &heard.told;
         let text = |member: &str| told[member].as_str().unwrap_or_default();
         self.facts.take(told);

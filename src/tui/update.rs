@@ -20,7 +20,7 @@ use super::{attention, layout, pointed, pressed};
 const READ_AGAIN_US: u64 = 1_000_000;
 
 /// Takes an event and the time in microseconds since the Unix epoch; returns commands.
-pub fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Command> {
+pub(crate) fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Command> {
     model.now_us = now_us;
     if model.note.as_ref().is_some_and(|note| note.until_us <= now_us) {
         model.note = None;

@@ -8,18 +8,18 @@ use jiff::tz::TimeZone;
 
 /// A time zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Zone(TimeZone);
+pub(crate) struct Zone(TimeZone);
 
 impl Zone {
     /// Wraps a zone that was read elsewhere.
     #[must_use]
-    pub fn new(zone: TimeZone) -> Zone {
+    pub(crate) fn new(zone: TimeZone) -> Zone {
         Zone(zone)
     }
 
     /// Coordinated universal time.
-    #[must_use]
-    pub fn utc() -> Zone {
+    #[cfg(test)]
+    pub(crate) fn utc() -> Zone {
         Zone(TimeZone::UTC)
     }
 
@@ -30,25 +30,25 @@ impl Zone {
 
     /// `14:05:09`, of microseconds since the Unix epoch.
     #[must_use]
-    pub fn time(&self, us: u64) -> String {
+    pub(crate) fn time(&self, us: u64) -> String {
         self.at(us).strftime("%H:%M:%S").to_string()
     }
 
     /// `Thu 2026-01-01`
     #[must_use]
-    pub fn day(&self, us: u64) -> String {
+    pub(crate) fn day(&self, us: u64) -> String {
         self.at(us).strftime("%a %Y-%m-%d").to_string()
     }
 
     /// `2026-01-01 14:05:09 +01:00`
     #[must_use]
-    pub fn whole(&self, us: u64) -> String {
+    pub(crate) fn whole(&self, us: u64) -> String {
         self.at(us).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
     }
 
     /// The zone as a reader of a clock needs it: `local time, +01:00`.
     #[must_use]
-    pub fn name(&self, us: u64) -> String {
+    pub(crate) fn name(&self, us: u64) -> String {
         format!("local time, {}", self.at(us).strftime("%:z"))
     }
 }

@@ -87,7 +87,7 @@ impl Message<'_> {
 /// Whether a line that holds JSON can stand in a record as it is: the value is the whole line to the last byte, no raw
 /// `\r` stands in it (some readers of text files end a line there), and it is not nested deeper than common parsers go.
 #[must_use]
-pub fn stands_verbatim(line: &[u8]) -> bool {
+pub(crate) fn stands_verbatim(line: &[u8]) -> bool {
     let bounded = match (line.first(), line.last()) {
         (Some(first), Some(last)) => !first.is_ascii_whitespace() && !last.is_ascii_whitespace(),
         (None, _) | (_, None) => false,

@@ -4,7 +4,7 @@
 
 /// What a method's name alone says about its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MethodClass {
+pub(crate) enum MethodClass {
     /// Parameters, and the answer, are credentials or lead to them.
     Secret,
     /// Writes configuration: secret where a key that is written names a secret.
@@ -29,7 +29,7 @@ const SECRET_PREFIXES: [&str; 6] =
 const SECRET_NAMES: [&str; 3] = ["modelProvider/config/write", "getAuthStatus", "loginApiKey"];
 
 /// What stands in any line, however broken, that names a secret method.
-pub const SECRET_METHOD_MARKS: [&str; 9] = [
+pub(crate) const SECRET_METHOD_MARKS: [&str; 9] = [
     SECRET_PREFIXES[0],
     SECRET_PREFIXES[1],
     SECRET_PREFIXES[2],
@@ -64,7 +64,7 @@ const CREDENTIAL_NAMES: [&str; 15] = [
 ];
 
 /// Stands in any line, however broken, that names a method of which some members hold credentials.
-pub const CREDENTIAL_METHOD_MARKS: [&str; 17] = [
+pub(crate) const CREDENTIAL_METHOD_MARKS: [&str; 17] = [
     CREDENTIAL_PREFIXES[0],
     CREDENTIAL_PREFIXES[1],
     CREDENTIAL_NAMES[0],
@@ -87,7 +87,7 @@ pub const CREDENTIAL_METHOD_MARKS: [&str; 17] = [
 impl MethodClass {
     /// Classifies a method by its name.
     #[must_use]
-    pub fn of(method: &str) -> MethodClass {
+    pub(crate) fn of(method: &str) -> MethodClass {
         match method {
             "initialize" => MethodClass::Initialize,
             "item/tool/requestUserInput" => MethodClass::AskUser,

@@ -14,11 +14,14 @@ mod splice;
 mod tokens;
 
 pub use frame::{Frame, Framer, LINE_BYTES_MAX};
-pub use id::RpcId;
-pub use message::{Body, Message, stands_verbatim};
-pub use method::{CREDENTIAL_METHOD_MARKS, MethodClass, SECRET_METHOD_MARKS};
-pub use splice::{Members, Splice, elements, text};
-pub use tokens::{Token, TokenKind, tokens};
+pub(crate) use id::RpcId;
+pub use message::Body;
+pub(crate) use message::{Message, stands_verbatim};
+pub(crate) use method::{CREDENTIAL_METHOD_MARKS, MethodClass, SECRET_METHOD_MARKS};
+pub(crate) use splice::Splice;
+pub use splice::{Members, elements, text};
+pub use tokens::tokens;
+pub(crate) use tokens::{Token, TokenKind};
 
 /// One of the two parties that speak through us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -105,7 +105,7 @@ pub fn text(value: &RawValue) -> Option<String> {
 
 /// Changes to one line, in any order, none across another.
 #[derive(Debug)]
-pub struct Splice<'a> {
+pub(crate) struct Splice<'a> {
     line: &'a [u8],
     edits: Vec<(Range<usize>, Vec<u8>)>,
 }
@@ -113,13 +113,13 @@ pub struct Splice<'a> {
 impl<'a> Splice<'a> {
     /// No change yet.
     #[must_use]
-    pub fn of(line: &'a [u8]) -> Splice<'a> {
+    pub(crate) fn of(line: &'a [u8]) -> Splice<'a> {
         Splice { line, edits: Vec::new() }
     }
 
     /// Where `value`, which was borrowed from the line, stands in it.
     #[must_use]
-    pub fn range_of(&self, value: &RawValue) -> Range<usize> {
+    pub(crate) fn range_of(&self, value: &RawValue) -> Range<usize> {
         let value = value.get();
         let start = (value.as_ptr() as usize).wrapping_sub(self.line.as_ptr() as usize);
         debug_assert!(start <= self.line.len(), "BUG: the value was borrowed from another line");
@@ -127,19 +127,13 @@ impl<'a> Splice<'a> {
     }
 
     /// Puts `bytes` in the place of a stretch; an empty stretch is a place between two bytes.
-    pub fn replace(&mut self, range: Range<usize>, bytes: impl Into<Vec<u8>>) {
+    pub(crate) fn replace(&mut self, range: Range<usize>, bytes: impl Into<Vec<u8>>) {
         self.edits.push((range, bytes.into()));
-    }
-
-    /// Whether nothing is changed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.edits.is_empty()
     }
 
     /// The line with its changes; `None` where there are none, or where they do not fit it.
     #[must_use]
-    pub fn apply(mut self) -> Option<Vec<u8>> {
+    pub(crate) fn apply(mut self) -> Option<Vec<u8>> {
         if self.edits.is_empty() {
             return None;
         }

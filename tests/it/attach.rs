@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
-use codex_shim::control::{self, client};
-use codex_shim::wire::Side;
+use codex_shim::testing::control::{self, client};
+use codex_shim::testing::wire::Side;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::sync::mpsc::RecvTimeoutError;
 
-use codex_shim::control::client;
-use codex_shim::wire::Side;
+use codex_shim::testing::control::client;
+use codex_shim::testing::wire::Side;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command};
 
-use codex_shim::wire::{LINE_BYTES_MAX, Side};
+use codex_shim::testing::wire::{LINE_BYTES_MAX, Side};
 
 use crate::support::both_ends::Live;
 use crate::support::journal::Journal;

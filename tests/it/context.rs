@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use codex_shim::wire::Side;
+use codex_shim::testing::wire::Side;
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use codex_shim::control::client;
+use codex_shim::testing::control::client;
 use serde_json::{Value, json};
 
 use crate::support::both_ends::text;
@@ -180,7 +180,8 @@ fn run(codex: &Path, carrier: Option<&str>, counts: Counts) -> Run {
 
 /// What the tool tells of what was delivered, once the relay has ended.
 fn deliveries(home: &Home) -> Vec<Value> {
-    let mut ledger = codex_shim::store::OfflineLedger::open(&home.path().join("sessions/s")).expect("a ledger");
+    let mut ledger =
+        codex_shim::testing::store::OfflineLedger::open(&home.path().join("sessions/s")).expect("a ledger");
     let kept = ledger.deliveries().expect("it can be read");
     kept.iter().map(|delivery| serde_json::to_value(delivery).expect("it is plain data")).collect()
 }

@@ -191,7 +191,7 @@ fn its_state_is_told_in_status_and_metrics() {
     let told = &document["context_engine"];
     assert_eq!((&told["name"], &told["calls"][0]["outcome"]), (&"Lab".into(), &"ok".into()), "{told}");
     assert_eq!(document["counters"]["turns_projected"], 1);
-    let answer = codex_shim::control::client::get(&live.session, "/metrics").expect("it answers");
+    let answer = codex_shim::testing::control::client::get(&live.session, "/metrics").expect("it answers");
     let metrics = String::from_utf8(answer.body.to_vec()).expect("it is text");
     for line in [
         "codex_shim_context_engine_up 1",

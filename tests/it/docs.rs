@@ -4,8 +4,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use codex_shim::config::{SETTING_VARIABLES, parse_duration};
-use codex_shim::control::client;
+use codex_shim::testing::config::{SETTING_VARIABLES, parse_duration};
+use codex_shim::testing::control::client;
 use serde_json::Value;
 
 use crate::context_engine::{projection, take_place};

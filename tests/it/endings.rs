@@ -11,8 +11,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use codex_shim::control::client;
-use codex_shim::wire::Side;
+use codex_shim::testing::control::client;
+use codex_shim::testing::wire::Side;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::Errno;

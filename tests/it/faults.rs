@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use codex_shim::control::client;
+use codex_shim::testing::control::client;
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, turn};

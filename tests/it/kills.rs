@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 
-use codex_shim::wire::Side;
+use codex_shim::testing::wire::Side;
 
 use crate::support::eventually;
 use crate::support::shim::Home;

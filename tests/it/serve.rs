@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-use codex_shim::control::client;
+use codex_shim::testing::control::client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use codex_shim::journal::Header;
+use codex_shim::testing::journal::Header;
 use serde_json::{Map, Value};
 
 use super::support::eventually;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use codex_shim::engine::{AskerId, RequestSource, RequestStatus};
+use codex_shim::testing::engine::{AskerId, RequestSource, RequestStatus};
 use serde_json::Value;
 
 use super::rows::Rows;

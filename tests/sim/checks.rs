@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use codex_shim::engine::RequestStatus;
-use codex_shim::history::{ActivityFold, Fold, Rows as HistoryRows, Seen};
-use codex_shim::index::{Follower, HISTORY_FILE, Next, Patience};
-use codex_shim::journal::{Origin, Position, Record};
-use codex_shim::wire::Side;
+use codex_shim::testing::engine::RequestStatus;
+use codex_shim::testing::history::{ActivityFold, Fold, Rows as HistoryRows, Seen};
+use codex_shim::testing::index::{Follower, HISTORY_FILE, Next, Patience};
+use codex_shim::testing::journal::{Origin, Position, Record};
+use codex_shim::testing::wire::Side;
 use rusqlite::Connection;
 
 use super::asked::Asked;

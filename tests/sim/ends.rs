@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use codex_shim::engine::{Exit, Input};
-use codex_shim::wire::Side;
+use codex_shim::testing::engine::{Exit, Input};
+use codex_shim::testing::wire::Side;
 
 use super::canary::Canary;
 use super::checks::{self, Ending, Life};

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, PoisonError};
 
-use codex_shim::config::RetentionBounds;
-use codex_shim::history::ActivityFold;
-use codex_shim::index::{Index, IndexSettings, TranscriptFiles};
-use codex_shim::journal::{IndexedTo, Position};
+use codex_shim::testing::config::RetentionBounds;
+use codex_shim::testing::history::ActivityFold;
+use codex_shim::testing::index::{Index, IndexSettings, TranscriptFiles};
+use codex_shim::testing::journal::{IndexedTo, Position};
 
 use super::canary::Canary;
 use super::checks;
@@ -67,7 +67,7 @@ impl World {
             indexed_to: IndexedTo::default(),
         };
         let mark = Arc::clone(&self.mark);
-        let marks = Box::new(move |wish: codex_shim::store::SeqWish| {
+        let marks = Box::new(move |wish: codex_shim::testing::store::SeqWish| {
             let mut mark = mark.lock().unwrap_or_else(PoisonError::into_inner);
             mark.reserved = mark.reserved.max(wish.up_to);
             mark.first_generation = mark.first_generation.take().or(wish.first_generation);

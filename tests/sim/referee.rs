@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use codex_shim::engine::{AskerId, LedgerEntry, RequestSource, RequestStatus, SideReply, Token};
-use codex_shim::wire::Side;
+use codex_shim::testing::engine::{AskerId, LedgerEntry, RequestSource, RequestStatus, SideReply, Token};
+use codex_shim::testing::wire::Side;
 use serde_json::Value;
 
 use super::asked::{Asked, Deciding, End, Over, Sent, Shown, State};

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use codex_shim::index::HISTORY_FILE;
-use codex_shim::journal::{FORMAT, Generation, Header, Previous, SegmentName, ServerOrigin};
-use codex_shim::store::SeqMark;
+use codex_shim::testing::index::HISTORY_FILE;
+use codex_shim::testing::journal::{FORMAT, Generation, Header, Previous, SegmentName, ServerOrigin};
+use codex_shim::testing::store::SeqMark;
 use rusqlite::Connection;
 
 use super::canary::Canary;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use codex_shim::engine::{LedgerEntry, RequestSource, RequestStatus};
+use codex_shim::testing::engine::{LedgerEntry, RequestSource, RequestStatus};
 
 use super::canary::Canary;
 

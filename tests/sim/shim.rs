@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use codex_shim::engine::{Effect, Engine, Input, LedgerEntry, Now, OwnLine, SideReply, Token};
-use codex_shim::journal::{Batch, Writer};
-use codex_shim::wire::{Frame, Framer, Line, LineEnd, Side};
+use codex_shim::testing::engine::{Effect, Engine, Input, LedgerEntry, Now, OwnLine, SideReply, Token};
+use codex_shim::testing::journal::{Batch, Writer};
+use codex_shim::testing::wire::{Frame, Framer, Line, LineEnd, Side};
 use rustix::process::{Resource, Rlimit};
 use serde_json::Value;
 

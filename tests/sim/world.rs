@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use codex_shim::engine::{
+use codex_shim::testing::engine::{
     AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
     Input, Now, PushedCommand, Question, RequestSettings, RequestSource, RequestType, WaitingCommand,
 };
-use codex_shim::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Position, Previous, ServerOrigin, Writer};
-use codex_shim::store::SeqMark;
-use codex_shim::wire::Side;
+use codex_shim::testing::journal::{
+    Bounds, FORMAT, Generation, Header, IndexedTo, Position, Previous, ServerOrigin, Writer,
+};
+use codex_shim::testing::store::SeqMark;
+use codex_shim::testing::wire::Side;
 use serde_json::json;
 
 use super::canary::Canary;

@@ -58,7 +58,6 @@ impl Sight {
                 Meant::Added => Some(Tone::Good),
                 Meant::Removed => Some(Tone::Bad),
                 Meant::Place => Some(Tone::Faint),
-                Meant::Warning => Some(Tone::Warning),
                 Meant::Asked | Meant::Plain => None,
             });
         }

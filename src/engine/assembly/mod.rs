@@ -17,10 +17,12 @@ use super::context::THREAD_ID_BYTES_MAX;
 use super::token::Token;
 use crate::wire::{Members, Message, RpcId};
 
-pub use consultation::{Assembled, Consultation, FragmentCarrier, Remembered, ToldFragment};
+pub(crate) use consultation::{Assembled, Consultation, FragmentCarrier, Remembered, ToldFragment};
 pub(super) use held::{Awaited, Held, Hold, Holds, LINE_BYTES_MAX, Prepared, Queued};
-pub use projection::{PROJECTION_START, QuotedMessage, project};
-pub use settings::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
+pub use projection::PROJECTION_START;
+pub(crate) use projection::{QuotedMessage, project};
+pub use settings::AssemblySettings;
+pub(crate) use settings::{ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 pub(super) use told::{Threads, inject_params};
 
 /// Calls whose answers are awaited, of each kind; of more than these the oldest is forgotten.

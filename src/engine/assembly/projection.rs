@@ -42,7 +42,7 @@ const ROLE_CHARS_MAX: usize = 32;
 
 /// A message as it is quoted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QuotedMessage {
+pub(crate) struct QuotedMessage {
     role: String,
     parts: Vec<String>,
 }
@@ -50,7 +50,7 @@ pub struct QuotedMessage {
 impl QuotedMessage {
     /// Reads the messages that an engine gives; `None` where they are none.
     #[must_use]
-    pub fn read_all(messages: &Value) -> Option<Vec<QuotedMessage>> {
+    pub(crate) fn read_all(messages: &Value) -> Option<Vec<QuotedMessage>> {
         messages.as_array()?.iter().map(QuotedMessage::read).collect()
     }
 
@@ -101,7 +101,7 @@ fn part(part: &Value) -> String {
 /// The projection of `messages` in front of `prompt`, from marker to marker, of at most `chars_max` characters. `None` where
 /// there is nothing to show, or no room for any of it.
 #[must_use]
-pub fn project(messages: &[QuotedMessage], prompt: &str, chars_max: usize) -> Option<String> {
+pub(crate) fn project(messages: &[QuotedMessage], prompt: &str, chars_max: usize) -> Option<String> {
     let messages = match messages {
         [before @ .., last] if last.repeats(prompt) => before,
         all => all,

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+#[cfg(test)]
 use serde::Deserialize;
 
 use super::command::{Command, ContextBounds, Label, Preview};
@@ -35,7 +36,7 @@ pub(super) fn tools_of(commands: &[&WaitingCommand]) -> Vec<String> {
 
 /// The user's commands, as one message carries them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Envelope {
+pub(crate) struct Envelope {
     /// The thread that the message belongs to, or what the newest command that names a conversation calls it.
     pub conversation_id: String,
     /// The shell of the newest command that names one.
@@ -52,7 +53,7 @@ impl Envelope {
     /// Brings an envelope within the bounds: at most so many commands, then shorter previews from the oldest command
     /// on, then fewer commands, then a shorter last one. `None` where it cannot be done.
     #[must_use]
-    pub fn fit(mut self, bounds: &ContextBounds) -> Option<Envelope> {
+    pub(crate) fn fit(mut self, bounds: &ContextBounds) -> Option<Envelope> {
         let surplus = self.commands.len().saturating_sub(bounds.commands_max);
         self.commands.drain(..surplus);
         self.commands.iter_mut().for_each(|command| command.bound(bounds));
@@ -80,7 +81,7 @@ impl Envelope {
 
     /// The text, from marker to marker.
     #[must_use]
-    pub fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let kept = self.commands.len() as u64;
         let mut out = String::from(MARKER_START);
         out.push_str("{\"v\":1,\"type\":\"user_cmd_context\",\"conversation_id\":");
@@ -99,8 +100,8 @@ impl Envelope {
     }
 
     /// Reads the envelope that a text begins with, and gives what follows it.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<(Envelope, &str)> {
+    #[cfg(test)]
+    pub(crate) fn parse(text: &str) -> Option<(Envelope, &str)> {
         let (json, rest) = text.strip_prefix(MARKER_START)?.split_once(MARKER_END)?;
         let read: Read = serde_json::from_str(json).ok()?;
         let Read { v: 1, kind, conversation_id, shell_id, total_commands_run, commands, mcp } = read else {
@@ -111,6 +112,7 @@ impl Envelope {
     }
 }
 
+#[cfg(test)]
 #[derive(Deserialize)]
 struct Read {
     v: u32,

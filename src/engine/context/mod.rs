@@ -23,10 +23,13 @@ use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingComman
 use super::{Effect, Note, Now, Warning};
 use crate::wire::{Members, Message, RpcId, text};
 
-pub use carrier::Carrier;
-pub use command::{Command, ContextBounds, Label, Preview, PushError, PushedCommand};
-pub use envelope::{Envelope, MARKER_END, MARKER_START};
-pub use provenance::{Origin, Provenance};
+pub(crate) use carrier::Carrier;
+pub(crate) use command::{Command, Label, PushError};
+pub use command::{ContextBounds, Preview, PushedCommand};
+pub(crate) use envelope::Envelope;
+pub use envelope::{MARKER_END, MARKER_START};
+pub(crate) use provenance::Origin;
+pub use provenance::Provenance;
 
 pub(super) use inject::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
 

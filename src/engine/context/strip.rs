@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn those_of_shims_in_a_row_all_go() {
-        let whole = crate::engine::Envelope {
+        let whole = crate::engine::context::envelope::Envelope {
             conversation_id: "t".to_owned(),
             shell_id: None,
             total_commands_run: 0,

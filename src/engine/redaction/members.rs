@@ -11,7 +11,7 @@ const NAME_BYTES_MAX: usize = 200;
 /// Follows the tokens of a JSON text. A string is a secret if its member, or a list or an object around it, has a name that
 /// means one, or if it is the `value` beside a `name` that does.
 #[derive(Debug)]
-pub struct Members<'a> {
+pub(crate) struct Members<'a> {
     json: &'a str,
     seen_to: usize,
     depth: usize,
@@ -26,12 +26,12 @@ pub struct Members<'a> {
 impl<'a> Members<'a> {
     /// Begins with the first token of `json`.
     #[must_use]
-    pub fn of(json: &'a str) -> Members<'a> {
+    pub(crate) fn of(json: &'a str) -> Members<'a> {
         Members { json, seen_to: 0, depth: 0, name: "", secret_from: None, pair_at: None }
     }
 
     /// Whether the next token is a string that is a secret by a name.
-    pub fn is_secret(&mut self, token: &Token) -> bool {
+    pub(crate) fn is_secret(&mut self, token: &Token) -> bool {
         for byte in &self.json.as_bytes()[self.seen_to..token.range.start] {
             match byte {
                 b'{' | b'[' => {

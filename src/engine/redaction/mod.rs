@@ -25,12 +25,12 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use super::written::{MASK, Written, is_masked};
 use crate::wire::{TokenKind, tokens};
 
-pub use members::Members;
-pub use names::names_secret;
+pub(crate) use members::Members;
+pub(crate) use names::names_secret;
 
 /// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
 #[must_use]
-pub fn may_hold_secret(text: &str) -> bool {
+pub(crate) fn may_hold_secret(text: &str) -> bool {
     may_hold(text.as_bytes())
 }
 
@@ -50,7 +50,7 @@ fn may_hold(text: &[u8]) -> bool {
 
 /// Returns the places of all secrets in a text that are not masked yet, in order. No two of them touch.
 #[must_use]
-pub fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
+pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
     if !may_hold(text) {
         return spans;
@@ -103,7 +103,7 @@ pub fn redacted(text: &str) -> Option<String> {
 /// stands as it was written. `None` if nothing was masked. `json` may end anywhere, as what was cut off does; a string that
 /// was cut off and has a secret ends in quotation marks afterwards.
 #[must_use]
-pub fn redacted_json(json: &str) -> Option<String> {
+pub(crate) fn redacted_json(json: &str) -> Option<String> {
     // A name or key with escapes is visible only in the decoded string.
     let is_escaped = || memchr::memmem::find(json.as_bytes(), b"\\u00").is_some() || json.contains("\\/");
     if !may_hold_secret(json) && !is_escaped() {

@@ -21,7 +21,7 @@ static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
 /// Whether the name of a setting, a variable, a header, an option or a member of JSON means a secret. Of a dotted path each part
 /// is judged, and the path means a secret if one of its parts does.
 #[must_use]
-pub fn names_secret(name: &str) -> bool {
+pub(crate) fn names_secret(name: &str) -> bool {
     name.split(|char: char| !char.is_alphanumeric() && !matches!(char, '_' | '-')).any(word_names_secret)
 }
 

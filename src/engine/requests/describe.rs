@@ -11,7 +11,7 @@ use crate::wire::Members;
 const SUMMARY_CHARS_MAX: usize = 160;
 
 /// The member of a ledger row that names the fields of a form in the order of its schema.
-pub const FIELD_ORDER: &str = "field_order";
+pub(crate) const FIELD_ORDER: &str = "field_order";
 
 /// One line that a phone could show. `changes` are those of a file change, where they are known.
 #[must_use]
@@ -52,7 +52,7 @@ pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: 
 
 /// The names of the fields in the order in which `params` of an elicitation define them.
 #[must_use]
-pub fn field_order(params: &RawValue) -> Vec<String> {
+pub(crate) fn field_order(params: &RawValue) -> Vec<String> {
     let schema = Members::of(params).and_then(|params| params.get("requestedSchema")).and_then(Members::of);
     let Some(properties) = schema.and_then(|schema| schema.get("properties")).and_then(Members::of) else {
         return Vec::new();
@@ -80,7 +80,7 @@ fn files(params: &Value, changes: Option<&Value>) -> String {
 
 /// A command line without the shell that runs it: `ls` for `/bin/bash -lc 'ls'`.
 #[must_use]
-pub fn without_shell(command: &str) -> String {
+pub(crate) fn without_shell(command: &str) -> String {
     let words = shlex::split(command).unwrap_or_default();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     script_of(&words).map_or_else(|| command.to_owned(), str::to_owned)
@@ -88,7 +88,7 @@ pub fn without_shell(command: &str) -> String {
 
 /// The arguments of a command as one line to read: the script if a shell runs one, else the words as a shell quotes them.
 #[must_use]
-pub fn command_line(words: &[&str]) -> String {
+pub(crate) fn command_line(words: &[&str]) -> String {
     let quoted = || shlex::try_join(words.iter().copied()).unwrap_or_else(|_| words.join(" "));
     script_of(words).map_or_else(quoted, str::to_owned)
 }
@@ -102,7 +102,7 @@ fn script_of<'a>(words: &[&'a str]) -> Option<&'a str> {
 
 /// The permissions of a profile in words: `network access`, `write /tmp/x`. A permission of an unknown form is shown as JSON.
 #[must_use]
-pub fn permissions_in_words(profile: &Value) -> Vec<String> {
+pub(crate) fn permissions_in_words(profile: &Value) -> Vec<String> {
     let mut words = Vec::new();
     for (name, wanted) in profile.as_object().into_iter().flatten().filter(|(_, wanted)| !wanted.is_null()) {
         match &**name {

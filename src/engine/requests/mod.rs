@@ -34,11 +34,12 @@ use super::recording::form;
 use super::token::{AskerId, Token};
 use crate::wire::{Body, Message, RpcId, Side};
 
-pub use answer::{CheckedAnswer, GivenAnswer, InvalidAnswer, decisions, valid};
+pub use answer::{GivenAnswer, decisions, valid};
 use describe::summary;
-pub use describe::{FIELD_ORDER, command_line, field_order, permissions_in_words, without_shell};
+pub(crate) use describe::{FIELD_ORDER, command_line, field_order, permissions_in_words, without_shell};
 pub(super) use items::Items;
-pub use kind::{RequestKind, RequestPlace, RequestType};
+pub(crate) use kind::RequestPlace;
+pub use kind::{RequestKind, RequestType};
 use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld};
 pub(super) use open::{OnRequest, Pass};
 
@@ -596,7 +597,7 @@ pub(super) fn answered(message: &Message<'_>) -> String {
 
 /// The result of a request of this kind and these parameters, for the ledger.
 #[must_use]
-pub fn kept_result(kind: RequestKind, params: &str, result: &str) -> String {
+pub(crate) fn kept_result(kind: RequestKind, params: &str, result: &str) -> String {
     match (Hides::of(kind, params), serde_json::from_str(result)) {
         (Hides::Nothing, _) => result.to_owned(),
         (hides, Ok(result)) => hides.kept(&result),

@@ -14,7 +14,7 @@ use super::super::ask::of_row;
 use super::super::events::{Event, News};
 use super::super::model::{Colours, Model, SessionRow};
 use super::super::text::width as columns_of;
-use super::super::update;
+use super::super::update::update;
 use super::super::{keys, view};
 use super::{NOW_US, Play, check, command, timeline, told};
 use crate::history::Activity;

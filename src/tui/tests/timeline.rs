@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::super::ask::of_row;
-use super::super::attach;
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key};
 use super::super::events::{Command, Event, News, Page};
 use super::super::model::{Focus, Mode};
+use super::super::steps::attach;
 use super::super::timeline::Timeline;
 use super::screens::snapshot;
 use super::{NOW_US, Play, check, command, heard, noted, offset, position, timeline, told};

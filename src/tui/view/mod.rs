@@ -29,7 +29,7 @@ pub(super) use typed::rows as typed_rows;
 
 /// The result of a drawing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Drawn {
+pub(crate) struct Drawn {
     /// The position of the cursor.
     pub cursor: Option<Position>,
     /// Targets of the mouse; the last one of several at one place counts.
@@ -37,7 +37,7 @@ pub struct Drawn {
 }
 
 /// Draws the model, which has been laid out for the size of the screen.
-pub fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Drawn {
+pub(crate) fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Drawn {
     let mut canvas = Canvas { buffer, colours: model.colours, spots: Vec::new() };
     if area.width == 0 || area.height == 0 {
         return Drawn::default();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
-use codex_shim::control::{self, client};
+use codex_shim::testing::control::{self, client};
 use rustix::fs::{FileType, Mode, OFlags};
 use serde_json::{Value, json};
 

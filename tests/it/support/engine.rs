@@ -90,7 +90,7 @@ done
     /// Waits until it has said who it is.
     pub fn is_ready(&self, session: &Path) {
         eventually("the engine", || {
-            let answer = codex_shim::control::client::get(session, "/sessions/self").ok()?;
+            let answer = codex_shim::testing::control::client::get(session, "/sessions/self").ok()?;
             let document: Value = serde_json::from_slice(&answer.body).ok()?;
             document["context_engine"]["running"].as_bool().filter(|running| *running)
         });

@@ -13,7 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use codex_shim::control::{self, client};
+use codex_shim::testing::control::{self, client};
 use rusqlite::Connection;
 use rusqlite::types::Value as Cell;
 use serde_json::Value;

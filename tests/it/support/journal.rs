@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use codex_shim::journal::reader::{Reader, Step};
-use codex_shim::journal::{Content, Header, Origin, Record};
-use codex_shim::wire::{LineEnd, Side};
+use codex_shim::testing::journal::reader::{Reader, Step};
+use codex_shim::testing::journal::{Content, Header, Origin, Record};
+use codex_shim::testing::wire::{LineEnd, Side};
 use serde_json::Value;
 
 /// The records of a session, in order.

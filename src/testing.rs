@@ -1,0 +1,59 @@
+//! The items that the tests, benchmarks and fuzz targets of this repository use. Not an API: it changes without notice.
+
+pub mod capture {
+    pub use crate::capture::{Watch, Whose};
+}
+
+pub mod config {
+    pub use crate::config::{Environment, Flags, RetentionBounds, SETTING_VARIABLES, Settings, parse_duration};
+}
+
+pub mod control {
+    pub use crate::control::{new_commands, resolve, with_choices};
+
+    pub mod client {
+        pub use crate::control::client::{get, post};
+    }
+}
+
+pub mod engine {
+    pub use crate::engine::{
+        AskerId, AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine,
+        EngineSettings, Exit, GivenAnswer, Input, LedgerEntry, MARKER_END, MARKER_START, Masker, Now, OwnLine,
+        PROJECTION_START, Preview, Provenance, PushedCommand, Question, RequestKind, RequestSettings, RequestSource,
+        RequestStatus, RequestType, SideReply, Token, WaitingCommand, decisions, one_line, redacted, valid,
+    };
+}
+
+pub mod history {
+    pub use crate::history::{ActivityFold, Fold, Rows, Seen, UiFold};
+}
+
+pub mod index {
+    pub use crate::index::{
+        Cursor, Follower, HISTORY_FILE, History, Index, IndexSettings, Next, Patience, TranscriptFiles,
+    };
+}
+
+pub mod journal {
+    pub use crate::journal::{
+        Batch, Bounds, Content, FORMAT, Generation, Header, IndexedTo, Origin, Position, Previous, Record, SegmentName,
+        ServerOrigin, Writer,
+    };
+
+    pub mod reader {
+        pub use crate::journal::reader::{Reader, Step};
+    }
+}
+
+pub mod replay {
+    pub use crate::replay::{Player, Strictness, Tape};
+}
+
+pub mod store {
+    pub use crate::store::{OfflineLedger, SeqMark, SeqWish};
+}
+
+pub mod wire {
+    pub use crate::wire::{Body, Frame, Framer, LINE_BYTES_MAX, Line, LineEnd, Members, Side, elements, text, tokens};
+}
