@@ -38,13 +38,14 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
+//! Imports run one way: `wire ← protocol ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
 //! context_engine} ← relay ← tui ← cli ← main`, with [`config`] beside [`history`] and [`launch`] beside [`control`]. To change
 //! a rule, go to:
 //!
 //! | room | the rules that live there |
 //! |---|---|
-//! | [`wire`] (pure) | what a line is, how a message is read, when two ids are the same, which methods are secret |
+//! | [`wire`] (pure) | what a line is, how a message is read, when two ids are the same |
+//! | [`protocol`] (pure) | the methods of codex that this program knows: which are secret, which ask a human, which fields are used; the only room with names of methods |
 //! | [`engine`] (pure) | what is done with each line, what is kept off the record, how a relay ends; `engine::context`: what the model is shown of a terminal, and what is taken out of every echo; `engine::requests`: the state machine of approvals and questions; `engine::assembly`: what else the model is shown, and which lines wait for that |
 //! | [`files`] | how files below the home are opened and created: no link is followed, only regular files, only in folders that no other user can write to |
 //! | [`journal`] | what a record looks like, segments, append and cut back, sync and bounds, following a live journal |
@@ -64,7 +65,7 @@
 //!
 //! # Invariants, stated by absence
 //!
-//! - `wire`, `engine` and `history` know no file, socket, thread, process, environment or clock.
+//! - `wire`, `protocol`, `engine` and `history` know no file, socket, thread, process, environment or clock.
 //! - What one attached client was owed never reaches the next: no queue, no half of a line, and no answer to its calls, but
 //!   where the next uses the id of an open one.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a
@@ -75,6 +76,8 @@
 //! - The journal never retracts a whole record that a reader may have seen.
 
 mod wire;
+
+mod protocol;
 
 mod engine;
 

@@ -20,8 +20,8 @@ pub mod engine {
     pub use crate::engine::{
         AskerId, AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine,
         EngineSettings, Exit, GivenAnswer, Input, LedgerEntry, MARKER_END, MARKER_START, Masker, Now, OwnLine,
-        PROJECTION_START, Preview, Provenance, PushedCommand, Question, RequestKind, RequestSettings, RequestSource,
-        RequestStatus, RequestType, SideReply, Token, WaitingCommand, decisions, one_line, redacted, valid,
+        PROJECTION_START, Preview, Provenance, PushedCommand, Question, RequestSettings, RequestSource, RequestStatus,
+        SideReply, Token, WaitingCommand, decisions, one_line, redacted, valid,
     };
 }
 
@@ -56,4 +56,8 @@ pub mod store {
 
 pub mod wire {
     pub use crate::wire::{Body, Frame, Framer, LINE_BYTES_MAX, Line, LineEnd, Members, Side, elements, text, tokens};
+}
+
+pub mod protocol {
+    pub use crate::protocol::{RequestKind, RequestType};
 }

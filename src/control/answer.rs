@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::form;
-use crate::engine::{GivenAnswer, RequestKind};
+use crate::engine::GivenAnswer;
+use crate::protocol::RequestKind;
 
 /// What can be decided in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

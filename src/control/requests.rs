@@ -15,7 +15,8 @@ use super::form;
 use super::known::{Known, ThisSession};
 use super::peer::Peer;
 use super::refusal::{Refusal, json};
-use crate::engine::{GivenAnswer, GivenRow, Question, RequestKind, RequestSource, SideReply, decisions, valid};
+use crate::engine::{GivenAnswer, GivenRow, Question, RequestSource, SideReply, decisions, valid};
+use crate::protocol::RequestKind;
 use crate::store::{LedgerError, WhichRequests};
 
 /// How long the relay may take to decide on an answer and to keep it.

@@ -1,13 +1,14 @@
 //! How an engine has the model shown more than the user's words: what goes with a turn, and what is learned of it from the
 //! server. Which lines wait for that is not decided here.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::assembly::{
     Asked, Consultation, Delivered, FragmentCarrier, Prepared, ToldFragment, cwd_in, inject_params, thread_of,
 };
 use super::context::is_unknown_method;
 use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, Warning, own_line};
+use crate::protocol::{Event, Method, request_line};
 use crate::wire::{Members, Message, RpcId, Side, Splice, elements, text};
 
 /// The way that codex itself compacts, by the name that the ancestor has for it.
@@ -44,9 +45,9 @@ impl Engine {
             let before = self.assembly.threads.tell(&thread_id, &news);
             let delivered = Delivered { thread_id: thread_id.clone(), told: news, before };
             let id = self.assembly.deliver(&self.own_ids, delivered);
-            let call = format!("{{\"id\":{},\"method\":\"thread/inject_items\",\"params\":{params}}}", Value::from(id));
-            self.echoes.expect(call.as_bytes());
-            call.into_bytes()
+            let call = request_line(&id, Method::ThreadInjectItems.name(), Some(&params));
+            self.echoes.expect(&call);
+            call
         });
         let is_shown = assembled.epoch.is_some() && self.assembly.threads.of(&thread_id).epoch == assembled.epoch;
         let projection = assembled.projection.filter(|_| !is_shown);
@@ -60,12 +61,12 @@ impl Engine {
     }
 
     /// Looks at a call of the client that is about a thread; gives the line that goes on in its place, where one does.
-    pub(super) fn asks_for_thread(&mut self, line: &[u8], message: &Message<'_>) -> Option<Vec<u8>> {
-        let method = message.method.as_deref().filter(|_| self.assembly.is_set())?;
+    pub(super) fn asks_for_thread(&mut self, line: &[u8], message: &Event<'_>) -> Option<Vec<u8>> {
+        let method = message.method.filter(|_| self.assembly.is_set())?;
         let asked = match method {
-            "thread/start" => Asked::Start { tools: tools_in(message), instructed: Vec::new() },
-            "thread/resume" | "thread/fork" => Asked::Thread { instructed: Vec::new() },
-            "thread/compact/start" if self.assembly.has_engine() => {
+            Method::ThreadStart => Asked::Start { tools: tools_in(message), instructed: Vec::new() },
+            Method::ThreadResume | Method::ThreadFork => Asked::Thread { instructed: Vec::new() },
+            Method::ThreadCompactStart if self.assembly.has_engine() => {
                 let thread_id = thread_of(message)?;
                 self.assembly.compacts(&thread_id);
                 Asked::Compact { thread_id }
@@ -73,14 +74,14 @@ impl Engine {
             _ => return None,
         };
         let mut instructed = Vec::new();
-        if self.assembly.inject_refused && method != "thread/fork" {
+        if self.assembly.inject_refused && method != Method::ThreadFork {
             let cwd = message.params.and_then(Members::of).and_then(|params| cwd_in(&params));
             let threads = &self.assembly.threads;
             let of_thread = thread_of(message).and_then(|thread_id| threads.cwd(&thread_id).map(str::to_owned));
             instructed = threads.developers(cwd.or(of_thread).as_deref());
         }
         let mut says: Vec<String> = instructed.iter().map(|told| told.text.clone()).collect();
-        if method == "thread/resume" {
+        if method == Method::ThreadResume {
             says.extend(self.addition_for_resume(message));
         }
         let replaced = if says.is_empty() { None } else { with_instructions(line, message, &says.join("\n\n")) };
@@ -108,18 +109,18 @@ impl Engine {
     }
 
     /// Learns from the server what has become of all this.
-    pub(super) fn learns_of_threads(&mut self, now: Now, message: &Message<'_>, effects: &mut Vec<Effect>) {
+    pub(super) fn learns_of_threads(&mut self, now: Now, message: &Event<'_>, effects: &mut Vec<Effect>) {
         if !self.assembly.is_set() {
             return;
         }
-        match (message.method.as_deref(), message.params) {
+        match (message.method, message.params) {
             (None, _) => {
                 if let Some(id) = message.id.filter(|_| message.is_response()).map(RpcId::from_raw) {
                     self.answered_about_thread(now, &id, message, effects);
                 }
             }
-            (Some("turn/completed"), Some(params)) => self.turn_is_over(params, effects),
-            (Some("item/completed"), Some(params)) if self.assembly.has_engine() => {
+            (Some(Method::TurnCompleted), Some(params)) => self.turn_is_over(params, effects),
+            (Some(Method::ItemCompleted), Some(params)) if self.assembly.has_engine() => {
                 let is_compaction = Members::of(params)
                     .and_then(|params| Members::of(params.get("item")?)?.text("type"))
                     .is_some_and(|kind| kind == "contextCompaction");
@@ -127,7 +128,7 @@ impl Engine {
                     self.is_compacted(params, effects);
                 }
             }
-            (Some("thread/compacted"), Some(params)) if self.assembly.has_engine() => {
+            (Some(Method::ThreadCompacted), Some(params)) if self.assembly.has_engine() => {
                 self.is_compacted(params, effects)
             }
             (Some(_), _) => {}
@@ -327,6 +328,8 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
+
+    use serde_json::Value;
 
     use super::*;
     use crate::engine::effect::LateLine;

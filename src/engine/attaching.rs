@@ -9,14 +9,15 @@ use super::attendance;
 use super::calls::{self, Call};
 use super::version::{self, ClientName};
 use super::{AskerId, Effect, Engine, Injection, Note, Now, SideReply, free_line, own_free_line};
+use crate::protocol::{Event, Method};
 use crate::wire::{Body, Message, Side};
 
 impl Engine {
     /// Initializes the server, as a client would.
     pub(super) fn initialize(&mut self, effects: &mut Vec<Effect>) {
-        let line = self.calls.line("initialize", Some(&calls::initialize_params()), Call::Initialize);
+        let line = self.calls.line(Method::Initialize.name(), Some(&calls::initialize_params()), Call::Initialize);
         if let Body::Message(message) = Body::parse(&line) {
-            effects.extend(self.version.learn(Side::Client, &message));
+            effects.extend(self.version.learn(Side::Client, &Event::of(&message)));
         }
         effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
     }

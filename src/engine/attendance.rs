@@ -23,9 +23,9 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::requests::kind::RequestKind;
 use super::token::AskerId;
-use crate::wire::{Members, Message, MethodClass, RpcId};
+use crate::protocol::{Event, Method, RequestKind};
+use crate::wire::{Members, Message, RpcId};
 
 /// Open calls of a client that are remembered; with more than these the oldest is forgotten, and its answer may reach the
 /// next client.
@@ -185,17 +185,19 @@ impl Attendant {
     }
 
     /// The client calls or notifies.
-    pub(super) fn client_calls(&mut self, elapsed: Duration, message: &Message<'_>) -> OnCall {
+    pub(super) fn client_calls(&mut self, elapsed: Duration, message: &Event<'_>) -> OnCall {
         self.forsaken.retain(|(_, since)| elapsed.saturating_sub(*since) < FORSAKEN_MAX);
         let Who::Attached(client) = &mut self.who else { return OnCall::PassOn };
-        let Some(method) = message.method.as_deref() else { return OnCall::PassOn };
+        if message.name().is_none() {
+            return OnCall::PassOn;
+        }
         match (client.stage, message.id) {
-            (Stage::Attached, Some(_)) if MethodClass::of(method) == MethodClass::Initialize => {
+            (Stage::Attached, Some(_)) if message.method == Some(Method::Initialize) => {
                 client.stage = Stage::Answered;
                 client.opted_out = opted_out(message).unwrap_or_default();
                 return OnCall::Greet;
             }
-            (Stage::Answered, None) if method == "initialized" => {
+            (Stage::Answered, None) if message.method == Some(Method::Initialized) => {
                 client.stage = Stage::Initialized;
                 return OnCall::Withhold;
             }
@@ -526,7 +528,7 @@ mod tests {
                 let crate::wire::Body::Message(message) = crate::wire::Body::parse(line.as_bytes()) else {
                     panic!("a message")
                 };
-                attendant.client_calls(Duration::ZERO, &message);
+                attendant.client_calls(Duration::ZERO, &Event::of(&message));
             }
             assert!(attendant.detach(Duration::ZERO).is_some());
             assert_eq!(attendant.forsaken.len(), CALLS_MAX);
@@ -536,7 +538,7 @@ mod tests {
         };
         attendant.attach(1);
         let almost = FORSAKEN_MAX - Duration::from_secs(1);
-        assert_eq!(attendant.client_calls(almost, &message), OnCall::PassAmbiguous);
-        assert_eq!(attendant.client_calls(FORSAKEN_MAX, &message), OnCall::PassOn);
+        assert_eq!(attendant.client_calls(almost, &Event::of(&message)), OnCall::PassAmbiguous);
+        assert_eq!(attendant.client_calls(FORSAKEN_MAX, &Event::of(&message)), OnCall::PassOn);
     }
 }

@@ -8,6 +8,7 @@ use super::input::{Now, Question};
 use super::requests::{Caller, Explanation};
 use super::token::AskerId;
 use super::{Effect, Engine, Injection, OwnLine, SideReply, free_line, own_line};
+use crate::protocol::{Event, Method};
 use crate::wire::{Body, Members, Side};
 
 impl Engine {
@@ -103,7 +104,7 @@ impl Engine {
         let line = self.calls.line(method, params, Call::Rpc(asker));
         // As secret as the client's own, and so is its answer.
         let body = Body::parse(&line);
-        let verdict = self.secrets.judge(Side::Client, &body, &line);
+        let verdict = self.secrets.judge(Side::Client, super::event_in(&body).as_ref(), &line);
         let line = own_line(Side::Server, &verdict, &body, line.clone());
         effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
     }
@@ -180,8 +181,9 @@ impl Engine {
         let running = self.calls.turn_in(&thread_id).map(str::to_owned);
         let params = Calls::turn_params(&thread_id, says);
         let call = Call::Turn { asker, thread_id, running };
-        let line = self.calls.line("turn/start", Some(&params), call);
-        if let Body::Message(message) = Body::parse(&line) {
+        let line = self.calls.line(Method::TurnStart.name(), Some(&params), call);
+        if let Body::Message(message) = &Body::parse(&line) {
+            let message = Event::of(message);
             let (call, projection) = match self.assembly.is_set() {
                 true => self.before_turn(&message, prepared),
                 false => (None, None),

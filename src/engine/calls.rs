@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{AskerId, ClientName, Effect, Form, Injection, OwnLine, SideReply, Warning, free_line};
+use crate::protocol::{Method, inject_items_params, notification_line, request_line};
 use crate::wire::{Members, Message, Side, text};
 
 /// Calls that may be unanswered; of more than these the oldest is forgotten.
@@ -94,13 +95,9 @@ impl Calls {
             self.open.remove(&oldest);
         }
         self.oldest_first.push_back(id.clone());
-        let method = Value::from(method);
-        let line = match params {
-            Some(params) => format!("{{\"id\":\"{id}\",\"method\":{method},\"params\":{params}}}"),
-            None => format!("{{\"id\":\"{id}\",\"method\":{method}}}"),
-        };
+        let line = request_line(&id, method, params);
         self.open.insert(id, call);
-        line.into_bytes()
+        line
     }
 
     /// The parameters of a turn in which a user says `says`.
@@ -121,7 +118,7 @@ impl Calls {
         };
         let input = json!([{ "type": "text", "text": reason }]);
         let params = json!({ "threadId": thread_id, "input": input, "expectedTurnId": turn_id }).to_string();
-        Some(self.line("turn/steer", Some(&params), Call::Reason { thread_id, reason }))
+        Some(self.line(Method::TurnSteer.name(), Some(&params), Call::Reason { thread_id, reason }))
     }
 
     fn keep_reason(&mut self, thread_id: String, reason: String) {
@@ -139,17 +136,15 @@ impl Calls {
         if told.is_empty() {
             return None;
         }
-        let content: Vec<Value> =
-            told.iter().map(|(_, reason)| json!({ "type": "input_text", "text": reason })).collect();
-        let items = json!([{ "type": "message", "role": "user", "content": content }]);
-        let params = json!({ "threadId": thread_id, "items": items }).to_string();
-        Some(self.line("thread/inject_items", Some(&params), Call::ReasonAhead))
+        let reasons = told.iter().map(|(_, reason)| reason.as_str()).collect();
+        let params = inject_items_params(thread_id, &[("user", reasons)]);
+        Some(self.line(Method::ThreadInjectItems.name(), Some(&params), Call::ReasonAhead))
     }
 
     /// The call that interrupts a turn.
     pub(super) fn interrupt_line(&mut self, asker: AskerId, thread_id: &str, turn_id: &str) -> Vec<u8> {
         let params = json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
-        self.line("turn/interrupt", Some(&params), Call::Rpc(asker))
+        self.line(Method::TurnInterrupt.name(), Some(&params), Call::Rpc(asker))
     }
 
     /// Has the turn interrupted that begins next in a thread. Gives the asker back for whom too many wait.
@@ -244,7 +239,7 @@ impl Calls {
             (Call::ReasonAhead, None, _) | (Call::Initialize, Some(_), _) => return,
             (Call::Initialize, None, result) => {
                 self.initialized_with = result.map(ToOwned::to_owned);
-                let bytes = br#"{"method":"initialized"}"#.to_vec();
+                let bytes = notification_line(Method::Initialized);
                 let line = OwnLine { to: Side::Server, form: Form::Verbatim, bytes };
                 effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
                 return;

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
-use crate::wire::{Body, Members, Message, elements};
+use crate::protocol::{Event, Method};
+use crate::wire::{Body, Members, elements};
 
 /// Messages whose digests are kept; of more than these the oldest is forgotten.
 const DIGESTS_MAX: usize = 1_024;
@@ -82,15 +83,15 @@ impl Echoes {
     }
 
     /// Whether a message of the server tells only of what was put in by us.
-    pub(super) fn is_echo(&mut self, message: &Message<'_>) -> bool {
+    pub(super) fn is_echo(&mut self, message: &Event<'_>) -> bool {
         if (self.digests.is_empty() && self.plain.is_empty()) || message.id.is_some() {
             return false;
         }
         let params = message.params.and_then(Members::of).unwrap_or_default();
-        let (item, thread, spelling) = match message.method.as_deref() {
-            Some("rawResponseItem/completed") => (params.get("item"), "threadId", 0),
+        let (item, thread, spelling) = match message.method {
+            Some(Method::RawResponseItemCompleted) => (params.get("item"), "threadId", 0),
             // As it was called until early 2026.
-            Some("codex/event/raw_response_item") => {
+            Some(Method::EarlyRawResponseItem) => {
                 let told = params.get("msg").and_then(Members::of);
                 (told.and_then(|told| told.get("item")), "conversationId", 1)
             }
@@ -156,7 +157,7 @@ mod tests {
 
     fn is_echo(echoes: &mut Echoes, line: &str) -> bool {
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
-        echoes.is_echo(&message)
+        echoes.is_echo(&Event::of(&message))
     }
 
     #[test]

@@ -9,9 +9,9 @@ use super::assembly::consultation::Consultation;
 use super::ending::{Exit, Signal};
 use super::ledger::LedgerEntry;
 use super::requests::answer::InvalidAnswer;
-use super::requests::kind::RequestType;
 use super::token::{AskerId, Token};
 use super::version::ClientName;
+use crate::protocol::RequestType;
 use crate::wire::{LineEnd, Side};
 
 /// Everything that a relay can be told to do.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::assembly::consultation::ToldFragment;
 use super::context::carrier::Carrier;
 use super::context::command::Command;
-use super::requests::kind::{RequestKind, RequestPlace};
+use crate::protocol::{RequestKind, RequestPlace};
 
 /// The row of a command in the ledger; rows grow by age.
 pub(crate) type RowId = i64;

@@ -35,7 +35,8 @@ mod written;
 
 use std::time::Duration;
 
-use crate::wire::{Body, Line, Message, Side};
+use crate::protocol::{Event, Method, RequestKind, RequestPlace};
+use crate::wire::{Body, Line, Side};
 
 pub(crate) use assembly::{
     Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
@@ -56,10 +57,8 @@ pub use masking::Masker;
 pub(crate) use masking::{InPieces, Pieces};
 pub use redaction::redacted;
 pub(crate) use redaction::{names_secret, redacted_json};
-pub(crate) use requests::{
-    FIELD_ORDER, RequestPlace, command_line, field_order, kept_result, permissions_in_words, without_shell,
-};
-pub use requests::{GivenAnswer, RequestKind, RequestSettings, RequestType, decisions, valid};
+pub(crate) use requests::{FIELD_ORDER, command_line, field_order, kept_result, permissions_in_words, without_shell};
+pub use requests::{GivenAnswer, RequestSettings, decisions, valid};
 pub(crate) use secrets::masked_args;
 pub use token::{AskerId, Token};
 pub(crate) use version::ClientName;
@@ -307,22 +306,23 @@ impl Engine {
 
     /// A line goes on, or is kept from it, now.
     fn line_at_hand(&mut self, now: Now, from: Side, line: &[u8], body: &Body<'_>, effects: &mut Vec<Effect>) {
-        let verdict = self.secrets.judge(from, body, line);
+        let event = event_in(body);
+        let verdict = self.secrets.judge(from, event.as_ref(), line);
         let seen = Seen { now, line, verdict, body };
-        match (body, from) {
-            (Body::Message(message), Side::Client) => self.client_line(&seen, message, effects),
-            (Body::Message(message), Side::Server) => self.server_line(&seen, message, effects),
-            (Body::OtherJson | Body::Text | Body::Bytes, Side::Client) => {
+        match (&event, from) {
+            (Some(event), Side::Client) => self.client_line(&seen, event, effects),
+            (Some(event), Side::Server) => self.server_line(&seen, event, effects),
+            (None, Side::Client) => {
                 effects.extend([seen.record(), Effect::Forward]);
             }
-            (Body::OtherJson | Body::Text | Body::Bytes, Side::Server) => {
+            (None, Side::Server) => {
                 effects.push(seen.record());
                 pass(self.attendant.server_says_other(), effects);
             }
         }
         effects.extend(self.secrets.take_warning().map(Effect::Warn));
-        if let Body::Message(message) = body
-            && let Some(learned) = self.version.learn(from, message)
+        if let Some(event) = &event
+            && let Some(learned) = self.version.learn(from, event)
         {
             if let Effect::Introduce(client) = &learned {
                 self.client.clone_from(&client.name);
@@ -334,8 +334,8 @@ impl Engine {
         }
     }
 
-    fn client_line(&mut self, seen: &Seen<'_>, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        if message.method.is_none() {
+    fn client_line(&mut self, seen: &Seen<'_>, message: &Event<'_>, effects: &mut Vec<Effect>) {
+        if message.name().is_none() {
             self.attendant.client_answers(message);
             let client = self.client.as_deref().unwrap_or("client").to_owned();
             let kept = || kept_answer(&seen.verdict, seen.line, message);
@@ -361,7 +361,7 @@ impl Engine {
             }
         }
         let mut projection = None;
-        if message.method.as_deref() == Some("turn/start") {
+        if message.method == Some(Method::TurnStart) {
             if self.calls.has_reasons()
                 && let Some(bytes) = thread_of(message).and_then(|thread_id| self.reasons_ahead(&thread_id))
             {
@@ -388,7 +388,7 @@ impl Engine {
         });
     }
 
-    fn server_line(&mut self, seen: &Seen<'_>, message: &Message<'_>, effects: &mut Vec<Effect>) {
+    fn server_line(&mut self, seen: &Seen<'_>, message: &Event<'_>, effects: &mut Vec<Effect>) {
         let answer = self.context.server_says(message, effects);
         self.learns_of_threads(seen.now, message, effects);
         let stripped = self.context.stripped(seen.line, message);
@@ -401,7 +401,7 @@ impl Engine {
             return;
         }
         let passing = self.attendant.server_says(message);
-        if let (Passing::Withheld, Some(id), Some(method)) = (passing, message.id, message.method.as_deref())
+        if let (Passing::Withheld, Some(id), Some(method)) = (passing, message.id, message.name())
             && RequestKind::of(method).is_none()
         {
             effects.push(answer_for_nobody(id));
@@ -422,16 +422,18 @@ impl Engine {
     }
 
     /// Follows what the server tells of threads, turns and items, and what it asks.
-    fn server_tells(&mut self, now: Now, line: &[u8], message: &Message<'_>, effects: &mut Vec<Effect>) -> OnRequest {
-        let Some(method) = message.method.as_deref() else { return OnRequest::AT_ONCE };
+    fn server_tells(&mut self, now: Now, line: &[u8], message: &Event<'_>, effects: &mut Vec<Effect>) -> OnRequest {
+        if message.name().is_none() {
+            return OnRequest::AT_ONCE;
+        }
         if message.id.is_some() {
             let place = RequestPlace::of(message.params);
             let (about, audience) = (self.items.of(&place), self.attendant.audience());
             return self.requests.asked(now, line, message, about, audience, effects);
         }
-        match (method, message.params) {
-            ("turn/started", _) => self.calls.turn_started(message, effects),
-            ("turn/completed", _) => {
+        match (message.method, message.params) {
+            (Some(Method::TurnStarted), _) => self.calls.turn_started(message, effects),
+            (Some(Method::TurnCompleted), _) => {
                 if let Some((thread_id, turn_id)) = self.calls.turn_completed(message) {
                     self.echoes.turn_is_over(&thread_id);
                     let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
@@ -441,22 +443,30 @@ impl Engine {
                     }
                 }
             }
-            ("item/started", Some(params)) => {
+            (Some(Method::ItemStarted), Some(params)) => {
                 if let Some((place, changes)) = self.items.started(params) {
                     self.requests.shown(&place, changes, effects);
                 }
             }
-            ("item/completed", Some(params)) => {
+            (Some(Method::ItemCompleted), Some(params)) => {
                 if !(self.requests.is_empty() && self.items.is_empty())
                     && let Some(place) = self.items.completed(params)
                 {
                     self.requests.item_completed(now, &place, effects);
                 }
             }
-            ("serverRequest/resolved", Some(params)) => self.requests.server_resolved(now, params, effects),
+            (Some(Method::RequestResolved), Some(params)) => self.requests.server_resolved(now, params, effects),
             _ => {}
         }
         OnRequest::AT_ONCE
+    }
+}
+
+/// The message that a line holds.
+fn event_in<'a>(body: &'a Body<'_>) -> Option<Event<'a>> {
+    match body {
+        Body::Message(message) => Some(Event::of(message)),
+        Body::OtherJson | Body::Text | Body::Bytes => None,
     }
 }
 
@@ -793,7 +803,7 @@ mod tests {
 
     #[test]
     fn the_oldest_expires_first() {
-        let expiry = vec![(RequestType::Approval, Duration::from_millis(5))];
+        let expiry = vec![(crate::protocol::RequestType::Approval, Duration::from_millis(5))];
         let mut play = Play::start(RequestSettings { expiry, ..RequestSettings::default() });
         for id in 0..8 {
             let asked = ASK.replace("\"id\":0", &format!("\"id\":{id}"));

@@ -9,9 +9,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use aho_corasick::AhoCorasick;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,7 +20,11 @@ use super::ambiguous::{Ids, ids_in, unescaped};
 use super::credentials::{self, Carrier, Values, may_name_credential, writes_credential};
 use super::redaction::{names_secret, secret_spans};
 use super::{Form, Omitted, OmittedReason, Warning};
-use crate::wire::{Body, CREDENTIAL_METHOD_MARKS, Members, Message, MethodClass, RpcId, SECRET_METHOD_MARKS, Side};
+use crate::protocol::{
+    Event, Method, Secrecy, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
+    names_method_with_secret_members, names_secret_method,
+};
+use crate::wire::{Body, Members, Message, RpcId, Side};
 
 /// Secret requests of one side that may wait for an answer at once; beyond it every answer to that side is left out.
 const SECRETS_OPEN_MAX: usize = 1_024;
@@ -81,8 +84,8 @@ struct Asked {
 
 impl Secrets {
     /// Judges a line that `from` wrote, and remembers what its answer will be.
-    pub(super) fn judge(&mut self, from: Side, body: &Body<'_>, line: &[u8]) -> Verdict {
-        let verdict = self.judge_message(from, body, line);
+    pub(super) fn judge(&mut self, from: Side, event: Option<&Event<'_>>, line: &[u8]) -> Verdict {
+        let verdict = self.judge_message(from, event, line);
         // A client may have asked for the model's own items, and what the user has answered is one of them.
         let tells_answer = from == Side::Server
             && !self.asking_items.is_empty()
@@ -101,19 +104,16 @@ impl Secrets {
         Some(warning)
     }
 
-    fn judge_message(&mut self, from: Side, body: &Body<'_>, line: &[u8]) -> Verdict {
-        let message = match body {
-            Body::Message(message) if !message.repeated_member => message,
-            Body::Message(_) | Body::OtherJson | Body::Text | Body::Bytes => return self.unread(from, line),
-        };
+    fn judge_message(&mut self, from: Side, event: Option<&Event<'_>>, line: &[u8]) -> Verdict {
+        let Some(message) = event.filter(|event| !event.repeated_member) else { return self.unread(from, line) };
         let (asked_here, asked_there) = match from {
             Side::Client => (&mut self.asked_by_client, &mut self.asked_by_server),
             Side::Server => (&mut self.asked_by_server, &mut self.asked_by_client),
         };
-        if message.method.is_none() {
+        if message.name().is_none() {
             return asked_there.settles(message);
         }
-        if message.method.as_deref() == Some("serverRequest/resolved") {
+        if message.method == Some(Method::RequestResolved) {
             asked_here.is_resolved(message);
         }
         let (verdict, awaited) = classes(message, line);
@@ -260,21 +260,21 @@ impl Asked {
 }
 
 /// How much of a request or a notification may stand in the record, and what its answer will hold.
-fn classes(message: &Message<'_>, line: &[u8]) -> (Verdict, Option<Awaited>) {
-    let method = message.method.as_deref().unwrap_or_default();
+fn classes(message: &Event<'_>, line: &[u8]) -> (Verdict, Option<Awaited>) {
+    let method = message.name().unwrap_or_default();
     let params = message.params.map(RawValue::get);
-    match MethodClass::of(method) {
-        MethodClass::Secret => (Verdict::Secret, Some(Awaited::Secret)),
-        MethodClass::ConfigWrite => match params.is_some_and(writes_secret) {
+    match Secrecy::of_resolved(message.method, method) {
+        Secrecy::Secret => (Verdict::Secret, Some(Awaited::Secret)),
+        Secrecy::ConfigWrite => match params.is_some_and(writes_secret) {
             true => (Verdict::Secret, Some(Awaited::Secret)),
             false => (Verdict::Open, None),
         },
-        MethodClass::AskUser => (Verdict::Open, params.is_some_and(asks_secret).then_some(Awaited::Secret)),
-        MethodClass::Elicitation => {
+        Secrecy::Question => (Verdict::Open, params.is_some_and(asks_secret).then_some(Awaited::Secret)),
+        Secrecy::Form => {
             let form = Carrier::of_form(params.unwrap_or_default());
             (Verdict::Open, Some(Awaited::Carries { result: Some(form), values: None }))
         }
-        MethodClass::Credentials => {
+        Secrecy::Members => {
             let carrier = Carrier::of_params(method);
             let values = credentials::remembered(&carrier, line);
             let verdict = if values.is_some() { Verdict::Masked(carrier) } else { Verdict::Open };
@@ -282,37 +282,19 @@ fn classes(message: &Message<'_>, line: &[u8]) -> (Verdict, Option<Awaited>) {
             let is_awaited = values.is_some() || result.is_some();
             (verdict, is_awaited.then_some(Awaited::Carries { result, values }))
         }
-        MethodClass::Initialize | MethodClass::Ordinary => (Verdict::Open, None),
+        Secrecy::Open => (Verdict::Open, None),
     }
 }
-
-/// Names secret methods in a line however broken.
-static SECRET_MARKS: LazyLock<AhoCorasick> =
-    LazyLock::new(|| AhoCorasick::new(SECRET_METHOD_MARKS).expect("BUG: the marks are few and short"));
-
-/// Names methods of which some members hold credentials.
-static CREDENTIAL_MARKS: LazyLock<AhoCorasick> =
-    LazyLock::new(|| AhoCorasick::new(CREDENTIAL_METHOD_MARKS).expect("BUG: the marks are few and short"));
-
-/// Methods whose answers carry credentials, whatever their parameters are.
-const ANSWERED_WITH_CREDENTIALS: [&str; 6] = [
-    "config/read",
-    "configRequirements/read",
-    "getUserSavedConfig",
-    "externalAgentConfig/",
-    "remoteControl/",
-    "mcpServer/elicitation/request",
-];
 
 /// Whether a line that cannot be read may carry a credential, or ask for one.
 fn asks_for_secret(line: &[u8]) -> bool {
     let text = String::from_utf8_lossy(line);
     let text = unescaped(&text);
-    SECRET_MARKS.is_match(&*text)
-        || (text.contains("config/") && (names_secret(&text) || may_name_credential(&text)))
-        || (CREDENTIAL_MARKS.is_match(&*text) && may_name_credential(&text))
-        || ANSWERED_WITH_CREDENTIALS.iter().any(|method| text.contains(method))
-        || (text.contains("requestUserInput") && text.contains("isSecret"))
+    names_secret_method(&text)
+        || (may_write_config(&text) && (names_secret(&text) || may_name_credential(&text)))
+        || (names_method_with_secret_members(&text) && may_name_credential(&text))
+        || names_method_with_secret_answer(&text)
+        || may_ask_for_secret(&text)
 }
 
 /// Whether a question to the user has `isSecret`.
@@ -411,7 +393,7 @@ mod tests {
             .map(|step| {
                 let from = if step.starts_with('>') { Side::Client } else { Side::Server };
                 let line = &step.as_bytes()[1..];
-                match secrets.judge(from, &Body::parse(line), line) {
+                match secrets.judge(from, super::super::event_in(&Body::parse(line)).as_ref(), line) {
                     Verdict::Secret => 'S',
                     Verdict::Masked(_) => 'M',
                     Verdict::Open => '.',
@@ -586,7 +568,7 @@ mod tests {
             let mut secrets = Secrets::default();
             let judged = script.iter().filter_map(|line| {
                 let bytes = line.as_bytes();
-                secrets.judge(Side::Client, &Body::parse(&bytes[1..]), &bytes[1..]);
+                secrets.judge(Side::Client, super::super::event_in(&Body::parse(&bytes[1..])).as_ref(), &bytes[1..]);
                 secrets.take_warning()
             });
             judged.collect::<Vec<_>>()

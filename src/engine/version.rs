@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use super::{Effect, Note};
-use crate::wire::{Message, MethodClass, RpcId, Side};
+use crate::protocol::{Event, Method};
+use crate::wire::{Message, RpcId, Side};
 
 /// Longest user agent that is put on record, in bytes; what a real server sends has about 100.
 const USER_AGENT_BYTES_MAX: usize = 1_000;
@@ -57,10 +58,10 @@ impl VersionWatch {
     }
 
     /// Looks at a message; returns what is to be done for what it tells.
-    pub(super) fn learn(&mut self, from: Side, message: &Message<'_>) -> Option<Effect> {
+    pub(super) fn learn(&mut self, from: Side, message: &Event<'_>) -> Option<Effect> {
         match (&*self, from) {
             (VersionWatch::Before, Side::Client) => {
-                if message.method.as_deref().map(MethodClass::of) != Some(MethodClass::Initialize) {
+                if message.method != Some(Method::Initialize) {
                     return None;
                 }
                 *self = VersionWatch::Asked(RpcId::from_raw(message.id?));
@@ -129,7 +130,7 @@ mod tests {
             let (side, line) = step.split_at(1);
             let from = if side == ">" { Side::Client } else { Side::Server };
             match Body::parse(line.as_bytes()) {
-                Body::Message(message) => watch.learn(from, &message),
+                Body::Message(message) => watch.learn(from, &Event::of(&message)),
                 Body::OtherJson | Body::Text | Body::Bytes => panic!("{line}: no message"),
             }
         };

@@ -11,14 +11,20 @@ use super::assembly::{Awaited, Consultation, Held, Hold, LINE_BYTES_MAX, Prepare
 use super::context::{TURN_CHARS_MAX, TurnStart};
 use super::effect::LateLine;
 use super::{Effect, Engine, Note, Now, SideReply};
-use crate::wire::{Body, Line, Members, Message, RpcId, Side};
+use crate::protocol::{Event, Method};
+use crate::wire::{Body, Line, Members, RpcId, Side};
 
 impl Engine {
     /// Whether a line of the client's waits; if so it is kept until it goes on.
     pub(super) fn waits(&mut self, now: Now, line: Line<'_>, body: &Body<'_>, effects: &mut Vec<Effect>) -> bool {
         let Body::Message(message) = body else { return false };
-        let Some(method) = message.method.as_deref().filter(|_| self.assembly.is_set()) else { return false };
-        if self.assembly.holds.is_empty() && !matches!(method, "turn/start" | "thread/compact/start") {
+        if message.method.is_none() || !self.assembly.is_set() {
+            return false;
+        }
+        let message = &Event::of(message);
+        if self.assembly.holds.is_empty()
+            && !matches!(message.method, Some(Method::TurnStart | Method::ThreadCompactStart))
+        {
             return false;
         }
         let Some(thread_id) = thread_of(message) else { return false };
@@ -43,13 +49,15 @@ impl Engine {
         read_at: Duration,
         thread_id: &str,
         line: &[u8],
-        message: &Message<'_>,
+        message: &Event<'_>,
         effects: &mut Vec<Effect>,
     ) -> Option<(Awaited, Wanted)> {
-        match (message.method.as_deref()?, message.id.map(RpcId::from_raw)?) {
+        match (message.method?, message.id.map(RpcId::from_raw)?) {
             (_, RpcId::Other(_)) => None,
-            ("thread/compact/start", _) => Some((self.assembly.awaited_by_compaction(read_at)?, Wanted::Compaction)),
-            ("turn/start", _) => {
+            (Method::ThreadCompactStart, _) => {
+                Some((self.assembly.awaited_by_compaction(read_at)?, Wanted::Compaction))
+            }
+            (Method::TurnStart, _) => {
                 let turn = TurnStart::read(line, message)?;
                 let awaited = self.assembly.awaited(read_at)?;
                 if line.len() > LINE_BYTES_MAX {
@@ -218,7 +226,9 @@ impl Engine {
     ) -> Option<(Awaited, Wanted)> {
         let (awaited, wanted) = match &held.queued {
             Queued::Clients(bytes, _) => match Body::parse(bytes) {
-                Body::Message(message) => self.awaited(held.read_at, thread_id, bytes, &message, effects)?,
+                Body::Message(message) => {
+                    self.awaited(held.read_at, thread_id, bytes, &Event::of(&message), effects)?
+                }
                 Body::OtherJson | Body::Text | Body::Bytes => return None,
             },
             Queued::Sides { says, .. } => {

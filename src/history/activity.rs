@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh};
 use super::happening::{Happening, Params, Seen, Told};
-use crate::engine::{RequestKind, RequestType};
+use crate::protocol::{Method, RequestKind, RequestType};
 use crate::wire::{Members, elements, text};
 
 /// How long a turn may emit nothing until it is said to be thinking, in microseconds. Source: the contract.
@@ -185,7 +185,7 @@ impl ActivityFold {
             // The line that the note was of may be lost.
             Happening::Gap { .. } => self.next_request = None,
             Happening::Called { told, id } => {
-                if let ("turn/start", Some(thread_id)) = (&*told.method, told.place.thread_id.as_deref()) {
+                if let (Some(Method::TurnStart), Some(thread_id)) = (told.known, told.place.thread_id.as_deref()) {
                     self.turn_calls.insert(id.to_string(), thread_id.to_owned());
                 }
             }
@@ -277,7 +277,7 @@ impl ActivityFold {
     }
 
     fn told(&mut self, at_us: u64, told: &Told<'_>) {
-        if told.method == "serverRequest/resolved" {
+        if told.known == Some(Method::RequestResolved) {
             #[derive(Deserialize)]
             #[serde(rename_all = "camelCase")]
             struct Resolved<'a> {
@@ -290,8 +290,8 @@ impl ActivityFold {
         }
         let Some(thread_id) = told.place.thread_id.as_deref() else { return };
         let turn_id = told.place.turn_id.as_deref();
-        match &*told.method {
-            "item/completed" => {
+        match told.known {
+            Some(Method::ItemCompleted) => {
                 let item_id = told.place.item_id.as_deref();
                 self.requests.take_if(|_, open| {
                     item_id.is_some()
@@ -300,7 +300,7 @@ impl ActivityFold {
                         && open.thread_id.as_deref() == Some(thread_id)
                 });
             }
-            "turn/completed" => {
+            Some(Method::TurnCompleted) => {
                 self.requests.take_if(|_, open| {
                     open.thread_id.as_deref() == Some(thread_id)
                         && (open.turn_id.is_none() || open.turn_id.as_deref() == turn_id)
@@ -343,17 +343,17 @@ impl Thread {
     fn told(&mut self, at_us: u64, told: &Told<'_>) {
         let turn_id = told.place.turn_id.as_deref();
         self.emitted_us = at_us;
-        match &*told.method {
-            "turn/started" => self.begins(turn_id, at_us),
-            "turn/completed" => self.ends(turn_id, at_us),
-            "thread/status/changed" => {
+        match told.known {
+            Some(Method::TurnStarted) => self.begins(turn_id, at_us),
+            Some(Method::TurnCompleted) => self.ends(turn_id, at_us),
+            Some(Method::ThreadStatusChanged) => {
                 if let Some(status) = StatusKind::of(told.params) {
                     self.says(&status, at_us);
                 }
             }
             // Also one that began before we were told of it. What is completed may come after its turn.
             method
-                if (method == "item/started" || told.place.delta.is_some())
+                if (method == Some(Method::ItemStarted) || told.place.delta.is_some())
                     && (self.turn == Turn::None && turn_id.is_some() && self.ended.as_deref() != turn_id) =>
             {
                 self.begins(turn_id, at_us);

@@ -10,7 +10,8 @@ use super::bounded::{Bounded, Weigh};
 use super::failure::OUTCOME_UNKNOWN;
 use super::happening::{Place, Told};
 use super::object::Object;
-use crate::engine::{RequestKind, decisions};
+use crate::engine::decisions;
+use crate::protocol::RequestKind;
 use crate::wire::RpcId;
 
 /// Longest words of a request, such as its command, that are kept whole until its end, in bytes.

@@ -13,7 +13,7 @@ use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
 use super::happening::{Params, Place, Told};
 use super::time::latency_ms;
 use super::tool_row::{Phase, ToolEvent, ToolRow};
-use crate::engine::{RequestKind, RequestType};
+use crate::protocol::{RequestKind, RequestType};
 use crate::wire::{Members, RpcId};
 
 /// Requests that are open.

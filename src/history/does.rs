@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::bounded::Weigh;
 use super::event::{EXCERPT_CHARS_MAX, masked_start};
 use super::happening::{Params, name};
-use crate::engine::RequestKind;
+use crate::protocol::RequestKind;
 use crate::wire::{Members, elements, text};
 
 /// Items that are no tools: what is said, thought and planned, and marks in a conversation. Every other type is one, also

@@ -11,6 +11,7 @@ use super::tools::Tools;
 use super::transcript::{Entry, Transcript};
 use super::turns::{TurnRow, Turns};
 use crate::journal::Position;
+use crate::protocol::Method;
 
 /// The events of ours that have a place among the others. Source: the contract of the history.
 const OURS: [&str; 14] = [
@@ -111,7 +112,7 @@ impl Fold {
         }
         rows.events.extend(event);
         if let Happening::Told(told) = &seen.happening
-            && told.method == "turn/started"
+            && told.known == Some(Method::TurnStarted)
             && let Some(turn_id) = self.turns.replaced_by(&told.place)
         {
             let thread_id = told.place.thread_id.as_deref();

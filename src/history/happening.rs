@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
 use crate::journal::{Content, Origin, PlainRecord, Record};
+use crate::protocol::Method;
 use crate::wire::{Body, Message, RpcId, Side};
 
 /// Longest name of a method, a thread, a turn or an item that is taken as it is, in bytes. No server gives longer ones; of one
@@ -76,12 +77,20 @@ pub enum Happening<'a> {
 /// A method with its parameters.
 #[derive(Debug)]
 pub struct Told<'a> {
-    /// The method.
+    /// The name of the method.
     pub method: Cow<'a, str>,
+    /// The method, if this program knows it.
+    pub(crate) known: Option<Method>,
     /// The parameters, where they are on record.
     pub params: Params<'a>,
     /// Where in a conversation it stands.
     pub place: Place<'a>,
+}
+
+impl<'a> Told<'a> {
+    fn new(method: Cow<'a, str>, params: Params<'a>, place: Place<'a>) -> Told<'a> {
+        Told { known: Method::of(&method), method: name(method), params, place }
+    }
 }
 
 /// What is on record of the parameters of a message.
@@ -261,7 +270,7 @@ fn line<'a>(from: Side, content: &'a Content<'a>, replaced_by: Option<&'a [u8]>)
         },
         (None, Content::Omitted { reason, method: Some(method), id, .. }) => {
             let method = Cow::Borrowed(&**method);
-            let told = Told { method, params: Params::Omitted(reason), place: Place::default() };
+            let told = Told::new(method, Params::Omitted(reason), Place::default());
             by(from, told, id.map(RpcId::from_raw))
         }
         (None, _) => Happening::Other,
@@ -274,7 +283,7 @@ fn said(from: Side, message: Message<'_>) -> Happening<'_> {
         Some(method) => {
             let params = message.params.map_or(Params::None, Params::Written);
             let place = message.params.map(Place::of).unwrap_or_default();
-            by(from, Told { method, params, place }, id)
+            by(from, Told::new(method, params, place), id)
         }
         None => match (from, id) {
             (Side::Server, Some(id)) => {
@@ -287,7 +296,6 @@ fn said(from: Side, message: Message<'_>) -> Happening<'_> {
 }
 
 fn by<'a>(from: Side, told: Told<'a>, id: Option<RpcId>) -> Happening<'a> {
-    let told = Told { method: name(told.method), ..told };
     match (from, id) {
         (Side::Server, None) => Happening::Told(told),
         (Side::Server, Some(id)) => Happening::Asked { told, id },

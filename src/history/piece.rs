@@ -12,10 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::happening::{Place, Told, name};
+use crate::protocol::EARLY_PREFIX;
 use crate::wire::{Members, TokenKind, text, tokens};
-
-/// What the methods of early 2026 begin with.
-const EARLY: &str = "codex/event/";
 
 /// Longest parameters beside the text that are kept of a group's first piece, in bytes.
 const BESIDE_BYTES_MAX: usize = 2 << 10;
@@ -58,7 +56,7 @@ pub(super) struct Piece<'a> {
 impl<'a> OfItem<'a> {
     /// What a message tells of; `None` where that is no item.
     pub(super) fn read(told: &'a Told<'_>) -> Option<OfItem<'a>> {
-        if told.method.starts_with(EARLY) {
+        if told.method.starts_with(EARLY_PREFIX) {
             return OfItem::early(told);
         }
         let Place { thread_id, turn_id, item_id: Some(item_id), delta } = &told.place else { return None };

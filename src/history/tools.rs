@@ -17,6 +17,7 @@ use super::piece::Telling;
 use super::time::latency_ms;
 use super::tool_row::{Phase, ToolEvent, ToolRow};
 use super::turns::{TurnEnd, TurnEvent};
+use crate::protocol::Method;
 use crate::wire::Members;
 
 /// Tools that are at work, and what humans are asked.
@@ -128,21 +129,21 @@ impl Tools {
     }
 
     fn told(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<ToolRow>) {
-        match &*told.method {
-            "item/started" => self.started(at_us, told, rows),
-            "item/completed" => {
+        match told.known {
+            Some(Method::ItemStarted) => self.started(at_us, told, rows),
+            Some(Method::ItemCompleted) => {
                 rows.extend(self.completed(at_us, told));
                 self.asked.item_over(&told.place);
             }
-            "turn/started" => {
+            Some(Method::TurnStarted) => {
                 let thread_id = told.place.thread_id.as_deref();
                 self.ended.take_if(|key, ()| key.thread_id.as_deref() == thread_id);
             }
-            "turn/completed" => {
+            Some(Method::TurnCompleted) => {
                 self.turn_over(at_us, told, rows);
                 self.asked.turn_over(&told.place);
             }
-            "serverRequest/resolved" => self.asked.server_resolved(told.params),
+            Some(Method::RequestResolved) => self.asked.server_resolved(told.params),
             _ => {}
         }
     }

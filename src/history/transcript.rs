@@ -23,6 +23,7 @@ use super::reading::ThreadRead;
 use super::recent::{Met, Recent};
 use super::time::rfc3339_millis;
 use super::usage::Usage;
+use crate::protocol::Method;
 
 /// Longest plan that is kept until the end of its turn, in bytes; of a longer one a transcript has nothing.
 const PLAN_BYTES_MAX: usize = 64 << 10;
@@ -114,12 +115,12 @@ impl Transcript {
                 let mut gone = Vec::new();
                 let masked = masked_params(told.params);
                 let params = masked.as_deref().map_or(told.params, Params::Written);
-                let told = Told { method: told.method.clone(), params, place: told.place.clone() };
+                let told = Told { method: told.method.clone(), known: told.known, params, place: told.place.clone() };
                 self.asked.asked(&told, id, &mut gone);
                 gone.iter().for_each(|ask| self.resolved(seen.at_us, ask, &End::not_followed(), entries));
             }
             Happening::Called { told, id } => {
-                if matches!(&*told.method, "thread/resume" | "thread/read" | "thread/fork") {
+                if matches!(told.known, Some(Method::ThreadResume | Method::ThreadRead | Method::ThreadFork)) {
                     self.reads.insert(id.to_string(), told.method.clone().into_owned());
                 }
             }
@@ -164,31 +165,32 @@ impl Transcript {
         let (Some(thread_id), None) = (told.place.thread_id.as_deref(), &told.place.delta) else { return };
         let turn_id = told.place.turn_id.as_deref();
         let key = turn_id.map(|turn_id| (thread_id.to_owned(), turn_id.to_owned()));
-        match (&*told.method, key) {
-            ("turn/started", Some(key)) => self.turn_started(at_us, key, entries),
-            ("item/started", Some(key)) => self.item_started(at_us, key, told, entries),
-            ("turn/plan/updated", Some(key)) => {
+        match (told.known, key) {
+            (Some(Method::TurnStarted), Some(key)) => self.turn_started(at_us, key, entries),
+            (Some(Method::ItemStarted), Some(key)) => self.item_started(at_us, key, told, entries),
+            (Some(Method::PlanUpdated), Some(key)) => {
                 let plan = told.params.written().map(|params| masked_json(params.get().to_owned()));
                 let plan = plan.filter(|plan| plan.len() <= PLAN_BYTES_MAX);
                 let changed = self.turns.change(&key, |turn| turn.plan = plan);
                 let gone = changed.map(|((), gone)| gone).unwrap_or_default();
                 self.untold(at_us, &told.method, gone, entries);
             }
-            ("thread/tokenUsage/updated", Some(key)) => {
+            (Some(Method::TokenUsageUpdated), Some(key)) => {
                 if let Some(usage) = Usage::of(told.params) {
                     self.turns.change(&key, |turn| turn.usage = Some(usage));
                 }
             }
-            ("thread/status/changed", _) => self.thread_status(thread_id, told),
-            ("item/completed" | "turn/diff/updated" | "thread/compacted" | "error" | "turn/completed", key) => {
+            (Some(Method::ThreadStatusChanged), _) => self.thread_status(thread_id, told),
+            (Some(method @ (Method::ItemCompleted | Method::DiffUpdated | Method::ThreadCompacted)), key)
+            | (Some(method @ (Method::Error | Method::TurnCompleted)), key) => {
                 let turn = key.as_ref().and_then(|key| self.turns.get(key));
                 let name = turn_id.map(|turn_id| turn_name(turn_id, turn)).unwrap_or_default();
                 let spot = Spot { at_us, event: &told.method, thread_id, turn_id, turn: &name };
-                match spot.event {
-                    "item/completed" => self.item_completed(spot, told, entries),
-                    "turn/diff/updated" => self.diff(spot, told, entries),
-                    "thread/compacted" => self.compacted(spot, entries),
-                    "error" => self.error(spot, told, entries),
+                match Some(method) {
+                    Some(Method::ItemCompleted) => self.item_completed(spot, told, entries),
+                    Some(Method::DiffUpdated) => self.diff(spot, told, entries),
+                    Some(Method::ThreadCompacted) => self.compacted(spot, entries),
+                    Some(Method::Error) => self.error(spot, told, entries),
                     _ => self.turn_completed(spot, told, entries),
                 }
             }
@@ -199,10 +201,10 @@ impl Transcript {
     fn turn_started(&mut self, at_us: u64, key: (String, String), entries: &mut Vec<Entry>) {
         // One turn of a thread runs at a time: of any other the end was not told.
         let others = self.turns.take_if(|(thread_id, turn_id), _| *thread_id == key.0 && *turn_id != key.1);
-        self.untold(at_us, "turn/started", others, entries);
+        self.untold(at_us, Method::TurnStarted.name(), others, entries);
         if self.turns.get(&key).is_none() {
             let gone = self.turns.insert(key, Turn { began_us: at_us, known: Known::Whole, ..Turn::default() });
-            self.untold(at_us, "turn/started", gone, entries);
+            self.untold(at_us, Method::TurnStarted.name(), gone, entries);
         }
     }
 
@@ -219,7 +221,7 @@ impl Transcript {
     fn item_started(&mut self, at_us: u64, key: (String, String), told: &Told<'_>, entries: &mut Vec<Entry>) {
         if self.turns.get(&key).is_none() && !self.ended.knows(&[&key.0, &key.1]) {
             let gone = self.turns.insert(key.clone(), Turn { began_us: at_us, ..Turn::default() });
-            self.untold(at_us, "item/started", gone, entries);
+            self.untold(at_us, Method::ItemStarted.name(), gone, entries);
         }
         let is_compaction = || item(told).is_some_and(|item| item.kind == ItemKind::Compaction);
         self.turns.change(&key, |turn| turn.compacts |= is_compaction());

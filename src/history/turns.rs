@@ -13,6 +13,7 @@ use super::happening::{Happening, Params, Place, Seen, Told};
 use super::masked::{masked_so_far, masked_text};
 use super::time::latency_ms;
 use crate::journal::Position;
+use crate::protocol::Method;
 use crate::wire::{Members, text};
 
 /// Longest start of an answer that is kept with a turn, in characters.
@@ -22,14 +23,14 @@ const OUTPUT_CHARS_MAX: usize = 400;
 const OUTPUT_BYTES_MAX: usize = 4 * OUTPUT_CHARS_MAX + BEYOND_CUT_BYTES;
 
 /// What tells something of a turn.
-const TELLING: [&str; 7] = [
-    "turn/started",
-    "turn/completed",
-    "item/started",
-    "item/completed",
-    "item/agentMessage/delta",
-    "thread/tokenUsage/updated",
-    "error",
+const TELLING: [Method; 7] = [
+    Method::TurnStarted,
+    Method::TurnCompleted,
+    Method::ItemStarted,
+    Method::ItemCompleted,
+    Method::AgentMessageDelta,
+    Method::TokenUsageUpdated,
+    Method::Error,
 ];
 
 /// What happened to a turn.
@@ -206,7 +207,7 @@ impl Turns {
     pub(super) fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Vec<TurnRow>) {
         match &seen.happening {
             Happening::Told(told) => {
-                if told.method == "turn/started" {
+                if told.known == Some(Method::TurnStarted) {
                     rows.extend(self.replaced(seen.at_us, &told.place));
                 }
                 self.told(at, seen.at_us, told, rows);
@@ -236,7 +237,7 @@ impl Turns {
 
     /// Takes the text of a record that was taken before the turns were stored.
     pub(super) fn recall(&mut self, at: &Position, told: &Told<'_>, met: &mut Vec<Position>) {
-        if told.method != "item/agentMessage/delta" {
+        if told.known != Some(Method::AgentMessageDelta) {
             return;
         }
         let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
@@ -272,7 +273,7 @@ impl Turns {
     }
 
     fn told(&mut self, at: &Position, at_us: u64, told: &Told<'_>, rows: &mut Vec<TurnRow>) {
-        if !TELLING.contains(&&*told.method) {
+        if told.known.is_none_or(|method| !TELLING.contains(&method)) {
             return;
         }
         let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
@@ -308,18 +309,20 @@ impl Thread {
         let turn_id = told.place.turn_id.as_deref();
         let with_payload =
             |row: TurnRow| TurnRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row };
-        match &*told.method {
-            "turn/started" => return self.starts(turn_id?, at_us).map(with_payload),
-            "turn/completed" => return self.ends(turn_id?, at_us, TurnEnd::of(told.params)).map(with_payload),
-            "item/started" => drop(self.goes_on(turn_id?)),
-            "item/agentMessage/delta" => {
+        match told.known {
+            Some(Method::TurnStarted) => return self.starts(turn_id?, at_us).map(with_payload),
+            Some(Method::TurnCompleted) => {
+                return self.ends(turn_id?, at_us, TurnEnd::of(told.params)).map(with_payload);
+            }
+            Some(Method::ItemStarted) => drop(self.goes_on(turn_id?)),
+            Some(Method::AgentMessageDelta) => {
                 let turn = self.goes_on(turn_id?)?;
                 turn.streams(at, told.place.item_id.as_deref(), told.place.delta.as_deref().unwrap_or_default());
             }
             // It may come long after its turn.
-            "item/completed" => self.running(turn_id?)?.says(told),
-            "thread/tokenUsage/updated" => self.spends(turn_id, told.params),
-            "error" => {
+            Some(Method::ItemCompleted) => self.running(turn_id?)?.says(told),
+            Some(Method::TokenUsageUpdated) => self.spends(turn_id, told.params),
+            Some(Method::Error) => {
                 let params = told.params.written().and_then(Members::of)?;
                 let is_final = params.get("willRetry").is_none_or(|retries| retries.get() != "true");
                 let turn = self.running(turn_id?).filter(|_| is_final)?;

@@ -18,6 +18,7 @@ use super::time::rfc3339_millis;
 use super::transcript::{item, steps};
 use super::under_way::{Does, UnderWay};
 use super::usage::Usage;
+use crate::protocol::Method;
 use crate::wire::RpcId;
 
 /// What the ids of our own calls begin with: their answers are not the client's.
@@ -245,21 +246,19 @@ impl UiFold {
         if let Some(delta) = told.place.delta.as_deref() {
             return piece(spot, told, delta, out);
         }
-        match &*told.method {
-            "turn/started" => spot.status("turn", "in_progress", out),
-            "turn/completed" => turn_completed(spot, told.params, out),
-            "item/started" => self.item_started(spot, told, out),
-            "item/completed" => self.item_completed(spot, told, out),
-            "item/reasoning/summaryPartAdded" => {
+        match told.known {
+            Some(Method::TurnStarted) => spot.status("turn", "in_progress", out),
+            Some(Method::TurnCompleted) => turn_completed(spot, told.params, out),
+            Some(Method::ItemStarted) => self.item_started(spot, told, out),
+            Some(Method::ItemCompleted) => self.item_completed(spot, told, out),
+            Some(Method::ReasoningSummaryPartAdded) => {
                 let params: Value = told.params.read().unwrap_or_default();
                 if params["summaryIndex"].as_u64().is_some_and(|index| index > 0) {
                     let more = |object: Object| object.with("part", "summary").with("delta", "\n\n");
                     spot.emit(UiKind::ReasoningDelta, more, out);
                 }
             }
-            "item/mcpToolCall/progress"
-            | "item/commandExecution/terminalInteraction"
-            | "item/fileChange/patchUpdated" => {
+            Some(Method::ToolCallProgress | Method::TerminalInteraction | Method::PatchUpdated) => {
                 let params: Value = told.params.read().unwrap_or_default();
                 let progress = |object: Object| {
                     let object = object.with_some("delta", params["message"].as_str());
@@ -267,23 +266,23 @@ impl UiFold {
                 };
                 spot.emit(UiKind::ToolDelta, progress, out);
             }
-            "turn/diff/updated" => self.diff(spot, told.params, out),
-            "turn/plan/updated" => {
+            Some(Method::DiffUpdated) => self.diff(spot, told.params, out),
+            Some(Method::PlanUpdated) => {
                 let params: Value = told.params.read().unwrap_or_default();
                 spot.emit(UiKind::Plan, |object| steps(object, &params), out);
             }
-            "thread/tokenUsage/updated" => {
+            Some(Method::TokenUsageUpdated) => {
                 if let Some(usage) = Usage::of(told.params) {
                     spot.emit(UiKind::TokenCount, |object| usage.describe(object), out);
                 }
             }
-            "thread/compacted" => {
+            Some(Method::ThreadCompacted) => {
                 let by_item = spot.thread_id.and_then(|thread_id| self.compacting.get(&thread_id.to_owned()));
                 if by_item.is_none() || by_item.map(String::as_str) != spot.turn_id {
                     spot.status("compaction", "completed", out);
                 }
             }
-            "error" => {
+            Some(Method::Error) => {
                 let params: Value = told.params.read().unwrap_or_default();
                 let Failure { message, code } = Failure::of(&params["error"]);
                 let more = |object: Object| {
@@ -292,7 +291,7 @@ impl UiFold {
                 };
                 spot.emit(UiKind::Error, more, out);
             }
-            "serverRequest/resolved" => {
+            Some(Method::RequestResolved) => {
                 if let Some(ask) = self.asked.over(told) {
                     closed(spot.at_us, &ask, &End::unknown(), out);
                 }
@@ -397,12 +396,12 @@ fn say(at_us: u64, thread_id: &str, turn_id: Option<&str>, activity: Activity, o
 
 /// A piece of an item.
 fn piece(spot: Spot<'_>, told: &Told<'_>, delta: &str, out: &mut Vec<UiEvent>) {
-    let (kind, part) = match &*told.method {
-        "item/agentMessage/delta" => (UiKind::AssistantDelta, None),
-        "item/reasoning/summaryTextDelta" => (UiKind::ReasoningDelta, Some("summary")),
-        "item/reasoning/textDelta" => (UiKind::ReasoningDelta, Some("content")),
-        "item/plan/delta" => (UiKind::Plan, None),
-        method if method.starts_with("item/") => (UiKind::ToolDelta, None),
+    let (kind, part) = match told.known {
+        Some(Method::AgentMessageDelta) => (UiKind::AssistantDelta, None),
+        Some(Method::ReasoningSummaryTextDelta) => (UiKind::ReasoningDelta, Some("summary")),
+        Some(Method::ReasoningTextDelta) => (UiKind::ReasoningDelta, Some("content")),
+        Some(Method::PlanDelta) => (UiKind::Plan, None),
+        _ if told.method.starts_with("item/") => (UiKind::ToolDelta, None),
         _ => return,
     };
     spot.emit(kind, |object| object.with_some("part", part).with("delta", delta), out);

@@ -8,9 +8,8 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{
-    FIELD_ORDER, GivenRow, LedgerEntry, RequestEnd, RequestKind, RequestRow, field_order, kept_result,
-};
+use crate::engine::{FIELD_ORDER, GivenRow, LedgerEntry, RequestEnd, RequestRow, field_order, kept_result};
+use crate::protocol::RequestKind;
 
 /// The tables.
 pub(super) const TABLES: &str = "

@@ -12,7 +12,7 @@ use super::doc::{Doc, Role};
 use crate::control::answer::{self, Word, kind_name, kind_of};
 use crate::control::form::{self, FieldError};
 use crate::control::shown::{self, Meant, Row, shown};
-use crate::engine::RequestKind;
+use crate::protocol::RequestKind;
 
 /// Lines of a diff that the request itself shows; a longer one is reviewed on the whole screen.
 const DIFF_LINES_MAX: usize = 200;

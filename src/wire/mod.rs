@@ -9,7 +9,6 @@
 mod frame;
 mod id;
 mod message;
-mod method;
 mod splice;
 mod tokens;
 
@@ -17,7 +16,6 @@ pub use frame::{Frame, Framer, LINE_BYTES_MAX};
 pub(crate) use id::RpcId;
 pub use message::Body;
 pub(crate) use message::{Message, stands_verbatim};
-pub(crate) use method::{CREDENTIAL_METHOD_MARKS, MethodClass, SECRET_METHOD_MARKS};
 pub(crate) use splice::Splice;
 pub use splice::{Members, elements, text};
 pub use tokens::tokens;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use codex_shim::testing::engine::{
     AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
-    Input, Now, PushedCommand, Question, RequestSettings, RequestSource, RequestType, WaitingCommand,
+    Input, Now, PushedCommand, Question, RequestSettings, RequestSource, WaitingCommand,
 };
 use codex_shim::testing::journal::{
     Bounds, FORMAT, Generation, Header, IndexedTo, Position, Previous, ServerOrigin, Writer,
 };
+use codex_shim::testing::protocol::RequestType;
 use codex_shim::testing::store::SeqMark;
 use codex_shim::testing::wire::Side;
 use serde_json::json;

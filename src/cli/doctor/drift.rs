@@ -5,151 +5,29 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// A message that we look into, change or make ourselves.
+use crate::protocol::{Method, RESPONSES};
+
+/// A message or a response of which fields are used, as codex's schema describes it.
 struct Touched {
     /// The file of the schema that has it, without `.json`.
     file: &'static str,
-    /// Its method in the files that list kinds of messages; `None` in those of one answer.
+    /// Its method in the files that list kinds of messages; `None` in those of one response.
     method: Option<&'static str>,
-    /// Paths of the fields that we use, in `params` or in the answer. A list is passed through without a step of its own.
+    /// Paths of the fields that are used.
     fields: &'static [&'static str],
 }
 
-/// A message with a method.
-const fn message(file: &'static str, method: &'static str, fields: &'static [&'static str]) -> Touched {
-    Touched { file, method: Some(method), fields }
+/// All messages and responses that this program uses and a schema can have, each file's together.
+fn all_touched() -> impl Iterator<Item = Touched> {
+    let messages = Method::ALL.iter().filter_map(|method| {
+        Some(Touched { file: method.listed().file()?, method: Some(method.name()), fields: method.fields() })
+    });
+    messages.chain(RESPONSES.iter().map(|response| Touched {
+        file: response.file,
+        method: None,
+        fields: response.fields,
+    }))
 }
-
-/// An answer.
-const fn answer(file: &'static str, fields: &'static [&'static str]) -> Touched {
-    Touched { file, method: None, fields }
-}
-
-const CALL: &str = "ClientRequest";
-const ASK: &str = "ServerRequest";
-const TELL: &str = "ServerNotification";
-
-/// All that we touch and a schema can have; `rawResponseItem/completed` stands in that of no release.
-const TOUCHED: [Touched; 47] = [
-    message(CALL, "initialize", &["clientInfo.name", "capabilities.optOutNotificationMethods"]),
-    message(CALL, "thread/start", &["developerInstructions", "dynamicTools.name"]),
-    message(CALL, "thread/resume", &["threadId", "developerInstructions"]),
-    message(CALL, "thread/fork", &["threadId"]),
-    message(CALL, "thread/read", &["threadId", "includeTurns"]),
-    message(CALL, "thread/list", &["cursor"]),
-    message(CALL, "thread/inject_items", &["threadId", "items.type", "items.role", "items.content.text"]),
-    message(CALL, "thread/compact/start", &["threadId"]),
-    message(CALL, "turn/start", &["threadId", "input.type", "input.text", "input.text_elements"]),
-    message(CALL, "turn/steer", &["threadId", "expectedTurnId", "input.type", "input.text", "input.text_elements"]),
-    message(CALL, "turn/interrupt", &["threadId", "turnId"]),
-    message(
-        ASK,
-        "item/commandExecution/requestApproval",
-        &["threadId", "turnId", "itemId", "command", "reason", "availableDecisions", "networkApprovalContext.host"],
-    ),
-    message(ASK, "item/fileChange/requestApproval", &["threadId", "turnId", "itemId", "reason", "grantRoot"]),
-    message(ASK, "item/permissions/requestApproval", &["threadId", "turnId", "itemId", "permissions", "reason"]),
-    message(
-        ASK,
-        "item/tool/requestUserInput",
-        &[
-            "threadId",
-            "turnId",
-            "itemId",
-            "questions.id",
-            "questions.question",
-            "questions.isSecret",
-            "questions.options.label",
-        ],
-    ),
-    message(ASK, "item/tool/call", &["threadId", "turnId", "callId", "tool", "arguments"]),
-    message(
-        ASK,
-        "mcpServer/elicitation/request",
-        &["threadId", "serverName", "mode", "message", "requestedSchema", "url"],
-    ),
-    message(ASK, "currentTime/read", &[]),
-    message(TELL, "error", &["threadId", "turnId", "willRetry", "error.message", "error.codexErrorInfo"]),
-    message(TELL, "thread/started", &["thread.id", "thread.preview"]),
-    message(TELL, "thread/status/changed", &["threadId", "status.type", "status.activeFlags"]),
-    message(TELL, "thread/compacted", &["threadId"]),
-    message(
-        TELL,
-        "thread/tokenUsage/updated",
-        &[
-            "threadId",
-            "turnId",
-            "tokenUsage.total.totalTokens",
-            "tokenUsage.total.inputTokens",
-            "tokenUsage.total.cachedInputTokens",
-            "tokenUsage.total.outputTokens",
-            "tokenUsage.last.totalTokens",
-            "tokenUsage.modelContextWindow",
-        ],
-    ),
-    message(TELL, "turn/started", &["threadId", "turn.id", "turn.status"]),
-    message(
-        TELL,
-        "turn/completed",
-        &["threadId", "turn.id", "turn.status", "turn.error.message", "turn.error.codexErrorInfo"],
-    ),
-    message(TELL, "turn/plan/updated", &["threadId", "turnId", "explanation", "plan.step", "plan.status"]),
-    message(TELL, "turn/diff/updated", &["threadId", "turnId", "diff"]),
-    message(
-        TELL,
-        "item/started",
-        &[
-            "threadId",
-            "turnId",
-            "item.id",
-            "item.type",
-            "item.status",
-            "item.command",
-            "item.changes.path",
-            "item.changes.kind",
-            "item.tool",
-            "item.server",
-            "item.arguments",
-            "item.content.text",
-        ],
-    ),
-    message(
-        TELL,
-        "item/completed",
-        &[
-            "threadId",
-            "turnId",
-            "item.id",
-            "item.type",
-            "item.status",
-            "item.text",
-            "item.exitCode",
-            "item.durationMs",
-            "item.aggregatedOutput",
-            "item.changes.diff",
-            "item.error",
-            "item.result",
-        ],
-    ),
-    message(TELL, "item/agentMessage/delta", &["threadId", "turnId", "itemId", "delta"]),
-    message(TELL, "item/plan/delta", &["itemId", "delta"]),
-    message(TELL, "item/reasoning/textDelta", &["itemId", "delta", "contentIndex"]),
-    message(TELL, "item/reasoning/summaryTextDelta", &["itemId", "delta", "summaryIndex"]),
-    message(TELL, "item/commandExecution/outputDelta", &["itemId", "delta"]),
-    message(TELL, "item/commandExecution/terminalInteraction", &["itemId", "stdin"]),
-    message(TELL, "serverRequest/resolved", &["threadId", "requestId"]),
-    answer("CommandExecutionRequestApprovalResponse", &["decision"]),
-    answer("FileChangeRequestApprovalResponse", &["decision"]),
-    answer("PermissionsRequestApprovalResponse", &["permissions", "scope"]),
-    answer("ToolRequestUserInputResponse", &["answers"]),
-    answer("McpServerElicitationRequestResponse", &["action", "content"]),
-    answer("v2/ThreadStartResponse", &["thread.id"]),
-    answer("v2/ThreadResumeResponse", &["thread.id", "thread.preview", "thread.turns.items.content.text"]),
-    answer("v2/ThreadReadResponse", &["thread.preview", "thread.turns.items.content.text"]),
-    answer("v2/ThreadListResponse", &["data.id", "data.preview"]),
-    answer("v2/TurnStartResponse", &["turn.id", "turn.items"]),
-    answer("v2/TurnSteerResponse", &["turnId"]),
-];
 
 /// How many schemas are looked at for one field, and how deep: in those of codex it takes a few hundred and less than twenty.
 /// One may refer to itself.
@@ -158,20 +36,20 @@ const DEPTH_MAX: usize = 40;
 
 /// What we touch: (methods, fields).
 pub(super) fn touched() -> (usize, usize) {
-    let methods = TOUCHED.iter().filter(|touched| touched.method.is_some()).count();
-    (methods, TOUCHED.iter().map(|touched| touched.fields.len()).sum())
+    let methods = all_touched().filter(|touched| touched.method.is_some()).count();
+    (methods, all_touched().map(|touched| touched.fields.len()).sum())
 }
 
 /// What the schema in `folder` lacks, as methods and as `METHOD: FIELD`; `None` where there is no schema.
 pub(super) fn missing(folder: &Path) -> Option<Vec<String>> {
     let mut missing = Vec::new();
     let mut last: Option<(&str, Value)> = None;
-    for touched in &TOUCHED {
+    for touched in all_touched() {
         if last.as_ref().is_none_or(|(file, _)| *file != touched.file) {
             last = read(folder, touched.file).map(|schema| (touched.file, schema));
         }
         match (&last, touched.method) {
-            (Some((_, schema)), method) => lacks(schema, touched, method, &mut missing),
+            (Some((_, schema)), method) => lacks(schema, &touched, method, &mut missing),
             // An answer that has no file is that of a call which is told already.
             (None, None) => {}
             (None, Some(_)) => return None,
@@ -253,13 +131,13 @@ mod tests {
     fn written(without: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("BUG: a temporary folder");
         std::fs::create_dir(folder.path().join("v2")).expect("create");
-        for touched in &TOUCHED {
-            let alike = TOUCHED.iter().filter(|other| other.file == touched.file);
+        for touched in all_touched() {
+            let alike = all_touched().filter(|other| other.file == touched.file);
             let kinds: Vec<Value> = alike
                 .filter(|other| other.method.is_some_and(|method| method != without))
-                .map(|other| json!({"properties": {"method": {"enum": [other.method]}, "params": object(other, without)}}))
+                .map(|other| json!({"properties": {"method": {"enum": [other.method]}, "params": object(&other, without)}}))
                 .collect();
-            let schema = if touched.method.is_some() { json!({ "oneOf": kinds }) } else { object(touched, without) };
+            let schema = if touched.method.is_some() { json!({ "oneOf": kinds }) } else { object(&touched, without) };
             std::fs::write(folder.path().join(format!("{}.json", touched.file)), schema.to_string()).expect("write");
         }
         folder

@@ -10,7 +10,7 @@ use super::list::outcome as outcome_of;
 use super::{kind_name, kind_of, text};
 use crate::control::form::{self, Field};
 use crate::control::shown::{Meant, Row, Shown, in_text, shown, who};
-use crate::engine::RequestKind;
+use crate::protocol::RequestKind;
 
 /// Columns that a label takes.
 const LABEL_COLUMNS: usize = 11;

@@ -13,7 +13,7 @@ use super::{body, kind_of, text};
 use crate::control::answer::Word;
 use crate::control::form::{self, Field};
 use crate::control::shown::offered;
-use crate::engine::RequestKind;
+use crate::protocol::RequestKind;
 
 /// How many times an invalid input is asked for again.
 const TRIES_MAX: u32 = 5;

@@ -5,10 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde_json::{Value, json};
-
 use super::consultation::{FragmentCarrier, Remembered, ToldFragment};
 use super::settings::{Fragment, FragmentRole, FragmentSource, FragmentThreads};
+use crate::protocol::inject_items_params;
 
 /// Threads that are remembered; of more than these the one that was not used for longest is forgotten, and told all anew.
 const THREADS_MAX: usize = 1_024;
@@ -273,22 +272,18 @@ fn bounded_addition(addition: &str) -> &str {
 /// The parameters of the call that tells a thread something: at most one message of the developer's, and one of the user's.
 pub(in crate::engine) fn inject_params(thread_id: &str, told: &[ToldFragment]) -> String {
     let roles = [FragmentRole::Developer, FragmentRole::ContextualUser].map(FragmentRole::of_message);
-    let items: Vec<Value> = roles
-        .iter()
-        .filter_map(|role| {
-            let content: Vec<Value> = told
-                .iter()
-                .filter(|fragment| fragment.role == *role)
-                .map(|fragment| json!({ "type": "input_text", "text": fragment.text }))
-                .collect();
-            (!content.is_empty()).then(|| json!({ "type": "message", "role": role, "content": content }))
-        })
-        .collect();
-    json!({ "threadId": thread_id, "items": items }).to_string()
+    let messages = roles.map(|role| {
+        let told = told.iter().filter(|fragment| fragment.role == role);
+        (role, told.map(|fragment| fragment.text.as_str()).collect::<Vec<&str>>())
+    });
+    let messages: Vec<(&str, Vec<&str>)> = messages.into_iter().filter(|(_, texts)| !texts.is_empty()).collect();
+    inject_items_params(thread_id, &messages)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn fragment(name: &str, role: FragmentRole, threads: FragmentThreads) -> Fragment {

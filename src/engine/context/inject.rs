@@ -3,6 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::threads::{IMAGE_PREVIEW, PREVIEW_CHARS_MAX};
+use crate::protocol::{Method, inject_items_params, request_line};
 use crate::wire::{Members, Message, Splice, elements, text};
 
 /// Longest text of a turn that codex takes, in characters over all of its text items. Source: its answer
@@ -129,19 +130,8 @@ pub(super) fn move_range(splice: &mut Splice<'_>, range: &RawValue, moved: impl 
 
 /// A call of our own that puts `envelope` into a thread's history.
 pub(super) fn inject_items_line(id: &str, thread_id: &str, envelope: &str) -> Vec<u8> {
-    let line = serde_json::json!({
-        "id": id,
-        "method": "thread/inject_items",
-        "params": {
-            "threadId": thread_id,
-            "items": [{
-                "type": "message",
-                "role": "user",
-                "content": [{ "type": "input_text", "text": envelope }],
-            }],
-        },
-    });
-    line.to_string().into_bytes()
+    let params = inject_items_params(thread_id, &[("user", vec![envelope])]);
+    request_line(id, Method::ThreadInjectItems.name(), Some(&params))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use serde_json::value::RawValue;
 
 use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingCommand};
 use super::{Effect, Note, Now, Warning};
+use crate::protocol::{Event, Method};
 use crate::wire::{Members, Message, RpcId, text};
 
 pub(crate) use carrier::Carrier;
@@ -206,16 +207,16 @@ impl Context {
         &mut self,
         now: Now,
         line: &[u8],
-        message: &Message<'_>,
+        message: &Event<'_>,
         projection: Option<&str>,
         effects: &mut Vec<Effect>,
     ) -> OnTurn {
-        if message.method.is_none() || message.id.is_none() {
+        if message.name().is_none() || message.id.is_none() {
             return OnTurn::default();
         }
         self.threads.asked(message);
         let carries = !self.waiting.is_empty() || projection.is_some() || self.previews.may_show_fragments();
-        if message.method.as_deref() != Some("turn/start") || !carries {
+        if message.method != Some(Method::TurnStart) || !carries {
             return OnTurn::default();
         }
         self.load(now, line, message, projection, effects).unwrap_or_default()
@@ -223,7 +224,7 @@ impl Context {
 
     /// Looks at a call of the client whose answer cannot be told from that to another one with its id. Neither settles what
     /// was sent with the other, and this one carries nothing: what is shown twice is better than what is lost.
-    pub(super) fn client_repeats(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
+    pub(super) fn client_repeats(&mut self, message: &Event<'_>, effects: &mut Vec<Effect>) {
         let Some(id) = message.id.map(RpcId::from_raw) else { return };
         self.turns_awaited.retain(|(request, _)| *request != id);
         self.fronted.retain(|(request, ..)| *request != id);
@@ -343,7 +344,7 @@ impl Context {
     }
 
     /// Looks at a message of the server, and tells who it is for.
-    pub(super) fn server_says(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) -> Answer {
+    pub(super) fn server_says(&mut self, message: &Event<'_>, effects: &mut Vec<Effect>) -> Answer {
         if let Some(thread_id) = self.threads.told(message) {
             effects.push(Effect::Keep(LedgerEntry::ThreadSeen { thread_id }));
         }
@@ -524,7 +525,7 @@ mod tests {
             );
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-            let on_turn = self.context.client_says(now, line.as_bytes(), &message, None, &mut self.effects);
+            let on_turn = self.context.client_says(now, line.as_bytes(), &Event::of(&message), None, &mut self.effects);
             let (how, bytes) = match (on_turn.ahead, on_turn.instead) {
                 (None, None) => return "unchanged".to_owned(),
                 (None, Some(bytes)) => ("replaced", bytes),
@@ -542,7 +543,7 @@ mod tests {
         fn answer(&mut self, id: &str, rest: &str) -> Answer {
             let line = format!(r#"{{"id":{id},{rest}}}"#);
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
-            self.context.server_says(&message, &mut self.effects)
+            self.context.server_says(&Event::of(&message), &mut self.effects)
         }
 
         /// Ends and names of deliveries since the last look, as `number outcome rows` and `number turn`, and warnings.
@@ -616,7 +617,7 @@ mod tests {
             play.push(&[1], None);
             assert_eq!(play.turn(5, "t"), how);
             let Body::Message(message) = Body::parse(br#"{"id":5,"method":"x"}"#) else { panic!("no message") };
-            play.context.client_repeats(&message, &mut play.effects);
+            play.context.client_repeats(&Event::of(&message), &mut play.effects);
             play.answer("5", RESULT);
             // What goes by a call of our own is settled by its answer all the same; only its turn is not known.
             let (told, again): (&[&str], _) = match carrier {
@@ -740,7 +741,7 @@ mod tests {
         let line = br#"{"id":null,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
         let Body::Message(message) = Body::parse(line) else { panic!("no message") };
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-        let on_turn = play.context.client_says(now, line, &message, None, &mut play.effects);
+        let on_turn = play.context.client_says(now, line, &Event::of(&message), None, &mut play.effects);
         assert!(on_turn.ahead.is_none() && on_turn.instead.is_none());
     }
 

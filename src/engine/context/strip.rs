@@ -13,6 +13,7 @@ use super::envelope::MARKER_END;
 use super::inject::{move_range, move_ranges};
 use super::recognition::{is_cut_off, is_end_in_snippet, is_end_of_ours, is_ours, is_ours_in_snippet};
 use super::threads::{PreviewPlace, Previews};
+use crate::protocol::EARLY_PREFIX;
 use crate::wire::{Members, Message, Splice, elements, text};
 
 /// How the first character of an envelope begins in JSON, and the last one too; the digit after it tells which.
@@ -64,7 +65,7 @@ impl Scanner {
 pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews) -> Option<Vec<u8>> {
     let mut stripper = Stripper { splice: Splice::of(line), previews, place: PreviewPlace::Thread };
     match (message.method.as_deref(), message.params, message.result) {
-        (Some(method), Some(params), _) if method.starts_with("codex/event/") => {
+        (Some(method), Some(params), _) if method.starts_with(EARLY_PREFIX) => {
             stripper.old_event(Members::of(params)?.get("msg")?, 0);
         }
         (Some(_), Some(params), _) => stripper.node(params, 0),

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::wire::{Members, Message, RpcId};
+use crate::protocol::{Event, Method};
+use crate::wire::{Members, RpcId};
 
 /// Most opening markers that previews recognize.
 const OPENINGS_MAX: usize = 1_024;
@@ -152,15 +153,17 @@ enum Asked {
 
 impl Threads {
     /// Looks at a request of the client.
-    pub(super) fn asked(&mut self, message: &Message<'_>) {
-        let (Some(id), Some(method)) = (message.id, message.method.as_deref()) else { return };
+    pub(super) fn asked(&mut self, message: &Event<'_>) {
+        let (Some(id), Some(method)) = (message.id, message.method) else { return };
         let asked = match method {
-            "thread/start" => Asked::NewThread,
-            "thread/resume" | "thread/fork" => Asked::Thread,
-            "turn/start" => match message.params.and_then(Members::of).and_then(|params| params.text("threadId")) {
-                Some(thread_id) => Asked::Turn(thread_id),
-                None => return,
-            },
+            Method::ThreadStart => Asked::NewThread,
+            Method::ThreadResume | Method::ThreadFork => Asked::Thread,
+            Method::TurnStart => {
+                match message.params.and_then(Members::of).and_then(|params| params.text("threadId")) {
+                    Some(thread_id) => Asked::Turn(thread_id),
+                    None => return,
+                }
+            }
             _ => return,
         };
         if self.asked.len() >= ASKED_MAX {
@@ -170,13 +173,13 @@ impl Threads {
     }
 
     /// Looks at a message of the server; gives the thread that it tells of for the first time.
-    pub(super) fn told(&mut self, message: &Message<'_>) -> Option<String> {
+    pub(super) fn told(&mut self, message: &Event<'_>) -> Option<String> {
         self.just_began = None;
-        let thread_id = match message.method.as_deref() {
-            Some("thread/started") => thread_in(message.params?)?,
-            Some(_) => return None,
-            None if self.asked.is_empty() => return None,
-            None => {
+        let thread_id = match message.method {
+            Some(Method::ThreadStarted) => thread_in(message.params?)?,
+            _ if message.name().is_some() => return None,
+            _ if self.asked.is_empty() => return None,
+            _ => {
                 let id = RpcId::from_raw(message.id?);
                 let index = self.asked.iter().position(|(asked, _)| *asked == id)?;
                 let (_, asked) = self.asked.remove(index)?;
@@ -235,10 +238,10 @@ mod tests {
         let mut play = |step: &str| {
             let Body::Message(message) = Body::parse(&step.as_bytes()[1..]) else { panic!("{step}: no message") };
             if step.starts_with('>') {
-                threads.asked(&message);
+                threads.asked(&Event::of(&message));
                 return None;
             }
-            threads.told(&message)
+            threads.told(&Event::of(&message))
         };
         assert_eq!(play(r#">{"id":1,"method":"thread/start","params":{}}"#), None);
         assert_eq!(play(r#"<{"id":"1","result":{"thread":{"id":"no"}}}"#), None);

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::kind::RequestKind;
+use crate::protocol::RequestKind;
 
 /// The decisions that an approval takes, whichever of them it offers. Source: the real server.
 const DECISIONS: [&str; 4] = ["accept", "acceptForSession", "decline", "cancel"];

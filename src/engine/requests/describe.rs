@@ -4,7 +4,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::visible::one_line;
-use super::kind::RequestKind;
+use crate::protocol::RequestKind;
 use crate::wire::Members;
 
 /// Longest summary, in characters.

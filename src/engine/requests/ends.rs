@@ -6,12 +6,13 @@ use serde_json::value::RawValue;
 
 use super::items::is_same_item;
 use super::open::{Commit, ErrorText, LateAnswer, Request, State, Why};
-use super::{HOLD_MAX, RequestPlace, Requests, resolved_note};
+use super::{HOLD_MAX, Requests, resolved_note};
 use crate::engine::attendance::Passing;
 use crate::engine::effect::Effect;
 use crate::engine::input::Now;
 use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestSource, RequestStatus};
 use crate::engine::token::Token;
+use crate::protocol::RequestPlace;
 use crate::wire::{Members, RpcId};
 
 const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");

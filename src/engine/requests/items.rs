@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use serde_json::value::RawValue;
 
-use super::{About, RequestPlace};
+use super::About;
+use crate::protocol::RequestPlace;
 use crate::wire::Members;
 
 /// Items that are remembered at once.

@@ -15,7 +15,7 @@ pub(super) mod answer;
 mod describe;
 mod ends;
 mod items;
-pub(super) mod kind;
+mod name;
 mod open;
 #[cfg(test)]
 mod simulation;
@@ -32,14 +32,13 @@ use super::input::Now;
 use super::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::recording::form;
 use super::token::{AskerId, Token};
+use crate::protocol::{RequestKind, RequestPlace, RequestType};
 use crate::wire::{Body, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
 use describe::summary;
 pub(crate) use describe::{FIELD_ORDER, command_line, field_order, permissions_in_words, without_shell};
 pub(super) use items::Items;
-pub(crate) use kind::RequestPlace;
-pub use kind::{RequestKind, RequestType};
 use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld};
 pub(super) use open::{OnRequest, Pass};
 
@@ -193,7 +192,7 @@ impl Requests {
         // What cannot be kept could be answered by nobody but the client.
         let is_held = self.settings.hold && is_for_human && self.is_trusted;
         let generation = generation.clone();
-        let name = self.free_name(kind::request_name(&generation, &id, raw_id.get()));
+        let name = self.free_name(name::request_name(&generation, &id, raw_id.get()));
         let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && is_for_human);
         let expiry = expiry.map(|(_, after)| *after);
         let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();

@@ -8,11 +8,11 @@ use serde_json::value::RawValue;
 
 use super::OMITTED;
 use super::answer::CheckedAnswer;
-use super::kind::RequestKind;
 use crate::engine::credentials::Carrier;
 use crate::engine::ledger::{GivenRow, RequestRow, RequestSource};
 use crate::engine::secrets::{Verdict, asks_secret};
 use crate::engine::token::{AskerId, Token};
+use crate::protocol::RequestKind;
 use crate::wire::{Message, RpcId};
 
 /// Requests that have ended and are remembered, so that a later answer is known for one.

@@ -1,14 +1,10 @@
-//! What kinds of request a server makes, how they are called in the ledger, and what of one is for a human.
+//! The kinds of request that a server makes, and which of them are for a human.
 
 use std::fmt;
 
+use super::method::Method;
+use crate::wire::Members;
 use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
-
-use crate::wire::{Members, RpcId};
-
-/// Longest text of an id that is used in a name as it is. Source: the contract of the ledger.
-const PLAIN_ID_CHARS_MAX: usize = 40;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,16 +81,16 @@ impl RequestKind {
     /// That of a method; `None` where it is the client's business alone.
     #[must_use]
     pub fn of(method: &str) -> Option<RequestKind> {
-        Some(match method {
-            "item/commandExecution/requestApproval" => RequestKind::Command,
-            "item/fileChange/requestApproval" => RequestKind::FileChange,
-            "execCommandApproval" => RequestKind::OldCommand,
-            "applyPatchApproval" => RequestKind::OldPatch,
-            "item/permissions/requestApproval" => RequestKind::Permissions,
-            "item/tool/requestUserInput" => RequestKind::UserInput,
-            "mcpServer/elicitation/request" => RequestKind::Elicitation,
-            "item/tool/call" | "currentTime/read" => return None,
-            _ if method.starts_with("account/") || method.starts_with("attestation/") => return None,
+        Some(match Method::of(method) {
+            Some(Method::CommandApproval) => RequestKind::Command,
+            Some(Method::FileChangeApproval) => RequestKind::FileChange,
+            Some(Method::OldCommandApproval) => RequestKind::OldCommand,
+            Some(Method::OldPatchApproval) => RequestKind::OldPatch,
+            Some(Method::PermissionsApproval) => RequestKind::Permissions,
+            Some(Method::UserInput) => RequestKind::UserInput,
+            Some(Method::Elicitation) => RequestKind::Elicitation,
+            Some(Method::ToolCall | Method::CurrentTimeRead) => return None,
+            _ if ["account/", "attestation/"].iter().any(|prefix| method.starts_with(prefix)) => return None,
             _ => RequestKind::Other,
         })
     }
@@ -127,7 +123,7 @@ pub struct RequestPlace {
 
 impl RequestPlace {
     /// As the parameters of a request name it, by its names of now and of early 2026.
-    pub(in crate::engine) fn of(params: Option<&RawValue>) -> RequestPlace {
+    pub(crate) fn of(params: Option<&RawValue>) -> RequestPlace {
         let Some(params) = params.and_then(Members::of) else { return RequestPlace::default() };
         let first = |names: [&str; 2]| names.iter().find_map(|name| params.text(name));
         RequestPlace {
@@ -138,41 +134,9 @@ impl RequestPlace {
     }
 }
 
-/// The name of a request in the ledger, before it is made one of its own: `raw` is its id as it was written.
-pub(super) fn request_name(generation: &str, id: &RpcId, raw: &str) -> String {
-    let is_plain = |text: &str| {
-        (1..=PLAIN_ID_CHARS_MAX).contains(&text.len())
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
-    };
-    match id {
-        RpcId::Integer(number) => format!("{generation}-{number}"),
-        RpcId::Text(text) if is_plain(text) => format!("{generation}-s.{text}"),
-        RpcId::Text(_) | RpcId::Other(_) => {
-            let digest = Sha256::digest(raw.as_bytes());
-            let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-            format!("{generation}-h.{hex}")
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_tell_the_type_of_an_id() {
-        let check = |raw: &str, expect: &str| {
-            let id = RpcId::from_raw(serde_json::from_str(raw).expect("BUG: test ids are JSON"));
-            assert_eq!(request_name("g", &id, raw), expect);
-        };
-        check("0", "g-0");
-        check("-7", "g--7");
-        check("\"a_B-9\"", "g-s.a_B-9");
-        check("\"0\"", "g-s.0");
-        check("\"a b\"", "g-h.5e229e245c3e5252");
-        check("\"\"", "g-h.12ae32cb1ec02d01");
-        check("1.5", "g-h.9f29a130438b8117");
-    }
 
     #[test]
     fn what_is_for_a_human() {

@@ -1,0 +1,45 @@
+//! The name of a request in the ledger.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::wire::RpcId;
+
+/// Longest text of an id that is used in a name as it is. Source: the contract of the ledger.
+const PLAIN_ID_CHARS_MAX: usize = 40;
+
+/// The name of a request in the ledger, before it is made one of its own: `raw` is its id as it was written.
+pub(super) fn request_name(generation: &str, id: &RpcId, raw: &str) -> String {
+    let is_plain = |text: &str| {
+        (1..=PLAIN_ID_CHARS_MAX).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    match id {
+        RpcId::Integer(number) => format!("{generation}-{number}"),
+        RpcId::Text(text) if is_plain(text) => format!("{generation}-s.{text}"),
+        RpcId::Text(_) | RpcId::Other(_) => {
+            let digest = Sha256::digest(raw.as_bytes());
+            let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+            format!("{generation}-h.{hex}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_the_type_of_an_id() {
+        let check = |raw: &str, expect: &str| {
+            let id = RpcId::from_raw(serde_json::from_str(raw).expect("BUG: test ids are JSON"));
+            assert_eq!(request_name("g", &id, raw), expect);
+        };
+        check("0", "g-0");
+        check("-7", "g--7");
+        check("\"a_B-9\"", "g-s.a_B-9");
+        check("\"0\"", "g-s.0");
+        check("\"a b\"", "g-h.5e229e245c3e5252");
+        check("\"\"", "g-h.12ae32cb1ec02d01");
+        check("1.5", "g-h.9f29a130438b8117");
+    }
+}

@@ -1,0 +1,230 @@
+//! The methods that this program knows, in one table.
+//!
+//! A row has a method's name, the list of the schema that has it, what of its messages is secret, and the fields that this
+//! program reads or writes. A message of any other method is forwarded and recorded without a second look.
+
+/// The list of messages in codex's schema that has a method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listed {
+    ClientRequest,
+    ServerRequest,
+    ServerNotification,
+    /// In no list that is checked: the method is optional, or of an older release.
+    Unchecked,
+}
+
+impl Listed {
+    /// The file of the schema, without `.json`.
+    pub(crate) fn file(self) -> Option<&'static str> {
+        match self {
+            Listed::ClientRequest => Some("ClientRequest"),
+            Listed::ServerRequest => Some("ServerRequest"),
+            Listed::ServerNotification => Some("ServerNotification"),
+            Listed::Unchecked => None,
+        }
+    }
+}
+
+/// What of a method's messages may not be recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Secrecy {
+    /// Nothing.
+    Open,
+    /// The message and its answer.
+    Secret,
+    /// The message, if a configuration key that it writes names a secret.
+    ConfigWrite,
+    /// The answer, if a question has `isSecret`.
+    Question,
+    /// The fields of the answer that the requested schema marks as secret.
+    Form,
+    /// Some members of the parameters or of the answer.
+    Members,
+}
+
+macro_rules! methods {
+    ($($variant:ident = $name:literal, $listed:ident, $secrecy:ident, [$($field:literal),* $(,)?];)*) => {
+        /// A method that this program knows.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Method { $($variant),* }
+
+        impl Method {
+            /// All methods, in the order of the table.
+            pub(crate) const ALL: &[Method] = &[$(Method::$variant),*];
+
+            /// Resolves a name; `None` if this program does not know the method.
+            pub(crate) fn of(name: &str) -> Option<Method> {
+                match name {
+                    $($name => Some(Method::$variant),)*
+                    _ => None,
+                }
+            }
+
+            pub(crate) const fn name(self) -> &'static str {
+                match self { $(Method::$variant => $name),* }
+            }
+
+            pub(crate) fn listed(self) -> Listed {
+                match self { $(Method::$variant => Listed::$listed),* }
+            }
+
+            pub(super) fn secrecy(self) -> Secrecy {
+                match self { $(Method::$variant => Secrecy::$secrecy),* }
+            }
+
+            /// Paths of the fields that this program uses, in `params`. A step into a list is not named.
+            pub(crate) fn fields(self) -> &'static [&'static str] {
+                match self { $(Method::$variant => &[$($field),*]),* }
+            }
+        }
+    };
+}
+
+methods! {
+    // Requests of the client.
+    Initialize = "initialize", ClientRequest, Open, ["clientInfo.name", "capabilities.optOutNotificationMethods"];
+    ThreadStart = "thread/start", ClientRequest, Members, ["developerInstructions", "dynamicTools.name"];
+    ThreadResume = "thread/resume", ClientRequest, Members, ["threadId", "developerInstructions"];
+    ThreadFork = "thread/fork", ClientRequest, Members, ["threadId"];
+    ThreadRead = "thread/read", ClientRequest, Open, ["threadId", "includeTurns"];
+    ThreadList = "thread/list", ClientRequest, Open, ["cursor"];
+    ThreadInjectItems = "thread/inject_items", ClientRequest, Open, [
+        "threadId", "items.type", "items.role", "items.content.text"
+    ];
+    ThreadCompactStart = "thread/compact/start", ClientRequest, Open, ["threadId"];
+    TurnStart = "turn/start", ClientRequest, Open, ["threadId", "input.type", "input.text", "input.text_elements"];
+    TurnSteer = "turn/steer", ClientRequest, Open, [
+        "threadId", "expectedTurnId", "input.type", "input.text", "input.text_elements"
+    ];
+    TurnInterrupt = "turn/interrupt", ClientRequest, Open, ["threadId", "turnId"];
+
+    // Requests of the server.
+    CommandApproval = "item/commandExecution/requestApproval", ServerRequest, Open, [
+        "threadId", "turnId", "itemId", "command", "reason", "availableDecisions",
+        "networkApprovalContext.host"
+    ];
+    FileChangeApproval = "item/fileChange/requestApproval", ServerRequest, Open, [
+        "threadId", "turnId", "itemId", "reason", "grantRoot"
+    ];
+    PermissionsApproval = "item/permissions/requestApproval", ServerRequest, Open, [
+        "threadId", "turnId", "itemId", "permissions", "reason"
+    ];
+    UserInput = "item/tool/requestUserInput", ServerRequest, Question, [
+        "threadId", "turnId", "itemId", "questions.id", "questions.question", "questions.isSecret",
+        "questions.options.label"
+    ];
+    ToolCall = "item/tool/call", ServerRequest, Open, ["threadId", "turnId", "callId", "tool", "arguments"];
+    Elicitation = "mcpServer/elicitation/request", ServerRequest, Form, [
+        "threadId", "serverName", "mode", "message", "requestedSchema", "url"
+    ];
+    CurrentTimeRead = "currentTime/read", ServerRequest, Open, [];
+
+    // Notifications of the server.
+    Error = "error", ServerNotification, Open, [
+        "threadId", "turnId", "willRetry", "error.message", "error.codexErrorInfo"
+    ];
+    ThreadStarted = "thread/started", ServerNotification, Open, ["thread.id", "thread.preview"];
+    ThreadStatusChanged = "thread/status/changed", ServerNotification, Open, [
+        "threadId", "status.type", "status.activeFlags"
+    ];
+    ThreadCompacted = "thread/compacted", ServerNotification, Open, ["threadId"];
+    TokenUsageUpdated = "thread/tokenUsage/updated", ServerNotification, Open, [
+        "threadId", "turnId", "tokenUsage.total.totalTokens", "tokenUsage.total.inputTokens",
+        "tokenUsage.total.cachedInputTokens", "tokenUsage.total.outputTokens",
+        "tokenUsage.last.totalTokens", "tokenUsage.modelContextWindow"
+    ];
+    TurnStarted = "turn/started", ServerNotification, Open, ["threadId", "turn.id", "turn.status"];
+    TurnCompleted = "turn/completed", ServerNotification, Open, [
+        "threadId", "turn.id", "turn.status", "turn.error.message", "turn.error.codexErrorInfo"
+    ];
+    PlanUpdated = "turn/plan/updated", ServerNotification, Open, [
+        "threadId", "turnId", "explanation", "plan.step", "plan.status"
+    ];
+    DiffUpdated = "turn/diff/updated", ServerNotification, Open, ["threadId", "turnId", "diff"];
+    ItemStarted = "item/started", ServerNotification, Open, [
+        "threadId", "turnId", "item.id", "item.type", "item.status", "item.command", "item.changes.path",
+        "item.changes.kind", "item.tool", "item.server", "item.arguments", "item.content.text"
+    ];
+    ItemCompleted = "item/completed", ServerNotification, Open, [
+        "threadId", "turnId", "item.id", "item.type", "item.status", "item.text", "item.exitCode",
+        "item.durationMs", "item.aggregatedOutput", "item.changes.diff", "item.error", "item.result"
+    ];
+    AgentMessageDelta = "item/agentMessage/delta", ServerNotification, Open, [
+        "threadId", "turnId", "itemId", "delta"
+    ];
+    PlanDelta = "item/plan/delta", ServerNotification, Open, ["itemId", "delta"];
+    ReasoningTextDelta = "item/reasoning/textDelta", ServerNotification, Open, ["itemId", "delta", "contentIndex"];
+    ReasoningSummaryTextDelta = "item/reasoning/summaryTextDelta", ServerNotification, Open, [
+        "itemId", "delta", "summaryIndex"
+    ];
+    CommandOutputDelta = "item/commandExecution/outputDelta", ServerNotification, Open, ["itemId", "delta"];
+    TerminalInteraction = "item/commandExecution/terminalInteraction", ServerNotification, Open, [
+        "itemId", "stdin"
+    ];
+    RequestResolved = "serverRequest/resolved", ServerNotification, Open, ["threadId", "requestId"];
+    // Not in the list that the schema gives of its kind, or of older releases.
+    Initialized = "initialized", Unchecked, Open, [];
+    RawResponseItemCompleted = "rawResponseItem/completed", Unchecked, Open, [];
+    EarlyRawResponseItem = "codex/event/raw_response_item", Unchecked, Open, [];
+    ReasoningSummaryPartAdded = "item/reasoning/summaryPartAdded", Unchecked, Open, [];
+    ToolCallProgress = "item/mcpToolCall/progress", Unchecked, Open, [];
+    PatchUpdated = "item/fileChange/patchUpdated", Unchecked, Open, [];
+    OldCommandApproval = "execCommandApproval", Unchecked, Open, [];
+    OldPatchApproval = "applyPatchApproval", Unchecked, Open, [];
+    NewConversation = "newConversation", Unchecked, Members, [];
+    ResumeConversation = "resumeConversation", Unchecked, Members, [];
+    ForkConversation = "forkConversation", Unchecked, Members, [];
+    ExecOneOffCommand = "execOneOffCommand", Unchecked, Members, [];
+    GetUserSavedConfig = "getUserSavedConfig", Unchecked, Members, [];
+    ThreadRealtimeStart = "thread/realtime/start", Unchecked, Members, [];
+    ThreadRealtimeSdp = "thread/realtime/sdp", Unchecked, Members, [];
+    EnvironmentAdd = "environment/add", Unchecked, Members, [];
+    CommandExec = "command/exec", Unchecked, Members, [];
+    ProcessSpawn = "process/spawn", Unchecked, Members, [];
+    ConfigRead = "config/read", Unchecked, Members, [];
+    ConfigRequirementsRead = "configRequirements/read", Unchecked, Members, [];
+    ConfigBatchWrite = "config/batchWrite", Unchecked, ConfigWrite, [];
+    ModelProviderWrite = "modelProvider/config/write", Unchecked, Secret, [];
+    GetAuthStatus = "getAuthStatus", Unchecked, Secret, [];
+    LoginApiKey = "loginApiKey", Unchecked, Secret, [];
+}
+
+/// Fields that this program uses of a response.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResponseFields {
+    /// The file of the schema that describes the response, without `.json`.
+    pub(crate) file: &'static str,
+    /// Paths of the fields. A step into a list is not named.
+    pub(crate) fields: &'static [&'static str],
+}
+
+/// The responses that this program reads, changes or writes.
+pub(crate) const RESPONSES: [ResponseFields; 11] = [
+    ResponseFields { file: "CommandExecutionRequestApprovalResponse", fields: &["decision"] },
+    ResponseFields { file: "FileChangeRequestApprovalResponse", fields: &["decision"] },
+    ResponseFields { file: "PermissionsRequestApprovalResponse", fields: &["permissions", "scope"] },
+    ResponseFields { file: "ToolRequestUserInputResponse", fields: &["answers"] },
+    ResponseFields { file: "McpServerElicitationRequestResponse", fields: &["action", "content"] },
+    ResponseFields { file: "v2/ThreadStartResponse", fields: &["thread.id"] },
+    ResponseFields {
+        file: "v2/ThreadResumeResponse",
+        fields: &["thread.id", "thread.preview", "thread.turns.items.content.text"],
+    },
+    ResponseFields { file: "v2/ThreadReadResponse", fields: &["thread.preview", "thread.turns.items.content.text"] },
+    ResponseFields { file: "v2/ThreadListResponse", fields: &["data.id", "data.preview"] },
+    ResponseFields { file: "v2/TurnStartResponse", fields: &["turn.id", "turn.items"] },
+    ResponseFields { file: "v2/TurnSteerResponse", fields: &["turnId"] },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_resolves_to_its_method() {
+        for method in Method::ALL {
+            assert_eq!(Method::of(method.name()), Some(*method));
+        }
+        assert_eq!(Method::of("thread/"), None);
+    }
+}

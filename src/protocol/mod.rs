@@ -1,0 +1,22 @@
+//! The protocol of `codex app-server`: the methods that this program knows, and what each means to it.
+//!
+//! This is the only room with names of methods. It never looks at bytes, and holds no state.
+
+mod call;
+mod event;
+mod method;
+mod request;
+mod secrecy;
+
+pub(crate) use call::{inject_items_params, notification_line, request_line};
+pub(crate) use event::Event;
+pub(crate) use method::{Method, RESPONSES, Secrecy};
+pub(crate) use request::RequestPlace;
+pub use request::{RequestKind, RequestType};
+pub(crate) use secrecy::{
+    may_ask_for_secret, may_write_config, names_method_with_secret_answer, names_method_with_secret_members,
+    names_secret_method,
+};
+
+/// What the methods of notifications begin with that servers sent until early 2026.
+pub(crate) const EARLY_PREFIX: &str = "codex/event/";
