@@ -7,9 +7,11 @@ use super::assembly::{
     Asked, Consultation, Delivered, FragmentCarrier, Prepared, ToldFragment, cwd_in, inject_params, thread_of,
 };
 use super::context::is_unknown_method;
+use super::open_calls::{CallKey, OpenCall};
+use super::turns::Purpose;
 use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, Warning, own_line};
-use crate::protocol::{Event, Method, request_line};
-use crate::wire::{Members, Message, RpcId, Side, Splice, elements, text};
+use crate::protocol::{Event, Method};
+use crate::wire::{Members, Message, Side, Splice, elements, text};
 
 /// The way that codex itself compacts, by the name that the ancestor has for it.
 const NATIVE_BACKEND: &str = "codex-app-server";
@@ -20,6 +22,7 @@ impl Engine {
     pub(super) fn before_turn(
         &mut self,
         message: &Message<'_>,
+        call: Option<CallKey>,
         prepared: Option<Prepared>,
     ) -> (Option<Vec<u8>>, Option<String>) {
         let (Some(thread_id), Some(_)) = (thread_of(message), message.id) else { return (None, None) };
@@ -40,12 +43,12 @@ impl Engine {
             true => Vec::new(),
             false => self.assembly.threads.news(&thread_id, cwd.as_deref(), assembled.addition.as_deref()),
         };
-        let call = (!news.is_empty()).then(|| {
+        let ahead = (!news.is_empty()).then(|| {
             let params = inject_params(&thread_id, &news);
             let before = self.assembly.threads.tell(&thread_id, &news);
             let delivered = Delivered { thread_id: thread_id.clone(), told: news, before };
-            let id = self.assembly.deliver(&self.own_ids, delivered);
-            let call = request_line(&id, Method::ThreadInjectItems.name(), Some(&params));
+            let purpose = Purpose::Fragments(delivered);
+            let (_, call) = self.calls.call_server(Method::ThreadInjectItems.name(), Some(&params), purpose);
             self.echoes.expect(&call);
             call
         });
@@ -55,13 +58,25 @@ impl Engine {
             let (epoch, bytes) = (assembled.epoch, projection.len());
             // It counts as shown until the server refuses it: the next turn may begin before it has answered.
             let before = epoch.clone().and_then(|epoch| self.assembly.threads.of(&thread_id).epoch.replace(epoch));
-            self.assembly.ask(message, Asked::Turn { thread_id, epoch, before, bytes });
+            self.ask(call, Asked::Turn { thread_id, epoch, before, bytes });
         }
-        (call, projection)
+        (ahead, projection)
+    }
+
+    /// The response to this call will tell something.
+    fn ask(&mut self, call: Option<CallKey>, asked: Asked) {
+        if let Some(call) = call.and_then(|call| self.calls.to_server.get_mut(call)) {
+            call.asked = Some(asked);
+        }
     }
 
     /// Looks at a call of the client that is about a thread; gives the line that goes on in its place, where one does.
-    pub(super) fn asks_for_thread(&mut self, line: &[u8], message: &Event<'_>) -> Option<Vec<u8>> {
+    pub(super) fn asks_for_thread(
+        &mut self,
+        line: &[u8],
+        message: &Event<'_>,
+        call: Option<CallKey>,
+    ) -> Option<Vec<u8>> {
         let method = message.method.filter(|_| self.assembly.is_set())?;
         let asked = match method {
             Method::ThreadStart => Asked::Start { tools: tools_in(message), instructed: Vec::new() },
@@ -86,8 +101,8 @@ impl Engine {
         }
         let replaced = if says.is_empty() { None } else { with_instructions(line, message, &says.join("\n\n")) };
         let instructed = if replaced.is_some() { instructed } else { Vec::new() };
-        self.assembly.ask(
-            message,
+        self.ask(
+            call,
             match asked {
                 Asked::Start { tools, .. } => Asked::Start { tools, instructed },
                 Asked::Thread { .. } => Asked::Thread { instructed },
@@ -109,14 +124,20 @@ impl Engine {
     }
 
     /// Learns from the server what has become of all this.
-    pub(super) fn learns_of_threads(&mut self, now: Now, message: &Event<'_>, effects: &mut Vec<Effect>) {
+    pub(super) fn learns_of_threads(
+        &mut self,
+        now: Now,
+        message: &Event<'_>,
+        completed: Option<&mut OpenCall>,
+        effects: &mut Vec<Effect>,
+    ) {
         if !self.assembly.is_set() {
             return;
         }
         match (message.method, message.params) {
             (None, _) => {
-                if let Some(id) = message.id.filter(|_| message.is_response()).map(RpcId::from_raw) {
-                    self.answered_about_thread(now, &id, message, effects);
+                if let Some(call) = completed {
+                    self.answered_about_thread(now, call, message, effects);
                 }
             }
             (Some(Method::TurnCompleted), Some(params)) => self.turn_is_over(params, effects),
@@ -135,11 +156,17 @@ impl Engine {
         }
     }
 
-    fn answered_about_thread(&mut self, now: Now, id: &RpcId, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        if let Some(delivered) = self.assembly.delivered(id) {
-            return self.was_told(now, delivered, message, effects);
+    fn answered_about_thread(
+        &mut self,
+        now: Now,
+        call: &mut OpenCall,
+        message: &Message<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(Purpose::Fragments(delivered)) = call.purpose.take_if(|purpose| purpose.tells_fragments()) {
+            return self.was_told(now, call.key, delivered, message, effects);
         }
-        let Some((earlier, asked)) = self.assembly.answered(id) else { return };
+        let Some(asked) = call.asked.take() else { return };
         let is_refused = message.refusal().is_some();
         match asked {
             Asked::Compact { thread_id } => {
@@ -149,7 +176,8 @@ impl Engine {
             }
             Asked::Turn { thread_id, epoch, before, .. } if is_refused => {
                 if let Some(epoch) = epoch {
-                    self.assembly.epoch_refused(earlier, &thread_id, &epoch, before);
+                    let later = self.calls.to_server.later_than(call.key);
+                    self.assembly.epoch_refused(later, &thread_id, &epoch, before);
                 }
             }
             _ if is_refused => {}
@@ -200,11 +228,12 @@ impl Engine {
     fn was_told(
         &mut self,
         now: Now,
-        (earlier, delivered): (usize, Delivered),
+        call: CallKey,
+        delivered: Delivered,
         message: &Message<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        let Delivered { thread_id, told, before } = delivered;
+        let Delivered { thread_id, told, before: _ } = &delivered;
         let names = told.iter().map(|told| told.name.clone()).collect();
         let bytes = told.iter().map(|told| told.text.len() as u64).sum();
         let outcome = if message.refusal().is_some() { "refused" } else { "delivered" };
@@ -212,10 +241,11 @@ impl Engine {
         let note = Note::FragmentsTold { thread_id: thread_id.clone(), fragments: names, bytes, carrier, outcome };
         effects.push(Effect::Note(note));
         let Some(error) = message.refusal() else {
+            let Delivered { thread_id, told, before: _ } = delivered;
             effects.push(Effect::Keep(LedgerEntry::FragmentsTold { thread_id, at_us: now.unix_us, told }));
             return;
         };
-        self.assembly.telling_refused(earlier, &thread_id, &told, before);
+        self.assembly.telling_refused(self.calls.to_server.later_than(call), delivered);
         if is_unknown_method(error) && !std::mem::replace(&mut self.assembly.inject_refused, true) {
             effects.push(Effect::Warn(Warning::FragmentsRefused));
         }
@@ -499,7 +529,7 @@ mod tests {
         let mut play = Play::start_as(Vec::new(), Attendance::Nobody);
         play.at(Input::SessionOpened { generation: "g".to_owned() }, None);
         play.at(Input::ServerStarted { pid: 1 }, None);
-        play.server(r#"{"id":"codex-shim:c1","result":{"userAgent":"x/1.2.3"}}"#);
+        play.server(r#"{"id":"codex-shim:1","result":{"userAgent":"x/1.2.3"}}"#);
         let come = |play: &mut Play| {
             play.at(Input::Asked { asker: 9, question: Question::Attach, server_listens: true }, None);
             play.line(r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide"}}}"#);
@@ -741,7 +771,7 @@ mod tests {
             play.line(&turn(1, "t"));
             play.answer_with(addition());
             assert!(resumed(&mut play, instructs));
-            play.server(&format!(r#"{{"id":"codex-shim:f1",{answer}}}"#));
+            play.server(&format!(r#"{{"id":"codex-shim:1",{answer}}}"#));
             assert_eq!(resumed(&mut play, ""), goes_alone);
             assert_eq!(resumed(&mut play, r#","developerInstructions":null"#), goes_alone);
             assert!(resumed(&mut play, instructs));

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use serde_json::value::RawValue;
 
 use super::attendance;
-use super::calls::{self, Call};
+use super::turns::{self, Purpose};
 use super::version::{self, ClientName};
 use super::{AskerId, Effect, Engine, Injection, Note, Now, SideReply, free_line, own_free_line};
 use crate::protocol::{Event, Method};
@@ -15,9 +15,10 @@ use crate::wire::{Body, Message, Side};
 impl Engine {
     /// Initializes the server, as a client would.
     pub(super) fn initialize(&mut self, effects: &mut Vec<Effect>) {
-        let line = self.calls.line(Method::Initialize.name(), Some(&calls::initialize_params()), Call::Initialize);
+        let params = turns::initialize_params();
+        let (_, line) = self.calls.call_server(Method::Initialize.name(), Some(&params), Purpose::Initialize);
         if let Body::Message(message) = Body::parse(&line) {
-            effects.extend(self.version.learn(Side::Client, &Event::of(&message)));
+            effects.extend(self.version.learn(Side::Client, &Event::of(&message), None));
         }
         effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
     }
@@ -26,18 +27,18 @@ impl Engine {
     pub(super) fn greet(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
         self.introduce(version::introduced(message).unwrap_or_default(), effects);
         effects.push(Effect::Note(Note::ClientAttached { name: self.client.clone() }));
-        if let (Some(id), Some(result)) = (message.id, self.calls.initialized_with()) {
+        if let (Some(id), Some(result)) = (message.id, self.turns.initialized_with()) {
             effects.push(Effect::Answer(own_free_line(Side::Client, attendance::greeting(id, result))));
         }
     }
 
     /// The attached client has left, where there was one: we are alone again. Gives the ids of what it alone was asked.
     pub(super) fn detach(&mut self, now: Now, effects: &mut Vec<Effect>) -> VecDeque<Box<RawValue>> {
-        let Some(left) = self.attendant.detach(now.elapsed) else { return VecDeque::new() };
+        let Some(left) = self.attendant.detach(now.elapsed, &mut self.calls) else { return VecDeque::new() };
         if left.was_answered {
             effects.push(Effect::Note(Note::ClientLeft { name: self.client.clone() }));
         }
-        self.introduce(calls::own_name(), effects);
+        self.introduce(turns::own_name(), effects);
         left.asked
     }
 
@@ -51,7 +52,7 @@ impl Engine {
         if self.attendant.is_attended() {
             return SideReply::ClientAttached { name: self.client.clone() };
         }
-        if !server_listens || self.calls.initialized_with().is_none() {
+        if !server_listens || self.turns.initialized_with().is_none() {
             return SideReply::NotReady;
         }
         self.attendant.attach(asker);

@@ -23,16 +23,10 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use super::open_calls::{CallKey, Caller, Calls, OpenCall, OpenCalls};
 use super::token::AskerId;
 use crate::protocol::{Event, Method, RequestKind};
-use crate::wire::{Members, Message, RpcId};
-
-/// Open calls of a client that are remembered; with more than these the oldest is forgotten, and its answer may reach the
-/// next client.
-const CALLS_MAX: usize = 4_096;
-
-/// How long a call of a client that has left counts as open: nothing that is still answered takes longer.
-const FORSAKEN_MAX: Duration = Duration::from_secs(3_600);
+use crate::wire::{Members, Message};
 
 /// Who speaks to the server, as an engine is told at its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,8 +42,6 @@ pub enum Attendance {
 #[derive(Debug)]
 pub(super) struct Attendant {
     who: Who,
-    /// Calls of clients that have left, and when those did.
-    forsaken: VecDeque<(RpcId, Duration)>,
     /// The line of the server whose pieces pass now, where one does.
     long_line: Option<Passing>,
 }
@@ -68,10 +60,6 @@ struct Attached {
     stage: Stage,
     /// Methods of notifications that it does not want.
     opted_out: HashSet<String>,
-    /// Its calls that were not answered yet, oldest first.
-    calls: VecDeque<RpcId>,
-    /// What it alone was asked and has not answered yet, by raw ids.
-    asked: VecDeque<Box<RawValue>>,
 }
 
 /// What an attached client has left behind.
@@ -120,7 +108,7 @@ impl Attendant {
             Attendance::Client => Who::Owner,
             Attendance::Nobody => Who::Nobody,
         };
-        Attendant { who, forsaken: VecDeque::new(), long_line: None }
+        Attendant { who, long_line: None }
     }
 
     /// Nobody but ourselves initializes this server.
@@ -157,107 +145,65 @@ impl Attendant {
 
     /// A client attaches itself.
     pub(super) fn attach(&mut self, admission: AskerId) {
-        let (stage, opted_out) = (Stage::default(), HashSet::new());
-        let (calls, asked) = (VecDeque::new(), VecDeque::new());
-        self.who = Who::Attached(Attached { admission, stage, opted_out, calls, asked });
+        self.who = Who::Attached(Attached { admission, stage: Stage::default(), opted_out: HashSet::new() });
     }
 
     /// The attached client has left; tells what it leaves, where there was one.
-    pub(super) fn detach(&mut self, elapsed: Duration) -> Option<Left> {
+    pub(super) fn detach(&mut self, elapsed: Duration, calls: &mut Calls) -> Option<Left> {
         if !self.is_served() {
             return None;
         }
         let Who::Attached(client) = std::mem::replace(&mut self.who, Who::Nobody) else { return None };
-        self.forsaken.extend(client.calls.into_iter().map(|id| (id, elapsed)));
-        let too_many = self.forsaken.len().saturating_sub(CALLS_MAX);
-        self.forsaken.drain(..too_many);
+        calls.to_server.caller_left(elapsed);
         // The rest of a line whose beginning it was sent is for nobody.
         self.long_line = self.long_line.map(|_| Passing::Withheld);
-        Some(Left { was_answered: client.stage != Stage::Attached, asked: client.asked })
-    }
-
-    /// The client answers.
-    pub(super) fn client_answers(&mut self, message: &Message<'_>) {
-        let Who::Attached(client) = &mut self.who else { return };
-        if let Some(id) = message.id.map(RpcId::from_raw) {
-            client.asked.retain(|asked| RpcId::from_raw(asked) != id);
-        }
+        let asked = calls.to_client.iter_mut().filter_map(|call| call.for_client_alone.take()).collect();
+        Some(Left { was_answered: client.stage != Stage::Attached, asked })
     }
 
     /// The client calls or notifies.
-    pub(super) fn client_calls(&mut self, elapsed: Duration, message: &Event<'_>) -> OnCall {
-        self.forsaken.retain(|(_, since)| elapsed.saturating_sub(*since) < FORSAKEN_MAX);
+    pub(super) fn client_calls(
+        &mut self,
+        elapsed: Duration,
+        message: &Event<'_>,
+        call: Option<CallKey>,
+        calls: &mut OpenCalls,
+    ) -> OnCall {
         let Who::Attached(client) = &mut self.who else { return OnCall::PassOn };
-        if message.name().is_none() {
-            return OnCall::PassOn;
-        }
-        match (client.stage, message.id) {
-            (Stage::Attached, Some(_)) if message.method == Some(Method::Initialize) => {
+        match (client.stage, message.id, message.method) {
+            (Stage::Attached, Some(_), Some(Method::Initialize)) => {
                 client.stage = Stage::Answered;
                 client.opted_out = opted_out(message).unwrap_or_default();
+                call.into_iter().for_each(|call| calls.forget(call));
                 return OnCall::Greet;
             }
-            (Stage::Answered, None) if message.method == Some(Method::Initialized) => {
+            (Stage::Answered, None, Some(Method::Initialized)) => {
                 client.stage = Stage::Initialized;
                 return OnCall::Withhold;
             }
-            (Stage::Attached | Stage::Answered | Stage::Initialized, _) => {}
+            (Stage::Attached | Stage::Answered | Stage::Initialized, _, _) => {}
         }
-        if let Some(id) = message.id {
-            if client.calls.len() >= CALLS_MAX {
-                client.calls.pop_front();
-            }
-            let id = RpcId::from_raw(id);
-            let is_ambiguous = self.forsaken.iter().any(|(forsaken, _)| *forsaken == id);
-            client.calls.push_back(id);
-            if is_ambiguous {
-                return OnCall::PassAmbiguous;
-            }
-        }
-        OnCall::PassOn
+        if call.is_some_and(|call| calls.is_ambiguous(call, elapsed)) { OnCall::PassAmbiguous } else { OnCall::PassOn }
     }
 
     /// The server says something, and it is no answer to a call of ours.
-    pub(super) fn server_says(&mut self, message: &Message<'_>) -> Passing {
+    pub(super) fn server_says(&self, message: &Event<'_>, completed: Option<&OpenCall>) -> Passing {
         if matches!(self.who, Who::Owner) {
             return Passing::Passes;
         }
-        let passes = match (message.method.as_deref(), message.id) {
-            (None, Some(id)) => self.is_for_client(&RpcId::from_raw(id)),
-            (Some(method), None) => self.listens() && !self.has_opted_out(method),
-            (Some(method), Some(id)) => {
-                self.is_asked(method, id);
-                self.listens()
-            }
-            (None, None) => self.listens(),
+        let passes = match (message.name(), message.id, completed.map(|call| call.caller)) {
+            (None, Some(_), Some(Caller::Peer)) => true,
+            (None, Some(_), Some(Caller::Left(_))) => false,
+            (None, Some(_), Some(Caller::Relay) | None) => self.is_attended(),
+            (Some(method), None, _) => self.listens() && !self.has_opted_out(method),
+            (Some(_), Some(_), _) | (None, None, _) => self.listens(),
         };
         Passing::of(passes)
     }
 
-    /// Remembers what only the client answers, where it is asked.
-    fn is_asked(&mut self, method: &str, id: &RawValue) {
-        let Who::Attached(client) = &mut self.who else { return };
-        if client.stage != Stage::Attached && RequestKind::of(method).is_none() {
-            if client.asked.len() >= CALLS_MAX {
-                client.asked.pop_front();
-            }
-            client.asked.push_back(id.to_owned());
-        }
-    }
-
-    /// Whether an answer is for the client that is there.
-    fn is_for_client(&mut self, id: &RpcId) -> bool {
-        if let Who::Attached(client) = &mut self.who
-            && let Some(at) = client.calls.iter().position(|open| open == id)
-        {
-            client.calls.remove(at);
-            return true;
-        }
-        if let Some(at) = self.forsaken.iter().position(|(forsaken, _)| forsaken == id) {
-            self.forsaken.remove(at);
-            return false;
-        }
-        self.is_attended()
+    /// Whether the attached client alone can answer a request of the server.
+    pub(super) fn answers_alone(&self, method: &str) -> bool {
+        matches!(self.who, Who::Attached(_)) && self.listens() && RequestKind::of(method).is_none()
     }
 
     fn has_opted_out(&self, method: &str) -> bool {
@@ -397,7 +343,7 @@ mod tests {
     }
 
     const READY: (&str, &str) =
-        (r#"<{"id":"codex-shim:c1","result":{"userAgent": "x/1.2.3 \u0061"}}"#, "record inject(1)");
+        (r#"<{"id":"codex-shim:1","result":{"userAgent": "x/1.2.3 \u0061"}}"#, "record inject(1)");
 
     const GREETED: (&str, &str) =
         (INITIALIZE, r#"record client(ide) attached(ide) answer({"id":1.0,"result":{"userAgent": "x/1.2.3 \u0061"}})"#);
@@ -515,30 +461,5 @@ mod tests {
         check_served(&[unseen, ("x", ""), unseen, HERE, GREETED, passes]);
         check_served(&[unseen, HERE, GREETED, waits, waits, ("x", "release1 row-late"), passes]);
         check_served(&[unseen, HERE, GREETED, waits, ("c", "release1"), passes]);
-    }
-
-    #[test]
-    fn calls_that_are_remembered_are_bounded() {
-        let mut attendant = Attendant::new(Attendance::Nobody);
-        let line = |id: usize| format!(r#"{{"id":{id},"method":"m"}}"#);
-        for _ in 0..2 {
-            attendant.attach(1);
-            for id in 0..=CALLS_MAX {
-                let line = line(id);
-                let crate::wire::Body::Message(message) = crate::wire::Body::parse(line.as_bytes()) else {
-                    panic!("a message")
-                };
-                attendant.client_calls(Duration::ZERO, &Event::of(&message));
-            }
-            assert!(attendant.detach(Duration::ZERO).is_some());
-            assert_eq!(attendant.forsaken.len(), CALLS_MAX);
-        }
-        let crate::wire::Body::Message(message) = crate::wire::Body::parse(br#"{"id":5,"method":"m"}"#) else {
-            panic!("a message")
-        };
-        attendant.attach(1);
-        let almost = FORSAKEN_MAX - Duration::from_secs(1);
-        assert_eq!(attendant.client_calls(almost, &Event::of(&message)), OnCall::PassAmbiguous);
-        assert_eq!(attendant.client_calls(FORSAKEN_MAX, &Event::of(&message)), OnCall::PassOn);
     }
 }

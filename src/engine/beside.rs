@@ -3,19 +3,20 @@
 //! What they say goes the way that a client's line goes. Nobody is made to wait here for an answer.
 
 use super::assembly::{Prepared, Queued};
-use super::calls::{Call, Calls};
 use super::input::{Now, Question};
 use super::requests::{Caller, Explanation};
+use super::secrets::Verdict;
 use super::token::AskerId;
-use super::{Effect, Engine, Injection, OwnLine, SideReply, free_line, own_line};
-use crate::protocol::{Event, Method};
+use super::turns::{Purpose, Turns};
+use super::{Effect, Engine, Injection, OwnLine, SideReply, event_in, free_line, own_line};
+use crate::protocol::Method;
 use crate::wire::{Body, Members, Side};
 
 impl Engine {
     /// Tells the model why something was declined, in one write with that, where its turn goes on.
     pub(super) fn explain(&mut self, effects: &mut Vec<Effect>) {
         for Explanation { thread_id, turn_id, reason } in self.requests.take_explanations() {
-            let Some(bytes) = self.calls.reason_line(thread_id, turn_id, reason) else { continue };
+            let Some(bytes) = self.turns.reason_line(&mut self.calls, thread_id, turn_id, reason) else { continue };
             let last = effects
                 .iter_mut()
                 .rev()
@@ -29,7 +30,7 @@ impl Engine {
 
     /// The call that tells the reasons that wait for a thread's next turn, where some do.
     pub(super) fn reasons_ahead(&mut self, thread_id: &str) -> Option<Vec<u8>> {
-        let call = self.calls.ahead_of_turn(thread_id)?;
+        let call = self.turns.ahead_of_turn(&mut self.calls, thread_id)?;
         self.echoes.expect_plain(thread_id, &call);
         Some(call)
     }
@@ -101,10 +102,13 @@ impl Engine {
         params: Option<&str>,
         effects: &mut Vec<Effect>,
     ) {
-        let line = self.calls.line(method, params, Call::Rpc(asker));
-        // As secret as the client's own, and so is its answer.
+        let (key, line) = self.calls.call_server(method, params, Purpose::Rpc(asker));
+        // As secret as the client's own, and so is its response.
         let body = Body::parse(&line);
-        let verdict = self.secrets.judge(Side::Client, super::event_in(&body).as_ref(), &line);
+        let mut verdict = Verdict::Open;
+        if let (Some(event), Some(call)) = (event_in(&body), self.calls.to_server.get_mut(key)) {
+            (verdict, call.secret) = self.secrets.request(&event, &line);
+        }
         let line = own_line(Side::Server, &verdict, &body, line.clone());
         effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
     }
@@ -117,29 +121,29 @@ impl Engine {
         thread_id: Option<String>,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Vec<u8>>, SideReply> {
-        let thread_id = self.calls.thread(thread_id).ok_or(SideReply::ThreadNotFound)?;
+        let thread_id = self.turns.thread(thread_id).ok_or(SideReply::ThreadNotFound)?;
         if self.assembly.holds.holds(&thread_id) {
             self.side_waits(now, &thread_id, Queued::Interrupt { asker }, effects);
             return Ok(None);
         }
-        let Some(turn_id) = self.calls.turn_in(&thread_id) else {
-            let is_known = self.calls.knows(&thread_id) || self.context.knows_thread(&thread_id);
+        let Some(turn_id) = self.turns.turn_in(&thread_id) else {
+            let is_known = self.turns.knows(&thread_id) || self.context.knows_thread(&thread_id);
             return Err(if is_known { SideReply::NoActiveTurn } else { SideReply::ThreadNotFound });
         };
         let turn_id = turn_id.to_owned();
-        Ok(Some(self.calls.interrupt_line(asker, &thread_id, &turn_id)))
+        Ok(Some(Turns::interrupt_line(&mut self.calls, asker, &thread_id, &turn_id)))
     }
 
     /// Interrupts the turn of a thread whose lines have gone on just now: the one that runs, or the one that they begin, as
     /// soon as the server has said which that is.
     pub(super) fn interrupt_behind(&mut self, now: Now, asker: AskerId, thread_id: String, effects: &mut Vec<Effect>) {
-        match self.calls.turn_in(&thread_id).map(str::to_owned) {
+        match self.turns.turn_in(&thread_id).map(str::to_owned) {
             Some(turn_id) => {
-                let line = self.calls.interrupt_line(asker, &thread_id, &turn_id);
+                let line = Turns::interrupt_line(&mut self.calls, asker, &thread_id, &turn_id);
                 effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
             }
             None => {
-                if let Some(refused) = self.calls.interrupt_next(now.elapsed, asker, thread_id) {
+                if let Some(refused) = self.turns.interrupt_next(now.elapsed, asker, thread_id) {
                     effects.push(Effect::Reply(refused, SideReply::NoActiveTurn));
                 }
             }
@@ -148,7 +152,7 @@ impl Engine {
 
     /// Says something to the model, with what waits to be shown to it.
     fn input(&mut self, now: Now, asker: AskerId, says: &str, thread_id: Option<String>, effects: &mut Vec<Effect>) {
-        let Some(thread_id) = self.calls.thread(thread_id) else {
+        let Some(thread_id) = self.turns.thread(thread_id) else {
             effects.push(Effect::Reply(asker, SideReply::ThreadNotFound));
             return;
         };
@@ -178,20 +182,23 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let mut lines: Vec<OwnLine> = self.reasons_ahead(&thread_id).map(free_line).into_iter().collect();
-        let running = self.calls.turn_in(&thread_id).map(str::to_owned);
-        let params = Calls::turn_params(&thread_id, says);
-        let call = Call::Turn { asker, thread_id, running };
-        let line = self.calls.line(Method::TurnStart.name(), Some(&params), call);
-        if let Body::Message(message) = &Body::parse(&line) {
-            let message = Event::of(message);
+        let running = self.turns.turn_in(&thread_id).map(str::to_owned);
+        let params = Turns::turn_params(&thread_id, says);
+        let purpose = Purpose::Turn { asker, thread_id: thread_id.clone(), running };
+        let (key, line) = self.calls.call_server(Method::TurnStart.name(), Some(&params), purpose);
+        if let Some(call) = self.calls.to_server.get_mut(key) {
+            call.thread_id = Some(thread_id);
+        }
+        let body = Body::parse(&line);
+        if let Some(message) = event_in(&body) {
             let (call, projection) = match self.assembly.is_set() {
-                true => self.before_turn(&message, prepared),
+                true => self.before_turn(&message, Some(key), prepared),
                 false => (None, None),
             };
             let on_turn = self.context.client_says(now, &line, &message, projection.as_deref(), effects);
-            on_turn.ahead.iter().for_each(|call| self.echoes.expect(call));
-            lines.extend(call.into_iter().chain(on_turn.ahead).map(free_line));
-            lines.push(free_line(on_turn.instead.unwrap_or_else(|| line.clone())));
+            let (ahead, instead) = self.carry(key, on_turn);
+            lines.extend(call.into_iter().chain(ahead).map(free_line));
+            lines.push(free_line(instead.unwrap_or_else(|| line.clone())));
         }
         effects.push(Effect::Inject(Injection { lines, mark: None }));
     }

@@ -14,7 +14,6 @@ mod assembly;
 mod attaching;
 mod attendance;
 mod beside;
-mod calls;
 mod context;
 mod credentials;
 mod echoes;
@@ -23,11 +22,13 @@ mod ending;
 mod input;
 mod ledger;
 mod masking;
+mod open_calls;
 mod recording;
 mod redaction;
 mod requests;
 mod secrets;
 mod token;
+mod turns;
 mod version;
 mod visible;
 mod waiting;
@@ -36,7 +37,7 @@ mod written;
 use std::time::Duration;
 
 use crate::protocol::{Event, Method, RequestKind, RequestPlace};
-use crate::wire::{Body, Line, Side};
+use crate::wire::{Body, Line, RpcId, Side};
 
 pub(crate) use assembly::{
     Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
@@ -68,13 +69,14 @@ pub(crate) use visible::{deceives, visible};
 use assembly::{Assembly, thread_of};
 use attaching::answer_for_nobody;
 use attendance::{Attendant, OnCall, Passing};
-use calls::Calls;
-use context::{Answer, Context, OnTurn};
+use context::{Context, OnTurn};
 use echoes::Echoes;
 use ending::Ending;
+use open_calls::{CallKey, Calls, OpenCall};
 use recording::{form, free_line, kept_answer, own_free_line, own_line};
 use requests::{Items, OnRequest, Pass, Requests};
-use secrets::{Secrets, Verdict};
+use secrets::{Judged, Secrets, Verdict};
+use turns::Turns;
 use version::VersionWatch;
 
 /// What an engine is told at its beginning.
@@ -119,19 +121,19 @@ pub struct Engine {
     requests: Requests,
     items: Items,
     calls: Calls,
+    turns: Turns,
     ending: Ending,
     attendant: Attendant,
     exit_grace: Duration,
     /// What the client calls itself.
     client: Option<String>,
-    own_ids: String,
 }
 
 impl Engine {
     /// An engine for a child that has not been started yet.
     #[must_use]
     pub fn new(settings: EngineSettings) -> Engine {
-        let mut context = Context::new(settings.context, settings.own_ids.clone());
+        let mut context = Context::new(settings.context);
         context.may_begin_with(openings_of_users(&settings.assembly.fragments));
         Engine {
             secrets: Secrets::default(),
@@ -139,10 +141,10 @@ impl Engine {
             context,
             echoes: Echoes::default(),
             assembly: Assembly::new(settings.assembly, settings.tokens_before),
-            own_ids: settings.own_ids.clone(),
             requests: Requests::new(settings.requests, settings.tokens_before),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
+            turns: Turns::default(),
             ending: Ending::new(settings.exit_grace, settings.attendance),
             attendant: Attendant::new(settings.attendance),
             exit_grace: settings.exit_grace,
@@ -173,10 +175,16 @@ impl Engine {
             }
             Input::Closed { from: Side::Client } => self.ending.client_closed(now.elapsed, effects),
             Input::Closed { from: Side::Server } => {
-                self.context.server_ended(effects);
+                let calls = self.calls.to_server.take_all();
+                for lease in calls.iter().filter_map(|call| call.lease.as_ref()) {
+                    self.context.server_ended(lease, effects);
+                }
                 self.assembly_ended(effects);
                 self.requests.server_ended(now, effects);
-                self.calls.server_ended(effects);
+                self.turns.server_ended(effects);
+                for purpose in calls.into_iter().filter_map(|call| call.purpose) {
+                    purpose.server_ended(effects);
+                }
                 // Nobody waits any more for what it was asked.
                 drop(self.detach(now, effects));
                 self.ending.server_closed(effects);
@@ -226,7 +234,7 @@ impl Engine {
             Input::Tick => {
                 self.ending.tick(now.elapsed, effects);
                 self.let_ready_go(now, effects);
-                self.calls.tick(now.elapsed, effects);
+                self.turns.tick(now.elapsed, effects);
                 self.requests.tick(now, self.attendant.audience(), effects);
             }
         }
@@ -235,7 +243,7 @@ impl Engine {
     /// When [`Input::Tick`] is due, as [`Now::elapsed`].
     #[must_use]
     pub fn tick_due(&self) -> Option<Duration> {
-        [self.ending.tick_due(), self.requests.due(), self.assembly.holds.due(), self.calls.due()]
+        [self.ending.tick_due(), self.requests.due(), self.assembly.holds.due(), self.turns.due()]
             .into_iter()
             .flatten()
             .min()
@@ -307,11 +315,12 @@ impl Engine {
     /// A line goes on, or is kept from it, now.
     fn line_at_hand(&mut self, now: Now, from: Side, line: &[u8], body: &Body<'_>, effects: &mut Vec<Effect>) {
         let event = event_in(body);
-        let verdict = self.secrets.judge(from, event.as_ref(), line);
-        let seen = Seen { now, line, verdict, body };
+        let Judged { verdict, opened, completed } = self.secrets.judge(from, event.as_ref(), line, &mut self.calls);
+        let answers = completed.as_ref().and_then(|call| call.method);
+        let seen = Seen { now, line, verdict, body, opened };
         match (&event, from) {
             (Some(event), Side::Client) => self.client_line(&seen, event, effects),
-            (Some(event), Side::Server) => self.server_line(&seen, event, effects),
+            (Some(event), Side::Server) => self.server_line(&seen, event, completed, effects),
             (None, Side::Client) => {
                 effects.extend([seen.record(), Effect::Forward]);
             }
@@ -322,7 +331,7 @@ impl Engine {
         }
         effects.extend(self.secrets.take_warning().map(Effect::Warn));
         if let Some(event) = &event
-            && let Some(learned) = self.version.learn(from, event)
+            && let Some(learned) = self.version.learn(from, event, answers)
         {
             if let Effect::Introduce(client) = &learned {
                 self.client.clone_from(&client.name);
@@ -336,17 +345,20 @@ impl Engine {
 
     fn client_line(&mut self, seen: &Seen<'_>, message: &Event<'_>, effects: &mut Vec<Effect>) {
         if message.name().is_none() {
-            self.attendant.client_answers(message);
             let client = self.client.as_deref().unwrap_or("client").to_owned();
             let kept = || kept_answer(&seen.verdict, seen.line, message);
             let on_request = self.requests.client_answers(seen.now, seen.line, message, kept, client, effects);
             go_on(seen, Effect::Forward, on_request, effects);
             return;
         }
-        match self.attendant.client_calls(seen.now.elapsed, message) {
+        match self.attendant.client_calls(seen.now.elapsed, message, seen.opened, &mut self.calls.to_server) {
             OnCall::PassOn => {}
             OnCall::PassAmbiguous => {
-                self.context.client_repeats(message, effects);
+                if let Some(call) = seen.opened {
+                    for other in self.calls.to_server.same_id(call) {
+                        self.context.is_ambiguous(other, effects);
+                    }
+                }
                 effects.extend([seen.record(), Effect::Forward]);
                 return;
             }
@@ -362,25 +374,27 @@ impl Engine {
         }
         let mut projection = None;
         if message.method == Some(Method::TurnStart) {
-            if self.calls.has_reasons()
+            if self.turns.has_reasons()
                 && let Some(bytes) = thread_of(message).and_then(|thread_id| self.reasons_ahead(&thread_id))
             {
                 effects.push(Engine::ahead(seen, bytes));
             }
             let prepared = self.assembly.at_hand.take();
             if self.assembly.is_set() {
-                let (call, shown) = self.before_turn(message, prepared);
+                let (call, shown) = self.before_turn(message, seen.opened, prepared);
                 effects.extend(call.map(|call| Engine::ahead(seen, call)));
                 projection = shown;
             }
         }
-        let instructed = self.asks_for_thread(seen.line, message);
-        let OnTurn { ahead, instead } =
-            self.context.client_says(seen.now, seen.line, message, projection.as_deref(), effects);
-        if let Some(call) = ahead {
-            self.echoes.expect(&call);
-            effects.push(Engine::ahead(seen, call));
-        }
+        let instructed = self.asks_for_thread(seen.line, message, seen.opened);
+        let (ahead, instead) = match seen.opened {
+            Some(call) => {
+                let on_turn = self.context.client_says(seen.now, seen.line, message, projection.as_deref(), effects);
+                self.carry(call, on_turn)
+            }
+            None => (None, None),
+        };
+        effects.extend(ahead.map(|call| Engine::ahead(seen, call)));
         effects.push(seen.record());
         effects.push(match instead.or(instructed) {
             Some(bytes) => Effect::Replace(own_line(Side::Server, &seen.verdict, seen.body, bytes)),
@@ -388,23 +402,45 @@ impl Engine {
         });
     }
 
-    fn server_line(&mut self, seen: &Seen<'_>, message: &Event<'_>, effects: &mut Vec<Effect>) {
-        let answer = self.context.server_says(message, effects);
-        self.learns_of_threads(seen.now, message, effects);
+    /// Has a turn carry its context: returns the call that goes ahead of it, and the line in its place.
+    fn carry(&mut self, turn: CallKey, on_turn: OnTurn) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+        let (ahead, instead) = self.calls.carry(turn, on_turn);
+        ahead.iter().for_each(|call| self.echoes.expect(call));
+        (ahead, instead)
+    }
+
+    fn server_line(
+        &mut self,
+        seen: &Seen<'_>,
+        message: &Event<'_>,
+        mut completed: Option<Box<OpenCall>>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.context.server_says(message, completed.as_deref_mut(), effects);
+        self.learns_of_threads(seen.now, message, completed.as_deref_mut(), effects);
         let stripped = self.context.stripped(seen.line, message);
-        if answer == Answer::Ours {
+        // Also a response that completes nothing any more: no line to the client is ours.
+        if message.is_response() && message.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) {
             effects.push(seen.record());
+            let Some(purpose) = completed.and_then(|call| call.purpose) else { return };
             match stripped.as_deref().map(Body::parse) {
-                Some(Body::Message(message)) => self.calls.answered(&message, effects),
-                Some(Body::OtherJson | Body::Text | Body::Bytes) | None => self.calls.answered(message, effects),
+                Some(Body::Message(message)) => self.turns.completed(purpose, &message, effects),
+                Some(Body::OtherJson | Body::Text | Body::Bytes) | None => {
+                    self.turns.completed(purpose, message, effects);
+                }
             }
             return;
         }
-        let passing = self.attendant.server_says(message);
-        if let (Passing::Withheld, Some(id), Some(method)) = (passing, message.id, message.name())
-            && RequestKind::of(method).is_none()
-        {
-            effects.push(answer_for_nobody(id));
+        let passing = self.attendant.server_says(message, completed.as_deref());
+        if let (Some(id), Some(method)) = (message.id, message.name()) {
+            if passing == Passing::Withheld && RequestKind::of(method).is_none() {
+                effects.push(answer_for_nobody(id));
+            }
+            if self.attendant.answers_alone(method)
+                && let Some(call) = seen.opened.and_then(|call| self.calls.to_client.get_mut(call))
+            {
+                call.for_client_alone = Some(id.to_owned());
+            }
         }
         // What was put into the history by us is on record, and not for the client.
         let passing = if self.echoes.is_echo(message) { Passing::Withheld } else { passing };
@@ -432,14 +468,14 @@ impl Engine {
             return self.requests.asked(now, line, message, about, audience, effects);
         }
         match (message.method, message.params) {
-            (Some(Method::TurnStarted), _) => self.calls.turn_started(message, effects),
+            (Some(Method::TurnStarted), _) => self.turns.turn_started(&mut self.calls, message, effects),
             (Some(Method::TurnCompleted), _) => {
-                if let Some((thread_id, turn_id)) = self.calls.turn_completed(message) {
+                if let Some((thread_id, turn_id)) = self.turns.turn_completed(message) {
                     self.echoes.turn_is_over(&thread_id);
                     let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
                     self.requests.turn_completed(now, &place, effects);
-                    if self.calls.is_idle() {
-                        effects.extend(calls::outcome(message).map(Effect::NotifyIdle));
+                    if self.turns.is_idle() {
+                        effects.extend(turns::outcome(message).map(Effect::NotifyIdle));
                     }
                 }
             }
@@ -476,6 +512,8 @@ struct Seen<'a> {
     line: &'a [u8],
     verdict: Verdict,
     body: &'a Body<'a>,
+    /// The call that it opens.
+    opened: Option<CallKey>,
 }
 
 impl Seen<'_> {
@@ -832,8 +870,8 @@ mod tests {
         play.line(Side::Server, ASK);
         play.respond("g-0", r#"{"decision":"decline","reason":"no"}"#);
         let told = play.at(1, Input::Committed { token: 2, done: true });
-        assert!(told.contains(r#"{"decision":"decline"}}+{"id":"codex-shim:c1","method":"turn/steer""#), "{told}");
-        assert_eq!(play.line(Side::Server, r#"{"id":"codex-shim:c1","error":{"code":-32600}}"#), "record");
+        assert!(told.contains(r#"{"decision":"decline"}}+{"id":"codex-shim:1","method":"turn/steer""#), "{told}");
+        assert_eq!(play.line(Side::Server, r#"{"id":"codex-shim:1","error":{"code":-32600}}"#), "record");
         let turn = r#"{"id":5,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
         let told = play.line(Side::Client, turn);
         assert!(told.starts_with("send(") && told.contains("thread/inject_items"), "{told}");

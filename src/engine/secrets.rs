@@ -7,7 +7,7 @@
 //!
 //! Nothing here touches the bytes that are forwarded.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 
 use super::ambiguous::{Ids, ids_in, unescaped};
 use super::credentials::{self, Carrier, Values, may_name_credential, writes_credential};
+use super::open_calls::{CallKey, Calls, Completed, OpenCall, OpenCalls};
 use super::redaction::{names_secret, secret_spans};
 use super::{Form, Omitted, OmittedReason, Warning};
 use crate::protocol::{
@@ -26,17 +27,11 @@ use crate::protocol::{
 };
 use crate::wire::{Body, Members, Message, RpcId, Side};
 
-/// Secret requests of one side that may wait for an answer at once; beyond it every answer to that side is left out.
-const SECRETS_OPEN_MAX: usize = 1_024;
-
-/// Secret requests of one side whose answers are known, and whose ids are remembered until they are used again.
-const SECRETS_ANSWERED_MAX: usize = 256;
-
 /// Items that ask for a secret and are remembered, so that the output of their tool is known when it is told.
 const ASKING_ITEMS_MAX: usize = 256;
 
-/// Longest id, in bytes of JSON, that is remembered; a longer one counts as one too many.
-const ID_BYTES_MAX: usize = 1_024;
+/// Longest id of such an item, in bytes of JSON.
+const ITEM_ID_BYTES_MAX: usize = 1_024;
 
 /// Longest method or id that is named in the record of an omitted line, in bytes.
 const NAMED_BYTES_MAX: usize = 200;
@@ -52,46 +47,100 @@ pub(super) enum Verdict {
     Secret,
 }
 
-/// Requests whose answers are not recorded as they are.
+/// Decides on lines, and remembers what later lines repeat.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
-    asked_by_client: Asked,
-    asked_by_server: Asked,
     /// Items that ask the user for a secret, oldest first, as their ids were written.
     asking_items: VecDeque<String>,
     warning: Option<Warning>,
     told: Vec<Warning>,
 }
 
-/// The secret part of an expected answer.
+/// The secret part of an expected response.
 #[derive(Debug, Clone)]
-enum Awaited {
-    /// It is secret.
+pub(super) enum Awaited {
+    /// All of it.
     Secret,
     /// Its result carries credentials, or an error repeats those of the request.
     Carries { result: Option<Carrier>, values: Option<Arc<Values>> },
 }
 
-#[derive(Debug, Default)]
-struct Asked {
-    /// Requests that were not answered yet.
-    open: HashMap<RpcId, Awaited>,
-    /// Those that were, oldest first: a second answer is as secret as the first.
-    answered: VecDeque<(RpcId, Awaited)>,
-    /// There were more than can be remembered, or ids that could not be read: every answer is taken as secret.
-    overflowed: bool,
+/// How much of a line may be recorded, and the call that it opens or completes.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) verdict: Verdict,
+    pub(super) opened: Option<CallKey>,
+    pub(super) completed: Option<Box<OpenCall>>,
+}
+
+impl Awaited {
+    /// The secret part of a response that may be that to any of several calls.
+    pub(super) fn of_all(mut each: impl Iterator<Item = Awaited>) -> Option<Awaited> {
+        let first = each.next()?;
+        Some(each.fold(first, |both, other| match (both, other) {
+            (Awaited::Carries { result, .. }, Awaited::Carries { result: other, values: _ }) => {
+                Awaited::Carries { result: result.or(other), values: Some(Arc::new(Values::Any)) }
+            }
+            (_, _) => Awaited::Secret,
+        }))
+    }
+
+    /// How much of the response may be recorded.
+    pub(super) fn verdict(self, response: &Message<'_>) -> Verdict {
+        match self {
+            Awaited::Secret => Verdict::Secret,
+            Awaited::Carries { result, values } => match (response.refusal(), result, values) {
+                (Some(_), _, Some(values)) => Verdict::Masked(Carrier::Error(values)),
+                (_, Some(result), _) => Verdict::Masked(result),
+                (_, None, _) => Verdict::Open,
+            },
+        }
+    }
 }
 
 impl Secrets {
-    /// Judges a line that `from` wrote, and remembers what its answer will be.
-    pub(super) fn judge(&mut self, from: Side, event: Option<&Event<'_>>, line: &[u8]) -> Verdict {
-        let verdict = self.judge_message(from, event, line);
-        // A client may have asked for the model's own items, and what the user has answered is one of them.
-        let tells_answer = from == Side::Server
-            && !self.asking_items.is_empty()
+    /// Judges a line that `from` wrote, and opens or completes its call.
+    pub(super) fn judge(&mut self, from: Side, event: Option<&Event<'_>>, line: &[u8], calls: &mut Calls) -> Judged {
+        let (own, others) = match from {
+            Side::Client => (&mut calls.to_server, &mut calls.to_client),
+            Side::Server => (&mut calls.to_client, &mut calls.to_server),
+        };
+        let mut judged = Judged { verdict: Verdict::Open, opened: None, completed: None };
+        match event {
+            Some(event) if event.name().is_none() && !event.repeated_member => {
+                let Completed { call, verdict } = others.complete(event);
+                (judged.completed, judged.verdict) = (call, verdict);
+            }
+            Some(event) if !event.repeated_member => {
+                if event.method == Some(Method::RequestResolved)
+                    && let Some(id) = event.params.and_then(Members::of).and_then(|params| params.get("requestId"))
+                {
+                    own.withdraw(&RpcId::from_raw(id));
+                }
+                let (verdict, secret) = self.request(event, line);
+                let is_secret = secret.is_some();
+                judged.verdict = verdict;
+                judged.opened = own.open(event, secret);
+                if is_secret && own.has_overflowed() {
+                    self.warning = Some(Warning::AnswersNotRecorded(from));
+                }
+            }
+            Some(_) | None => {
+                judged.verdict = self.unread(from, line, own, others);
+                judged.opened = event.filter(|event| event.name().is_some()).and_then(|event| own.open(event, None));
+            }
+        }
+        if from == Side::Server && self.tells_answer(line) {
+            judged.verdict = Verdict::Secret;
+        }
+        judged
+    }
+
+    /// Whether a line tells the answer to a secret question: a client may have asked for the model's own items.
+    fn tells_answer(&self, line: &[u8]) -> bool {
+        !self.asking_items.is_empty()
             && memmem::find(line, b"call_output").is_some()
-            && self.asking_items.iter().any(|item| memmem::find(line, item.as_bytes()).is_some());
-        if tells_answer { Verdict::Secret } else { verdict }
+            && self.asking_items.iter().any(|item| memmem::find(line, item.as_bytes()).is_some())
     }
 
     /// A warning for the user, each once a run.
@@ -104,47 +153,24 @@ impl Secrets {
         Some(warning)
     }
 
-    fn judge_message(&mut self, from: Side, event: Option<&Event<'_>>, line: &[u8]) -> Verdict {
-        let Some(message) = event.filter(|event| !event.repeated_member) else { return self.unread(from, line) };
-        let (asked_here, asked_there) = match from {
-            Side::Client => (&mut self.asked_by_client, &mut self.asked_by_server),
-            Side::Server => (&mut self.asked_by_server, &mut self.asked_by_client),
-        };
-        if message.name().is_none() {
-            return asked_there.settles(message);
-        }
-        if message.method == Some(Method::RequestResolved) {
-            asked_here.is_resolved(message);
-        }
+    /// How much of a request or a notification may be recorded, and the secret part of the response.
+    pub(super) fn request(&mut self, message: &Event<'_>, line: &[u8]) -> (Verdict, Option<Awaited>) {
         let (verdict, awaited) = classes(message, line);
-        let Some(id) = message.id else { return verdict };
-        match awaited {
-            Some(awaited) => {
-                if matches!(awaited, Awaited::Secret) {
-                    let item = message.params.and_then(Members::of).and_then(|params| params.get("itemId"));
-                    if let Some(item) = item.map(RawValue::get).filter(|item| item.len() <= ID_BYTES_MAX) {
-                        if self.asking_items.len() == ASKING_ITEMS_MAX {
-                            self.asking_items.pop_front();
-                        }
-                        self.asking_items.push_back(item.to_owned());
-                    }
+        if matches!((message.id, &awaited), (Some(_), Some(Awaited::Secret))) {
+            let item = message.params.and_then(Members::of).and_then(|params| params.get("itemId"));
+            if let Some(item) = item.map(RawValue::get).filter(|item| item.len() <= ITEM_ID_BYTES_MAX) {
+                if self.asking_items.len() == ASKING_ITEMS_MAX {
+                    self.asking_items.pop_front();
                 }
-                if !asked_here.remember(id, awaited) {
-                    self.warning = Some(Warning::AnswersNotRecorded(from));
-                }
+                self.asking_items.push_back(item.to_owned());
             }
-            None => asked_here.reuse(id),
         }
-        verdict
+        (verdict, awaited)
     }
 
     /// Judges a line that is not a message, or that has two readings. The other side may read it in another way, and answer it.
-    fn unread(&mut self, from: Side, line: &[u8]) -> Verdict {
-        let (asked_here, asked_there) = match from {
-            Side::Client => (&mut self.asked_by_client, &mut self.asked_by_server),
-            Side::Server => (&mut self.asked_by_server, &mut self.asked_by_client),
-        };
-        let may_answer_one = line.contains(&b'{') && (asked_there.any() || asked_there.may_answer_again(line));
+    fn unread(&mut self, from: Side, line: &[u8], own: &mut OpenCalls, others: &OpenCalls) -> Verdict {
+        let may_answer_one = line.contains(&b'{') && (others.awaits_secret() || may_answer_again(line, others));
         if !asks_for_secret(line) {
             return if may_answer_one { Verdict::Secret } else { Verdict::Open };
         }
@@ -152,15 +178,14 @@ impl Secrets {
             Ids::These(ids) if ids.is_empty() => {}
             Ids::These(ids) => {
                 // A server that cannot read a line may quote it in an error with the id `null`.
-                let are_remembered =
-                    ids.into_iter().chain([RpcId::null()]).all(|id| asked_here.expect(id, Awaited::Secret));
+                let are_remembered = ids.into_iter().chain([RpcId::null()]).all(|id| own.suspect(id));
                 self.warning = Some(match are_remembered {
                     true => Warning::AmbiguousSecret(from),
                     false => Warning::AnswersNotRecorded(from),
                 });
             }
             Ids::Unknown => {
-                asked_here.overflowed = true;
+                own.suspect_all();
                 self.warning = Some(Warning::AnswersNotRecorded(from));
             }
         }
@@ -168,95 +193,13 @@ impl Secrets {
     }
 }
 
-impl Asked {
-    /// Remembers a request; `false` if there is no room for it: then every answer counts as secret.
-    fn remember(&mut self, id: &RawValue, awaited: Awaited) -> bool {
-        if id.get().len() > ID_BYTES_MAX {
-            self.overflowed = true;
-            return false;
+/// Whether a line that cannot be read may be a second response to a secret call.
+fn may_answer_again(line: &[u8], calls: &OpenCalls) -> bool {
+    calls.answered().next().is_some()
+        && match ids_in(line) {
+            Ids::These(ids) => calls.answered().any(|answered| ids.contains(answered)),
+            Ids::Unknown => true,
         }
-        self.expect(RpcId::from_raw(id), awaited)
-    }
-
-    fn expect(&mut self, id: RpcId, awaited: Awaited) -> bool {
-        if self.open.len() >= SECRETS_OPEN_MAX && !self.open.contains_key(&id) {
-            self.overflowed = true;
-            return false;
-        }
-        // Two requests may have this id: an answer is taken as that to either.
-        let both = match (self.open.remove(&id), awaited) {
-            (None, awaited) => awaited,
-            (Some(Awaited::Carries { result, .. }), Awaited::Carries { result: other, values: _ }) => {
-                Awaited::Carries { result: result.or(other), values: Some(Arc::new(Values::Any)) }
-            }
-            (Some(_), _) => Awaited::Secret,
-        };
-        self.open.insert(id, both);
-        true
-    }
-
-    /// A request whose answer is not secret has taken an id for itself.
-    fn reuse(&mut self, id: &RawValue) {
-        if !self.answered.is_empty() {
-            let id = RpcId::from_raw(id);
-            self.answered.retain(|(answered, _)| *answered != id);
-        }
-    }
-
-    /// The server is done with a request, answered or not. A client may answer it all the same.
-    fn is_resolved(&mut self, notification: &Message<'_>) {
-        if !self.open.is_empty()
-            && let Some(id) = notification.params.and_then(Members::of).and_then(|params| params.get("requestId"))
-        {
-            self.settle(&RpcId::from_raw(id));
-        }
-    }
-
-    /// How much of an answer may stand in the record.
-    fn settles(&mut self, answer: &Message<'_>) -> Verdict {
-        let unknown = if self.overflowed { Verdict::Secret } else { Verdict::Open };
-        if self.open.is_empty() && self.answered.is_empty() {
-            return unknown;
-        }
-        let Some(id) = answer.id.filter(|id| id.get().len() <= ID_BYTES_MAX).map(RpcId::from_raw) else {
-            return unknown;
-        };
-        match self.settle(&id) {
-            Some(Awaited::Secret) => Verdict::Secret,
-            Some(Awaited::Carries { result, values }) => match (answer.refusal(), result, values) {
-                _ if self.overflowed => Verdict::Secret,
-                (Some(_), _, Some(values)) => Verdict::Masked(Carrier::Error(values)),
-                (_, Some(result), _) => Verdict::Masked(result),
-                (_, None, _) => Verdict::Open,
-            },
-            None => unknown,
-        }
-    }
-
-    /// Settles a request; gives the secret part of its answer.
-    fn settle(&mut self, id: &RpcId) -> Option<Awaited> {
-        if let Some(awaited) = self.open.remove(id) {
-            if self.answered.len() == SECRETS_ANSWERED_MAX {
-                self.answered.pop_front();
-            }
-            self.answered.push_back((id.clone(), awaited.clone()));
-            return Some(awaited);
-        }
-        self.answered.iter().rev().find(|(answered, _)| answered == id).map(|(_, awaited)| awaited.clone())
-    }
-
-    /// Whether a line that cannot be read may be a second answer.
-    fn may_answer_again(&self, line: &[u8]) -> bool {
-        !self.answered.is_empty()
-            && match ids_in(line) {
-                Ids::These(ids) => self.answered.iter().any(|(answered, _)| ids.contains(answered)),
-                Ids::Unknown => true,
-            }
-    }
-
-    fn any(&self) -> bool {
-        self.overflowed || !self.open.is_empty()
-    }
 }
 
 /// How much of a request or a notification may stand in the record, and what its answer will hold.
@@ -383,17 +326,19 @@ const MASK: &str = "[secret]";
 
 #[cfg(test)]
 mod tests {
+    use super::super::open_calls::CALLS_MAX;
     use super::*;
 
     /// `>` client, `<` server; returns `S` for secret and `.` for open, a letter a line.
     fn check(script: &[&str], expect: &str) {
-        let mut secrets = Secrets::default();
+        let (mut secrets, mut calls) = (Secrets::default(), Calls::new("own:".to_owned()));
         let verdicts: String = script
             .iter()
             .map(|step| {
                 let from = if step.starts_with('>') { Side::Client } else { Side::Server };
                 let line = &step.as_bytes()[1..];
-                match secrets.judge(from, super::super::event_in(&Body::parse(line)).as_ref(), line) {
+                match secrets.judge(from, super::super::event_in(&Body::parse(line)).as_ref(), line, &mut calls).verdict
+                {
                     Verdict::Secret => 'S',
                     Verdict::Masked(_) => 'M',
                     Verdict::Open => '.',
@@ -496,8 +441,8 @@ mod tests {
     #[test]
     fn too_many_open_secrets_close_the_record_rather_than_leak() {
         let mut script: Vec<String> =
-            (0..=SECRETS_OPEN_MAX).map(|id| format!(r#">{{"id":{id},"method":"getAuthStatus"}}"#)).collect();
-        script.push(format!(r#"<{{"id":{SECRETS_OPEN_MAX},"result":{{}}}}"#));
+            (0..=CALLS_MAX).map(|id| format!(r#">{{"id":{id},"method":"getAuthStatus"}}"#)).collect();
+        script.push(format!(r#"<{{"id":{CALLS_MAX},"result":{{}}}}"#));
         let mut expect = "S".repeat(script.len());
         script.push(r#"<{"method":"turn/started"}"#.to_owned());
         expect.push('.');
@@ -565,10 +510,11 @@ mod tests {
         let script = [r#">{'id': 'a', 'method': 'account/read'}"#, r#"<{"id":8,"result":{}}"#];
         check(&script, "SS");
         let warnings = |script: &[&str]| {
-            let mut secrets = Secrets::default();
+            let (mut secrets, mut calls) = (Secrets::default(), Calls::new("own:".to_owned()));
             let judged = script.iter().filter_map(|line| {
                 let bytes = line.as_bytes();
-                secrets.judge(Side::Client, super::super::event_in(&Body::parse(&bytes[1..])).as_ref(), &bytes[1..]);
+                let body = Body::parse(&bytes[1..]);
+                secrets.judge(Side::Client, super::super::event_in(&body).as_ref(), &bytes[1..], &mut calls);
                 secrets.take_warning()
             });
             judged.collect::<Vec<_>>()
@@ -583,10 +529,10 @@ mod tests {
     fn withdrawn_forms_do_not_fill_the_memory() {
         let ask = |id: usize| format!(r#"<{{"id":{id},"method":"mcpServer/elicitation/request","params":{{}}}}"#);
         let resolved = |id: usize| format!(r#"<{{"method":"serverRequest/resolved","params":{{"requestId":{id}}}}}"#);
-        let mut script: Vec<String> = (0..=SECRETS_OPEN_MAX).flat_map(|id| [ask(id), resolved(id)]).collect();
+        let mut script: Vec<String> = (0..=CALLS_MAX).flat_map(|id| [ask(id), resolved(id)]).collect();
         let mut expect = ".".repeat(script.len());
         // A late answer to the last is masked still, and any other answer is recorded as it is.
-        script.push(format!(r#">{{"id":{SECRETS_OPEN_MAX},"result":{{"content":{{}}}}}}"#));
+        script.push(format!(r#">{{"id":{CALLS_MAX},"result":{{"content":{{}}}}}}"#));
         script.push(r#">{"id":"x","result":{}}"#.to_owned());
         expect.push_str("M.");
         check(&script.iter().map(String::as_str).collect::<Vec<_>>(), &expect);

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::{Effect, Note};
 use crate::protocol::{Event, Method};
-use crate::wire::{Message, RpcId, Side};
+use crate::wire::{Message, Side};
 
 /// Longest user agent that is put on record, in bytes; what a real server sends has about 100.
 const USER_AGENT_BYTES_MAX: usize = 1_000;
@@ -27,8 +27,8 @@ pub(super) enum VersionWatch {
     /// No `initialize` was seen yet.
     #[default]
     Before,
-    /// The request with this id waits for its answer.
-    Asked(RpcId),
+    /// The request has no response yet.
+    Asked,
     /// The answer was seen.
     Done,
 }
@@ -58,17 +58,18 @@ impl VersionWatch {
     }
 
     /// Looks at a message; returns what is to be done for what it tells.
-    pub(super) fn learn(&mut self, from: Side, message: &Event<'_>) -> Option<Effect> {
+    pub(super) fn learn(&mut self, from: Side, message: &Event<'_>, completed: Option<Method>) -> Option<Effect> {
         match (&*self, from) {
             (VersionWatch::Before, Side::Client) => {
                 if message.method != Some(Method::Initialize) {
                     return None;
                 }
-                *self = VersionWatch::Asked(RpcId::from_raw(message.id?));
+                message.id?;
+                *self = VersionWatch::Asked;
                 Some(Effect::Introduce(Box::new(introduced(message)?)))
             }
-            (VersionWatch::Asked(asked), Side::Server) => {
-                if !message.is_response() || RpcId::from_raw(message.id?) != *asked {
+            (VersionWatch::Asked, Side::Server) => {
+                if completed != Some(Method::Initialize) {
                     return None;
                 }
                 if message.error.is_some() {
@@ -82,7 +83,7 @@ impl VersionWatch {
                 bounded.then_some(Effect::Note(Note::CodexVersion { version, user_agent }))
             }
             (VersionWatch::Before, Side::Server)
-            | (VersionWatch::Asked(_), Side::Client)
+            | (VersionWatch::Asked, Side::Client)
             | (VersionWatch::Done, Side::Client | Side::Server) => None,
         }
     }
@@ -120,17 +121,25 @@ fn version_in(user_agent: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::open_calls::OpenCalls;
     use super::*;
     use crate::wire::Body;
 
     /// What is learned from lines, `>` from the client and `<` from the server.
     fn learned(script: &[&str]) -> Vec<Effect> {
-        let mut watch = VersionWatch::default();
+        let (mut watch, mut calls) = (VersionWatch::default(), OpenCalls::default());
         let learn = |step: &&str| {
             let (side, line) = step.split_at(1);
             let from = if side == ">" { Side::Client } else { Side::Server };
             match Body::parse(line.as_bytes()) {
-                Body::Message(message) => watch.learn(from, &Event::of(&message)),
+                Body::Message(message) => {
+                    let event = Event::of(&message);
+                    let completed = match from {
+                        Side::Client => calls.open(&event, None).and(None),
+                        Side::Server => calls.complete(&event).call.and_then(|call| call.method),
+                    };
+                    watch.learn(from, &event, completed)
+                }
                 Body::OtherJson | Body::Text | Body::Bytes => panic!("{line}: no message"),
             }
         };

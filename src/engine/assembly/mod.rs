@@ -14,8 +14,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::context::THREAD_ID_BYTES_MAX;
+use super::open_calls::OpenCall;
 use super::token::Token;
-use crate::wire::{Members, Message, RpcId};
+use super::turns::Purpose;
+use crate::wire::{Members, Message};
 
 pub(crate) use consultation::{Assembled, Consultation, FragmentCarrier, Remembered, ToldFragment};
 pub(super) use held::{Awaited, Held, Hold, Holds, LINE_BYTES_MAX, Prepared, Queued};
@@ -25,8 +27,8 @@ pub use settings::AssemblySettings;
 pub(crate) use settings::{ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 pub(super) use told::{Threads, inject_params};
 
-/// Calls whose answers are awaited, of each kind; of more than these the oldest is forgotten.
-const AWAITED_MAX: usize = 256;
+/// Compactions of the client that are remembered; if there are more, the oldest is forgotten.
+const COMPACTIONS_MAX: usize = 256;
 
 /// Longest path of a thread's folder that is taken for one, in bytes.
 const CWD_BYTES_MAX: usize = 4_096;
@@ -46,11 +48,6 @@ pub(super) struct Assembly {
     pub(super) inject_refused: bool,
     /// What is known for the client's line at hand.
     pub(super) at_hand: Option<Prepared>,
-    /// Calls of the client, by their ids.
-    asked: VecDeque<(RpcId, Asked)>,
-    /// Our own calls that tell a thread something.
-    deliveries: VecDeque<(RpcId, Delivered)>,
-    delivered: u64,
     /// Threads that the client has had compacted, and that were not seen to be.
     pub(super) compacting: VecDeque<String>,
     /// The turn whose compaction was told last.
@@ -100,9 +97,6 @@ impl Assembly {
             owns_compaction: false,
             inject_refused: false,
             at_hand: None,
-            asked: VecDeque::new(),
-            deliveries: VecDeque::new(),
-            delivered: 0,
             compacting: VecDeque::new(),
             compacted: None,
         }
@@ -142,22 +136,16 @@ impl Assembly {
         Some(Awaited { engine_due: Some(read_at + deadline), fragments_due: None })
     }
 
-    /// The answer to this call of the client will tell something.
-    pub(super) fn ask(&mut self, message: &Message<'_>, asked: Asked) {
-        let Some(id) = message.id.map(RpcId::from_raw) else { return };
-        push_bounded(&mut self.asked, (id, asked));
-    }
-
-    /// What an answer tells, and how many calls that wait for theirs were asked before it.
-    pub(super) fn answered(&mut self, id: &RpcId) -> Option<(usize, Asked)> {
-        let index = self.asked.iter().position(|(asked, _)| asked == id)?;
-        self.asked.remove(index).map(|(_, asked)| (index, asked))
-    }
-
-    /// A turn that was to show an epoch was refused: what was shown before is what was, also for the next one that waits for its
-    /// answer. `earlier` wait for theirs since before it.
-    pub(super) fn epoch_refused(&mut self, earlier: usize, thread_id: &str, epoch: &str, before: Option<String>) {
-        let later = self.asked.iter_mut().skip(earlier).find_map(|(_, asked)| match asked {
+    /// A turn that was to show an epoch was refused: what was shown before is what was, also for the next open call that shows
+    /// one. `later` are the calls that were opened after it.
+    pub(super) fn epoch_refused<'a>(
+        &mut self,
+        later: impl Iterator<Item = &'a mut OpenCall>,
+        thread_id: &str,
+        epoch: &str,
+        before: Option<String>,
+    ) {
+        let later = later.filter_map(|call| call.asked.as_mut()).find_map(|asked| match asked {
             Asked::Turn { thread_id: of, epoch: Some(_), before, .. } if of == thread_id => Some(before),
             Asked::Turn { .. } | Asked::Start { .. } | Asked::Thread { .. } | Asked::Compact { .. } => None,
         });
@@ -167,38 +155,32 @@ impl Assembly {
         }
     }
 
-    /// The id of a call of ours that tells a thread something.
-    pub(super) fn deliver(&mut self, own_ids: &str, delivered: Delivered) -> String {
-        self.delivered += 1;
-        // Calls for somebody at the side, and context, count theirs by themselves.
-        let id = format!("{own_ids}f{}", self.delivered);
-        push_bounded(&mut self.deliveries, (RpcId::Text(id.clone()), delivered));
-        id
-    }
-
-    /// What was told with the call that is answered, and how many calls that wait for their answers were made before it.
-    pub(super) fn delivered(&mut self, id: &RpcId) -> Option<(usize, Delivered)> {
-        let index = self.deliveries.iter().position(|(delivered, _)| delivered == id)?;
-        self.deliveries.remove(index).map(|(_, delivered)| (index, delivered))
-    }
-
-    /// What was to be told was refused: the thread was told what it was before, also for the next call that waits for its answer.
-    /// `earlier` wait for theirs since before it.
-    pub(super) fn telling_refused(&mut self, earlier: usize, thread_id: &str, told: &[ToldFragment], before: Before) {
-        for ((name, before), told) in before.into_iter().zip(told) {
-            let mut later = self.deliveries.iter_mut().skip(earlier).filter(|(_, later)| later.thread_id == thread_id);
-            let later = later.find_map(|(_, later)| later.before.iter_mut().find(|(later, _)| *later == name));
+    /// What was to be told was refused: the thread was told what it was before, also for the next open call that tells it
+    /// something. `later` are the calls that were opened after it.
+    pub(super) fn telling_refused<'a>(&mut self, later: impl Iterator<Item = &'a mut OpenCall>, delivered: Delivered) {
+        let Delivered { thread_id, told, before } = delivered;
+        let mut later: Vec<&mut Delivered> = later
+            .filter_map(|call| match call.purpose.as_mut() {
+                Some(Purpose::Fragments(later)) if later.thread_id == thread_id => Some(later),
+                Some(_) | None => None,
+            })
+            .collect();
+        for ((name, before), told) in before.into_iter().zip(&told) {
+            let later = later.iter_mut().find_map(|later| later.before.iter_mut().find(|(later, _)| *later == name));
             match later {
                 Some((_, text)) if text.as_deref() == Some(&*told.text) => *text = before,
                 Some(_) => {}
-                None => self.threads.put_back(thread_id, name, &told.text, before),
+                None => self.threads.put_back(&thread_id, name, &told.text, before),
             }
         }
     }
 
     /// The client has a thread compacted.
     pub(super) fn compacts(&mut self, thread_id: &str) {
-        push_bounded(&mut self.compacting, thread_id.to_owned());
+        if self.compacting.len() >= COMPACTIONS_MAX {
+            self.compacting.pop_front();
+        }
+        self.compacting.push_back(thread_id.to_owned());
     }
 
     /// Whether it was the client who had a thread compacted that is now, or is not.
@@ -206,13 +188,6 @@ impl Assembly {
         let index = self.compacting.iter().position(|compacting| compacting == thread_id);
         index.is_some_and(|index| self.compacting.remove(index).is_some())
     }
-}
-
-fn push_bounded<T>(queue: &mut VecDeque<T>, one: T) {
-    if queue.len() >= AWAITED_MAX {
-        queue.pop_front();
-    }
-    queue.push_back(one);
 }
 
 /// The folder that parameters or a thread name, where it is one that can be gone to.
@@ -227,14 +202,16 @@ pub(super) fn thread_of(message: &Message<'_>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::open_calls::Calls;
     use super::*;
 
     /// Two calls that tell a thread something different, refused in either order.
     #[test]
-    fn what_is_refused_twice_was_never_told() {
+    fn telling_that_is_refused_twice_has_no_effect() {
         for refused_first in [0, 1] {
             let mut assembly = Assembly::new(AssemblySettings::default(), Token::default());
-            let ids = ["x", "y"].map(|text| {
+            let mut calls = Calls::new("own:".to_owned());
+            let keys = ["x", "y"].map(|text| {
                 let told = vec![ToldFragment {
                     name: told::ADDITION.to_owned(),
                     role: settings::FragmentRole::Developer.of_message(),
@@ -242,12 +219,13 @@ mod tests {
                     text: text.to_owned(),
                 }];
                 let before = assembly.threads.tell("t", &told);
-                assembly.deliver("own:", Delivered { thread_id: "t".to_owned(), told, before })
+                let delivered = Delivered { thread_id: "t".to_owned(), told, before };
+                calls.call_server("x", None, Purpose::Fragments(delivered)).0
             });
             for at in [refused_first, 1 - refused_first] {
-                let (earlier, delivered) = assembly.delivered(&RpcId::Text(ids[at].clone())).expect("it waits");
-                let Delivered { thread_id, told, before } = delivered;
-                assembly.telling_refused(earlier, &thread_id, &told, before);
+                let purpose = calls.to_server.get_mut(keys[at]).and_then(|call| call.purpose.take());
+                let Some(Purpose::Fragments(delivered)) = purpose else { panic!("BUG: the call is open") };
+                assembly.telling_refused(calls.to_server.later_than(keys[at]), delivered);
             }
             assert!(!assembly.threads.has_addition("t"), "{refused_first}");
         }

@@ -3,7 +3,6 @@
 use serde_json::value::RawValue;
 
 use super::threads::{IMAGE_PREVIEW, PREVIEW_CHARS_MAX};
-use crate::protocol::{Method, inject_items_params, request_line};
 use crate::wire::{Members, Message, Splice, elements, text};
 
 /// Longest text of a turn that codex takes, in characters over all of its text items. Source: its answer
@@ -126,12 +125,6 @@ pub(super) fn move_range(splice: &mut Splice<'_>, range: &RawValue, moved: impl 
             splice.replace(splice.range_of(end), to.to_string());
         }
     }
-}
-
-/// A call of our own that puts `envelope` into a thread's history.
-pub(super) fn inject_items_line(id: &str, thread_id: &str, envelope: &str) -> Vec<u8> {
-    let params = inject_items_params(thread_id, &[("user", vec![envelope])]);
-    request_line(id, Method::ThreadInjectItems.name(), Some(&params))
 }
 
 #[cfg(test)]

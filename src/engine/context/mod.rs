@@ -15,14 +15,13 @@ mod recognition;
 mod strip;
 mod threads;
 
-use std::collections::VecDeque;
-
 use serde_json::value::RawValue;
 
 use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingCommand};
+use super::open_calls::OpenCall;
 use super::{Effect, Note, Now, Warning};
-use crate::protocol::{Event, Method};
-use crate::wire::{Members, Message, RpcId, text};
+use crate::protocol::{Event, Method, inject_items_params};
+use crate::wire::{Members, Message, RpcId};
 
 pub(crate) use carrier::Carrier;
 pub(crate) use command::{Command, Label, PushError};
@@ -34,12 +33,8 @@ pub use provenance::Provenance;
 
 pub(super) use inject::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
 
-use inject::inject_items_line;
 use strip::Scanner;
 use threads::{Previews, Threads};
-
-/// Turns whose answers are awaited; of more than these the oldest is forgotten.
-const TURNS_AWAITED_MAX: usize = 64;
 
 /// The errors for a method that is not there. Source: JSON-RPC; the real server gives the second one.
 const METHOD_NOT_FOUND: i64 = -32_601;
@@ -63,14 +58,7 @@ pub struct ContextSettings {
 #[derive(Debug)]
 pub(super) struct Context {
     settings: ContextSettings,
-    /// What the ids of our own calls begin with.
-    own_ids: String,
     waiting: Vec<Waiting>,
-    leases: Vec<Lease>,
-    /// Turns that tell a delivery's turn, by the id of the client's request.
-    turns_awaited: VecDeque<(RpcId, u64)>,
-    /// Turns that carry something in front of the user's words, or ahead of them: which thread, and those words or the start of them.
-    fronted: VecDeque<(RpcId, String, String)>,
     deliveries: u64,
     /// The server has refused `thread/inject_items`, and that has been said.
     inject_refused: bool,
@@ -88,24 +76,34 @@ struct Waiting {
     leased_to: Option<u64>,
 }
 
-/// What was sent and not answered yet.
+/// Context that was sent and has not arrived yet. The response to the call that carries it settles it.
 #[derive(Debug)]
-struct Lease {
-    /// The request whose answer settles it: the client's, or ours.
-    request: RpcId,
+pub(super) struct Lease {
     delivery: u64,
     thread_id: String,
     carrier: Carrier,
     text_bytes: usize,
 }
 
-/// What is to be done with the client's line.
+/// What the response to a `turn/start` tells of the context that was sent with it.
+#[derive(Debug, Default)]
+pub(super) struct TurnSent {
+    /// The delivery whose turn it names.
+    delivery: Option<u64>,
+    /// The user's words, or the start of them, if something goes in front or ahead of them.
+    words: Option<String>,
+}
+
+/// The changes to a `turn/start` of the client.
 #[derive(Debug, Default)]
 pub(super) struct OnTurn {
-    /// This goes ahead of it.
-    pub(super) ahead: Option<Vec<u8>>,
-    /// This goes on in its place.
+    /// Parameters of a `thread/inject_items` that goes ahead of it.
+    pub(super) ahead: Option<String>,
+    /// The line that goes on in its place.
     pub(super) instead: Option<Vec<u8>>,
+    /// Settled by the call ahead if there is one, and otherwise by the turn.
+    pub(super) lease: Option<Lease>,
+    pub(super) sent: Option<TurnSent>,
 }
 
 /// What waits for a thread, within the bounds.
@@ -119,25 +117,11 @@ enum Fitted {
     TooBig,
 }
 
-/// Who an answer of the server is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// The client.
-    Clients,
-    /// Ourselves.
-    Ours,
-}
-
 impl Context {
-    /// Context of a relay whose own calls have ids that begin with `own_ids`.
-    pub(super) fn new(settings: ContextSettings, own_ids: String) -> Context {
+    pub(super) fn new(settings: ContextSettings) -> Context {
         Context {
             settings,
-            own_ids,
             waiting: Vec::new(),
-            leases: Vec::new(),
-            turns_awaited: VecDeque::new(),
-            fronted: VecDeque::new(),
             deliveries: 0,
             inject_refused: false,
             misfit_told: false,
@@ -211,28 +195,20 @@ impl Context {
         projection: Option<&str>,
         effects: &mut Vec<Effect>,
     ) -> OnTurn {
-        if message.name().is_none() || message.id.is_none() {
-            return OnTurn::default();
-        }
-        self.threads.asked(message);
         let carries = !self.waiting.is_empty() || projection.is_some() || self.previews.may_show_fragments();
-        if message.method != Some(Method::TurnStart) || !carries {
+        if message.method != Some(Method::TurnStart) || message.id.is_none() || !carries {
             return OnTurn::default();
         }
         self.load(now, line, message, projection, effects).unwrap_or_default()
     }
 
-    /// Looks at a call of the client whose answer cannot be told from that to another one with its id. Neither settles what
-    /// was sent with the other, and this one carries nothing: what is shown twice is better than what is lost.
-    pub(super) fn client_repeats(&mut self, message: &Event<'_>, effects: &mut Vec<Effect>) {
-        let Some(id) = message.id.map(RpcId::from_raw) else { return };
-        self.turns_awaited.retain(|(request, _)| *request != id);
-        self.fronted.retain(|(request, ..)| *request != id);
-        let (repeated, leases) = std::mem::take(&mut self.leases).into_iter().partition(|lease| lease.request == id);
-        self.leases = leases;
-        let repeated: Vec<Lease> = repeated;
-        repeated.iter().for_each(|lease| self.put_back(lease, Outcome::Unknown, effects));
-        self.threads.asked(message);
+    /// The client uses the id of an open call again, so that their responses cannot be told apart. Neither settles what was sent
+    /// with the other, and the new one carries nothing: to show something twice is better than to lose it.
+    pub(super) fn is_ambiguous(&mut self, call: &mut OpenCall, effects: &mut Vec<Effect>) {
+        call.turn = None;
+        if let Some(lease) = call.lease.take() {
+            self.put_back(&lease, Outcome::Unknown, effects);
+        }
     }
 
     /// Has a turn carry what waits for its thread, and what was assembled for it.
@@ -245,10 +221,9 @@ impl Context {
         effects: &mut Vec<Effect>,
     ) -> Option<OnTurn> {
         // What has no id that the server would answer has no end either.
-        let client_request = match RpcId::from_raw(message.id?) {
-            RpcId::Other(_) => return None,
-            id @ (RpcId::Integer(_) | RpcId::Text(_)) => id,
-        };
+        if let RpcId::Other(_) = RpcId::from_raw(message.id?) {
+            return None;
+        }
         let turn = TurnStart::read(line, message)?;
         let envelope = self.carrier_now().and_then(|carrier| match self.envelope_for(&turn.thread_id) {
             Fitted::Envelope(envelope) => Some((carrier, envelope)),
@@ -269,12 +244,17 @@ impl Context {
         // What does not fit waits, or was for this turn alone.
         let envelope = envelope.filter(|(carrier, _)| *carrier != Carrier::Envelope || instead.is_some());
         // What goes ahead is what 0.125 takes for the thread's beginning.
-        if instead.is_some() || envelope.is_some() || self.previews.may_show_fragments() {
-            push_bounded(&mut self.fronted, (client_request.clone(), turn.thread_id.clone(), turn.preview()));
-        }
-        let Some((carrier, text)) = envelope else { return Some(OnTurn { ahead: None, instead }) };
-        let ahead = self.lease(now, client_request, &turn.thread_id, carrier, text, effects);
-        Some(OnTurn { ahead, instead })
+        let is_fronted = instead.is_some() || envelope.is_some() || self.previews.may_show_fragments();
+        let words = is_fronted.then(|| turn.preview());
+        let Some((carrier, text)) = envelope else {
+            let sent = Some(TurnSent { delivery: None, words });
+            return Some(OnTurn { ahead: None, instead, lease: None, sent });
+        };
+        let ahead =
+            (carrier != Carrier::Envelope).then(|| inject_items_params(&turn.thread_id, &[("user", vec![&text])]));
+        let lease = self.lease(now, &turn.thread_id, carrier, text, effects);
+        let sent = Some(TurnSent { delivery: Some(lease.delivery), words });
+        Some(OnTurn { ahead, instead, lease: Some(lease), sent })
     }
 
     /// How context is carried now, if it is.
@@ -286,35 +266,18 @@ impl Context {
         }
     }
 
-    /// Leases what waits for a thread to the turn that `client_request` begins; gives the call that carries it, where one does.
-    fn lease(
-        &mut self,
-        now: Now,
-        client_request: RpcId,
-        thread_id: &str,
-        carrier: Carrier,
-        text: String,
-        effects: &mut Vec<Effect>,
-    ) -> Option<Vec<u8>> {
+    /// Leases what waits for a thread to the turn that is sent now.
+    fn lease(&mut self, now: Now, thread_id: &str, carrier: Carrier, text: String, effects: &mut Vec<Effect>) -> Lease {
         self.deliveries += 1;
         let number = self.deliveries;
-        let own_id = format!("{}{number}", self.own_ids);
-        let (request, ahead) = match carrier {
-            Carrier::Envelope => (client_request.clone(), None),
-            Carrier::InjectItems | Carrier::Auto | Carrier::Off => {
-                let call = inject_items_line(&own_id, thread_id, &text);
-                (RpcId::Text(own_id), Some(call))
-            }
-        };
         for waiting in self.waiting.iter_mut().filter(|waiting| waiting.is_free_for(thread_id)) {
             waiting.leased_to = Some(number);
         }
-        push_bounded(&mut self.turns_awaited, (client_request, number));
         let (thread_id, text_bytes) = (thread_id.to_owned(), text.len());
-        self.leases.push(Lease { request, delivery: number, thread_id: thread_id.clone(), carrier, text_bytes });
+        let lease = Lease { delivery: number, thread_id: thread_id.clone(), carrier, text_bytes };
         let delivery = Delivery { number, at_us: now.unix_us, thread_id, carrier, text };
         effects.push(Effect::Keep(LedgerEntry::Sent(Box::new(delivery))));
-        ahead
+        lease
     }
 
     /// What waits for a thread, as it is shown to the model.
@@ -343,34 +306,33 @@ impl Context {
         }
     }
 
-    /// Looks at a message of the server, and tells who it is for.
-    pub(super) fn server_says(&mut self, message: &Event<'_>, effects: &mut Vec<Effect>) -> Answer {
-        if let Some(thread_id) = self.threads.told(message) {
+    /// Looks at a message of the server, and settles what the call that it completes has carried.
+    pub(super) fn server_says(
+        &mut self,
+        message: &Event<'_>,
+        completed: Option<&mut OpenCall>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(thread_id) = self.threads.told(message, completed.as_deref()) {
             effects.push(Effect::Keep(LedgerEntry::ThreadSeen { thread_id }));
         }
-        if !message.is_response() {
-            return Answer::Clients;
+        if let Some(call) = completed {
+            self.settle(message, call, effects);
         }
-        // Also one that settles nothing any more: no line to the client is ours.
-        let is_ours = message.id.is_some_and(|id| text(id).is_some_and(|id| id.starts_with(&self.own_ids)));
-        if !self.leases.is_empty() || !self.turns_awaited.is_empty() || !self.fronted.is_empty() {
-            self.settle(message, effects);
-        }
-        if is_ours { Answer::Ours } else { Answer::Clients }
     }
 
-    /// Settles the lease that an answer is about, where there is one.
-    fn settle(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        let Some(id) = message.id.map(RpcId::from_raw) else { return };
-        let turn = self.turn_named(&id, message);
-        self.learn_beginning(&id, message, effects);
-        if let Some((delivery, turn_id)) = turn.clone() {
+    fn settle(&mut self, message: &Message<'_>, call: &mut OpenCall, effects: &mut Vec<Effect>) {
+        let TurnSent { delivery, words } = call.turn.take().unwrap_or_default();
+        let turn_id = delivery.and_then(|_| turn_named(message));
+        if let (Some(thread_id), Some(words)) = (&call.thread_id, words) {
+            self.learn_beginning(thread_id, &words, message, effects);
+        }
+        if let (Some(delivery), Some(turn_id)) = (delivery, turn_id.clone()) {
             effects.push(Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }));
         }
-        let Some(index) = self.leases.iter().position(|lease| lease.request == id) else { return };
-        let lease = self.leases.remove(index);
+        let Some(lease) = call.lease.take() else { return };
         match message.refusal() {
-            None => self.arrived(&lease, turn.map(|(_, turn_id)| turn_id), effects),
+            None => self.arrived(&lease, turn_id, effects),
             Some(error) => {
                 self.put_back(&lease, Outcome::Refused, effects);
                 if lease.carrier == Carrier::InjectItems {
@@ -380,23 +342,13 @@ impl Context {
         }
     }
 
-    /// The turn that the answer to a `turn/start` names, and its delivery.
-    fn turn_named(&mut self, id: &RpcId, message: &Message<'_>) -> Option<(u64, String)> {
-        let index = self.turns_awaited.iter().position(|(request, _)| request == id)?;
-        let (_, delivery) = self.turns_awaited.remove(index)?;
-        let turn = Members::of(message.result?)?.get("turn")?;
-        Some((delivery, Members::of(turn)?.text("id")?))
-    }
-
     /// A thread whose first turn was taken begins with what the user wrote, and not with what stood in front of it.
-    fn learn_beginning(&mut self, id: &RpcId, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        let Some(index) = self.fronted.iter().position(|(request, ..)| request == id) else { return };
-        let Some((_, thread_id, words)) = self.fronted.remove(index) else { return };
+    fn learn_beginning(&mut self, thread_id: &str, words: &str, message: &Message<'_>, effects: &mut Vec<Effect>) {
         if message.refusal().is_none()
-            && self.threads.just_began(&thread_id)
-            && let Some(words) = self.previews.learn(&thread_id, &words)
+            && self.threads.just_began(thread_id)
+            && let Some(words) = self.previews.learn(thread_id, words)
         {
-            effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id, words }));
+            effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id: thread_id.to_owned(), words }));
         }
     }
 
@@ -438,11 +390,9 @@ impl Context {
         }
     }
 
-    /// The server has ended, and all that it said has been seen.
-    pub(super) fn server_ended(&mut self, effects: &mut Vec<Effect>) {
-        for lease in std::mem::take(&mut self.leases) {
-            self.put_back(&lease, Outcome::ServerExited, effects);
-        }
+    /// The server has ended without a response to the call that carried this.
+    pub(super) fn server_ended(&mut self, lease: &Lease, effects: &mut Vec<Effect>) {
+        self.put_back(lease, Outcome::ServerExited, effects);
     }
 
     /// A line of the server without what the client is not to see; `None` where there is nothing of that in it.
@@ -452,6 +402,11 @@ impl Context {
         }
         strip::strip(line, message, &self.previews)
     }
+}
+
+/// The turn that the response to a `turn/start` names.
+fn turn_named(message: &Message<'_>) -> Option<String> {
+    Members::of(Members::of(message.result?)?.get("turn")?)?.text("id")
 }
 
 /// Whether an error says that the server does not know `thread/inject_items`.
@@ -466,13 +421,6 @@ pub(super) fn is_unknown_method(error: &RawValue) -> bool {
     }
 }
 
-fn push_bounded<T>(queue: &mut VecDeque<T>, one: T) {
-    if queue.len() >= TURNS_AWAITED_MAX {
-        queue.pop_front();
-    }
-    queue.push_back(one);
-}
-
 impl Waiting {
     fn is_free_for(&self, thread_id: &str) -> bool {
         self.leased_to.is_none() && self.command.thread_id.as_deref().is_none_or(|own| own == thread_id)
@@ -483,19 +431,21 @@ impl Waiting {
 mod tests {
     use super::*;
     use crate::engine::RowId;
+    use crate::engine::open_calls::Calls;
     use crate::wire::Body;
     use std::time::Duration;
 
     /// A relay's context, and what it was told so far.
     struct Play {
         context: Context,
+        calls: Calls,
         effects: Vec<Effect>,
     }
 
     impl Play {
         fn start(carrier: Carrier) -> Play {
             let settings = ContextSettings { carrier, ..ContextSettings::default() };
-            Play { context: Context::new(settings, "codex-shim:x:".to_owned()), effects: Vec::new() }
+            Play { context: Context::new(settings), calls: Calls::new("codex-shim:x:".to_owned()), effects: Vec::new() }
         }
 
         /// Commands are pushed, called by their rows, for this thread.
@@ -524,9 +474,10 @@ mod tests {
                 r#"{{"id":{id},"method":"turn/start","params":{{"threadId":"{thread}","input":[{{"type":"text","text":"hi"}}]}}}}"#
             );
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
-            let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-            let on_turn = self.context.client_says(now, line.as_bytes(), &Event::of(&message), None, &mut self.effects);
-            let (how, bytes) = match (on_turn.ahead, on_turn.instead) {
+            let (event, now) = (Event::of(&message), Now { unix_us: 1, elapsed: Duration::ZERO });
+            let call = self.calls.to_server.open(&event, None).expect("BUG: there is room");
+            let on_turn = self.context.client_says(now, line.as_bytes(), &event, None, &mut self.effects);
+            let (how, bytes) = match self.calls.carry(call, on_turn) {
                 (None, None) => return "unchanged".to_owned(),
                 (None, Some(bytes)) => ("replaced", bytes),
                 (Some(bytes), _) => ("preceded", bytes),
@@ -539,11 +490,14 @@ mod tests {
             format!("{how} {}", shown.collect::<Vec<_>>().join(","))
         }
 
-        /// The server answers; tells who the answer is for.
-        fn answer(&mut self, id: &str, rest: &str) -> Answer {
+        /// The server responds; returns whose call that was.
+        fn answer(&mut self, id: &str, rest: &str) -> &'static str {
             let line = format!(r#"{{"id":{id},{rest}}}"#);
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
-            self.context.server_says(&Event::of(&message), &mut self.effects)
+            let event = Event::of(&message);
+            let mut completed = self.calls.to_server.complete(&event).call;
+            self.context.server_says(&event, completed.as_deref_mut(), &mut self.effects);
+            if event.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) { "ours" } else { "client's" }
         }
 
         /// Ends and names of deliveries since the last look, as `number outcome rows` and `number turn`, and warnings.
@@ -573,12 +527,12 @@ mod tests {
         play.push(&[1, 2], None);
         assert_eq!(play.turn(2, "t"), "replaced c1,c2");
         play.push(&[3], None);
-        assert_eq!(play.answer("2", BUSY), Answer::Clients);
+        assert_eq!(play.answer("2", BUSY), "client's");
         assert_eq!(play.kept(), ["1 refused []"]);
         assert_eq!(play.turn(3, "t"), "replaced c1,c2,c3");
-        assert_eq!(play.answer("\"3\"", RESULT), Answer::Clients);
+        assert_eq!(play.answer("\"3\"", RESULT), "client's");
         assert_eq!(play.context.waiting(), 3);
-        assert_eq!(play.answer("3", RESULT), Answer::Clients);
+        assert_eq!(play.answer("3", RESULT), "client's");
         assert_eq!(play.kept(), ["2 is u1", "2 delivered [1, 2, 3]"]);
         assert_eq!((play.context.waiting(), &*play.turn(4, "t")), (0, "unchanged"));
     }
@@ -605,7 +559,9 @@ mod tests {
         play.answer("3", RESULT);
         play.answer("1", REFUSED);
         assert_eq!(play.turn(4, "t"), "replaced c1");
-        play.context.server_ended(&mut play.effects);
+        for lease in play.calls.to_server.take_all().into_iter().filter_map(|call| call.lease) {
+            play.context.server_ended(&lease, &mut play.effects);
+        }
         assert_eq!(play.kept(), ["2 is u1", "2 delivered [2]", "1 refused []", "3 server_exited []"]);
         assert_eq!(play.context.waiting(), 1);
     }
@@ -617,7 +573,10 @@ mod tests {
             play.push(&[1], None);
             assert_eq!(play.turn(5, "t"), how);
             let Body::Message(message) = Body::parse(br#"{"id":5,"method":"x"}"#) else { panic!("no message") };
-            play.context.client_repeats(&Event::of(&message), &mut play.effects);
+            let again = play.calls.to_server.open(&Event::of(&message), None).expect("BUG: there is room");
+            for call in play.calls.to_server.same_id(again) {
+                play.context.is_ambiguous(call, &mut play.effects);
+            }
             play.answer("5", RESULT);
             // What goes by a call of our own is settled by its answer all the same; only its turn is not known.
             let (told, again): (&[&str], _) = match carrier {
@@ -661,10 +620,10 @@ mod tests {
         let mut play = Play::start(Carrier::InjectItems);
         play.push(&[1], None);
         assert_eq!(play.turn(1, "t"), "preceded c1");
-        assert_eq!(play.answer("1", RESULT), Answer::Clients);
-        assert_eq!(play.answer("\"codex-shim:x:1\"", r#""result":{}"#), Answer::Ours);
+        assert_eq!(play.answer("1", RESULT), "client's");
+        assert_eq!(play.answer("\"codex-shim:x:1\"", r#""result":{}"#), "ours");
         assert_eq!(play.kept(), ["1 is u1", "1 delivered [1]"]);
-        assert_eq!(play.answer("\"codex-shim:y:1\"", r#""result":{}"#), Answer::Clients);
+        assert_eq!(play.answer("\"codex-shim:y:1\"", r#""result":{}"#), "client's");
     }
 
     #[test]
@@ -695,14 +654,14 @@ mod tests {
             let mut play = Play::start(carrier);
             play.push(&[1], None);
             assert_eq!(play.turn(1, "t"), "preceded c1");
-            assert_eq!(play.answer("\"codex-shim:x:1\"", BUSY), Answer::Ours);
+            assert_eq!(play.answer("\"codex-shim:x:1\"", BUSY), "ours");
             assert_eq!(play.turn(2, "t"), "preceded c1");
-            assert_eq!(play.answer("\"codex-shim:x:2\"", BAD_THREAD), Answer::Ours);
+            assert_eq!(play.answer("\"codex-shim:x:2\"", BAD_THREAD), "ours");
             assert_eq!(play.turn(3, "t"), "preceded c1");
-            assert_eq!(play.answer("\"codex-shim:x:3\"", REFUSED), Answer::Ours);
+            assert_eq!(play.answer("\"codex-shim:x:3\"", REFUSED), "ours");
             assert_eq!(play.kept(), ["1 refused []", "2 refused []", "3 refused []", warning]);
             assert_eq!(play.turn(4, "t"), then);
-            assert_eq!(play.answer("\"codex-shim:x:9\"", BUSY), Answer::Ours);
+            assert_eq!(play.answer("\"codex-shim:x:9\"", BUSY), "ours");
             assert_eq!(play.kept(), [""; 0]);
         }
     }

@@ -2,14 +2,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::super::open_calls::OpenCall;
 use crate::protocol::{Event, Method};
-use crate::wire::{Members, RpcId};
+use crate::wire::Members;
 
 /// Most opening markers that previews recognize.
 const OPENINGS_MAX: usize = 1_024;
-
-/// Calls of the client whose answers are awaited at once; of more than these the oldest is forgotten.
-const ASKED_MAX: usize = 256;
 
 /// Threads that are remembered as told already; with more than these all are forgotten, and told again.
 const TOLD_MAX: usize = 4_096;
@@ -132,7 +130,6 @@ impl Previews {
 /// Learns of threads from what codex says when one is started, resumed or forked, or takes a turn.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    asked: VecDeque<(RpcId, Asked)>,
     told: HashSet<String>,
     /// Threads that have had a turn, here or before they were resumed.
     begun: HashSet<String>,
@@ -140,62 +137,25 @@ pub(super) struct Threads {
     just_began: Option<String>,
 }
 
-/// What the answer to a call will tell.
-#[derive(Debug)]
-enum Asked {
-    /// A new thread, in `result.thread`.
-    NewThread,
-    /// A thread that has a beginning, in `result.thread`.
-    Thread,
-    /// That this thread is there.
-    Turn(String),
-}
-
 impl Threads {
-    /// Looks at a request of the client.
-    pub(super) fn asked(&mut self, message: &Event<'_>) {
-        let (Some(id), Some(method)) = (message.id, message.method) else { return };
-        let asked = match method {
-            Method::ThreadStart => Asked::NewThread,
-            Method::ThreadResume | Method::ThreadFork => Asked::Thread,
-            Method::TurnStart => {
-                match message.params.and_then(Members::of).and_then(|params| params.text("threadId")) {
-                    Some(thread_id) => Asked::Turn(thread_id),
-                    None => return,
-                }
-            }
-            _ => return,
-        };
-        if self.asked.len() >= ASKED_MAX {
-            self.asked.pop_front();
-        }
-        self.asked.push_back((RpcId::from_raw(id), asked));
-    }
-
     /// Looks at a message of the server; gives the thread that it tells of for the first time.
-    pub(super) fn told(&mut self, message: &Event<'_>) -> Option<String> {
+    pub(super) fn told(&mut self, message: &Event<'_>, completed: Option<&OpenCall>) -> Option<String> {
         self.just_began = None;
-        let thread_id = match message.method {
-            Some(Method::ThreadStarted) => thread_in(message.params?)?,
-            _ if message.name().is_some() => return None,
-            _ if self.asked.is_empty() => return None,
-            _ => {
-                let id = RpcId::from_raw(message.id?);
-                let index = self.asked.iter().position(|(asked, _)| *asked == id)?;
-                let (_, asked) = self.asked.remove(index)?;
-                match (asked, message.result?) {
-                    (Asked::NewThread, result) => thread_in(result)?,
-                    (Asked::Thread, result) => {
-                        let thread_id = thread_in(result)?;
-                        self.begin(&thread_id);
-                        thread_id
-                    }
-                    (Asked::Turn(thread_id), _) => {
-                        self.just_began = self.begin(&thread_id).then(|| thread_id.clone());
-                        thread_id
-                    }
-                }
+        let call = completed.and_then(|call| call.method);
+        let thread_id = match (message.method, call) {
+            (Some(Method::ThreadStarted), _) => thread_in(message.params?)?,
+            (None, Some(Method::ThreadStart)) => thread_in(message.result?)?,
+            (None, Some(Method::ThreadResume | Method::ThreadFork)) => {
+                let thread_id = thread_in(message.result?)?;
+                self.begin(&thread_id);
+                thread_id
             }
+            (None, Some(Method::TurnStart)) if message.result.is_some() => {
+                let thread_id = completed?.thread_id.clone()?;
+                self.just_began = self.begin(&thread_id).then(|| thread_id.clone());
+                thread_id
+            }
+            (_, _) => return None,
         };
         if self.told.len() >= TOLD_MAX {
             self.told.clear();
@@ -230,18 +190,19 @@ fn thread_in(value: &serde_json::value::RawValue) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::open_calls::OpenCalls;
     use crate::wire::Body;
 
     #[test]
     fn threads_are_told_once() {
-        let mut threads = Threads::default();
+        let (mut threads, mut calls) = (Threads::default(), OpenCalls::default());
         let mut play = |step: &str| {
             let Body::Message(message) = Body::parse(&step.as_bytes()[1..]) else { panic!("{step}: no message") };
+            let event = Event::of(&message);
             if step.starts_with('>') {
-                threads.asked(&Event::of(&message));
-                return None;
+                return calls.open(&event, None).and(None);
             }
-            threads.told(&Event::of(&message))
+            threads.told(&event, calls.complete(&event).call.as_deref())
         };
         assert_eq!(play(r#">{"id":1,"method":"thread/start","params":{}}"#), None);
         assert_eq!(play(r#"<{"id":"1","result":{"thread":{"id":"no"}}}"#), None);

@@ -1,7 +1,4 @@
-//! Calls of our own, made for somebody at the side: their answers never reach the client.
-//!
-//! Which turn runs in which thread is followed here, since a call to interrupt one, or to say something in one, has to
-//! name it.
+//! The running turns of each thread, what waits for one, and what our own calls are for.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -9,12 +6,11 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::assembly::Delivered;
+use super::open_calls::Calls;
 use super::{AskerId, ClientName, Effect, Form, Injection, OwnLine, SideReply, Warning, free_line};
-use crate::protocol::{Method, inject_items_params, notification_line, request_line};
-use crate::wire::{Members, Message, Side, text};
-
-/// Calls that may be unanswered; of more than these the oldest is forgotten.
-const OPEN_MAX: usize = 1_024;
+use crate::protocol::{Method, inject_items_params, notification_line};
+use crate::wire::{Members, Message, Side};
 
 /// Threads that are followed.
 const THREADS_MAX: usize = 4_096;
@@ -28,14 +24,9 @@ const INTERRUPTS_MAX: usize = 64;
 /// How long an interrupt waits for a turn whose `turn/start` went on right ahead of it.
 const INTERRUPT_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Calls of our own, and what they need to know.
-#[derive(Debug)]
-pub(super) struct Calls {
-    /// What the ids begin with.
-    own_ids: String,
-    made: u64,
-    open: HashMap<String, Call>,
-    oldest_first: VecDeque<String>,
+/// Running turns, and what waits for one.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
     /// Running turns by thread.
     turns: HashMap<String, String>,
     threads: HashSet<String>,
@@ -44,13 +35,17 @@ pub(super) struct Calls {
     reasons: VecDeque<(String, String)>,
     /// Who wants the next turn of a thread interrupted, and until when that is waited for, oldest first.
     interrupts: VecDeque<(AskerId, String, Duration)>,
-    /// What the server answered to our `initialize`.
+    /// The server's response to our `initialize`.
     initialized_with: Option<Box<RawValue>>,
 }
 
-/// What an answer is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Call {
+/// The purpose of one of our own calls.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// Context goes ahead of a turn.
+    Context,
+    /// Fragments go ahead of a turn.
+    Fragments(Delivered),
     /// Somebody gets it as it is.
     Rpc(AskerId),
     /// Somebody gets the turn that it names.
@@ -68,38 +63,7 @@ pub(super) enum Call {
     Initialize,
 }
 
-impl Calls {
-    pub(super) fn new(own_ids: String) -> Calls {
-        Calls {
-            own_ids,
-            made: 0,
-            open: HashMap::new(),
-            oldest_first: VecDeque::new(),
-            turns: HashMap::new(),
-            threads: HashSet::new(),
-            last_thread: None,
-            reasons: VecDeque::new(),
-            interrupts: VecDeque::new(),
-            initialized_with: None,
-        }
-    }
-
-    /// The line of a call, whose answer is for `call`. `params` is JSON.
-    pub(super) fn line(&mut self, method: &str, params: Option<&str>, call: Call) -> Vec<u8> {
-        self.made += 1;
-        // Context counts its calls by themselves.
-        let id = format!("{}c{}", self.own_ids, self.made);
-        if self.open.len() >= OPEN_MAX
-            && let Some(oldest) = self.oldest_first.pop_front()
-        {
-            self.open.remove(&oldest);
-        }
-        self.oldest_first.push_back(id.clone());
-        let line = request_line(&id, method, params);
-        self.open.insert(id, call);
-        line
-    }
-
+impl Turns {
     /// The parameters of a turn in which a user says `says`.
     pub(super) fn turn_params(thread_id: &str, says: &str) -> String {
         json!({ "threadId": thread_id, "input": [{ "type": "text", "text": says }] }).to_string()
@@ -108,6 +72,7 @@ impl Calls {
     /// A reason for a turn that runs, or for the next one.
     pub(super) fn reason_line(
         &mut self,
+        calls: &mut Calls,
         thread_id: String,
         turn_id: Option<String>,
         reason: String,
@@ -118,7 +83,7 @@ impl Calls {
         };
         let input = json!([{ "type": "text", "text": reason }]);
         let params = json!({ "threadId": thread_id, "input": input, "expectedTurnId": turn_id }).to_string();
-        Some(self.line(Method::TurnSteer.name(), Some(&params), Call::Reason { thread_id, reason }))
+        Some(calls.call_server(Method::TurnSteer.name(), Some(&params), Purpose::Reason { thread_id, reason }).1)
     }
 
     fn keep_reason(&mut self, thread_id: String, reason: String) {
@@ -129,7 +94,7 @@ impl Calls {
     }
 
     /// What goes ahead of a turn of this thread.
-    pub(super) fn ahead_of_turn(&mut self, thread_id: &str) -> Option<Vec<u8>> {
+    pub(super) fn ahead_of_turn(&mut self, calls: &mut Calls, thread_id: &str) -> Option<Vec<u8>> {
         let (told, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.reasons).into_iter().partition(|(of, _)| of == thread_id);
         self.reasons = kept;
@@ -138,13 +103,13 @@ impl Calls {
         }
         let reasons = told.iter().map(|(_, reason)| reason.as_str()).collect();
         let params = inject_items_params(thread_id, &[("user", reasons)]);
-        Some(self.line(Method::ThreadInjectItems.name(), Some(&params), Call::ReasonAhead))
+        Some(calls.call_server(Method::ThreadInjectItems.name(), Some(&params), Purpose::ReasonAhead).1)
     }
 
     /// The call that interrupts a turn.
-    pub(super) fn interrupt_line(&mut self, asker: AskerId, thread_id: &str, turn_id: &str) -> Vec<u8> {
+    pub(super) fn interrupt_line(calls: &mut Calls, asker: AskerId, thread_id: &str, turn_id: &str) -> Vec<u8> {
         let params = json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
-        self.line(Method::TurnInterrupt.name(), Some(&params), Call::Rpc(asker))
+        calls.call_server(Method::TurnInterrupt.name(), Some(&params), Purpose::Rpc(asker)).1
     }
 
     /// Has the turn interrupted that begins next in a thread. Gives the asker back for whom too many wait.
@@ -201,7 +166,7 @@ impl Calls {
     }
 
     /// A turn was begun; it is interrupted where somebody has waited for it to do that.
-    pub(super) fn turn_started(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
+    pub(super) fn turn_started(&mut self, calls: &mut Calls, message: &Message<'_>, effects: &mut Vec<Effect>) {
         let Some((thread_id, turn_id)) = turn_of(message) else { return };
         self.thread_seen(&thread_id);
         self.last_thread = Some(thread_id.clone());
@@ -209,7 +174,7 @@ impl Calls {
             std::mem::take(&mut self.interrupts).into_iter().partition(|(_, of, _)| *of == thread_id);
         self.interrupts = kept;
         for (asker, ..) in waited {
-            let line = free_line(self.interrupt_line(asker, &thread_id, &turn_id));
+            let line = free_line(Turns::interrupt_line(calls, asker, &thread_id, &turn_id));
             effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
         }
         if self.turns.len() < THREADS_MAX {
@@ -226,34 +191,30 @@ impl Calls {
         Some((thread_id, turn_id))
     }
 
-    /// The server answers; `line` is the answer as the caller may see it.
-    pub(super) fn answered(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        if self.open.is_empty() {
-            return;
-        }
-        let Some(id) = message.id.and_then(text) else { return };
-        let Some(call) = self.open.remove(&id) else { return };
-        self.oldest_first.retain(|open| *open != id);
-        let reply = match (call, message.refusal(), message.result) {
-            (Call::ReasonAhead, Some(_), _) => return effects.push(Effect::Warn(Warning::ReasonNotTold)),
-            (Call::ReasonAhead, None, _) | (Call::Initialize, Some(_), _) => return,
-            (Call::Initialize, None, result) => {
+    /// The server responds to one of our own calls. `message` is the response as an API caller may see it.
+    pub(super) fn completed(&mut self, purpose: Purpose, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let reply = match (purpose, message.refusal(), message.result) {
+            (Purpose::ReasonAhead, Some(_), _) => return effects.push(Effect::Warn(Warning::ReasonNotTold)),
+            (Purpose::ReasonAhead, None, _)
+            | (Purpose::Initialize, Some(_), _)
+            | (Purpose::Context | Purpose::Fragments(_), _, _) => return,
+            (Purpose::Initialize, None, result) => {
                 self.initialized_with = result.map(ToOwned::to_owned);
                 let bytes = notification_line(Method::Initialized);
                 let line = OwnLine { to: Side::Server, form: Form::Verbatim, bytes };
                 effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
                 return;
             }
-            (Call::Reason { thread_id, reason }, Some(_), _) => return self.keep_reason(thread_id, reason),
-            (Call::Reason { .. }, None, _) => return,
-            (Call::Rpc(asker), Some(error), _) => {
+            (Purpose::Reason { thread_id, reason }, Some(_), _) => return self.keep_reason(thread_id, reason),
+            (Purpose::Reason { .. }, None, _) => return,
+            (Purpose::Rpc(asker), Some(error), _) => {
                 (asker, SideReply::Answered(format!("{{\"error\":{}}}", error.get())))
             }
-            (Call::Rpc(asker), None, result) => {
+            (Purpose::Rpc(asker), None, result) => {
                 let result = result.map_or("null", |result| result.get());
                 (asker, SideReply::Answered(format!("{{\"result\":{result}}}")))
             }
-            (Call::Turn { asker, .. }, Some(error), _) => {
+            (Purpose::Turn { asker, .. }, Some(error), _) => {
                 let message = Members::of(error).and_then(|error| error.text("message")).unwrap_or_default();
                 // The last is how it was said in 2025.
                 let words = ["thread not found", "invalid thread id", "conversation not found"];
@@ -261,7 +222,7 @@ impl Calls {
                 let refused = SideReply::Answered(format!("{{\"error\":{}}}", error.get()));
                 (asker, if not_found { SideReply::ThreadNotFound } else { refused })
             }
-            (Call::Turn { asker, thread_id, running }, None, result) => {
+            (Purpose::Turn { asker, thread_id, running }, None, result) => {
                 let turn = result.and_then(Members::of).and_then(|result| result.get("turn")).and_then(Members::of);
                 let turn_id = turn.and_then(|turn| turn.text("id")).unwrap_or_default();
                 let steered = running.as_ref() == Some(&turn_id);
@@ -279,16 +240,29 @@ impl Calls {
     /// The server has ended: nobody gets an answer any more.
     pub(super) fn server_ended(&mut self, effects: &mut Vec<Effect>) {
         self.initialized_with = None;
-        self.oldest_first.clear();
         self.turns.clear();
         for (asker, ..) in self.interrupts.drain(..) {
             effects.push(Effect::Reply(asker, SideReply::NotReady));
         }
-        for (_, call) in self.open.drain() {
-            match call {
-                Call::Rpc(asker) | Call::Turn { asker, .. } => effects.push(Effect::Reply(asker, SideReply::NotReady)),
-                Call::Reason { .. } | Call::ReasonAhead | Call::Initialize => {}
+    }
+}
+
+impl Purpose {
+    pub(super) fn tells_fragments(&self) -> bool {
+        matches!(self, Purpose::Fragments(_))
+    }
+
+    /// The server has ended: no response comes any more.
+    pub(super) fn server_ended(self, effects: &mut Vec<Effect>) {
+        match self {
+            Purpose::Rpc(asker) | Purpose::Turn { asker, .. } => {
+                effects.push(Effect::Reply(asker, SideReply::NotReady));
             }
+            Purpose::Reason { .. }
+            | Purpose::ReasonAhead
+            | Purpose::Initialize
+            | Purpose::Context
+            | Purpose::Fragments(_) => {}
         }
     }
 }
