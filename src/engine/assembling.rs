@@ -77,11 +77,11 @@ impl Engine {
         message: &Event<'_>,
         call: Option<CallKey>,
     ) -> Option<Vec<u8>> {
-        let method = message.method.filter(|_| self.assembly.is_set())?;
+        let method = message.method.filter(|_| self.assembly.is_set());
         let asked = match method {
-            Method::ThreadStart => Asked::Start { tools: tools_in(message), instructed: Vec::new() },
-            Method::ThreadResume | Method::ThreadFork => Asked::Thread { instructed: Vec::new() },
-            Method::ThreadCompactStart if self.assembly.has_engine() => {
+            Some(Method::ThreadStart) => Asked::Start { tools: tools_in(message), instructed: Vec::new() },
+            Some(Method::ThreadResume | Method::ThreadFork) => Asked::Thread { instructed: Vec::new() },
+            Some(Method::ThreadCompactStart) if self.assembly.has_engine() => {
                 let thread_id = thread_of(message)?;
                 self.assembly.compacts(&thread_id);
                 Asked::Compact { thread_id }
@@ -89,14 +89,14 @@ impl Engine {
             _ => return None,
         };
         let mut instructed = Vec::new();
-        if self.assembly.inject_refused && method != Method::ThreadFork {
+        if self.assembly.inject_refused && method != Some(Method::ThreadFork) {
             let cwd = message.params.and_then(Members::of).and_then(|params| cwd_in(&params));
             let threads = &self.assembly.threads;
             let of_thread = thread_of(message).and_then(|thread_id| threads.cwd(&thread_id).map(str::to_owned));
             instructed = threads.developers(cwd.or(of_thread).as_deref());
         }
         let mut says: Vec<String> = instructed.iter().map(|told| told.text.clone()).collect();
-        if method == Method::ThreadResume {
+        if method == Some(Method::ThreadResume) {
             says.extend(self.addition_for_resume(message));
         }
         let replaced = if says.is_empty() { None } else { with_instructions(line, message, &says.join("\n\n")) };
