@@ -33,7 +33,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A lab without a model, to query the newest release.
+    /// A lab without a model, for recordings of the newest release.
     pub fn bare() -> Lab {
         Lab::of(Release::newest())
     }
