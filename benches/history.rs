@@ -1,4 +1,4 @@
-//! What the history of a relay costs, and how soon it tells of what has passed.
+//! The cost of a relay's history, and its delay behind the traffic.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -8,17 +8,18 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::support::{self, Process, Subject, Table, median, percentile};
 
-/// How long lines are sent at a rate.
+/// Duration of traffic at a fixed rate.
 const PACED: Duration = Duration::from_secs(8);
 
-/// How often the history is looked at. A sample is taken at a time, not at an event: to be told of each commit would measure that.
+/// Interval between samples. Samples are taken at fixed times, because a notification per commit would change the
+/// result.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Segments of 64 MiB that are there before a start: a gigabyte of a million bytes a thousand times.
+/// Segments of 64 MiB before a start: a gigabyte, as a thousand times a million bytes.
 const SEGMENTS: u32 = 15;
 
-/// How far the history is behind at a rate, in a relay that has nothing else to do: for how long the oldest line that the
-/// client has and the history has not is with the client.
+/// The delay of the history at a fixed rate, in an otherwise idle relay: how long the client has had the oldest line
+/// that is not yet in the history.
 pub fn lag(table: &mut Table) {
     for rate in [100_u64, 10_000] {
         let lines = rate * PACED.as_secs();
@@ -46,13 +47,13 @@ pub fn lag(table: &mut Table) {
             let mut looks = Vec::new();
             let mut connection = None;
             while !reader.is_finished() {
-                // A look now and then is what is measured.
+                // The measurement samples at fixed times.
                 std::thread::sleep(LOOK_EVERY);
                 looks.push((last_number(&mut connection, &history), Instant::now()));
             }
             let arrivals = reader.join().unwrap();
             assert_eq!(arrivals.len() as u64, lines, "lines are missing");
-            // The first second is for whatever is begun.
+            // The first second is warm-up.
             for (indexed, at) in looks.into_iter().filter(|(_, at)| *at > began + Duration::from_secs(1)) {
                 let next = indexed.map_or(0, |number| number as usize + 1);
                 behind
@@ -71,7 +72,7 @@ pub fn lag(table: &mut Table) {
     }
 }
 
-/// The number that the last indexed line has.
+/// The number of the last indexed line.
 fn last_number(connection: &mut Option<Connection>, history: &Path) -> Option<u64> {
     if connection.is_none() {
         *connection = Connection::open_with_flags(history, OpenFlags::SQLITE_OPEN_READ_ONLY).ok();
@@ -82,7 +83,7 @@ fn last_number(connection: &mut Option<Connection>, history: &Path) -> Option<u6
     u64::try_from(number?).ok()
 }
 
-/// How long the history takes after a storm until it is up with it.
+/// The time until the history has caught up after a storm.
 pub fn caught_up(table: &mut Table, process: &Process, lines: usize) {
     let began = Instant::now();
     let session = process.session_dir();
@@ -91,14 +92,14 @@ pub fn caught_up(table: &mut Table, process: &Process, lines: usize) {
         connection.query_row("SELECT MAX(seq) FROM codex_events", [], |row| row.get(0)).unwrap_or_default()
     };
     while last_seq() < lines as i64 && began.elapsed() < Duration::from_secs(120) {
-        // A database tells nobody that it has grown.
+        // A database sends no notification when it grows.
         std::thread::sleep(LOOK_EVERY);
     }
     let took = format!("{:.1} s", began.elapsed().as_secs_f64());
     table.figure("time after it until all of it is indexed", took, "-");
 }
 
-/// From the start of the process to its first byte, with an empty session and with a gigabyte that is not indexed.
+/// From the start of the process to its first byte, with an empty session and with an unindexed gigabyte.
 pub fn start_with_a_gigabyte(table: &mut Table) {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fill(&home.path().join("sessions/big/journal"));

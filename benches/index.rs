@@ -1,5 +1,5 @@
-//! How fast a journal is indexed, and how fast a history answers. An argument says how many lines, so that a profiler that
-//! counts instructions need not wait for a million.
+//! The speed of indexing a journal and of queries to a history. An argument sets the number of lines, so that a
+//! profiler that counts instructions need not wait for a million.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -10,7 +10,7 @@ use codex_shim::testing::index::{Cursor, History, Index, IndexSettings};
 use codex_shim::testing::journal::{Generation, SegmentName};
 use codex_shim::testing::store::SeqMark;
 
-/// Lines that are indexed, unless something else is asked for.
+/// Default number of indexed lines.
 const LINES: u64 = 1_000_000;
 
 fn main() {

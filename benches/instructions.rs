@@ -1,4 +1,4 @@
-//! Instructions that the relay's thread carries out for a line, counted by callgrind: a figure that is the same on any machine.
+//! Instructions of the relay's thread per line, counted by callgrind: this figure is the same on any machine.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::support::{self, Table};
 const FEW: usize = 2_000;
 const MANY: usize = 12_000;
 
-/// What [`MANY`] lines take more than [`FEW`], a line, as they come together and one by one.
+/// The extra instructions of [`MANY`] lines compared with [`FEW`], per line, sent together and one by one.
 pub fn instructions(table: &mut Table) {
     if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
         println!("instructions: there is no valgrind, this is left out");
@@ -38,7 +38,7 @@ fn difference(count: impl Fn(usize) -> u64) -> String {
     format!("{}", (count(MANY) - count(FEW)) / (MANY - FEW) as u64)
 }
 
-/// Instructions of the main thread of a relay while a client does something.
+/// Instructions of a relay's main thread during the client's actions.
 fn counted(role: &[&str], client: impl FnOnce(&mut std::process::ChildStdin, &mut std::process::ChildStdout)) -> u64 {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let out = dir.path().join("out");

@@ -1,8 +1,8 @@
-//! What the relay costs, as ratios to what a pipe costs, in one interleaved run.
+//! The cost of the relay as ratios to the cost of a pipe, in one interleaved run.
 //!
-//! The same traffic goes through nothing, through `cat | server | cat`, through the same with `tee` to files, and through
-//! codex-shim with its journal on. Integrity is checked in every run. `cargo bench --bench relay -- NAME…` runs only the
-//! measurements whose name contains one of the given words.
+//! The same traffic goes directly to the server, through `cat | server | cat`, through the same with `tee` to files,
+//! and through codex-shim with its journal on. Every run checks integrity. `cargo bench --bench relay -- NAME…` runs
+//! only the measurements whose name contains one of the given words.
 
 #![allow(
     clippy::print_stdout,
@@ -75,7 +75,7 @@ fn main() {
     table.print();
 }
 
-/// Round trips of one line, with everything on one core and as the scheduler places it.
+/// Round trips of one line, with everything on one core and on the cores that the scheduler chooses.
 fn pings(table: &mut Table) {
     for (name, one_core, p50_max) in
         [("round trip of 200 bytes, one core, p50", true, 1.2), ("round trip of 200 bytes, p50", false, 1.0)]
@@ -99,7 +99,7 @@ fn pings(table: &mut Table) {
     }
 }
 
-/// Round trips while somebody asks at the control socket without a pause, and while nobody does.
+/// Round trips with and without an API caller that polls the control socket without a pause.
 fn with_reader(table: &mut Table) {
     let mut p50s = [const { Vec::new() }; 2];
     for _ in 0..ROUNDS {
@@ -149,7 +149,7 @@ fn ping_through(subject: Subject, mut process: Process) -> Vec<Duration> {
     times
 }
 
-/// Lines from the server as fast as they go.
+/// Lines from the server at full speed.
 fn storm(
     table: &mut Table,
     name: &'static str,
@@ -172,14 +172,14 @@ fn storm(
     table.rates(name, lines, times.map(|times| median(&times)), yardstick, rate_min);
 }
 
-/// Lets the server begin, and reads all it writes.
+/// Starts the server's output, and reads all of it.
 fn drain(mut process: Process, expect: &Sum) -> (Duration, Sum) {
     let mut sum = Sum::default();
     let mut chunk = vec![0; 256 << 10];
     process.ready();
     let began = Instant::now();
     process.stdin.write_all(b"go\n").unwrap();
-    // Not to the end: a pair of `cat` keeps the stream open until its input ends.
+    // Not to the end of the stream: a pair of `cat` keeps it open until its input ends.
     while sum.bytes < expect.bytes {
         match process.stdout.read(&mut chunk).unwrap() {
             0 => break,
@@ -223,7 +223,7 @@ fn start(table: &mut Table) {
     table.figure("start to first byte, more than direct", format!("{:.2} ms", more.as_secs_f64() * 1e3), "3 ms (1)");
 }
 
-/// Resident memory of the shim alone, and the processor time that a line costs it.
+/// Resident memory of the shim alone, and its processor time per line.
 fn memory(table: &mut Table) {
     let mut process = Subject::Shim.start(&["echo"]);
     let line = support::line(PING_BYTES);
@@ -273,8 +273,8 @@ fn memory(table: &mut Table) {
     process.end();
 }
 
-/// What the engine takes for a line that has nothing to do with context, how much of that is the look for a marker, and
-/// what it takes for a line that has one. In this process: no pipe, no journal.
+/// The engine's cost for a line that is not about context, the part of it that searches for a marker, and the cost of a
+/// line with a marker. Runs in this process, without pipe and journal.
 fn context(table: &mut Table) {
     const LINES: u32 = 200_000;
     let mut engine = support::engine();
@@ -311,7 +311,7 @@ fn context(table: &mut Table) {
     table.figure(&format!("engine for a line of {} bytes with an envelope", line.len()), format!("{each} ns"), "-");
 }
 
-/// A cheap call to the real codex, where it is installed.
+/// A cheap call to the real codex, if it is installed.
 fn codex(table: &mut Table) {
     let Some(codex) = support::codex() else {
         println!("codex: not installed (make codex), its measurement is left out");

@@ -1,7 +1,8 @@
-//! Ten sessions for as long as one likes: storms, kills, readers that come and go; and what each relay holds on to, which must
-//! not grow. Three of the sessions have one relay all the time: of those the last tenth of the time is held against the second.
-//! Whatever a client was given before a kill has to be in the journal, in order, and the numbers that a reader is told have no
-//! hole. Ends with 0 where all that is so. `make soak`, or `make soak SOAK_SECONDS=60`.
+//! Ten sessions for any length of time: storms, kills, readers that connect and disconnect. The resources held by each
+//! relay must not grow. Three of the sessions keep one relay all the time; their last tenth of the time is compared
+//! with the second tenth. Every line that a client received before a kill must be in the journal, in order, and the
+//! numbers that a reader receives must have no hole. Exits with 0 if all this holds. `make soak`, or `make soak
+//! SOAK_SECONDS=60`.
 
 #![allow(
     clippy::print_stdout,
@@ -22,22 +23,22 @@ const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
 
 const SESSIONS: usize = 10;
 
-/// As many of them have one relay from the beginning to the end.
+/// Number of sessions that keep one relay from beginning to end.
 const LASTING: usize = 3;
 
-/// What a relay may hold on to more in the last tenth of the time than in the second.
+/// Allowed growth of a relay's resources from the second to the last tenth of the time.
 const GROWTH_MAX: Held = Held { resident_kib: 3 << 10, descriptors: 8, threads: 3 };
 
 /// Lines of a storm.
 const STORM_LINES: u64 = 20_000;
 
-/// How often what a relay holds on to is looked at.
+/// Interval between samples of a relay's resources.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a relay may hold on to at the most, whatever passes.
+/// Limit on a relay's resources under any load.
 const HELD_MAX: Held = Held { resident_kib: 48 << 10, descriptors: 100, threads: 20 };
 
-/// What a relay holds on to.
+/// Resources held by a relay.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     resident_kib: u64,
@@ -53,14 +54,14 @@ struct Seen {
     readers: AtomicU64,
     events: AtomicU64,
     is_over: AtomicBool,
-    /// The most that was seen in each tenth of the time, of relays that come and go and of those that stay.
+    /// The maximum in each tenth of the time, for temporary and for lasting relays.
     held: Mutex<BTreeMap<(bool, u64), Held>>,
-    /// Lines that were given to clients before a kill, all found in the journal.
+    /// Lines that clients received before a kill, all found in the journal.
     found: AtomicU64,
     wrong: Mutex<Vec<String>>,
 }
 
-/// How far the whole is.
+/// The progress of the whole run.
 #[derive(Debug, Clone, Copy)]
 struct Time {
     began: Instant,
@@ -87,7 +88,7 @@ fn main() -> ExitCode {
             });
             scope.spawn(move || readers(&home.join(format!("sessions/s{number}")), seen));
         }
-        // How long it lasts is what was asked for.
+        // The user chose the duration.
         std::thread::sleep(time.lasts);
         seen.is_over.store(true, Ordering::SeqCst);
     });
@@ -133,7 +134,7 @@ impl Held {
     }
 }
 
-/// A relay of a session, whose server begins a storm with each line that it reads.
+/// A relay of a session, whose server starts a storm for each line that it reads.
 fn relay(number: usize, home: &Path) -> Result<(Child, ChildStdin, BufReader<ChildStdout>), String> {
     let line = r#"{"method":"thread/status/changed","params":{"threadId":"t","number":&}}"#;
     let script = format!("while read -r x; do seq {STORM_LINES} | sed 's|.*|{line}|'; done");
@@ -160,7 +161,7 @@ fn lasting(number: usize, home: &Path, seen: &Seen, time: Time) -> Result<(), St
     if status.code() == Some(0) { Ok(()) } else { Err(format!("it ended with {status}")) }
 }
 
-/// One session, run after run, every third of which is killed in the middle of a storm.
+/// One session, run after run; every third run is killed during a storm.
 fn session(number: usize, home: &Path, seen: &Seen, time: Time) -> Result<(), String> {
     for run in 1_u64.. {
         if seen.is_over.load(Ordering::SeqCst) {
@@ -195,7 +196,7 @@ fn session(number: usize, home: &Path, seen: &Seen, time: Time) -> Result<(), St
     Ok(())
 }
 
-/// Looks whether the journal of the last run has as many lines of storms as its client was given, in order.
+/// Checks that the journal of the last run has all storm lines that its client received, in order.
 fn recorded(session: &Path, given: u64) -> Result<(), String> {
     let journal = session.join("journal");
     let entries = std::fs::read_dir(&journal).map_err(|error| error.to_string())?;
@@ -219,15 +220,15 @@ fn recorded(session: &Path, given: u64) -> Result<(), String> {
     if found >= given { Ok(()) } else { Err(format!("{given} lines were given, {found} are on record")) }
 }
 
-/// For when and of what it is looked what a relay holds on to.
+/// The time and the kind of relay of a sample.
 #[derive(Debug, Clone, Copy)]
 struct Looks {
     time: Time,
-    /// It is a relay that stays.
+    /// The relay is a lasting one.
     lasts: bool,
 }
 
-/// Has the server begin a storm, and reads so many lines of it.
+/// Starts a storm of the server, and reads `lines` lines of it.
 fn pass(
     stdin: &mut ChildStdin,
     stdout: &mut BufReader<ChildStdout>,
@@ -273,10 +274,10 @@ fn look(relay: &Child, seen: &Seen, Looks { time, lasts }: Looks) -> Result<(), 
     if held.exceeds(&HELD_MAX) { Err(format!("it holds on to {held:?}")) } else { Ok(()) }
 }
 
-/// The numbers that a reader of all events is told. One is missing only where that is said.
+/// The event numbers that a reader receives. A number may be missing only if a gap is reported.
 #[derive(Debug, Default)]
 struct Numbers {
-    /// A line whose end has not come yet.
+    /// The beginning of an incomplete line.
     begun: Vec<u8>,
     last: Option<u64>,
     is_gap: bool,
@@ -301,14 +302,14 @@ impl Numbers {
     }
 }
 
-/// Readers of a session's stream that come, read for a while, and go in the middle; every fifth is slow.
+/// Readers of a session's stream that connect, read for a while, and disconnect halfway; every fifth one is slow.
 fn readers(session: &Path, seen: &Seen) {
     for round in 0_u64.. {
         if seen.is_over.load(Ordering::SeqCst) {
             return;
         }
         let Ok(mut stream) = UnixStream::connect(session.join("control.sock")) else {
-            // Between two runs there is no socket, and nobody tells when there is one.
+            // Between two runs the socket does not exist, and no event announces it.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
@@ -340,7 +341,7 @@ fn readers(session: &Path, seen: &Seen) {
                 Err(_) => {}
             }
             if round % 5 == 0 {
-                // It is to be slow.
+                // This reader is slow on purpose.
                 std::thread::sleep(Duration::from_millis(20));
             }
         }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the published scanners that tests/it/oracles.rs measures the masking with, into the folder that is named.
-# If they cannot be had, this says so, and the test is skipped.
+# Installs the published scanners with which tests/it/oracles.rs measures the masking, into the given folder. If a scanner
+# cannot be installed, this says so, and the test is skipped.
 
 set -u
 into=$1

@@ -1,4 +1,4 @@
-//! The peers of the benchmark: a server, what stands between, and what is kept of the figures.
+//! The parts of the benchmark: a server, the programs in front of it, and the table of figures.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use codex_shim::testing::wire::{Line, LineEnd, Side};
 
 pub const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
 
-/// What stands between client and server.
+/// The programs between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     Direct,
@@ -74,7 +74,7 @@ pub fn start_in(home: &Path, session: &str, role: &[&str]) -> Process {
     Process::start(command, dir)
 }
 
-/// Where `make codex` puts the real one, if it did.
+/// The real codex as installed by `make codex`, if it exists.
 pub fn codex() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/codex/node_modules/.bin/codex");
     path.exists().then_some(path)
@@ -95,7 +95,7 @@ impl Process {
         Process { child, stdin, stdout, dir }
     }
 
-    /// Waits for the line that every server but the echo begins with.
+    /// Waits for the first line, which every server except the echo sends.
     pub fn ready(&mut self) {
         self.stdout.read_exact(&mut [0; 6]).unwrap();
     }
@@ -129,7 +129,7 @@ impl Process {
         child.wait().unwrap();
     }
 
-    /// Memory and processor time of the process that was started.
+    /// Memory and processor time of the started process.
     pub fn sample(&self) -> Sample {
         let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
         let status = std::fs::read_to_string(proc.join("status")).unwrap_or_default();
@@ -139,12 +139,12 @@ impl Process {
         let ticks: u64 = stat.rsplit(')').next().map_or(0, |rest| {
             rest.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
         });
-        // USER_HZ is 100 wherever Linux runs.
+        // USER_HZ is 100 on every Linux.
         Sample { resident_kib: kib, processor: Duration::from_millis(10 * ticks) }
     }
 }
 
-/// What a process uses.
+/// Resources used by a process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
     resident_kib: u64,
@@ -161,7 +161,7 @@ impl Sample {
     }
 }
 
-/// Runs `measure` with this process and all that it starts on one core, where that is asked for and can be done.
+/// Runs `measure` with this process and its children on one core, if that is wanted and possible.
 pub fn on_one_core(wanted: bool, measure: impl FnOnce()) {
     let all = rustix::thread::sched_getaffinity(None).unwrap();
     if wanted {
@@ -173,7 +173,8 @@ pub fn on_one_core(wanted: bool, measure: impl FnOnce()) {
     rustix::thread::sched_setaffinity(None, &all).unwrap();
 }
 
-/// A line of JSON of so many bytes, `\n` included.
+/// A line of JSON with `bytes` bytes, including `
+/// `.
 pub fn line(bytes: usize) -> Vec<u8> {
     let head = b"{\"method\":\"item/agentMessage/delta\",\"params\":{\"threadId\":\"t\",\"delta\":\"";
     let tail = b"\"}}\n";
@@ -182,16 +183,17 @@ pub fn line(bytes: usize) -> Vec<u8> {
     head.iter().copied().chain(words.iter().copied().cycle().take(fill)).chain(tail.iter().copied()).collect()
 }
 
-/// Length of a line that has a number, `\n` included.
+/// Length of a numbered line, including `
+/// `.
 pub const NUMBERED_BYTES: usize = 200;
 
-/// A line of JSON that has a number and is an event by itself.
+/// A numbered line of JSON that is one event.
 pub fn numbered(number: u64) -> String {
     let head = format!("{{\"method\":\"thread/status/changed\",\"params\":{{\"number\":{number},\"fill\":\"");
     format!("{head}{:x<width$}\"}}}}\n", "", width = NUMBERED_BYTES - head.len() - 4)
 }
 
-/// A checksum that takes bytes in pieces of any size.
+/// A checksum that accepts bytes in pieces of any size.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     pub bytes: u64,
@@ -200,7 +202,8 @@ pub struct Sum {
 
 impl Sum {
     pub fn add(&mut self, piece: &[u8]) {
-        // Position matters, so a swap is seen; one multiplication for a whole piece keeps the client out of the way.
+        // The position counts, so that a swap is detected; one multiplication for a whole piece keeps the client's cost
+        // low.
         for chunk in piece.chunks(1 << 16) {
             let plain: u64 = chunk.iter().map(|byte| u64::from(*byte)).sum();
             self.sum = self.sum.wrapping_add(plain);
@@ -261,7 +264,7 @@ pub fn serve(role: &[String]) {
             let began = std::time::Instant::now();
             for line in 0..lines {
                 let due = began + Duration::from_nanos(line * 1_000_000_000 / rate);
-                // The rate is the point.
+                // The sleep sets the rate.
                 std::thread::sleep(due.saturating_duration_since(std::time::Instant::now()));
                 stdout.write_all(numbered(line).as_bytes()).unwrap();
             }
@@ -271,7 +274,7 @@ pub fn serve(role: &[String]) {
     }
 }
 
-/// An engine as a relay has it.
+/// An engine like the relay's.
 pub fn engine() -> Engine {
     let exit_grace = Duration::from_secs(10);
     let (context, requests) = (ContextSettings::default(), RequestSettings::default());
@@ -286,7 +289,7 @@ pub fn engine() -> Engine {
     })
 }
 
-/// Has the engine decide on a line of the server.
+/// Lets the engine decide on a line of the server.
 pub fn handle(engine: &mut Engine, line: &[u8], effects: &mut Vec<Effect>) {
     let line = Line { bytes: line, end: LineEnd::Newline };
     engine.handle(Now { unix_us: 1, elapsed: Duration::ZERO }, Input::Line { from: Side::Server, line }, effects);
@@ -313,7 +316,7 @@ pub fn median(times: &[Duration]) -> Duration {
     percentile(&mut times.to_vec(), 50)
 }
 
-/// The figures, as a person reads them.
+/// The figures, formatted for people.
 pub struct Table(Vec<[String; 7]>);
 
 impl Table {
@@ -323,7 +326,7 @@ impl Table {
         ])
     }
 
-    /// Times of the four subjects; the ratio to `yardstick` is to be at most `ratio_max`.
+    /// Times of the four subjects; the target is a ratio to `yardstick` of at most `ratio_max`.
     pub fn times(&mut self, name: &str, times: [Duration; 4], yardstick: Subject, ratio_max: f64) {
         let ratio = times[3].as_secs_f64() / times[yardstick as usize].as_secs_f64();
         let target = if ratio_max.is_finite() { format!("<= {ratio_max} x {yardstick:?}") } else { "-".to_owned() };
@@ -331,7 +334,7 @@ impl Table {
         self.0.push([name.to_owned(), direct, cat, tee, shim, format!("{ratio:.2}"), target]);
     }
 
-    /// Times that `lines` took; the ratio of the rates is to be at least `ratio_min`.
+    /// Times for `lines` lines; the target is a ratio of the rates of at least `ratio_min`.
     pub fn rates(&mut self, name: &str, lines: usize, times: [Duration; 4], yardstick: Subject, ratio_min: f64) {
         let ratio = times[yardstick as usize].as_secs_f64() / times[3].as_secs_f64();
         let [direct, cat, tee, shim] = times.map(|time| format!("{:.0}k/s", lines as f64 / time.as_secs_f64() / 1e3));

@@ -1,4 +1,5 @@
-//! Whatever an `agent_pty` writes, and in whatever pieces, its commands are kept, each once, and as at one look.
+//! Arbitrary output of an `agent_pty`, in arbitrary pieces: every command is stored once, and the result equals that of
+//! a single read.
 
 #![no_main]
 
@@ -8,7 +9,7 @@ use codex_shim::testing::capture::{Watch, Whose};
 use codex_shim::testing::engine::{ContextBounds, PushedCommand};
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes in front of the events: whose blocks, and how many bytes come at a time.
+/// Bytes before the events: the owner of the blocks, and the number of bytes per read.
 const HEAD_BYTES: usize = 9;
 
 fuzz_target!(|data: &[u8]| {
@@ -41,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
     for command in in_pieces {
         let id = format!("{:?}", command.block_id);
         assert!(takes_all || id.contains("user:"), "the blocks of others are none of ours: {id}");
-        // What is refused, is refused with a reason.
+        // A refusal has a reason.
         if let Err(why) = command.into_command(1, &ContextBounds::default()) {
             assert!(!format!("{why}").is_empty());
         }

@@ -1,4 +1,4 @@
-//! What anybody may send to the control socket: answers to requests, and commands to keep as context.
+//! Arbitrary bodies at the control socket: answers to requests, and commands for the context.
 
 #![no_main]
 
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     let kind = RequestKind::of(method).unwrap_or(RequestKind::Other);
     let params: Option<Box<RawValue>> = serde_json::from_slice(params).ok();
     if let Ok(given) = serde_json::from_slice::<GivenAnswer>(body) {
-        // What is taken is an answer that the server can be sent.
+        // An accepted answer is one that the server can receive.
         if let Ok(checked) = given.check(kind, params.as_deref()) {
             let _ = format!("{checked:?}");
         }

@@ -1,4 +1,4 @@
-//! Whatever stands in the config file, it is read or complained about.
+//! An arbitrary config file is either applied or reported.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Whatever the two sides say, the engine decides, and no line is lost, doubled or made up.
+//! Arbitrary lines from both sides: the engine decides on each of them, and no line is lost, duplicated or invented.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What is put in front of the user's words is taken out again as if it had never been there.
+//! Removing an envelope or a projection restores the user's exact message.
 
 #![no_main]
 
@@ -58,7 +58,7 @@ fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
     let Some(sent) = replaced(&mut engine, Side::Client, &turn.to_string()) else { panic!("the context goes along") };
     let sent: Value = serde_json::from_slice(&sent).expect("it is JSON");
     let told = &sent["params"]["input"];
-    // Where the first text is empty, the envelope has an item of its own.
+    // If the first text is empty, the envelope is an item of its own.
     if !words.is_empty() {
         assert!(
             told[1]["text"].as_str().expect("a text").ends_with(words.as_str()),
@@ -66,7 +66,7 @@ fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
         );
         assert_eq!((&told[0], &told[2]), (&input[0], &input[2]));
     }
-    // As codex repeats it.
+    // The form in which codex repeats it.
     let echo = json!({
         "method": "item/completed",
         "params": {"threadId": "t", "turnId": "u", "item": {"type": "userMessage", "id": "i", "content": told}},

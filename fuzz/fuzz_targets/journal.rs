@@ -1,4 +1,4 @@
-//! Whatever a journal's file holds, it can be read to its end, and its history is one.
+//! Arbitrary journal files can be read to their end, and every way to read them gives the same history.
 
 #![no_main]
 
@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     }
     fold.silence(u64::MAX, &mut rows);
     assert!(!fold.awaits_silence());
-    // What is kept of it between two runs is the same afterwards.
+    // A stored and restored fold is unchanged.
     let kept = serde_json::to_string(&fold).expect("it can be kept");
     assert_eq!(serde_json::from_str::<Fold>(&kept).expect("it can be read"), fold);
     for event in &rows.events {

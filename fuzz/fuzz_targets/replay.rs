@@ -1,4 +1,4 @@
-//! Whatever a tape holds and a client says, the player answers, and the same twice.
+//! Arbitrary tapes and client lines: the player answers, and twice in the same way.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! However the bytes of a side come, what goes on is what came, lines are the same, and nothing in them can hurt.
+//! Arbitrary bytes in arbitrary pieces: output equals input, the lines are the same, and nothing panics.
 
 #![no_main]
 
@@ -45,10 +45,10 @@ fn run(chunks: &[&[u8]], line_bytes_max: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
     (passed, lines)
 }
 
-/// Reads a line in every way that there is.
+/// Reads a line with every parser.
 fn look_at(line: &[u8]) {
     let Body::Message(message) = Body::parse(line) else { return };
-    // A message is an object of JSON, whoever reads it; of numbers JSON has more than a machine.
+    // Every parser agrees that a message is a JSON object; JSON permits larger numbers than a machine.
     let whole: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(line);
     assert!(whole.is_ok(), "a message is JSON");
     for part in [message.params, message.result, message.error].into_iter().flatten() {

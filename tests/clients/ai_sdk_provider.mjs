@@ -1,5 +1,5 @@
-// Drives `ai-sdk-provider-codex-cli` with its app-server provider. Its one argument is the server's executable; prints
-// `[STREAM, WHAT WAS SEEN]`, a line each.
+// Drives `ai-sdk-provider-codex-cli` with its app-server provider. The only argument is the server's executable. Prints one
+// line `[STREAM, MESSAGE]` for each message that the client saw.
 
 import { execSync } from "node:child_process";
 

@@ -1,6 +1,6 @@
 """Drives `@agentclientprotocol/codex-acp`, itself a client of codex's app-server, as an editor would: in lines of ACP.
 
-Its one argument is the server's executable; prints `[STREAM, WHAT WAS SEEN]`, a line each.
+The only argument is the server's executable. Prints one line `[STREAM, MESSAGE]` for each message that the client saw.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Drives the package `codex-app-server-sdk`. Its one argument is the server's executable; prints `[STREAM, WHAT WAS SEEN]`, a line each."""
+"""Drives the package `codex-app-server-sdk`. The only argument is the server's executable.
+
+Prints one line `[STREAM, MESSAGE]` for each message that the client saw.
+"""
 
 import asyncio
 import os

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the published clients of codex's app-server that tests/it/clients.rs drives, into the folder that is named.
-# What cannot be had here is said, and its tests are skipped.
+# Installs the published clients of codex's app-server that tests/it/clients.rs drives into the given folder. If a client
+# cannot be installed, this says so, and its tests are skipped.
 
 set -u
 into=$1
@@ -10,7 +10,7 @@ skipped() {
     echo "SKIPPED: $1 could not be installed: tests with it are skipped" >&2
 }
 
-# A Python that is new enough for all of them, wherever it is kept.
+# The first Python that is new enough for all of them.
 python=
 for candidate in python3.14 python3.13 python3.12 "$HOME"/.pyenv/versions/3.1[2-9]*/bin/python python3; do
     if "$candidate" -c 'import sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then
@@ -25,7 +25,7 @@ if [ -z "$python" ]; then
 elif ! "$into/python/bin/python" -c 'import openai_codex, codex_app_server_sdk' 2>/dev/null; then
     "$python" -m venv "$into/python"
     pip="$into/python/bin/pip install --quiet --disable-pip-version-check"
-    # Without its own copy of codex, which is big and not the one that is tested.
+    # Without the bundled codex, which is large and not the version under test.
     # shellcheck disable=SC2086
     { $pip $python_packages && $pip --no-deps openai-codex==0.163.0; } || skipped openai-codex
     $pip codex-app-server-sdk==0.4.1 || skipped codex-app-server-sdk

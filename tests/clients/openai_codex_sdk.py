@@ -1,4 +1,7 @@
-"""Drives the package `openai-codex`. Its one argument is the server's executable; prints `[STREAM, WHAT WAS SEEN]`, a line each."""
+"""Drives the package `openai-codex`. The only argument is the server's executable.
+
+Prints one line `[STREAM, MESSAGE]` for each message that the client saw.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""How a driver tells what its client has seen."""
+"""Prints the messages that a client saw."""
 
 import json
 import threading

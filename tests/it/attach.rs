@@ -1,4 +1,5 @@
-//! Clients that attach themselves to a server that runs without one: they come, are answered, and leave, one after the other.
+//! Clients that attach one after the other to a server without a client of its own: they connect, get answers, and
+//! leave.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -22,7 +23,7 @@ use crate::support::requests::{answer, command_asked, decision, parsed, refused,
 use crate::support::shim::{Home, SHIM};
 use crate::support::{PATIENCE, eventually};
 
-/// What the server says to our `initialize`, with blanks and escapes that a result written anew would not have.
+/// The server's answer to our `initialize`, with blanks and escapes that reserialization would lose.
 const RESULT: &str = r#"{"userAgent": "codex-shim/0.150.0 \u0028x)","codexHome":"/h", "x":1.0e0}"#;
 
 const ATTACH: &str = "/sessions/self/attach";
@@ -36,14 +37,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts the tool; it may not be attached yet.
+    /// Starts the tool, which may not be attached when this returns.
     pub fn start(live: &Live) -> Client {
         let mut tool = attach_tool(&live.home).spawn().expect("the tool starts");
         let lines = lines_of(tool.stdout.take().expect("stdout is piped"));
         Client { stdin: tool.stdin.take(), tool, lines }
     }
 
-    /// One that was answered.
+    /// A client whose `initialize` was answered.
     pub fn named(live: &Live, name: &str) -> Client {
         let mut client = Client::start(live);
         let info = format!(r#"{{"clientInfo":{{"name":"{name}","version":"2"}},"capabilities":{{"#);
@@ -62,19 +63,19 @@ impl Client {
         next(&self.lines, "a line at the attached client")
     }
 
-    /// Sends a line; the server gets it as it is.
+    /// Sends a line; the server receives it unchanged.
     pub fn send(&mut self, live: &Live, line: &str) {
         self.write(&format!("{line}\n"));
         assert_eq!(live.at_server(), format!("{line}\n"));
     }
 
-    /// The server sends a line; the client gets it as it is, and nothing before it.
+    /// The server sends a line; the client receives it unchanged, and nothing before it.
     pub fn gets(&self, live: &mut Live, line: &str) {
         live.say_unseen(line);
         assert_eq!(self.next(), format!("{line}\n"));
     }
 
-    /// Closes its end, and looks how the tool ends: as one does that was told to.
+    /// Closes stdin and checks that the tool exits as on request.
     pub fn leave(mut self, live: &Live) {
         drop(self.stdin.take());
         let output = self.end();
@@ -88,7 +89,7 @@ impl Client {
         live.await_client("codex-shim");
     }
 
-    /// Waits for the end of the tool; nothing more has come.
+    /// Waits for the tool to exit; it has written nothing else.
     pub fn end(self) -> Output {
         assert_eq!(self.lines.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
         self.tool.wait_with_output().expect("it is ours")
@@ -101,13 +102,13 @@ pub fn attach_tool(home: &Home) -> Command {
     tool
 }
 
-/// What the tool says that cannot attach.
+/// Output of a tool that fails to attach.
 fn attach_fails(home: &Home) -> Output {
     attach_tool(home).stdin(Stdio::null()).output().expect("the tool runs")
 }
 
 impl Live {
-    /// A server without a client, that was initialized.
+    /// An initialized server without a client.
     pub fn ready() -> Live {
         let mut live = Live::served();
         let asked = parsed(&live.at_server());
@@ -121,7 +122,7 @@ impl Live {
         eventually("who the client is", || (self.get("/sessions/self")["client"]["name"] == name).then_some(()));
     }
 
-    /// Calls the server at the side, so that all that it has said before was read.
+    /// Makes an API call to the server, so that the relay has read all its earlier output.
     pub fn in_step(&mut self) {
         let called = self.posted("rpc", &json!({"method": "x/y"}));
         let id = parsed(&self.at_server())["id"].clone();
@@ -129,7 +130,7 @@ impl Live {
         assert_eq!(called.join().expect("it is answered"), (200, json!({"result": 7})));
     }
 
-    /// Ends it as a service manager does.
+    /// Stops the relay as a service manager does.
     pub fn signal_end(self) -> (Journal, String) {
         let pid = i32::try_from(self.relay.id()).ok().and_then(Pid::from_raw).expect("a process id");
         kill_process(pid, Signal::TERM).expect("it runs");
@@ -212,7 +213,7 @@ fn attached_clients_come_and_go() {
     live.say_unseen(r#"{"id":9,"result":"of the second"}"#);
     third.gets(&mut live, r#"{"method":"marker"}"#);
     third.leave(&live);
-    // The next client counts from the same ids, and an elder call may never be answered.
+    // The next client uses the same ids, and an earlier call may stay unanswered forever.
     for name in ["fourth", "fifth"] {
         let mut client = Client::named(&live, name);
         client.send(&live, r#"{"id":1,"method":"never"}"#);
@@ -268,7 +269,7 @@ fn attach_says_why_it_cannot() {
 fn attached_client_that_is_killed_leaves_nothing_behind() {
     let mut live = Live::ready();
     let mut first = Client::named(&live, "first");
-    // It reads nothing any more: what the server says fills every buffer up to the relay's.
+    // The client reads nothing more, so the server's output fills every buffer up to the relay's.
     let stopped = i32::try_from(first.tool.id()).ok().and_then(Pid::from_raw).expect("a process id");
     kill_process(stopped, Signal::STOP).expect("it runs");
     let mut down = live.down.as_ref().expect("the server runs").try_clone().expect("a file");
@@ -301,12 +302,12 @@ fn attached_client_gets_what_it_is_owed_when_the_server_ends() {
     drop(down);
     assert_eq!(client.next(), format!("{long}\n"));
     assert_eq!(client.next(), "no end");
-    // Its own end is still open.
+    // The client's stdin is still open.
     let stdin = client.stdin.take();
     failed(&client.end(), 1, "the server or its relay has ended");
     drop(stdin);
     live.await_client("codex-shim");
-    // Before it is started again.
+    // Before the restart.
     live.signal_end();
 }
 
@@ -352,7 +353,7 @@ fn attached_clients_last_line_is_ended() {
     let mut third = Client::named(&live, "third");
     third.send(&live, r#"{"method":"whole"}"#);
     third.leave(&live);
-    // What goes no further needs no end.
+    // A notification that is not forwarded needs no end.
     let mut fourth = Client::start(&live);
     fourth.write(r#"{"id":0,"method":"initialize"}"#);
     drop(fourth.stdin.take());
@@ -386,7 +387,7 @@ fn attached_client_may_not_speak_before_it_is_let_in() {
     let head = format!("POST {ATTACH} HTTP/1.1\r\nHost: shim{UPGRADE}\r\n\r\n");
     stream.write_all(format!("{head}{{\"id\":0,\"method\":\"initialize\"}}\n").as_bytes()).expect("it is read");
     let mut answer = Vec::new();
-    // Whether the end is a reset depends on what was left unread.
+    // The connection may end with a reset, depending on the unread bytes.
     let _ = stream.read_to_end(&mut answer);
     assert!(!String::from_utf8_lossy(&answer).contains("userAgent"), "{answer:?}");
     live.await_client("codex-shim");
@@ -445,7 +446,7 @@ fn e2e_attach_to_the_real_codex() {
         assert_eq!(status, 200, "{told}");
         "api"
     } else {
-        // codex asks once more, with the same id.
+        // codex repeats the request under the same id.
         let asked = second.wait_for_method("item/commandExecution/requestApproval");
         assert_eq!(asked["id"], row["rpc_request_id"]);
         assert_eq!(pending().expect("it is open")["request_id"], row["request_id"]);

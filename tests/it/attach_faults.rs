@@ -1,4 +1,4 @@
-//! Attached clients, and servers under them, that read nothing, write nothing, or die in the middle of something.
+//! Attached clients, and servers behind them, that read nothing, write nothing, or die halfway.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::support::requests::parsed;
 use crate::support::shim::Home;
 use crate::support::{PATIENCE, eventually};
 
-/// A server that is a shell script, and initialized by the shim in front of it.
+/// A shell script as the server, initialized by the shim.
 struct Scripted {
     home: Home,
     session: PathBuf,
@@ -49,7 +49,7 @@ impl Scripted {
         eventually("who the client is", || self.document().filter(|document| document["client"]["name"] == *name))
     }
 
-    /// A client that has written this, and what comes to it.
+    /// An attached client that has written `writes`, and a reader of its output.
     fn attached(&self, writes: &str) -> (Child, std::process::ChildStdin) {
         let mut tool = attach_tool(&self.home).spawn().expect("the tool starts");
         let mut stdin = tool.stdin.take().expect("stdin is piped");
@@ -67,7 +67,7 @@ impl Scripted {
 fn attached_client_that_takes_nothing_is_cut_off() {
     let scripted = Scripted::start("exit_grace = \"100ms\"", r#"read -r line; exec yes '{"method":"x"}'"#);
     let (mut tool, stdin) = scripted.attached("{\"id\":0,\"method\":\"initialize\"}\n{\"method\":\"go\"}\n");
-    // Nobody reads what it prints: every buffer up to the relay's is full.
+    // The tool's output is not read, so every buffer up to the relay's is full.
     let document = eventually("that it is cut off", || {
         scripted
             .document()
@@ -96,7 +96,7 @@ fn attached_client_that_dies_while_the_server_reads_nothing_makes_room() {
     tool.kill().expect("it runs");
     tool.wait().expect("it is ours");
     scripted.await_client(&json!("codex-shim"));
-    // It is let in; what it says waits behind what the elder has said.
+    // The second client connects; its lines wait behind those of the first.
     let (mut other, _stdin) = scripted.attached("{\"id\":0,\"method\":\"initialize\"}\n");
     scripted.await_client(&Value::Null);
     other.kill().expect("it runs");
@@ -115,7 +115,7 @@ fn attached_client_is_told_all_by_a_server_that_reads_no_more() {
     let before = lines(&live);
     for number in 1..=3 {
         client.write(&format!("{{\"id\":{number},\"method\":\"x\"}}\n"));
-        // The first is recorded, as any line is that was read for the server; the rest is read away.
+        // The first line is recorded, like any line read for the server; the rest is discarded.
         eventually("that it is read", || (lines(&live) > before).then_some(()));
         client.gets(&mut live, &format!(r#"{{"method":"last/{number}"}}"#));
         assert_eq!(live.get("/sessions/self")["client"]["name"], "ide");

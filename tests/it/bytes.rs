@@ -1,4 +1,4 @@
-//! Every byte of each side reaches the other unchanged, and is on record as it was.
+//! Every byte of each side reaches the other unchanged and is recorded unchanged.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::both_ends::Live;
 use crate::support::journal::Journal;
 use crate::support::shim::Home;
 
-/// Writes `pieces` to a relay in front of `cat`, one write each, and returns all that came back.
+/// Writes `pieces` to a relay in front of `cat`, one write each, and returns the whole output.
 fn through_cat(home: &Home, pieces: &[&[u8]]) -> Vec<u8> {
     let mut relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
     let mut stdin = relay.stdin.take().expect("stdin is piped");
@@ -29,7 +29,7 @@ fn ended_well(relay: Child) {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
-/// `bytes` come back from `cat`, and are on record from both sides.
+/// Checks that `bytes` come back from `cat` and are recorded from both sides.
 fn check(bytes: &[u8]) -> Journal {
     check_pieces(&[bytes])
 }
@@ -169,7 +169,7 @@ fn a_line_of_200_mib_passes_with_bounded_memory() {
     );
 }
 
-/// Resident memory of a process, where there is a `/proc`; else 0.
+/// Resident memory of a process, or 0 on systems without `/proc`.
 fn resident_kib(pid: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -195,7 +195,7 @@ fn secrets_pass_and_are_nowhere_on_disk() {
     let home = Home::new();
     let told = home.beside().join("told");
     std::fs::write(&told, from_server.join("\n") + "\n").expect("a file");
-    // The server asks first, and answers once it was asked.
+    // The server sends its request first, and answers after it was called.
     let script = "head -n 1 \"$0\"; head -n 5 >/dev/null; tail -n +2 \"$0\"";
     let told = told.to_str().expect("the path is UTF-8");
     let secret_flag = format!("api_key={key}");
@@ -221,7 +221,7 @@ fn secrets_pass_and_are_nowhere_on_disk() {
     assert!(!holds(&home.path(), key.as_bytes()), "the key is on disk");
 }
 
-/// Whether any file below `dir` holds `bytes`.
+/// Whether any file below `dir` contains `bytes`.
 fn holds(dir: &Path, bytes: &[u8]) -> bool {
     std::fs::read_dir(dir).expect("a folder can be read").any(|entry| {
         let path = entry.expect("an entry can be read").path();
@@ -245,7 +245,7 @@ fn without_a_record_everything_passes_and_nothing_is_kept() {
     assert!(!holds(&home.path(), b"{\"id\":1}"));
 }
 
-/// Lines that carry the credential `KEY` by the name or the place of a member, with who writes them.
+/// Lines that carry the credential `KEY`, marked by the name or the place of a member, and their senders.
 const CARRYING: [(&str, &str); 14] = [
     (
         "client",

@@ -1,5 +1,5 @@
-//! What is done in a terminal that tmux holds: shells with their hooks, and programs that draw on it, beside the same
-//! without us.
+//! Capture in a terminal run by tmux: shells with their hooks, and full-screen programs, compared with runs without
+//! codex-shim.
 
 use std::fs;
 
@@ -15,13 +15,13 @@ fn waiting(live: &Live) -> Vec<Value> {
     live.get("/sessions/self/context")["commands"].as_array().expect("an array").clone()
 }
 
-/// The texts of the commands that wait, once there are so many.
+/// The texts of the waiting commands, as soon as there are `count` of them.
 fn commands(live: &Live, count: usize) -> Vec<String> {
     let kept = eventually(&format!("{count} commands"), || Some(waiting(live)).filter(|kept| kept.len() >= count));
     kept.iter().map(|command| command["cmd"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// A shell as a user has it, with the line of the documentation in its own file.
+/// Checks a shell set up as in the documentation, with the hook's line in its own startup file.
 fn check_shell(shell: &str, file: &str, line: &str) {
     let test = format!("tmux_hook_of_{shell}");
     if !installed(shell, &test) {
@@ -30,21 +30,21 @@ fn check_shell(shell: &str, file: &str, line: &str) {
     let live = Live::start();
     let rc = live.home.beside().join(file);
     fs::create_dir_all(rc.parent().expect("a folder")).expect("a folder");
-    // As in the page, but for where the program is.
+    // As in the documentation, except for the program's path.
     fs::write(&rc, format!("{}\n", line.replace("codex-shim", SHIM))).expect("a file");
     let Some(tmux) = Tmux::start(&test, &live.home, &format!("exec {shell} -i")) else { return };
-    // Until it reads what is typed: what it shows at its start is its own affair.
+    // Waits until the shell reads input; its startup output does not matter here.
     tmux.enters(" echo rea''dy");
     tmux.shows("ready");
     tmux.enters("cd / && echo fir''st");
     tmux.shows("first");
-    // Each is told by a process of its own, and what was typed in one moment comes in any order.
+    // A separate process pushes each command, so commands typed at the same moment arrive in any order.
     commands(&live, 1);
     tmux.enters("sh -c 'exit 3'");
     commands(&live, 2);
     tmux.enters(" echo sec''ret");
     tmux.shows("secret");
-    // A key that edits, and one that stops what runs.
+    // One key that edits, and one that interrupts a command.
     tmux.types("echo wrong");
     tmux.keys(&["C-u"]);
     tmux.enters("sleep 1000");
@@ -78,7 +78,7 @@ fn tmux_hook_of_fish() {
     check_shell("fish", ".config/fish/config.fish", "codex-shim hook fish | source");
 }
 
-/// A program that draws, in two terminals, one of them through us.
+/// Runs a full-screen program in two terminals, one of them through codex-shim.
 fn check_program(program: &str, args: &str, shown: &str, move_by: &[&str], quit: &[&str]) {
     let test = format!("tmux_exec_of_{program}");
     if !installed(program, &test) {
@@ -108,7 +108,7 @@ fn check_program(program: &str, args: &str, shown: &str, move_by: &[&str], quit:
     both.iter().for_each(|tmux| tmux.resize(110, 34));
     eventually("something else", || (direct.coloured() != small).then_some(()));
     same("larger");
-    // Not a key more than it takes: who gets one that follows, and whether it is echoed, is a matter of the moment.
+    // No extra keys: which program would read and echo them depends on timing.
     both.iter().for_each(|tmux| tmux.keys(quit));
     both.iter().for_each(|tmux| drop(tmux.shows("left 0")));
     same("left");

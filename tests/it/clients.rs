@@ -1,7 +1,7 @@
-//! Published clients, unmodified: each has the same conversation with the real codex direct and through a relay, and sees
-//! the same, although the relay shows the model what was done in a terminal beside it.
+//! Published clients, unmodified: each has the same conversation with the real codex directly and through a relay, and
+//! sees the same, although the relay shows the model the terminal commands.
 //!
-//! `make clients` installs them into `target/clients`; `tests/clients` has what drives each, in its own language.
+//! `make clients` installs them into `target/clients`; `tests/clients` has a driver for each, in its own language.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,21 +17,21 @@ use crate::support::release::Release;
 use crate::support::shim::{Home, SHIM};
 use crate::support::streams::{Runs, Streams, Way, settled};
 
-/// What no client is shown: the markers as JSON has them, and a word of what was done in the terminal.
+/// Texts that no client may see: the markers as JSON escapes them, and a word of the terminal command.
 const TRACES: [&str; 4] = ["CODEX_META", "\\u001e", "\\u001f", "zebra"];
 
-/// Runs of either kind that are made where codex itself is not the same every time.
+/// Limit on runs of either kind, because codex itself varies between runs.
 const RUNS_MAX: usize = 5;
 
 /// A published client.
 struct Client {
-    /// Its package, as it is imported.
+    /// Its package's import name.
     package: &'static str,
-    /// What drives it, in `tests/clients`.
+    /// Its driver in `tests/clients`.
     driver: &'static str,
-    /// What it calls itself.
+    /// The name that it sends in `initialize`.
     name: &'static str,
-    /// What it is shown of the conversation, in its own words.
+    /// The parts of the conversation that it must report, in its own words.
     sees: &'static [&'static str],
     /// How many streams are the same in all runs.
     streams_min: usize,
@@ -55,10 +55,10 @@ impl Client {
         match way {
             Way::Direct => command.arg(codex).env("BESIDE", "true"),
             Way::Relayed => {
-                // A client may look at its name before it takes it for codex.
+                // A client may check the file name before it accepts the program as codex.
                 let link = home.beside().join("codex");
                 std::os::unix::fs::symlink(SHIM, &link).expect("a link");
-                // Some start the server with their first turn.
+                // Some clients start the server with their first turn.
                 let session = home.path().join("sessions/s");
                 let push = format!("{SHIM} context push --session s --cmd make --output-file {output:?} >&2");
                 let beside = format!("test ! -d {session:?} || {push}");
@@ -106,7 +106,7 @@ impl Client {
         }
     }
 
-    /// What it was asked is in the ledger, answered by it, and the journal is whole.
+    /// Checks that the ledger has its requests and answers, and that the journal is complete.
     fn check_kept(&self, test: &str, home: &Home) {
         let told = home.shim(&["requests", "--all", "--json", "--session", "s"]).output().expect("the shim runs");
         let told: Value = serde_json::from_slice(&told.stdout).unwrap_or_else(|_| panic!("{test}: {told:?}"));
@@ -121,19 +121,19 @@ impl Client {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 struct Run {
     streams: Streams,
-    /// All that the client told.
+    /// Everything the client printed.
     text: String,
-    /// What the model was asked, as JSON.
+    /// The requests to the model, as JSON.
     asked: Vec<String>,
     /// Whether the command ran, and whether the file was changed.
     left: [bool; 2],
     home: Home,
 }
 
-/// Some words, a command that the client accepts, a change that it declines.
+/// A message, a command that the client accepts, and a change that it declines.
 fn script() -> Script {
     let says = |words| vec![Item::Text(vec![words])];
     let patch = Item::Patch("*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch");

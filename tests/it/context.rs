@@ -1,4 +1,4 @@
-//! Context through the real binary: what is pushed, how it reaches the server, and what the client sees of it.
+//! Context through the real binary: pushing, delivery to the server, and the client's view.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use crate::support::both_ends::{
 };
 use crate::support::shim::Home;
 
-// In front of the words, and nowhere else.
+// The envelope's place.
 
 #[test]
 fn context_stands_in_front_of_the_first_text_and_changes_nothing_else() {
@@ -38,7 +38,7 @@ fn context_stands_in_front_of_the_first_text_and_changes_nothing_else() {
     let journal = live.end_quietly().journal();
     assert_eq!(journal.client, [Some(format!("{sent}\n").into_bytes())]);
     assert_eq!(journal.own, [(Side::Server, true, Some(got.into_bytes()))]);
-    // The replacement is the record right behind the client's line.
+    // The replacement is the record after the client's line.
     let at = journal.texts.iter().position(|record| record.contains(r#""from":"client""#)).expect("it is there");
     let record: Value = serde_json::from_str(&journal.texts[at + 1]).expect("it is JSON");
     assert_eq!((&record["from"], &record["to"]), (&json!("shim"), &json!("server")));
@@ -120,7 +120,7 @@ fn context_reaches_a_last_line_without_its_end() {
     let got = live.at_server();
     assert!(!got.ends_with('\n'));
     assert_eq!(names(&envelope(&carried(&got, &sent))), ["one"]);
-    // The other way likewise.
+    // The other direction as well.
     let echo = |words: &str| format!(r#"{{"id":9,"result":{{"thread":{{"preview":"{words}"}}}}}}"#);
     let last = echo(&format!("{OTHERS}x"));
     live.down.as_mut().expect("the server runs").write_all(last.as_bytes()).expect("the relay reads");
@@ -259,7 +259,7 @@ fn context_for_a_thread_waits_for_that_thread() {
     live.refused(bound("a").to_string().as_bytes(), 404, "thread_not_found");
     live.refused(json!([command("one"), bound("a")]).to_string().as_bytes(), 404, "thread_not_found");
     assert_eq!(live.waiting(), [""; 0]);
-    // Each way in which a thread becomes known, from the moment at which the client sees it.
+    // Each way in which a thread becomes known, from the moment the client sees it.
     let start = r#"{"id":1,"method":"thread/start","params":{}}"#;
     assert_eq!(live.send(start), format!("{start}\n"));
     live.say_plainly(r#"{"id":1,"result":{"thread":{"id":"a","preview":""}}}"#);
@@ -284,7 +284,7 @@ fn context_for_a_thread_waits_for_that_thread() {
 
 // Other carriers.
 
-/// Sends a turn ahead of which a call of our own is expected; returns its id as JSON, and what it tells of.
+/// Sends a turn that must follow a call of our own; returns the id of that call as JSON, and the commands in it.
 fn turn_behind_a_call(live: &mut Live, id: u32) -> (Value, String) {
     let sent = turn(id, "t", "hi");
     let call: Value = serde_json::from_str(&live.send(&sent)).expect("it is JSON");
@@ -330,7 +330,7 @@ fn context_by_a_call_that_is_refused_waits_and_says_so_once() {
     refuse_call(&mut live, &id);
     live.take_turn(1);
     assert_eq!(live.waiting(), ["one"]);
-    // What does not know the call once does not know it the next time either.
+    // A server that has refused the call once is not called again.
     assert_eq!(live.turn(2, "t"), [""; 0]);
     live.take_turn(2);
     assert_eq!((live.waiting(), live.outcomes()), (vec!["one".to_owned()], vec!["refused".to_owned()]));
@@ -377,7 +377,7 @@ fn context_knows_from_the_version_that_a_call_would_be_refused() {
     live.push(&command("one"), 1);
     assert_eq!(live.turn(1, "t"), ["one"]);
     live.take_turn(1);
-    // Nothing has happened that anybody would have to be told.
+    // No event needs a report.
     live.end_quietly();
 }
 
@@ -391,7 +391,7 @@ fn context_that_is_off_stays_where_it_is() {
     live.end_quietly();
 }
 
-// The way back.
+// Removal from the client's view.
 
 #[test]
 fn context_is_taken_out_of_what_the_client_sees() {
@@ -426,7 +426,7 @@ fn context_is_taken_out_of_what_the_client_sees() {
     assert!(journal.texts[at + 1].contains(r#""to":"client""#), "{}", journal.texts[at + 1]);
 }
 
-/// A user writes a marker, with an end behind it, and no envelope between the two.
+/// A user writes a start marker and an end marker without an envelope between them.
 #[test]
 fn context_markers_in_a_users_own_words_stay() {
     const WORDS: &str = r"\u001eCODEX_META what does this mean?\u001fhi";
@@ -440,7 +440,7 @@ fn context_markers_in_a_users_own_words_stay() {
     live.say_plainly(&echo(WORDS));
     live.say_plainly(&listed(WORDS));
     live.take_turn(1);
-    // Behind an envelope of ours only that is taken out.
+    // After our own envelope, only that envelope is removed.
     live.push(&command("make"), 1);
     let sent = turn(2, "t", WORDS);
     let shown = serde_json::to_string(&carried(&live.send(&sent), &sent)).expect("it is JSON");
@@ -556,7 +556,7 @@ fn context_of_no_session_at_all_is_an_error_of_its_own() {
     assert!(!home.path().join("sessions").exists());
 }
 
-// What cannot be.
+// Invalid input.
 
 #[test]
 fn context_that_is_none_is_refused_and_not_kept() {
@@ -615,7 +615,7 @@ fn context_by_the_tool_takes_what_terminals_give() {
     live.end_quietly();
 }
 
-// Bounds.
+// Limits.
 
 #[test]
 fn context_is_bounded() {
@@ -650,9 +650,9 @@ fn context_keeps_to_the_settings() {
     live.end_quietly();
 }
 
-// A ledger that is none.
+// Unusable ledgers.
 
-/// A home whose session has a ledger that `make` puts there.
+/// A home whose session has a ledger created by `make`.
 fn home_with_ledger(make: impl Fn(&Path)) -> Home {
     let home = Home::new();
     let session = home.path().join("sessions/s");
@@ -731,7 +731,7 @@ fn context_drop_removes_one_command() {
     live.push(&command("five"), 1);
     live.push(&command("six"), 2);
 
-    // Without a relay, the ledger is changed; the next start knows.
+    // The ledger changes while no relay runs; the next start sees the change.
     let home = live.end_quietly();
     assert_eq!(told(&tool(&home, &["context", "drop", "5", "--session", "s", "--json"])), json!({"waiting": 1}));
     failed(&tool(&home, &["context", "drop", "5", "--session", "s"]), 1, "number `5`");

@@ -1,7 +1,7 @@
-//! Context with the real codex: the model knows, and the client cannot tell.
+//! Context with the real codex: the model sees it, and the client does not.
 //!
-//! One conversation that asks for the user's words in every way that codex has is driven direct without context and relayed
-//! with it, and compared stream by stream.
+//! One conversation that requests the user's words in every way codex offers runs directly without context and relayed
+//! with context; the test compares the two stream by stream.
 
 use std::path::Path;
 
@@ -17,32 +17,32 @@ use crate::support::release::{Ability, Release};
 use crate::support::shim::{Home, SHIM};
 use crate::support::streams::{Runs, Streams, Way, settled, streams_of};
 
-/// What the markers look like in any JSON of codex.
+/// Forms of the markers in codex's JSON.
 const MARKS: [&str; 3] = ["CODEX_META", "\\u001e", "\\u001f"];
 
 const IMAGE: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-/// How often a run of either kind is made again where codex itself is not the same every time.
+/// Limit on repeated runs of either kind, because codex itself varies between runs.
 const RUNS_MAX: usize = 4;
 
-/// One run: what the client saw, what the model was asked, what was delivered.
+/// One run: the client's messages, the requests to the model, and the deliveries.
 struct Run {
     raw: Vec<Value>,
     streams: Streams,
     asked: Vec<Value>,
-    /// The same without context and without what differs from run to run.
+    /// The same without context and without values that differ from run to run.
     asked_without: Vec<Value>,
     deliveries: Vec<Value>,
 }
 
-/// Whether codex counts the same records: an item that is injected into a thread's history is one of these.
+/// Whether codex counts the same records: an item injected into a thread's history counts as one.
 #[derive(Clone, Copy)]
 enum Counts {
     Same,
     Other,
 }
 
-/// How the client is connected, and what is put in front of its words.
+/// How the client is connected, and which text precedes its words.
 enum Connection<'a> {
     Direct,
     Relayed { home: &'a Home, carrier: &'a str },
@@ -60,7 +60,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Something is run in a terminal beside the client.
+    /// Runs a command in a terminal beside the client.
     fn work_in_terminal(&self, cmd: &str) {
         if let Connection::Relayed { home, .. } = self {
             let pushed =
@@ -72,7 +72,7 @@ impl Connection<'_> {
     }
 }
 
-/// A turn with this input, after something was done in a terminal.
+/// A turn with this input, after a terminal command.
 fn turn(peer: &mut Peer, way: &Connection<'_>, thread: &str, input: Value) -> Value {
     way.work_in_terminal("cargo test");
     let turn = peer.call("turn/start", json!({"threadId": thread, "input": input}))["turn"]["id"].clone();
@@ -80,13 +80,13 @@ fn turn(peer: &mut Peer, way: &Connection<'_>, thread: &str, input: Value) -> Va
     turn
 }
 
-/// A call that not every release knows: what is answered is compared, whatever it is.
+/// A call that some releases do not know; the test compares the answers, including errors.
 fn ask(peer: &mut Peer, method: &str, params: Value) {
     let id = peer.request(method, params);
     peer.wait_for(method, |message| message.get("method").is_none() && message["id"] == id);
 }
 
-/// Says things in every shape, and asks for them in every way.
+/// Sends messages of every shape, and requests them in every way.
 fn converse(way: &Connection<'_>, lab: &Lab, codex: &Path) -> Vec<Value> {
     let mut peer = way.start(lab, codex);
     peer.initialize();
@@ -145,7 +145,7 @@ fn converse(way: &Connection<'_>, lab: &Lab, codex: &Path) -> Vec<Value> {
     raw
 }
 
-/// An answer with another id, so that those of two processes stay apart.
+/// The message with another id, so that ids of two processes stay apart.
 fn renumbered(mut message: Value, by: i64) -> Value {
     if message.get("method").is_none()
         && let Some(id) = message["id"].as_i64()
@@ -178,7 +178,7 @@ fn run(codex: &Path, carrier: Option<&str>, counts: Counts) -> Run {
     Run { raw, streams, asked, asked_without, deliveries }
 }
 
-/// What the tool tells of what was delivered, once the relay has ended.
+/// The deliveries that the tool prints after the relay has ended.
 fn deliveries(home: &Home) -> Vec<Value> {
     let mut ledger =
         codex_shim::testing::store::OfflineLedger::open(&home.path().join("sessions/s")).expect("a ledger");
@@ -186,7 +186,7 @@ fn deliveries(home: &Home) -> Vec<Value> {
     kept.iter().map(|delivery| serde_json::to_value(delivery).expect("it is plain data")).collect()
 }
 
-/// Without what codex counts the records of a thread's history with, and without what it names a thread by them.
+/// Without the counts of records in a thread's history, and without thread names derived from them.
 fn uncounted(stream: Vec<Value>) -> Vec<Value> {
     fn without(value: &mut Value) {
         let names = !Release::under_test().has(Ability::NamesWithoutInjections);
@@ -212,7 +212,7 @@ fn uncounted(stream: Vec<Value>) -> Vec<Value> {
         .collect()
 }
 
-/// Compares a relayed run with context to direct ones without.
+/// Compares a relayed run with context to direct runs without.
 fn check(name: &str, carrier: &str, counts: Counts) {
     let Some(codex) = installed_or_skip(name) else { return };
     let run = |way| run(&codex, (way == Way::Relayed).then_some(carrier), counts);
@@ -226,16 +226,16 @@ fn check(name: &str, carrier: &str, counts: Counts) {
     check_model_knows(name, &Shown::by(name, carrier), &runs.relayed[0], &runs.direct[0]);
 }
 
-/// What the model was shown of what was done in the terminal.
+/// The terminal commands that the model saw.
 struct Shown {
-    /// What became of each delivery.
+    /// The outcome of each delivery.
     outcomes: &'static [&'static str],
-    /// Which of them the last request shows: all that arrived, but for that of the other thread.
+    /// The deliveries in the last request: all that arrived, except that of the other thread.
     deliveries: &'static [usize],
 }
 
 impl Shown {
-    /// All of it, unless the release refuses the call that carries it; by `auto` such a release is known by its version.
+    /// Everything, unless the release refuses the carrier's call; `auto` recognises such a release by its version.
     fn by(name: &str, carrier: &str) -> Shown {
         const ARRIVED: &str = "delivered";
         let refuses = carrier != "envelope" && Release::under_test().lacks(name, Ability::InjectItems);
@@ -246,7 +246,7 @@ impl Shown {
     }
 }
 
-/// The model was shown each delivery byte for byte, and apart from that what it is shown without any.
+/// The model saw each delivery byte for byte, and otherwise the same as without context.
 fn check_model_knows(name: &str, shown: &Shown, relayed: &Run, direct: &Run) {
     let outcomes: Vec<_> = relayed.deliveries.iter().map(|delivery| text(&delivery["outcome"])).collect();
     assert_eq!(outcomes, shown.outcomes, "{name}: {:?}", relayed.deliveries);
@@ -258,7 +258,7 @@ fn check_model_knows(name: &str, shown: &Shown, relayed: &Run, direct: &Run) {
         assert!(text.len() <= 4_096 && text.contains(r#""zebra \u0024HOME ä""#), "{name}: {text}");
         texts.push(text);
     }
-    // All but that of the other thread are in the last request, in their order.
+    // The last request has all deliveries except that of the other thread, in order.
     let seen: Vec<&str> = last
         .iter()
         .filter_map(|item| item["content"].as_array())
@@ -270,7 +270,7 @@ fn check_model_knows(name: &str, shown: &Shown, relayed: &Run, direct: &Run) {
     for (seen, delivery) in seen.iter().zip(shown.deliveries) {
         assert!(seen.starts_with(texts[*delivery].as_str()), "{name}:\n{seen}\n{}", texts[*delivery]);
     }
-    // And with them taken out, it is what the model is shown without.
+    // Without the deliveries, the requests equal those of a direct run.
     assert_eq!(relayed.asked_without, direct.asked_without, "{name}");
 }
 

@@ -1,4 +1,4 @@
-//! Context engines and fragments with the real codex: the model is shown what it is to be, and the client cannot tell.
+//! Context engines and fragments with the real codex: the model sees their text, and the client does not.
 
 use std::fs;
 
@@ -17,11 +17,11 @@ use crate::support::shim::Home;
 const EARLIER: &str = r#"[{"role":"user","content":"earlier giraffe"}]"#;
 const SHOWN: &str = "[user]\nearlier giraffe";
 
-/// What no client may see, as it stands in any JSON.
+/// Texts that no client may see, as they appear in JSON.
 const UNSEEN: [&str; 7] =
     ["CODEX_CONTEXT", "CODEX_META", "\\u001e", "\\u001f", "earlier giraffe", "be zebra", "<notes>"];
 
-/// The texts that the model was shown with a request, with their roles.
+/// The texts of a model request, with their roles.
 fn shown(request: &Value) -> Vec<(String, String)> {
     let items = request["input"].as_array().expect("a list").iter();
     let texts = items.flat_map(|item| {
@@ -57,7 +57,7 @@ fn e2e_the_model_is_shown_it_all_and_the_client_none() {
     let script = (0..5).map(|_| says()).collect();
     let name = "e2e_the_model_is_shown_it_all_and_the_client_none";
     let Some(mut real) = Real::start(name, &config, script) else { return };
-    // What goes in by a call of ours: what the engine has for the developer's part, and the fragments.
+    // Texts that need `thread/inject_items`: the engine's developer part and the fragments.
     let injects = !real.lab.release.lacks(name, Ability::InjectItems);
     say(&mut real, "please look at the giraffe");
     real.http("POST /sessions/self/context", &json!({"cmd": "make", "output": "done"}));
@@ -82,7 +82,7 @@ fn e2e_the_model_is_shown_it_all_and_the_client_none() {
     }
     let inside = last.iter().find(|(_, said)| said.starts_with("\u{1e}CODEX_META ")).expect("it was carried");
     assert!(inside.1.ends_with(&format!("\u{1f}{}and once more", projection(SHOWN))), "{inside:?}");
-    // The client asks for the user's words in every way that codex has.
+    // The client requests the user's words in every way codex offers.
     let thread = real.thread.clone();
     for (method, params) in [
         ("thread/list", json!({})),
@@ -104,7 +104,7 @@ fn e2e_the_model_is_shown_it_all_and_the_client_none() {
         list["data"].as_array().expect("a list").iter().any(|listed| listed["preview"] == "please look at the giraffe"),
         "{list}"
     );
-    // Another run: what was told is known, and the last addition goes with the resume.
+    // In another run the sent fragments are known, and the resume carries the last addition.
     let Real { lab, model, home, peer, thread } = real;
     let (seen, status) = peer.finish();
     assert!(status.success());
@@ -122,7 +122,7 @@ fn e2e_the_model_is_shown_it_all_and_the_client_none() {
     let resumed = shown(&again.model.requests()[before]);
     assert!(!injects || count(&resumed, "user", "<notes>\ntwo\n</notes>") == 1, "{resumed:#?}");
     assert_eq!(count(&resumed, "user", &format!("{}after a restart", projection(SHOWN))), 1, "{resumed:#?}");
-    // Older releases go on with the developer's part as it was.
+    // Older releases continue with the previous developer part.
     let has_addition = resumed.iter().any(|(role, said)| role == "developer" && said.contains("be zebra"));
     assert!(!injects || has_addition, "{resumed:#?}");
     let assembled = engine.asked_for("assemble", 4);
@@ -196,7 +196,7 @@ fn e2e_compactions_are_told_apart() {
     let lab = Lab::new(&model);
     let path = lab.codex_home().join("config.toml");
     let of_codex = fs::read_to_string(&path).expect("it is there");
-    // Fewer than one answer of the model has.
+    // Fewer tokens than one answer of the model has.
     fs::write(&path, format!("model_auto_compact_token_limit = 12\n{of_codex}")).expect("a file");
     let Some(mut real) = Real::in_lab(name, &engine.config(60_000), lab, model) else {
         return;

@@ -1,4 +1,5 @@
-//! Context engines that are absent, slow, wrong or gone: every turn goes on with the words of the user, and an event says why.
+//! Context engines that are missing, slow, wrong or dead: every turn continues with the user's words, and an event
+//! gives the reason.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +14,16 @@ use crate::support::shim::Home;
 
 const EARLIER: &str = r#"[{"role":"user","content":"earlier"}]"#;
 
-/// How long an engine has in a test that is about one that does not answer.
+/// The deadline in tests with an engine that does not answer.
 const SOON_MS: u64 = 300;
 
-/// Why engines have ended, as it is on record.
+/// The recorded reasons of engine exits.
 fn ends(home: &Home) -> Vec<String> {
     let ended = events(home, &["context_engine_ended"]);
     ended.iter().map(|event| event["context_engine_ended"]["reason"].as_str().expect("a reason").to_owned()).collect()
 }
 
-/// The turn passes as it is, with the engine set; returns what is on record.
+/// Checks that a turn with this engine passes unchanged; returns the home.
 fn passes(does: &str, deadline_ms: u64, outcome: &str) -> Home {
     let home = Home::new();
     let engine = Engine::new(&home, "assemble", &[("assemble", does)]);
@@ -83,7 +84,7 @@ fn an_engine_that_writes_without_end_is_ended_and_costs_no_memory() {
     for (floods, why) in [
         ("head -c 104857600 /dev/zero | tr '\\0' x; sleep 600", "over 8 MiB"),
         ("yes nonsense | head -c 104857600; sleep 600", "no answer"),
-        // An answer to what nobody has asked is none.
+        // An answer without a call does not count as an answer.
         ("yes '{\"id\":999,\"result\":1}' | head -c 104857600; sleep 600", "no answer"),
     ] {
         let home = Home::new();
@@ -104,7 +105,7 @@ fn an_engine_that_writes_without_end_is_ended_and_costs_no_memory() {
 #[test]
 fn an_engine_that_dies_in_any_method_is_started_again() {
     for method in ALL.split(' ').filter(|method| *method != "compact").chain(["initialize"]) {
-        // Once: the next run of it works.
+        // The engine dies once; its next run works.
         let dies = format!("if [ ! -e died ]; then : > died; exit 3; fi; {}", assembles(EARLIER, ""));
         let dies = match method {
             "initialize" => "if [ ! -e died ]; then : > died; exit 3; fi; printf \
@@ -112,7 +113,7 @@ fn an_engine_that_dies_in_any_method_is_started_again() {
                 .to_owned(),
             _ => dies,
         };
-        // What is only called where another is not.
+        // Some methods are called only if another one is not listed.
         let listed = match method {
             "ingestBatch" => "assemble ingestBatch",
             "ingest" => "assemble ingest",
@@ -151,7 +152,7 @@ fn an_engine_that_does_not_answer_three_times_is_started_again() {
     let home = Home::new();
     let engine = Engine::new(&home, "assemble", &[("assemble", ":")]);
     let mut live = live(home, &engine, 50, "");
-    // On a busy machine the time can be up before the engine was asked at all: such a turn does not count.
+    // On a busy machine the deadline can pass before the engine was called at all: such a turn does not count.
     let mut turns = 0;
     eventually("its end", || {
         turns += 1;
@@ -206,7 +207,7 @@ fn its_state_is_told_in_status_and_metrics() {
     live.end_quietly();
 }
 
-/// The records of a journal that the index cannot come to: one that is not whole, behind all others. Gives its file.
+/// Appends a torn record, so that the index never catches up with the journal. Returns the file.
 fn hold_the_index_up(session: &Path) -> PathBuf {
     let dir = session.join("journal");
     let mut segments: Vec<String> = fs::read_dir(&dir)
@@ -235,9 +236,9 @@ fn nobody_waits_for_another_threads_history_and_what_is_late_is_told_as_late() {
     let (second, third) = (turn(2, "u", "hi"), turn(3, "v", "hi"));
     live.write(&format!("{second}\n{third}\n"));
     fs::write(engine.dir().join("gate"), "").expect("a file");
-    // The engine has answered, and that is heard while the history of others is waited for.
+    // The engine's answer arrives while other threads wait for their history.
     assert_eq!(carried(&live.at_server(), &first), projection("[user]\nearlier"));
-    // Both are due at the same time, and neither was asked for: the history never came.
+    // Both are due at the same time, and the engine got neither call, because the history never came.
     let mut late = [live.at_server(), live.at_server()];
     late.sort();
     assert_eq!(late, [format!("{second}\n"), format!("{third}\n")]);
@@ -324,7 +325,7 @@ fn an_engine_that_reads_nothing_for_ten_seconds_is_ended() {
     let first = turn(1, "t", "hi");
     live.write(&format!("{first}\n"));
     engine.asked_for("assemble", 1);
-    // More than a pipe holds: what it does not read is seen not to be read.
+    // More than a pipe holds, so the engine visibly leaves it unread.
     let second = turn(2, "u", &"x".repeat(300_000));
     live.write(&format!("{second}\n"));
     let mut got = [live.at_server(), live.at_server()];
@@ -371,7 +372,7 @@ fn a_thread_whose_history_could_not_be_had_is_brought_up_later() {
     let home = Home::new();
     let engine = Engine::new(&home, "bootstrap", &[]);
     let mut live = live(home, &engine, 60_000, "");
-    // Somebody has the history locked, so that nothing comes into it.
+    // The test locks the history, so nothing is written to it.
     let holder = rusqlite::Connection::open(live.session.join("history.db")).expect("a database");
     eventually("the history", || holder.execute_batch("SELECT seq FROM codex_events; BEGIN IMMEDIATE").ok());
     live.send(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
@@ -384,7 +385,7 @@ fn a_thread_whose_history_could_not_be_had_is_brought_up_later() {
     });
     assert_eq!(engine.methods(), ["initialize"]);
     holder.execute_batch("ROLLBACK").expect("it is let go");
-    // It is not tried again at once, but with a turn that comes some time later.
+    // The engine is not retried at once, but with a later turn.
     let mut id = 1;
     eventually("it is brought up", || {
         id += 1;
@@ -416,7 +417,7 @@ fn what_an_engine_writes_on_stderr_is_in_the_log_without_its_secrets() {
         fs::read_to_string(&log).ok().filter(|text| text.contains(&format!("context engine: {long}")))
     });
     assert!(text.contains("context engine: plainly") && text.contains("context engine: key "), "{text}");
-    // Nor the first half of one, where the line was cut.
+    // The first half of a secret in a truncated line is masked, too.
     assert!(!text.contains(&secret[..8]), "{text}");
     live.end_quietly();
 }
@@ -444,7 +445,7 @@ fn the_users_programs_ignore_no_signal_because_the_relay_does() {
     live.write(&format!("{}\n", turn(1, "t", "hi")));
     live.at_server();
     live.at_server();
-    // The relay does, or this would tell nothing.
+    // The relay handles the signal, or this check would prove nothing.
     let mask = |path: &Path| {
         let told = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let line = told.lines().find(|line| line.starts_with("SigIgn:")).expect("a mask");
@@ -477,7 +478,7 @@ fn what_an_engine_says_of_an_error_is_in_no_event() {
     assert!(events.iter().all(|(_, data)| !data.to_string().contains("giraffe")), "{events:?}");
 }
 
-/// Does `hangs` the first time that it is asked, and then what `works`.
+/// Runs `hangs` on the first call, and `works` afterwards.
 fn hangs_once(hangs: &str, works: &str) -> String {
     format!("if [ ! -e hung ]; then : > hung; {hangs}; fi; {works}")
 }
@@ -487,7 +488,7 @@ fn an_engine_that_blocks_is_started_again() {
     let home = Home::new();
     let engine = Engine::new(&home, "assemble", &[("assemble", &hangs_once("sleep 600", &assembles(EARLIER, "")))]);
     let mut live = live(home, &engine, 5_000, "");
-    // Turns behind the first one do not have its whole deadline, or three of them would be the end of the engine.
+    // Later turns do not get the whole deadline; otherwise three of them would restart the engine.
     for id in 1..=4 {
         let sent = turn(id, "t", "hi");
         assert_eq!(live.send(&sent), format!("{sent}\n"));
@@ -571,7 +572,7 @@ fn an_engine_that_blocks_behind_a_turn_is_started_again() {
         take_place(&mut live, "t", "u2", "hi", "completed");
         all.push((method, engine, live));
     }
-    // The time of each call is up first, and the engine is ended some time later.
+    // The deadline of each call passes first; the engine is killed later.
     for (method, _, live) in &all {
         let timeout = format!("{method} timeout");
         eventually(&timeout, || outcomes(&live.home).contains(&timeout).then_some(()));

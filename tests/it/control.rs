@@ -1,4 +1,4 @@
-//! The control socket from outside: who is answered what, and that the relay never feels it.
+//! The control socket from outside: the answer to each caller, and no effect on the relay.
 
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use crate::support::shim::{Home, SHIM};
 use crate::support::{PATIENCE, eventually};
 
-/// Answers `initialize` and echoes whatever comes after it.
+/// Answers `initialize` and echoes every later line.
 const SERVER: &str =
     r#"read -r line; printf '{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}\n'; cat"#;
 
 const INITIALIZE: &str =
     r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"test-client","title":null,"version":"1.0"}}}"#;
 
-/// A relay in session `s` whose control socket answers, and the client's ends of its stdio.
+/// A relay in session `s` with a responsive control socket, and the client's ends of its stdio.
 struct Live {
     home: Home,
     session: PathBuf,
@@ -80,7 +80,7 @@ impl Live {
         tool(&self.home, args)
     }
 
-    /// Ends the relay as a client does; returns what it said on stderr.
+    /// Closes the client's stdin; returns the relay's stderr.
     fn end(mut self) -> (Home, String) {
         drop(self.stdin.take());
         self.stdout.read_to_end(&mut Vec::new()).expect("stdout can be read");
@@ -97,7 +97,7 @@ fn connect(socket: &Path) -> UnixStream {
     stream
 }
 
-/// A tool, run where the relays of these tests run.
+/// A tool in the environment of these relays.
 fn tool(home: &Home, args: &[&str]) -> Output {
     home.shim(args).current_dir(home.beside()).output().expect("the tool runs")
 }
@@ -106,7 +106,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("it is text")
 }
 
-/// Sends a request as it stands, and reads all of the answer; the request asks for the connection to be closed.
+/// Sends a raw request and reads the whole response; the request must ask for the connection to close.
 fn exchange(mut stream: UnixStream, request: &[u8]) -> (u16, Value) {
     stream.write_all(request).expect("it is read");
     let mut answer = String::new();
@@ -121,7 +121,7 @@ fn request(live: &Live, line: &str, headers: &str) -> (u16, Value) {
     exchange(live.connect(), request.as_bytes())
 }
 
-/// Checks a refusal: its status and its code, and that it says something.
+/// Checks status, code and non-empty message of a refusal.
 fn refused((status, body): (u16, Value), expect: (u16, &str)) {
     assert_eq!((status, body["detail"]["error_code"].as_str()), (expect.0, Some(expect.1)), "{body}");
     assert!(body["detail"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{body}");
@@ -267,19 +267,19 @@ fn another_user_is_shown_the_door() {
         return;
     }
     let live = Live::start();
-    // As if every other fence were open.
+    // Opens all file permissions, so that only the check of the caller's user is left.
     let socket = live.session.join("control.sock");
     for path in socket.ancestors().take_while(|path| path.starts_with(live.home.beside())) {
         fs::set_permissions(path, Permissions::from_mode(0o777)).expect("it is ours");
     }
     let stranger = std::thread::spawn(move || {
-        // This thread alone becomes somebody else.
+        // Only this thread changes its user.
         let nobody = rustix::fs::Uid::from_raw(65_534);
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
         let mut stream = connect(&socket);
         let mut answer = Vec::new();
         let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: shim\r\n\r\n");
-        // A connection that is closed with something unread may end with an error.
+        // If the relay closes a connection with unread bytes, reading may fail.
         let _ = stream.read_to_end(&mut answer);
         answer
     });
@@ -340,7 +340,7 @@ fn the_relay_goes_on_while_a_client_never_reads() {
     let mut live = Live::start();
     let mut greedy = live.connect();
     greedy.set_nonblocking(true).expect("it can be");
-    // Until neither its answers nor its questions go anywhere.
+    // Until neither requests nor responses move.
     let question = b"GET /sessions/self HTTP/1.1\r\nHost: shim\r\n\r\n".repeat(100);
     let mut stuck = 0;
     eventually("a full socket", || {
@@ -362,7 +362,7 @@ fn the_relay_goes_on_while_a_client_never_reads() {
     live.end();
 }
 
-/// Asks for what is told of live without an end, and reads the head of the answer.
+/// Opens an endless live stream, and reads the head of the response.
 fn streamed(live: &Live, mode: &str) -> UnixStream {
     let mut stream = live.connect();
     let request = format!("GET /sessions/self/codex-events/stream?mode={mode} HTTP/1.1\r\nHost: shim\r\n\r\n");
@@ -377,13 +377,13 @@ fn streamed(live: &Live, mode: &str) -> UnixStream {
     stream
 }
 
-/// That a request on a connection of its own is answered.
+/// Checks that a request on a new connection is answered.
 fn is_answered(live: &Live) {
     let (status, health) = request(live, "GET /healthz", "");
     assert_eq!((status, &health["status"]), (200, &json!("ok")));
 }
 
-/// A number that the metrics tell.
+/// A number from the metrics.
 fn metric(live: &Live, name: &str) -> u64 {
     let mut stream = live.connect();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: shim\r\nConnection: close\r\n\r\n").expect("it is read");
@@ -401,7 +401,7 @@ fn idle_streams_shut_nobody_out_and_the_oldest_ends() {
     is_answered(&live);
     let streams_now = || metric(&live, "codex_shim_connections{kind=\"stream\"}");
     assert_eq!(streams_now(), 64);
-    // A new stream is served. The stream that was idle for the longest time ends with the reason.
+    // A new stream is served. The longest idle stream ends with the reason.
     let late = streamed(&live, "raw");
     let mut said = String::new();
     streams.remove(0).read_to_string(&mut said).expect("it ends");
@@ -410,7 +410,7 @@ fn idle_streams_shut_nobody_out_and_the_oldest_ends() {
     assert_eq!(streams_now(), 64);
     assert_eq!(metric(&live, "codex_shim_connections_closed_total{kind=\"stream\"}"), 1);
     assert_eq!(metric(&live, "codex_shim_connections_closed_total{kind=\"request\"}"), 0);
-    // The others go on.
+    // The others continue.
     live.ask(r#"{"method":"one/more"}"#);
     for mut stream in streams.into_iter().chain([late]) {
         let mut seen = Vec::new();
@@ -433,7 +433,7 @@ fn clients_that_send_nothing_shut_nobody_out() {
         let silent: Vec<UnixStream> = (0..130)
             .map(|_| {
                 let mut stream = live.connect();
-                // One that was closed for another may take nothing.
+                // A connection that was closed for another one may refuse the bytes.
                 let _ = stream.write_all(begins.as_bytes());
                 if begins == idle {
                     let mut answer = [0; 400];
@@ -474,7 +474,7 @@ fn a_reader_of_the_stream_that_takes_nothing_is_cut_off() {
     live.ask(INITIALIZE);
     let stalled = streamed(&live, "raw");
     let reads = streamed(&live, "raw");
-    // More than a socket holds.
+    // More than a socket buffer holds.
     let line = format!("{{\"x\":\"{}\"}}", "y".repeat(50_000));
     for _ in 0..40 {
         live.ask(&line);
@@ -484,7 +484,7 @@ fn a_reader_of_the_stream_that_takes_nothing_is_cut_off() {
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("it can be looked at");
         fds[0].revents().contains(PollFlags::HUP)
     };
-    // One that takes a little from time to time stays, however far it is behind: so little that it is never done.
+    // A reader that takes a little now and then stays connected, however far behind: it never finishes at this rate.
     let mut sip = [0; 200];
     eventually("the end of a connection that nobody reads", || {
         (&reads).read_exact(&mut sip).expect("it goes on");
@@ -511,7 +511,7 @@ fn a_listener_of_another_user_is_told_nothing() {
     let (bound, is_bound) = std::sync::mpsc::sync_channel(1);
     let at = socket.clone();
     let stranger = std::thread::spawn(move || {
-        // This thread alone becomes somebody else.
+        // Only this thread changes its user.
         let nobody = rustix::fs::Uid::from_raw(65_534);
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
         let listener = std::os::unix::net::UnixListener::bind(at).expect("everybody may");
@@ -528,7 +528,7 @@ fn a_listener_of_another_user_is_told_nothing() {
     assert_eq!(stranger.join().expect("it ends"), b"");
 }
 
-/// A home so deep that no socket can be bound in it.
+/// A home with a path too long for a socket.
 fn deep(root: &Home) -> PathBuf {
     root.beside().join("d".repeat(60)).join("e".repeat(60))
 }
@@ -639,7 +639,7 @@ fn a_fault_that_was_told_is_told_by_status_too() {
 fn a_gap_in_the_journal_is_told_by_status() {
     let home = Home::new();
     let mut command = Command::new("sh");
-    // In blocks of 512 bytes: no file may grow over 2 KiB.
+    // In blocks of 512 bytes: no file may exceed 2 KiB.
     command.args(["-c", "ulimit -f 4; exec \"$0\" run --session s -- cat", SHIM]);
     home.adopt(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut relay = command.spawn().expect("the shim starts");
@@ -650,7 +650,7 @@ fn a_gap_in_the_journal_is_told_by_status() {
     let session = home.path().join("sessions/s");
     let answer = eventually("the control socket", || client::get(&session, "/sessions/self").ok());
     let document: Value = serde_json::from_slice(&answer.body).expect("it is JSON");
-    // Nothing that was written since could close the gap, so it is one in either direction or one for both.
+    // No later write could close the gap, so there is one gap per direction or one for both.
     assert!(document["journal"]["gaps"].as_u64().is_some_and(|gaps| gaps > 0), "{document}");
     assert_eq!(document["counters"]["journal_missed_lines"], 2, "{document}");
     let faults = document["faults"].as_array().expect("they are listed");
@@ -727,7 +727,7 @@ fn a_session_that_cannot_be_told_is_an_error_of_its_own() {
     assert_eq!(serde_json::from_slice::<Value>(&empty.stdout).expect("it is JSON"), json!({"sessions": []}));
 
     let first = Live::start_in(home, "work");
-    // The name is taken, so this one gets a number.
+    // The name is in use, so this session gets a number.
     let Live { home, relay, .. } = &first;
     let mut second = home.shim(&["run", "--session", "work", "--", "cat"]);
     let mut second = second.current_dir(home.beside()).spawn().expect("the shim starts");

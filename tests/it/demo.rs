@@ -1,4 +1,4 @@
-//! The first screen that a newcomer sees.
+//! The demo, a newcomer's first screen.
 
 use std::process::Stdio;
 
@@ -13,7 +13,7 @@ fn the_demo_shows_what_it_promises_and_leaves_nothing_behind() {
     let temporary = home.beside().join("tmp");
     std::fs::create_dir(&temporary).expect("a folder");
     let mut command = home.shim(&["demo"]);
-    // Settings of the user's are none of its business.
+    // The demo ignores the user's settings.
     command
         .env("TMPDIR", &temporary)
         .env("CODEX_SHIM_RECORD", "false")
@@ -66,7 +66,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind_either() {
     let files = || std::fs::read_dir(&temporary).expect("it can be read").count();
     eventually("the demo's folder", || (files() > 0).then_some(()));
     let pid = rustix::process::Pid::from_child(&demo);
-    // Once it has said something it listens.
+    // After its first output it has installed its handlers.
     let mut said = [0; 1];
     std::io::Read::read_exact(demo.stdout.as_mut().expect("stdout is piped"), &mut said).expect("it begins");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");

@@ -1,10 +1,10 @@
-//! What we are built of: licences that allow that, and sources that can be looked at.
+//! Dependencies: acceptable licences and inspectable sources.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Licences that let everybody use and pass on what is built with them.
+/// Licences that permit everyone to use and redistribute the result.
 const LICENCES: [&str; 13] = [
     "MIT",
     "MIT-0",
@@ -24,7 +24,7 @@ const LICENCES: [&str; 13] = [
 fn packages() -> Vec<Value> {
     let metadata = ["metadata", "--offline", "--locked", "--format-version", "1", "--all-features"];
     let mut cargo = Command::new(env!("CARGO"));
-    // What is for other systems only need not be here.
+    // Crates for other systems need not be present here.
     let host = Command::new("rustc").arg("-vV").output().expect("there is a compiler");
     let host = String::from_utf8(host.stdout).expect("UTF-8");
     let host = host.lines().find_map(|line| line.strip_prefix("host: ")).expect("it says for what it compiles");
@@ -39,7 +39,7 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().expect("a list").clone()
 }
 
-/// Whether an expression of SPDX is fulfilled by licences of the list.
+/// Whether the listed licences satisfy an SPDX expression.
 fn is_allowed(expression: &str) -> bool {
     expression.replace('/', " OR ").split(" AND ").all(|part| {
         let part = part.trim_matches(['(', ')', ' ']);

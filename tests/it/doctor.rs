@@ -1,4 +1,4 @@
-//! The doctor, asked in set-ups that are broken in one way each: it names what is broken, and says what to do.
+//! `doctor` in set-ups with one fault each: it names the fault and the remedy.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,7 +13,7 @@ use crate::support::release::Release;
 use crate::support::shim::SHIM;
 use crate::wrap::Lab;
 
-/// What the doctor says; each of what is not well has a remedy.
+/// The doctor's report; every fault in it has a remedy.
 fn told(lab: &Lab) -> Value {
     let output = lab.shim(&["doctor", "--json"]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
@@ -24,7 +24,7 @@ fn told(lab: &Lab) -> Value {
     told
 }
 
-/// The status of a check, and what was found.
+/// The status of a check, and its finding.
 fn check(told: &Value, name: &str) -> (String, String) {
     let checks = told["checks"].as_array().expect("checks");
     let check = checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}: {told}"));
@@ -32,7 +32,7 @@ fn check(told: &Value, name: &str) -> (String, String) {
     (text("status"), text("found"))
 }
 
-/// A set-up in which all is well, but for what is only worth knowing.
+/// A healthy set-up, except for informational findings.
 fn well() -> Lab {
     let lab = Lab::new();
     lab.codex("real");
@@ -47,7 +47,7 @@ fn is_broken(lab: &Lab, name: &str, words: &str) {
     assert_eq!(broken, 1, "nothing else is: {told}");
 }
 
-/// The folder of a session that has stopped.
+/// The folder of a stopped session.
 fn session(lab: &Lab) -> std::path::PathBuf {
     let session = lab.home.path().join("sessions/s");
     fs::create_dir_all(&session).expect("a folder");
@@ -111,7 +111,7 @@ fn e2e_doctor_starts_the_app_server_of_codex() {
     let output = doctor.output().expect("it runs");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     assert_eq!(check(&told, "app-server").0, "ok", "{told}");
-    // It neither reads nor writes the user's state.
+    // The doctor neither reads nor writes the user's state.
     assert!(!lab.user.join(".codex").exists());
 }
 
@@ -129,19 +129,19 @@ fn doctor_runs_each_wrap_with_a_bare_path() {
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found.iter().all(|(status, found)| status == "ok" && found.contains("codex-cli 1.2.3")), "{found:?}");
     assert!(found[0].1.contains(".config/Code/User/settings.json") && found[1].1.contains("bin/codex"), "{found:?}");
-    // The codex that was pinned does not run without something that only a terminal has.
+    // The recorded codex needs a helper that only a terminal's PATH has.
     let codex = lab.user.join("real/codex");
     let good = fs::read(&codex).expect("it is there");
     fs::write(&codex, "#!/bin/sh\nonly-in-a-terminal || { echo no such helper >&2; exit 7; }\n").expect("write");
     let found = wraps(&told(&lab));
     assert!(found.iter().all(|(status, found)| status == "broken" && found.contains("no such helper")), "{found:?}");
     assert!(found[0].1.contains("codex-shim wrap vscode"), "{found:?}");
-    // The one that was pinned is gone, and the editor has no other.
+    // The recorded codex is missing, and the editor has no other.
     fs::write(&codex, good).expect("write");
     fs::rename(&codex, lab.codex("else/where").with_file_name("other")).expect("it is moved");
     let found = wraps(&told(&lab));
     assert!(found.iter().all(|(status, found)| status == "broken" && found.contains("real/codex")), "{found:?}");
-    // Somebody has set the value to something else.
+    // The user has changed the value by hand.
     lab.codex("real");
     let settings = lab.user.join(".config/Code/User/settings.json");
     fs::write(&settings, "{\"chatgpt.cliExecutable\": \"/other\"}").expect("write");
@@ -188,7 +188,7 @@ fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
     let lab = Lab::new();
     fs::create_dir_all(lab.home.path()).expect("a folder");
     fs::write(lab.home.path().join("config.toml"), format!("codex = {codex:?}\n")).expect("a file");
-    // Its launcher needs the node that stands in PATH here.
+    // The launcher needs a node that is on PATH here.
     let mut doctor = lab.home.shim(&["doctor", "--json"]);
     let output = doctor.env("HOME", &lab.user).output().expect("it runs");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
@@ -237,7 +237,7 @@ fn doctor_with_a_codex_that_is_ourselves_in_disguise_or_hangs() {
     fs::write(&codex, "#!/bin/sh\nexec sleep 600\n").expect("a file");
     let told = told(&lab);
     assert!(check(&told, "codex").1.contains("has not ended"), "{told}");
-    // It is asked for nothing more: the doctor itself would hang.
+    // The doctor stops checking this codex; it would hang itself.
     assert!(!told.to_string().contains("protocol"), "{told}");
 }
 
@@ -325,7 +325,7 @@ fn doctor_with_a_ledger_that_somebody_has_locked_does_not_have_it_moved_away() {
     };
     let stopped = remedy();
     assert!(stopped.contains("who has it open") && !stopped.contains("move it"), "{stopped}");
-    // A relay that was stopped at a bad moment is what has to go, and not what it holds.
+    // If a stopped relay holds the lock, the remedy is to end the relay, not to move its database.
     let lock = ledger.with_file_name("lock");
     let place = r#""cwd":"/","codex_home":"/","server":["codex"]"#;
     let signed = format!(r#"{{"pid":{},"started_at":"2026-01-01T00:00:00.000Z",{place}}}"#, std::process::id());
@@ -340,7 +340,7 @@ fn doctor_with_a_ledger_that_somebody_has_locked_does_not_have_it_moved_away() {
 fn doctor_with_a_lock_that_somebody_else_holds() {
     let lab = well();
     let lock = session(&lab).join("lock");
-    // One that has ended, and what it has started, which has its lock open.
+    // The lock's owner has exited, but a child of it still has the lock open.
     let mut gone = Command::new("true").spawn().expect("it starts");
     gone.wait().expect("it ends");
     let place = r#""cwd":"/","codex_home":"/","server":["codex"]"#;
@@ -358,7 +358,7 @@ fn doctor_with_a_lock_that_somebody_else_holds() {
 fn doctor_with_a_server_that_was_left_behind() {
     let lab = well();
     let pid_file = lab.user.join("pid");
-    // What starts it ends at once, and nobody of us stands above it then.
+    // The starting process exits at once, so no process of codex-shim is its parent.
     let script = format!(
         "sh -c 'echo $$ > {0}.new; mv {0}.new {0}; while :; do sleep 1; done' app-server &",
         pid_file.display()

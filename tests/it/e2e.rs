@@ -1,8 +1,8 @@
-//! The real codex cannot be told from the relayed one.
+//! The relayed codex is indistinguishable from the real one.
 //!
-//! Each conversation is driven twice direct and once through a relay, and compared stream by stream: the messages of each
-//! item, each turn, each answer, in their order, without ids and times. Where codex itself is not the same every time, it is
-//! run some more times either way, until a relayed stream is one that is also seen direct.
+//! Each conversation runs twice directly and once through a relay. The test compares the messages of each item, turn
+//! and answer in order, without ids and times. Because codex itself varies between runs, the test repeats both kinds
+//! until every relayed stream has also been seen directly.
 
 use std::path::Path;
 use std::process::ExitStatus;
@@ -21,12 +21,12 @@ use crate::support::release::{Ability, Release};
 use crate::support::shim::{Home, SHIM};
 use crate::support::streams::{Runs, Streams, Way, settled, streams_of};
 
-/// A run of a conversation, as streams of messages without what differs from run to run.
+/// A run of a conversation, as streams of messages without values that differ from run to run.
 struct Run {
     streams: Streams,
     raw: Vec<Value>,
     status: ExitStatus,
-    /// What the model was asked, one list of inputs a request.
+    /// The requests to the model, one list of inputs each.
     asked: Vec<Value>,
     journal: Option<Journal>,
 }
@@ -52,11 +52,11 @@ fn run(conversation: Conversation, codex: &Path, way: Way) -> Run {
     Run { streams, raw, status, asked, journal: (way == Way::Relayed).then(|| home.journal()) }
 }
 
-/// Runs of either kind that are made, where a stream differs, to see whether it always does.
+/// Limit on runs of either kind if a stream differs, to rule out a random difference.
 const RUNS_MAX: usize = 5;
 
-/// Runs a conversation direct and relayed and compares. `streams_min` is how many streams all runs must agree in, so that
-/// the comparison cannot pass for lack of anything to compare.
+/// Runs a conversation directly and relayed and compares. All runs must agree in at least `streams_min` streams, so
+/// that the comparison cannot pass without comparing anything.
 fn check(name: &str, conversation: Conversation, streams_min: usize) {
     let Some(codex) = installed_or_skip(name) else { return };
     let run = |way| run(conversation, &codex, way);
@@ -131,7 +131,7 @@ fn e2e_list_read_resume() {
 fn e2e_end_in_mid_turn() {
     let release = Release::under_test();
     if release.lacks("e2e_end_in_mid_turn", Ability::EndingInMidTurn) {
-        // Then the relay ends it, once it was given time enough.
+        // The relay kills it after the grace period.
         let Some(codex) = installed_or_skip("e2e_end_in_mid_turn") else { return };
         let model = Model::start((END_IN_MID_TURN.script)(release));
         let (lab, home) = (Lab::new(&model), Home::new());

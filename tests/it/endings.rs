@@ -1,7 +1,6 @@
-//! How a relay ends, and what each side sees of it: exit codes, closed streams, signals, slow and absent readers.
+//! How a relay ends, and how each side sees it: exit codes, closed streams, signals, slow and absent readers.
 //!
-//! Each shim leads a process group of its own, and its guard kills that group: whatever a server leaves behind ends with
-//! the test, passed or failed.
+//! Each shim leads its own process group, and its guard kills that group, so no process of a server outlives the test.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -23,23 +22,23 @@ use crate::support::launch::{LAUNCHERS, Launcher};
 use crate::support::shim::{Home, SHIM};
 use crate::support::{PATIENCE, eventually};
 
-/// Says `got-NAME` at a signal and ends with its own code; ends for nothing else.
+/// Prints `got-NAME` at a signal and exits with its own code; ends for nothing else.
 const TRAPS: &str =
     "trap 'echo got-TERM; exit 7' TERM; trap 'echo got-INT; exit 8' INT; trap 'echo got-HUP; exit 9' HUP
     echo ready; while :; do sleep 0.05; done";
 
-/// Ends for nothing but SIGKILL.
+/// Ignores everything except SIGKILL.
 const STUBBORN: &str = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
 
-/// The most that the shim may have allocated at any time. What is mapped of its file is not counted: in a build for tests that
-/// alone is as much as all of a release build may take.
+/// The shim's limit on allocated memory. Mapped file pages do not count: in a test build they alone are as large as a
+/// whole release build may be.
 const ALLOCATED_KIB_MAX: u64 = 12 << 10;
 
-/// A reading end whose reads give up in the end, so that a shim that hangs fails a test and does not hang it.
+/// A reading end whose reads time out, so that a hanging shim fails a test instead of blocking it.
 struct Output(OwnedFd);
 
 impl Output {
-    /// What is there, up to `bytes_max`; nothing at the end of the stream.
+    /// The available bytes, up to `bytes_max`; empty at the end of the stream.
     fn take(&self, bytes_max: usize) -> Vec<u8> {
         let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
         let ready = rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&patience));
@@ -61,7 +60,7 @@ impl Output {
         seen
     }
 
-    /// The next line, and not a byte more.
+    /// The next line, without reading further.
     fn line(&self) -> String {
         let mut line = String::new();
         while !line.ends_with('\n') {
@@ -70,7 +69,7 @@ impl Output {
         line
     }
 
-    /// All up to the end of the stream.
+    /// Everything up to the end of the stream.
     fn rest(&self) -> String {
         let mut seen = Vec::new();
         loop {
@@ -82,7 +81,7 @@ impl Output {
         }
     }
 
-    /// How much waits to be read.
+    /// Number of unread bytes.
     fn waiting(&self) -> u64 {
         rustix::io::ioctl_fionread(&self.0).expect("a pipe tells")
     }
@@ -98,7 +97,8 @@ struct Run {
 }
 
 impl Run {
-    /// Starts `command` as the leader of a process group. Takes it whole, since it holds its ends of the streams.
+    /// Starts `command` as the leader of a process group. Consumes the command, because it holds its ends of the
+    /// streams.
     fn start(home: Home, mut command: Command) -> Run {
         let mut shim = command.process_group(0).spawn().expect("the shim starts");
         Run {
@@ -115,7 +115,7 @@ impl Run {
         Run::with(&[], script)
     }
 
-    /// The same, with options of our own.
+    /// The same, with command-line options for codex-shim.
     fn with(options: &[&str], script: &str) -> Run {
         let home = Home::new();
         let args = [&["run", "--session", "s"], options, &["--", "sh", "-c", script]].concat();
@@ -140,7 +140,7 @@ impl Run {
         self.stderr.as_ref().expect("stderr is open")
     }
 
-    /// Passes once the server has said that it is ready.
+    /// Returns after the server has printed `ready`.
     fn ready(self) -> Run {
         assert_eq!(self.stdout().line(), "ready\n");
         self
@@ -161,25 +161,26 @@ impl Run {
         eventually(name, || fs::read_to_string(&path).ok()?.split_once('\n').map(|(line, _)| line.to_owned()))
     }
 
-    /// The server's pid, which it has put into the file `pid`.
+    /// The server's pid, read from the file `pid`.
     fn server(&self) -> Pid {
         pid(&self.noted("pid"))
     }
 
-    /// Waits until the shim has reaped the server and done what it can without the client.
+    /// Waits until the shim has reaped the server and finished everything that does not need the client.
     fn wait_until_reaped(&self) {
         let server = self.server();
         eventually("the end of the server", || state(server).is_none().then_some(()));
         eventually("a shim at rest", || matches!(state(self.pid()), Some('S' | 'Z')).then_some(()));
     }
 
-    /// How the shim ended, if it has. It is not reaped, so that its group keeps its id until the guard has used it.
+    /// The shim's status if it has exited. The shim is not reaped, so that its group keeps its id until the guard has
+    /// used it.
     fn ended(&self) -> Option<WaitIdStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         rustix::process::waitid(WaitId::Pid(self.pid()), options).expect("it is our child")
     }
 
-    /// Waits for the shim's end; returns its exit code.
+    /// Waits for the shim to exit; returns its exit code.
     fn exit(&self) -> i32 {
         let status = eventually("the end of the shim", || self.ended());
         status.exit_status().unwrap_or_else(|| panic!("a signal ended the shim: {:?}", status.terminating_signal()))
@@ -198,7 +199,7 @@ fn pid(text: &str) -> Pid {
     Pid::from_raw(number).expect("a pid is not 0")
 }
 
-/// The state letter of a process that is there.
+/// The state letter of an existing process.
 fn state(pid: Pid) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
@@ -211,7 +212,7 @@ fn figure(pid: Pid, file: &str, name: &str) -> u64 {
     line.trim_start_matches(':').split_whitespace().next().and_then(|word| word.parse().ok()).expect("it is a number")
 }
 
-/// What `seq 100000 999999 | head -c BYTES` writes.
+/// The output of `seq 100000 999999 | head -c BYTES`.
 fn numbers(bytes: usize) -> Vec<u8> {
     (100_000..1_000_000).flat_map(|number| format!("{number}\n").into_bytes()).take(bytes).collect()
 }
@@ -227,7 +228,7 @@ fn ends(kind: &str) -> (OwnedFd, OwnedFd) {
 }
 
 fn skip(test: &str, why: &str) {
-    // Past the capture of the test's output: a skipped test must be seen.
+    // The harness captures stdout, so write to stderr directly: a skipped test must be visible.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
 }
 
@@ -355,7 +356,7 @@ fn the_kill_of_the_shim_terminates_the_server_and_closes_the_pipes_of_what_it_st
 
 #[test]
 fn a_launcher_that_leaves_its_child_behind_ends_the_relay_with_its_own_code() {
-    // The lines before the end fit into the pipes, so that the launcher need not wait for the client.
+    // The lines before the end fit into the pipes, so the launcher need not wait for the client.
     let run = Run::shell(
         r#"(seq 100000 999999 | head -c 70000; echo x >"$DIR/written"; exec sleep 1000) & echo $! >"$DIR/left"
         while ! [ -e "$DIR/written" ]; do sleep 0.05; done; echo $$ >"$DIR/pid"; exit 3"#,
@@ -370,7 +371,7 @@ fn a_launcher_that_leaves_its_child_behind_ends_the_relay_with_its_own_code() {
 #[test]
 fn a_client_that_is_slow_at_the_end_gets_everything() {
     let run = Run::shell(r#"echo $$ >"$DIR/pid"; seq 100000 999999 | head -c 1048576; exit 3"#);
-    // The pipes hold what is left then, so that the server can end.
+    // The pipes hold the rest then, so the server can exit.
     let left = 100_000;
     let mut seen = run.stdout().exactly((1 << 20) - left, 4096);
     run.wait_until_reaped();
@@ -413,7 +414,7 @@ fn pipes_sockets_and_files_carry_every_byte() {
         let mut reader = None;
         match stdout {
             "null" => drop(command.stdout(Stdio::null())),
-            // The offset is shared with whoever wrote before.
+            // Earlier writers share the offset.
             "file" => {
                 let mut file = File::create(&to).expect("a file");
                 file.write_all(b"before\n").expect("it is open");
@@ -570,14 +571,14 @@ fn a_client_that_stops_reading_stops_the_server_and_not_its_own_lines() {
     };
     is_small();
 
-    // Whole lines of 7 bytes: a line goes on once its newline is there.
+    // Whole lines of 7 bytes, because a line is forwarded once its newline has arrived.
     let sent = numbers(280_000);
     for piece in sent.chunks(3_500) {
         run.send(str::from_utf8(piece).expect("digits")).expect("the shim reads");
     }
     let received = run.path("received");
     eventually("the client's lines", || (fs::read(&received).ok()? == sent).then_some(()));
-    // Nor does it stop whoever asks at the side.
+    // API callers are not blocked either.
     let document = client::get(&run.home.path().join("sessions/s"), "/sessions/self").expect("it answers");
     let document: Value = document.document().expect("it is a document");
     assert_eq!(document["counters"]["client_lines"], sent.len() / 7, "{document}");
@@ -596,7 +597,7 @@ fn a_client_that_leaves_a_server_that_does_not_read_is_not_waited_for() {
     let mut relay = command.stderr(Stdio::null()).spawn().expect("the shim starts");
     let mut stdin = relay.stdin.take().expect("stdin is piped");
     rustix::io::ioctl_fionbio(&stdin, true).expect("a pipe");
-    // Until neither pipe nor relay takes any more.
+    // Until neither pipe nor relay accepts more.
     let line = [b"{\"id\":1}".repeat(1_000), b"\n".to_vec()].concat();
     let mut refused = 0;
     eventually("a full pipe", || {
@@ -648,7 +649,7 @@ fn a_named_pipe_whose_writer_has_left_before_the_start_ends() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// A relay that `launcher` has started, in front of `sh -c SCRIPT`.
+/// A relay in front of `sh -c SCRIPT`, started by `launcher`.
 fn launched(launcher: Launcher, script: &str) -> Run {
     let home = Home::new();
     let mut command = home.shell(script);
@@ -656,7 +657,7 @@ fn launched(launcher: Launcher, script: &str) -> Run {
     Run::start(home, command)
 }
 
-/// The signals that wait for a process, as the kernel tells them.
+/// The pending signals of a process, from the kernel.
 fn pending(pid: Pid) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("the process is there");
     let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).expect("a process has this line");
@@ -672,7 +673,7 @@ fn a_blocked_termination_waits_as_without_us() {
     run.signal(Signal::TERM);
     let terminate = 1 << (libc::SIGTERM - 1);
     eventually("a signal that waits", || (pending(server) & terminate != 0).then_some(()));
-    // As long as a server is left that ends for nothing else.
+    // While a server remains that ignores everything except SIGKILL.
     let stubborn = Run::shell(STUBBORN).ready();
     stubborn.signal(Signal::TERM);
     assert_eq!(stubborn.exit(), 137);
@@ -725,7 +726,7 @@ fn a_terminal_is_left_whatever_a_launcher_blocks() {
     }
 }
 
-/// Waits as long as a server is left that ignores the end of its input, with this grace.
+/// Waits, with this grace period, for a server that ignores the end of its input.
 fn wait_for_grace(exit_grace: &str) {
     let mut other = Run::with(&["--exit-grace", exit_grace], TRAPS).ready();
     other.stdin = None;
@@ -734,7 +735,7 @@ fn wait_for_grace(exit_grace: &str) {
 
 #[test]
 fn a_server_that_waits_for_a_slow_client_keeps_its_grace() {
-    // More than all pipes hold, so that the server has to wait.
+    // More than all pipes hold, so the server has to wait.
     let script = "echo ready; cat; seq 100000 999999 | head -c 1048576";
     let mut run = Run::with(&["--exit-grace", "2s"], script).ready();
     run.stdin = None;
@@ -750,7 +751,7 @@ fn a_server_that_waits_for_a_slow_client_keeps_its_grace() {
 
 #[test]
 fn lines_behind_a_slow_client_keep_the_grace_too() {
-    // The server reads no more while nobody takes what it writes, so that the client has left with lines on their way.
+    // The server stops reading while its output is not read, so the client disconnects with lines in flight.
     let mut run = Run::with(&["--exit-grace", "2s"], "echo ready; exec cat").ready();
     let stdin = run.stdin.take().expect("stdin is open");
     // Less than all pipes hold.
@@ -778,7 +779,7 @@ fn a_client_that_never_reads_again_can_terminate_us() {
 
 #[test]
 fn the_grace_goes_on_once_output_is_taken() {
-    // It has written more than all pipes hold, and then ends for nothing but a signal.
+    // The server writes more than all pipes hold, and then ends only for a signal.
     let script =
         "trap 'exit 7' TERM; echo ready; cat; seq 100000 999999 | head -c 1048576; while :; do sleep 0.05; done";
     let mut run = Run::with(&["--exit-grace", "1s"], script).ready();
@@ -790,7 +791,7 @@ fn the_grace_goes_on_once_output_is_taken() {
     assert_eq!(run.exit(), 7);
 }
 
-/// A relay whose stdout is a named pipe, which a thread of the relay feeds, and the reading end of that.
+/// A relay with a named pipe as stdout, which one of its threads feeds, and the reading end of the pipe.
 fn into_named_pipe(exit_grace: &str, script: &str) -> (Run, Output) {
     let home = Home::new();
     let path = home.beside().join("out");
@@ -810,11 +811,11 @@ fn a_slow_reader_of_a_named_pipe_gets_everything() {
     run.stdin = None;
     eventually("a full pipe", || (output.waiting() > 60_000).then_some(()));
     wait_for_grace("2s");
-    // The pipes hold the rest then, so that the server can end.
+    // The pipes hold the rest then, so the server can exit.
     let left = 100_000;
     let mut seen = output.exactly((1 << 20) - left, 4_096);
     run.wait_until_reaped();
-    // The first signal only sets a limit.
+    // The first signal only sets a deadline.
     run.signal(Signal::TERM);
     seen.extend(output.exactly(left, 4_096));
     assert_eq!(output.rest(), "");

@@ -1,4 +1,4 @@
-//! A fault of ours never becomes the user's: lines pass, and what is not on record is counted.
+//! A fault of codex-shim never affects the user: lines pass, and unrecorded ones are counted.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::support::shim::{Home, SHIM};
 
 const LINES: usize = 2_000;
 
-/// So many lines of 100 bytes, numbered.
+/// `count` numbered lines of 100 bytes.
 fn lines(count: usize) -> Vec<u8> {
     (0..count)
         .flat_map(|number| format!("{{\"id\":{number:06},\"x\":\"{}\"}}\n", "y".repeat(80)).into_bytes())
@@ -41,7 +41,7 @@ fn pass(mut relay: Child, bytes: &[u8]) -> Output {
     output
 }
 
-/// The one line that a fault is told in; what it does to a database is told in another.
+/// The single line that reports the fault; its effect on a database is reported in another.
 fn told_once(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.lines().all(|line| line.starts_with("codex-shim: ")), "{stderr}");
@@ -51,7 +51,7 @@ fn told_once(output: &Output) -> String {
     others[0].to_owned()
 }
 
-/// What is on record and what is counted as missing is all that passed.
+/// Checks that recorded and missing lines add up to all forwarded lines.
 fn accounts_for(journal: &Journal, lines: usize) {
     let missing: u64 = journal.gaps.iter().map(|(lines, _)| lines).sum();
     assert!(missing > 0, "the test made no gap");
@@ -84,7 +84,7 @@ fn a_gap_in_the_journal_is_told_to_every_cursor_before_it_for_good() {
     let session = home.path().join("sessions/s");
     for run in 0..2 {
         let mut relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
-        // All that is recorded is indexed, so that no other gap is told of.
+        // Everything recorded is indexed, so no other gap is reported.
         let latest = eventually("the rest of the history", || {
             let document: Value = client::get(&session, "/sessions/self").ok()?.document().ok()?;
             let index = &document["index"];
@@ -121,7 +121,8 @@ fn a_journal_that_is_read_only_is_a_gap_and_goes_on_once_it_is_not() {
     };
     (0..100).for_each(|_| pass(b"{\"id\":1}\n"));
     remount("rw");
-    // A segment has no name before it is begun, and is not there yet for what comes meanwhile. Each line is recorded twice.
+    // A segment gets its name when it is begun; lines that arrive before that are missing from it. Each line is recorded
+    // twice.
     let is_recorded = || {
         let segments = fs::read_dir(&disk.path).expect("a folder").map(|segment| segment.expect("a name").path());
         let named = segments.filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
@@ -164,7 +165,7 @@ fn shims_that_start_at_the_same_instant_have_a_session_each_and_lose_nothing() {
             relay.stdout.as_mut().expect("stdout is piped").read_exact(&mut back).expect("the line comes back");
             assert_eq!(back, line.as_bytes());
         }
-        // All of them run now, each beside a socket of its own.
+        // All of them run now, each with its own socket.
         let sessions = home.sessions();
         let ids: Vec<Value> = sessions
             .iter()
@@ -194,14 +195,14 @@ fn shims_that_start_at_the_same_instant_have_a_session_each_and_lose_nothing() {
 
 #[test]
 fn whichever_record_meets_the_limit_the_end_is_on_record_and_stderr_is_ours() {
-    // A segment of 1 KiB takes its header and little more. As the line grows, another record is the one too many: in some
-    // of these runs it is the last.
+    // A segment of 1 KiB holds its header and little more. With the length of the line, the record that no longer fits
+    // varies: in some of these runs it is the last.
     for fill in (1..=400).step_by(40) {
         let home = Home::new();
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -f 2; exec \"$0\" run --session s -- cat", SHIM]);
         home.adopt(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // The log is over the limit already: what cannot be logged is no reason to write to the user's stderr.
+        // The log is already over the limit: a failure to log is no reason to write to the user's stderr.
         std::fs::create_dir_all(home.path().join("sessions/s")).expect("a folder");
         std::fs::write(home.path().join("sessions/s/shim.log"), [b'.'; 2_000]).expect("a file");
         let line = format!("\"{}\"\n", "z".repeat(fill));
@@ -223,7 +224,7 @@ fn the_limit_on_files_is_ours_and_its_signal_is_not_the_child_s() {
     command.args(["-c", "ulimit -f 32; exec \"$0\" run --session s -- sh -c \"$1\"", SHIM, child]);
     home.adopt(&mut command).current_dir(home.beside()).stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output().expect("the shim runs");
-    // 128+25: the child's own child was ended by SIGXFSZ, as it would have been without us.
+    // 128 + 25: SIGXFSZ killed the child's child, as without codex-shim.
     assert_eq!(String::from_utf8_lossy(&output.stdout), "153\n");
 }
 
@@ -247,7 +248,7 @@ fn a_full_disk_is_a_gap_that_is_marked_once_there_is_room() {
         assert!(back == sent, "altered");
     };
     pass();
-    // Whatever is left of the disk goes.
+    // Fills the rest of the disk.
     let _ = std::fs::write(&filler, vec![0; 8 << 20]);
     pass();
     pass();
@@ -265,7 +266,7 @@ struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts one; says loudly that a test is skipped where that is not allowed.
+    /// Mounts one; prints that the test is skipped if mounting is not permitted.
     fn mount(path: &Path) -> Option<SmallDisk> {
         std::fs::create_dir(path).expect("a folder");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m,mode=700", "none"]).arg(path).output();
@@ -342,7 +343,7 @@ fn a_journal_folder_that_is_removed_under_us_costs_the_client_nothing() {
     let mut stdout = relay.stdout.take().expect("stdout is piped");
     stdin.write_all(b"{\"id\":1}\n").expect("the relay reads");
     stdout.read_exact(&mut [0; 9]).expect("the line comes back");
-    // The segment stays open and is written to, so no write fails; what was removed is gone.
+    // The segment stays open for writing, so no write fails; the deleted records are lost.
     std::fs::remove_dir_all(session.join("journal")).expect("it can be removed");
     stdin.write_all(b"{\"id\":2}\n").expect("the relay reads");
     stdout.read_exact(&mut [0; 9]).expect("the line comes back");
@@ -371,7 +372,7 @@ fn a_journal_over_its_bound_loses_its_oldest_segment_and_nothing_else() {
     let mut stdin = relay.stdin.take().expect("stdin is piped");
     let mut stdout = relay.stdout.take().expect("stdout is piped");
     let line = format!("\"{}\"\n", "z".repeat(8_000)).into_bytes();
-    // 80 MB both ways: the first segment is full, the second one begun.
+    // 80 MB in both directions: the first segment is full, and the second one has begun.
     let mut back = vec![0; line.len() * LINES_BIG];
     std::thread::scope(|scope| {
         scope.spawn(|| (0..LINES_BIG).for_each(|_| stdin.write_all(&line).expect("the relay reads")));
@@ -393,7 +394,7 @@ fn a_journal_over_its_bound_loses_its_oldest_segment_and_nothing_else() {
 const TURN_COMPLETED: &str =
     r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u1","status":"completed"}}}"#;
 
-/// A relay that has run `script` since no turn runs any more.
+/// A relay that has run `script` as its idle hook.
 fn idle_with(script: &str) -> Live {
     let mut live = Live::configured(&format!("on_idle = [\"sh\", \"-c\", '''{script}''']\n"));
     assert_eq!(live.turn(1, "t"), [""; 0]);
@@ -433,13 +434,13 @@ fn a_hook_that_runs_when_the_relay_ends_is_not_cut_short() {
     assert_eq!(did, "s\n");
 }
 
-/// The name of the pipe behind a descriptor, as `/proc` has it.
+/// The name of the pipe behind a descriptor, as `/proc` shows it.
 #[cfg(target_os = "linux")]
 fn name_of(end: &impl std::os::fd::AsFd) -> String {
     format!("pipe:[{}]", rustix::fs::fstat(end).expect("it is open").st_ino)
 }
 
-/// A shell script that writes what the descriptors of processes refer to into a file, whole.
+/// A shell script that writes the targets of the processes' descriptors into a file, atomically.
 #[cfg(target_os = "linux")]
 fn tells_descriptors(of: &[&str], file: &Path) -> String {
     let globs: Vec<String> = of.iter().map(|pid| format!("/proc/{pid}/fd/*")).collect();
@@ -455,7 +456,7 @@ fn programs_of_the_user_get_no_descriptor_of_ours() {
     let engine_tells = format!("{}; {}", tells_descriptors(&["$$"], &file("engine-fds")), assembles("[]", ""));
     let engine = Engine::new(&home, "assemble", &[("assemble", &engine_tells)]);
     let shell = |of: &[&str], name: &str| format!(r#"["sh", "-c", "{}; echo x"]"#, tells_descriptors(of, &file(name)));
-    // The keeper of a hook is its parent.
+    // The hook's supervisor is its parent.
     let hook = |name: &str| shell(&["$$", "$PPID"], name);
     let fragment =
         format!("[[fragments]]\nname = \"f\"\nrole = \"developer\"\ncommand = {}", shell(&["$$"], "fragment"));
@@ -484,11 +485,11 @@ fn programs_of_the_user_get_no_descriptor_of_ours() {
             **target == liveness || target.starts_with(&ours) || target.contains("socket:") || target.contains("anon")
         };
         assert_eq!(told.lines().find(is_bad), None, "{}: {told}", file.display());
-        // Its stdin, and the stdout and stderr of the engine or what a command prints.
+        // Its stdin, and the stdout and stderr of the engine or the output of a command.
         let pipes: BTreeSet<&str> = told.lines().filter(|target| target.starts_with("pipe:")).collect();
         assert!((1..=3).contains(&pipes.len()), "{}: {told}", file.display());
     }
-    // The relay itself has it, as a server in its place would.
+    // The relay itself inherited it, as a server in its place would.
     let relay = crate::support::launch::descriptors(live.relay.id());
     assert!(relay.iter().any(|(_, target)| *target == liveness), "{relay:?}");
     live.kill();

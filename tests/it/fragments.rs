@@ -1,4 +1,4 @@
-//! Fragments between two sides that are the test: told once, again once they have changed, and remembered.
+//! Fragments, with the test as both sides: sent once, again after a change, and remembered.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::support::both_ends::{Live, text, told, turn};
 use crate::support::eventually;
 use crate::support::shim::Home;
 
-/// One of each role, the user's from a file and the developer's from a command.
+/// One fragment per role: the user's from a file and the developer's from a command.
 fn config(home: &Home) -> String {
     let dir = home.beside().display();
     format!(
@@ -47,7 +47,7 @@ fn start_thread(live: &mut Live, id: u32, thread: &str) {
     live.say_plainly(&format!(r#"{{"id":{id},"result":{{"thread":{{"id":"{thread}"}}}}}}"#));
 }
 
-/// A turn; tells what goes ahead of it, a role and its texts each.
+/// Runs a turn; returns the messages before it, each as a role and its texts.
 fn takes(live: &mut Live, id: u32, thread: &str) -> Vec<(String, Vec<String>)> {
     let sent = turn(id, thread, "hi");
     live.write(&format!("{sent}\n"));
@@ -84,7 +84,7 @@ fn each_thread_is_told_once_and_again_after_a_change_also_over_a_restart() {
     let both = [of("developer", &[state, rules]), of("user", &[notes])];
     assert_eq!(takes(&mut first_run, 2, "t"), both);
     assert_eq!(takes(&mut first_run, 3, "t"), []);
-    // A thread that was there before us is not told what only new ones are.
+    // A thread from before this run receives no fragments for new threads.
     assert_eq!(takes(&mut first_run, 4, "old"), [of("developer", &[state]), of("user", &[notes])]);
     say(&first_run.home, "one\n", "dirty\n");
     let dirty = "<repo_state>\ndirty\n</repo_state>";
@@ -106,7 +106,7 @@ fn each_thread_is_told_once_and_again_after_a_change_also_over_a_restart() {
         .map(|told| (told["name"].as_str().expect("a name"), told["text"].as_str().expect("a text")))
         .collect();
     assert_eq!(told_of_t, [("notes", notes), ("rules", rules), ("repo_state", dirty)]);
-    // Killed or ended, what was told is known; and a resumed thread is the same thread.
+    // After a kill and after a clean end, sent fragments are known; a resumed thread is the same thread.
     let mut second_run = live(home, &config);
     second_run.send(r#"{"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#);
     second_run.say_plainly(r#"{"id":1,"result":{"thread":{"id":"t"}}}"#);
@@ -143,7 +143,7 @@ fn what_fails_or_takes_too_long_says_what_it_said_last() {
     live.end_quietly();
 }
 
-/// The first fragment's words ahead of the turn of this line, whose thread was not told them yet.
+/// The text of the first fragment before the turn of this line, if its thread has not received it yet.
 fn told_ahead(live: &mut Live, line: &str) -> String {
     live.write(&format!("{line}\n"));
     let (own_id, params) = own_call(&live.at_server());
@@ -164,7 +164,7 @@ fn each_thread_is_told_what_is_so_in_its_folder() {
     let [a, b, c] = ["a", "b", "c"].map(folder);
     let mut live = live(home, "[[fragments]]\nname = \"s\"\nrole = \"developer\"\ncommand = [\"cat\", \"state\"]\n");
     let says = |name: &str| format!("<s>\n{name}\n</s>");
-    // By the answer to what has brought the thread up, as releases write it.
+    // The thread's folder is in the answer that started the thread, in each release's own form.
     live.send(r#"{"id":1,"method":"thread/start","params":{}}"#);
     live.say_plainly(&format!(r#"{{"id":1,"result":{{"thread":{{"id":"t"}},"cwd":"{a}"}}}}"#));
     live.send(r#"{"id":2,"method":"thread/resume","params":{"threadId":"u"}}"#);
@@ -173,7 +173,7 @@ fn each_thread_is_told_what_is_so_in_its_folder() {
     live.take_turn(3);
     assert_eq!(told_ahead(&mut live, &turn(4, "u", "hi")), says("b"));
     live.take_turn(4);
-    // A turn may be in another folder, and so are those behind it.
+    // A turn may change the folder, also for the turns after it.
     let moved = turn(5, "t", "hi").replacen(r#""threadId":"t""#, &format!(r#""threadId":"t","cwd":"{c}""#), 1);
     assert_eq!(told_ahead(&mut live, &moved), says("c"));
     live.take_turn(5);
@@ -187,9 +187,9 @@ fn each_thread_is_told_what_is_so_in_its_folder() {
 fn what_is_run_for_one_does_not_outlive_a_relay_that_is_killed() {
     use rustix::process::{Pid, Signal, kill_process};
 
-    // Whether a process runs, and is no corpse.
+    // Whether a process runs and is not a zombie.
     let runs = |pid: u32| fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-    // It has a second, in which the relay is stopped: on a slow machine not at the first time.
+    // The command has a second, and the relay is stopped meanwhile: a slow machine needs several attempts.
     for _ in 0..20 {
         let home = Home::new();
         let pid_file = home.beside().join("pid");
@@ -215,7 +215,7 @@ fn a_server_that_refuses_them_gets_the_developers_with_the_next_thread() {
     say(&home, "one\n", "clean\n");
     let config = config(&home);
     let mut live = live(home, &config);
-    // It names its folder, also where the client has named none.
+    // The answer names its folder, even if the client has named none.
     live.send(r#"{"id":9,"method":"thread/start","params":{}}"#);
     live.say_plainly(r#"{"id":9,"result":{"thread":{"id":"t"},"cwd":"/"}}"#);
     let sent = turn(1, "t", "hi");

@@ -1,4 +1,4 @@
-//! The history from outside: what is recorded is indexed, each record once, whatever ends the process.
+//! The history from outside: each recorded line is indexed once, however the process ends.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,7 +23,7 @@ fn tape(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tapes").join(format!("{name}.jsonl"))
 }
 
-/// Takes the database away, with what stands beside it.
+/// Deletes the database and its side files.
 fn forget(session: &Path) {
     for beside in ["", "-wal", "-shm"] {
         let mut path = history_path(session).into_os_string();
@@ -33,7 +33,7 @@ fn forget(session: &Path) {
     assert!(!history_path(session).exists());
 }
 
-/// Whatever stands in the tables now is what stood first in them before.
+/// Checks that the tables now begin with the earlier rows.
 fn built_again(session: &Path, before: &std::collections::BTreeMap<&str, Vec<Vec<rusqlite::types::Value>>>) {
     for (table, rows) in dump(session) {
         let before = &before[table];
@@ -106,7 +106,7 @@ fn history_holds_no_key_that_was_said() {
     no_key_in_history(&session, KEY);
 }
 
-/// Looks for the key in the database, its log and all transcripts.
+/// Checks that the database, its log and all transcripts do not contain the key.
 fn no_key_in_history(session: &Path, key: &str) {
     let files = [session.to_owned(), session.join("transcripts")];
     let files = files.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
@@ -122,16 +122,16 @@ fn no_key_in_history(session: &Path, key: &str) {
     assert!(looked_at > 1, "there is no history");
 }
 
-/// How fast lines come.
+/// How fast lines arrive.
 #[derive(Clone, Copy, PartialEq)]
 enum Pace {
-    /// As fast as they go: the index has hardly begun when it is killed.
+    /// At full speed: the index has hardly begun when it is killed.
     Storm,
-    /// A line now and then: the index is killed in the middle of what it joins.
+    /// A line now and then: the index is killed while it joins deltas.
     Steady,
 }
 
-/// Has lines go through a relay until so many bytes have come back, and kills it.
+/// Sends lines through a relay until `bytes_min` bytes have come back, and kills it.
 fn pass_and_kill(home: &Home, from: u64, bytes_min: usize, pace: Pace) {
     let mut command = home.shim(&["run", "--session", "s", "--", "cat"]);
     let mut relay = command.stderr(std::process::Stdio::null()).spawn().expect("the shim starts");
@@ -142,7 +142,7 @@ fn pass_and_kill(home: &Home, from: u64, bytes_min: usize, pace: Pace) {
             if writeln!(stdin, "{}", line(number)).is_err() {
                 return;
             }
-            // First so many that there is something to join, then so few that the slowest index catches up with them.
+            // First enough lines to join, then so few that the slowest index catches up.
             match pace {
                 Pace::Storm => {}
                 Pace::Steady if number - from < 300 => std::thread::park_timeout(Duration::from_micros(500)),
@@ -197,7 +197,7 @@ fn however_often_it_is_killed_each_record_is_indexed_once() {
     echo.end();
 }
 
-/// The rows that a route tells, once there is one of a kind.
+/// The rows of a route, as soon as one has this type.
 fn told(session: &Path, route: &str, event_type: &str) -> Vec<Value> {
     eventually(event_type, || {
         let (status, document) = http(session, &format!("GET /sessions/self/{route}?since_id=0"), b"");
@@ -207,7 +207,7 @@ fn told(session: &Path, route: &str, event_type: &str) -> Vec<Value> {
     })
 }
 
-/// What is told of a session that runs comes from what the index has read as it came; afterwards from one reading of all of it.
+/// A running session reports from records that the index read as they came, a stopped one from a single reading of all.
 #[test]
 fn what_is_told_live_is_told_again_once_the_history_is_built_again() {
     let mut live = Live::initialized("");

@@ -1,4 +1,4 @@
-//! The history of the real codex: what it tells of tools, turns, threads and words.
+//! The history of the real codex: tools, turns, threads and messages.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn told(real: &Real, path: &str, member: &str) -> Vec<Value> {
     real.get(&format!("/sessions/self/{path}"))[member].as_array().expect("an array").clone()
 }
 
-/// Events of what a tool or a turn did, in their order, those of other items left out.
+/// Events of a tool or a turn in order, without those of other items.
 fn kinds(rows: &[Value], is_meant: impl Fn(&Value) -> bool) -> Vec<String> {
     rows.iter().filter(|row| is_meant(row)).map(|row| text(&row["event_type"])).collect()
 }
@@ -69,7 +69,7 @@ fn e2e_history_of_a_command_that_waits_for_a_human() {
     assert_eq!(activity["activity_state"], "waiting_permission", "{activity:#}");
     assert_eq!(activity["threads"][0]["thread_id"], real.thread.as_str());
     assert_eq!(activity["threads"][0]["pending"], 1);
-    // It waits for as long as nobody answers; nothing else ends it.
+    // The request stays pending until it is answered; nothing else ends it.
     real.responded(&row, &json!({"decision": "accept"}));
     real.completed("completed");
     eventually("the turn's end", || (state(&real) == "idle").then_some(()));
@@ -104,7 +104,7 @@ fn e2e_history_of_a_command_that_fails() {
     let Some(mut real) = Real::start("e2e_history_of_a_command_that_fails", "", vec![fails, says()]) else { return };
     start_turn(&mut real.peer, &real.thread, "go on");
     real.completed("completed");
-    // Codex asks the model again where a command takes its time, and its end may come behind the turn's.
+    // Codex calls the model again if a command is slow, so the command may end after its turn.
     let last = eventually("its end", || {
         let tools = told(&real, "tool-events", "events");
         tools.iter().rfind(|row| row["phase"] == "post").cloned()

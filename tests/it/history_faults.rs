@@ -1,5 +1,5 @@
-//! Whatever happens to the history's file: the client notices nothing, the cursor tells the truth, what happens is seen
-//! live without a number, and again with its number once it has one.
+//! Damage to the history's file: the client notices nothing, cursors stay correct, and events arrive live without a
+//! number and later again with their number.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -15,7 +15,7 @@ use crate::support::eventually;
 use crate::support::history::{Collected, Echo, Load, Row, Stream, all_indexed_once, history_path, open, page};
 use crate::support::shim::Home;
 
-/// A relay under load whose history is read along.
+/// A relay under load, and a reader of its history.
 struct Watched {
     session: PathBuf,
     load: Load,
@@ -37,7 +37,7 @@ impl Watched {
         Watched { session, load, stream }
     }
 
-    /// All is well.
+    /// Checks that everything works.
     fn is_well(&self) {
         eventually("an index that is up", || (!is_behind(&self.session)).then_some(()));
     }
@@ -47,7 +47,7 @@ impl Watched {
         document["index"].clone()
     }
 
-    /// Waits until what happens is told without a number, and checks what is told of that otherwise.
+    /// Waits until live events have no number, and checks the other reports about that.
     fn is_told_live(&mut self) {
         let before = self.stream.seen().len();
         eventually("an event without a number", || {
@@ -62,7 +62,7 @@ impl Watched {
         assert!(index["persisted"] == false && index["lag_lines"].as_u64() > Some(0), "{index}");
     }
 
-    /// Waits until all is indexed again, which is an event by itself.
+    /// Waits until everything is indexed again, which has its own event.
     fn recovers(&self) {
         eventually("the recovery", || {
             let count = "SELECT COUNT(*) FROM codex_events WHERE event_type = 'event_persist_recovered'";
@@ -76,7 +76,7 @@ impl Watched {
         assert_eq!(self.index()["persisted"], true);
     }
 
-    /// Ends the load, and checks that each event was told once with its number, and without one only before that.
+    /// Ends the load, and checks that each event arrived once with its number, and without one only before that.
     fn ends(mut self) -> (Echo, Vec<Row>) {
         let echo = self.load.end();
         let rows = all_indexed_once(&self.session);
@@ -125,7 +125,7 @@ fn a_history_that_another_process_locks() {
     let locker = open(&watched.session);
     locker.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     watched.is_told_live();
-    // For as long as it likes.
+    // As long as it takes.
     watched.load.more(500);
     locker.execute_batch("ROLLBACK").expect("it is let go");
     watched.recovers();
@@ -151,7 +151,7 @@ fn a_history_that_another_process_has_for_itself_from_before_the_start() {
     echo.end();
 }
 
-/// Mounts something; says loudly that a test is skipped where that is not allowed.
+/// Mounts a file system; prints that the test is skipped if mounting is not permitted.
 fn mount(args: &[&str], at: &Path) -> Option<Mounted> {
     let mounted = Command::new("mount").args(args).arg(at).output();
     if mounted.is_ok_and(|output| output.status.success()) {
@@ -209,7 +209,7 @@ fn a_history_whose_disk_is_full() {
     echo.end();
 }
 
-/// Brings a database into its file, so that what happens to that is felt.
+/// Checkpoints a database into its file, so that damage to the file matters.
 fn written_back(session: &Path) -> u64 {
     eventually("the database in its file", || {
         let busy: i64 = open(session)
@@ -220,7 +220,7 @@ fn written_back(session: &Path) -> u64 {
     fs::metadata(history_path(session)).expect("it is there").len()
 }
 
-/// Does something to the file of a relay under load, after which it is built again.
+/// Damages the file of a relay under load, and checks that it is rebuilt.
 fn check_built_again(harm: impl FnOnce(&Path)) {
     let watched = Watched::start(Echo::start(Home::new()));
     watched.load.more(600);
@@ -236,7 +236,7 @@ fn check_built_again(harm: impl FnOnce(&Path)) {
     watched.load.more(50);
     watched.is_well();
     let (echo, _) = watched.ends();
-    // What was there is kept.
+    // The old file is preserved.
     let kept = fs::read_dir(&session).expect("a folder").filter_map(|file| file.ok()?.file_name().into_string().ok());
     assert!(kept.into_iter().any(|name| name.starts_with("history.db.corrupt-")));
     echo.end();
@@ -286,7 +286,7 @@ fn a_history_that_is_deleted() {
     let watched = Watched::start(Echo::start(Home::new()));
     watched.load.more(300);
     watched.is_well();
-    // What is shared by those who have the old one open still is not shared with the new one.
+    // The old file's shared memory is not used for the new one.
     let shared = watched.session.join("history.db-shm");
     let before = fs::metadata(&shared).expect("it is there").ino();
     fs::remove_file(history_path(&watched.session)).expect("it is there");

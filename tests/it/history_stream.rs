@@ -1,4 +1,4 @@
-//! The cursor and the stream: no hole and no double for whoever comes and goes, and the truth for every cursor.
+//! Cursors and streams: no holes and no duplicates for clients that reconnect, and a correct answer for every cursor.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,7 +17,7 @@ fn lines(range: std::ops::Range<u64>) -> Vec<String> {
     range.map(line).collect()
 }
 
-/// Reads numbered events from `cursor` on, one after the other, until so many have come; returns the new cursor.
+/// Reads `count` numbered events from `cursor` on, in order; returns the new cursor.
 fn read_on(stream: &mut Stream, mut cursor: u64, count: u64) -> u64 {
     let until = cursor + count;
     while cursor < until {
@@ -51,7 +51,7 @@ fn readers_that_come_and_go_miss_nothing() {
                         let chance = spread(reader * 1_000 + visits);
                         let mut stream = match chance % 2 {
                             0 => Stream::open(session, &format!("since_seq={cursor}"), None),
-                            // It goes before what the address says.
+                            // The header overrides the query.
                             _ => Stream::open(session, "since_seq=3&mode=events", Some(&cursor.to_string())),
                         }
                         .begun();
@@ -79,7 +79,7 @@ fn readers_that_come_and_go_miss_nothing() {
     echo.end();
 }
 
-/// All that a stream has to send by now.
+/// Everything that a stream has to send by now.
 fn all_of(session: &std::path::Path, query: &str, last_id: Option<&str>, is_last: impl Fn(&Sent) -> bool) -> Vec<Sent> {
     let mut stream = Stream::open(session, query, last_id).begun();
     let mut sent = Vec::new();
@@ -95,7 +95,7 @@ fn all_of(session: &std::path::Path, query: &str, last_id: Option<&str>, is_last
 fn raw_is_the_journal_wherever_it_is_resumed() {
     let mut echo = Echo::start(Home::new());
     echo.pass(&lines(0..300));
-    // For a stream a line ends here, for JSON it does not.
+    // A stream's framing ends a line here, JSON does not.
     echo.pass(&["{\"method\":\"cr\",\r\"params\":{\"a\":\r1}}\r".to_owned()]);
     echo.pass(&[r#"{"method":"last"}"#.to_owned()]);
     let session = echo.session.clone();
@@ -112,7 +112,7 @@ fn raw_is_the_journal_wherever_it_is_resumed() {
     for number in (0..expect.len() - 1).step_by(97) {
         assert_eq!(raw("mode=raw", Some(&expect[number].0)), expect[number + 1..], "behind {}", expect[number].0);
     }
-    // The number of an event stands for its record.
+    // The number of an event names its record.
     let event = seqs.iter().filter(|row| row.pieces.is_none()).nth(70).expect("events");
     let at = expect.iter().position(|(id, _)| *id == key_of(&event.place)).expect("its record");
     assert_eq!(raw(&format!("mode=raw&since_seq={}", event.seq), None), expect[at + 1..]);
@@ -122,7 +122,7 @@ fn raw_is_the_journal_wherever_it_is_resumed() {
     assert_eq!((&gap["type"], &gap["reason"]), (&json!("event_gap"), &json!("cursor_ahead")));
     assert_eq!(future.next().id.as_ref(), Some(&expect[0].0));
     echo.pass(&[r#"{"method":"next"}"#.to_owned()]);
-    // And an event with such bytes is still one.
+    // An event with such bytes is still one event.
     let events = all_of(&session, "since_seq=0", None, |sent| sent.json()["event_type"] == "next");
     let odd: Vec<Value> = events.iter().map(Sent::json).filter(|event| event["event_type"] == "cr").collect();
     assert_eq!(odd.len(), 1);
@@ -244,7 +244,7 @@ fn what_is_not_kept_is_told_as_a_gap() {
     let told = stream.next().json();
     assert_eq!((&told["event_type"], &told["payload_preview"]["reason"]), (&json!("event_gap"), &json!("retention")));
     assert_eq!(stream.next().seq(), Some(earliest));
-    // What is recorded still is told from where it begins.
+    // The stream sends the records that still exist, from their beginning.
     let mut raw = Stream::open(&session, "mode=raw&since_seq=3", None).begun();
     let first = rows(&session).expect("it can be read")[0].place.clone();
     assert_eq!(raw.next().id, Some(key_of(&first)));

@@ -1,5 +1,5 @@
-//! The tools of the history through the real binary: what happened, what was done, what was said, while a relay runs,
-//! across its restarts, and when none runs any more.
+//! The history tools through the real binary: events, tool calls and messages, while a relay runs, across its restarts,
+//! and after it has stopped.
 
 use std::fs::{self, File};
 use std::process::{Child, Output, Stdio};
@@ -14,7 +14,7 @@ use crate::support::shim::{Home, SHIM};
 
 const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
 
-/// Has turn `u1` run in thread `t`.
+/// Starts turn `u1` in thread `t`.
 fn begin_turn(live: &mut Live) {
     assert_eq!(live.send(INITIALIZE), format!("{INITIALIZE}\n"));
     live.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}"#);
@@ -59,7 +59,7 @@ fn asks(live: &mut Live, id: u32, command: &str) {
     ));
 }
 
-/// What a tool prints for a person.
+/// A tool's output for a person.
 fn shown(output: &Output) -> String {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     String::from_utf8(output.stdout.clone()).expect("it is text")
@@ -73,14 +73,14 @@ fn types(document: &Value) -> Vec<String> {
     document["events"].as_array().expect("an array").iter().map(|event| text(&event["event_type"])).collect()
 }
 
-/// All events of a session as a tool tells them.
+/// All events of a session, as a tool prints them.
 fn all(home: &Home) -> Vec<Value> {
     let document = told(&tool(home, &["events", "--session", "s", "--since", "0", "--json"]));
     assert_eq!(document["history_gap"], false, "{document}");
     document["events"].as_array().expect("an array").clone()
 }
 
-/// A tool that goes on until it is ended.
+/// A tool that follows until it is stopped.
 struct Follower {
     tool: Child,
     lines: Receiver<Vec<u8>>,
@@ -102,7 +102,7 @@ impl Follower {
         serde_json::from_str(&self.line()).expect("it is JSON")
     }
 
-    /// Lines up to one that has `words` in it.
+    /// Lines up to one that contains `words`.
     fn until(&self, words: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -113,7 +113,7 @@ impl Follower {
         }
     }
 
-    /// Ends it as a person does; returns the rest.
+    /// Interrupts the tool as a person does; returns the remaining lines.
     fn end(mut self) -> Vec<String> {
         let pid = rustix::process::Pid::from_child(&self.tool);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
@@ -138,7 +138,7 @@ fn events_are_listed_and_chosen() {
     let one =
         told(&live.tool(&["events", "--type", "item/*", "--type", "turn/start", "-n", "2", "--since", "0", "--json"]));
     assert_eq!(types(&one), ["turn/start", "item/started"]);
-    // Whoever goes on there misses nothing.
+    // A reader that continues there misses nothing.
     let next_seq = one["next_seq"].as_u64().expect("a number").to_string();
     let rest = told(&live.tool(&[
         "events",
@@ -167,7 +167,7 @@ fn a_follower_misses_nothing_across_a_restart_and_is_told_nothing_twice() {
     follower.until("turn/started");
     says(&mut live, "m1", "one");
     assert_eq!(follower.document()["event_type"], "item/completed");
-    // Something may be recorded that the stream has not come to.
+    // A record may exist that the stream has not reached yet.
     says(&mut live, "m2", "two");
     let home = live.kill();
     follower.until("two");
@@ -210,7 +210,7 @@ fn what_a_killed_relay_has_left_is_indexed_and_its_requests_are_orphaned() {
     says(&mut live, "m2", "two");
     let session = live.session.clone();
     let home = live.kill();
-    // As where the index had not come to it.
+    // As if the index had not reached it.
     for file in ["history.db", "history.db-wal", "history.db-shm"] {
         drop(fs::remove_file(session.join(file)));
     }
@@ -224,7 +224,7 @@ fn what_a_killed_relay_has_left_is_indexed_and_its_requests_are_orphaned() {
     let status = shown(&tool(&home, &["status", "--session", "s"]));
     assert!(status.starts_with("stopped") && status.contains("up to date"), "{status}");
 
-    // A relay goes on in the same session where the tool has come to; a rebuild leads to the same.
+    // A relay continues the session after the tool's index; a rebuild gives the same result.
     let mut live = Live::start_in(home);
     assert_eq!(live.session, session);
     says(&mut live, "m3", "three");
@@ -244,7 +244,7 @@ fn a_tool_that_is_at_it_does_not_turn_a_start_away() {
     let lock = File::options().read(true).write(true).create(true).truncate(false).open(session.join("index.lock"));
     let lock = lock.expect("a file");
     lock.try_lock().expect("nobody has it");
-    // Two tools wait for each other.
+    // The second tool waits for the first.
     let mut waiting = Follower::start(&home, &["events", "--session", "s", "--since", "0", "--json"]);
     let mut live = Live::start_in(home);
     assert_eq!(live.home.sessions(), std::slice::from_ref(&session));
@@ -256,7 +256,7 @@ fn a_tool_that_is_at_it_does_not_turn_a_start_away() {
         let page = live.get("/sessions/self/codex-events?since_seq=0");
         (page["history_gap"] == false && page.to_string().contains("late")).then_some(())
     });
-    // The tool has asked the relay instead.
+    // The tool has called the relay instead.
     let page = waiting.document();
     assert!(page["history_gap"] == true || page.to_string().contains("turn/started"), "{page}");
     assert!(waiting.tool.wait().expect("it is ours").success());
@@ -272,7 +272,7 @@ fn actions_are_listed_and_followed() {
     command_begins(&mut live, "c2", "make");
     let actions = told(&live.tool(&["tail", "--json"]));
     assert_eq!(actions, live.get("/sessions/self/activity-actions"));
-    // Without the age, or the time if it is followed.
+    // Without the age, or the time in a followed list.
     let lines = |text: &str| -> Vec<String> {
         let row = |line: &str| line.split_once("  ").expect("several cells").1.trim_start().to_owned();
         text.lines().map(row).collect()
@@ -292,7 +292,7 @@ fn actions_are_listed_and_followed() {
     let home = live.kill();
     let mut live = Live::start_in(home);
     begin_turn(&mut live);
-    // What has failed with the relay is told as soon as the next one says so.
+    // The request that ended with the relay is reported as soon as the next relay reports it.
     assert_eq!(lines(&follower.line()).len(), 1);
     follower.end();
     let home = live.kill();
@@ -375,7 +375,7 @@ fn status_tells_what_is_done_and_what_waits() {
     assert!(document["state_since"].is_string(), "{document:#}");
     let asked = live.get("/sessions/self");
     for member in ["session_id", "threads", "state_since", "pending_requests", "child", "index"] {
-        // A turn that emits nothing is said to be thinking after a while.
+        // A silent turn becomes `thinking` after a while.
         if !matches!(member, "threads" | "state_since") || asked["state"] == document["state"] {
             assert_eq!(document[member], asked[member], "{member}");
         }
@@ -410,7 +410,7 @@ fn what_is_not_kept_any_more_is_said() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1, "{output:?}");
     let document = told(&tool(&home, &["events", "--session", "s", "--since", "0", "--json"]));
     assert_eq!((&document["history_gap"], &document["gap_reason"]), (&json!(true), &json!("retention")));
-    // To one that follows it is an event.
+    // A follower sees it as an event.
     let follower = Follower::start(&home, &["events", "--session", "s", "--since", "1", "-n", "99", "-f"]);
     assert!(follower.line().contains("agentMessage one"));
     follower.end();
@@ -497,7 +497,7 @@ fn sessions_are_named_by_position_prefix_and_latest() {
         failed_usage(&live.tool(&args));
     }
     assert_eq!(told(&live.tool(&["status", "oth", "--json"]))["session_id"], "other");
-    // One that is live is in use now.
+    // A live session is in use now.
     assert_eq!(told(&live.tool(&["status", "latest", "--json"]))["session_id"], "s");
     failed(&live.tool(&["interrupt", "other"]), 4, "session other is not running");
     failed(&live.tool(&["wait", "other", "--for", "idle"]), 4, "session other is not running");
@@ -543,7 +543,7 @@ fn times_are_local_unless_utc_is_asked_for() {
     live.push(&json!({"cmd": "make"}), 1);
     let printed = |args: &[&str]| {
         let mut command = live.home.shim(args);
-        // A zone that no file has to define.
+        // A zone that needs no zone file.
         let output = command.current_dir(live.home.beside()).env("TZ", "<+0545>-5:45").output().expect("it runs");
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).expect("UTF-8")
@@ -563,7 +563,7 @@ fn times_are_local_unless_utc_is_asked_for() {
         assert!(shown.contains(local), "{args:?}: {shown}");
         let shown = printed(&[args, &["--utc"]].concat());
         assert!(shown.contains(utc) && !shown.contains("+05:45") && !shown.contains("+0545"), "{args:?}: {shown}");
-        // Programs get the same whatever the zone.
+        // Programs get the same output in any zone.
         let as_json = printed(&[args, &["--json"]].concat());
         assert!(!as_json.contains("+05:45"), "{as_json}");
     }

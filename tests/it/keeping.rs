@@ -1,4 +1,4 @@
-//! What is kept goes when it should, and secrets in it are masked everywhere.
+//! Retention deletes data on time, and masking reaches secrets everywhere.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,16 +16,16 @@ use crate::kills::spread;
 use crate::support::eventually;
 use crate::support::shim::Home;
 
-/// Known by its shape.
+/// A secret by its shape.
 const KEY: &str = "sk-abcdefghijklmnopqrstuvwxyz012345";
-/// Known by its shape once its pieces are put together.
+/// A secret by its shape, once its pieces are joined.
 const SPLIT: [&str; 3] = ["sk-split", "splitsplit", "split9876"];
-/// Known by the name that it is under.
+/// A secret by the name of its member.
 const NAMED: &str = "kornblume-7";
-/// Known by a pattern alone, and written with escapes.
+/// A secret only by a pattern, written with escapes.
 const OWN: &str = "zimt\"stern\\42";
 const PATTERN: &str = "zimt.stern.\\d+";
-/// The line of a private key that can be told from others.
+/// The distinctive line of a private key.
 const PEM: &str = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC";
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -64,7 +64,7 @@ fn lines(turns: usize) -> Vec<String> {
         let pem = format!("-----BEGIN PRIVATE KEY-----\n{PEM}\n-----END PRIVATE KEY-----\n");
         lines.push(in_turn("turn/started", json!({"turn": {"id": turn_id}})));
         lines.extend(SPLIT.map(|piece| in_turn("item/agentMessage/delta", json!({"itemId": item, "delta": piece}))));
-        // As early 2026 tells it: in Base64, the second so long that its row shows the start only.
+        // As early 2026 sends it: in Base64, the second one so long that its row shows only its beginning.
         let (first, second) = OWN.split_at(OWN.len() / 2);
         lines.extend([format!("a {first}"), format!("{second} {}", "x".repeat(6_000))].map(|text| {
             let msg = json!({"type": "exec_command_output_delta", "call_id": format!("c{turn}"), "stream": "stdout",
@@ -85,7 +85,7 @@ fn lines(turns: usize) -> Vec<String> {
     lines.iter().map(Value::to_string).collect()
 }
 
-/// A run of session `s`: the server says all that, the client has asked for a turn and answers the request.
+/// A run of session `s`: the server sends all these lines, the client has started a turn and answers the request.
 fn run(home: &Home, turns: usize) {
     let script = home.beside().join("said");
     fs::write(&script, lines(turns).join("\n") + "\n").expect("write");
@@ -107,7 +107,7 @@ fn run(home: &Home, turns: usize) {
     done(home, &["context", "push", "--session", "s", "--cmd", &format!("echo {KEY} {OWN}")]);
 }
 
-/// All files below a folder, links left as such.
+/// All files below a folder; links are not followed.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
@@ -125,7 +125,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// The files in which any secret stands, in whatever way it is written.
+/// The files that contain any secret, in any encoding.
 fn leaks(home: &Home) -> Vec<String> {
     let escaped = |text: &str| {
         let once = Value::from(text).to_string().trim_matches('"').to_owned();
@@ -147,7 +147,7 @@ fn leaks(home: &Home) -> Vec<String> {
     found
 }
 
-/// The chunks of output in which a part of a secret stands.
+/// The output chunks that contain a part of a secret.
 fn in_base64(bytes: &[u8]) -> impl Iterator<Item = String> {
     memchr::memmem::find_iter(bytes, b"chunk").filter_map(|at| {
         let is_sign = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
@@ -280,13 +280,13 @@ fn planted() -> Vec<(String, String)> {
     let mut planted = Vec::new();
     for form in FORMS {
         for neighbour in NEIGHBOURS {
-            // An option and a header are words of their own.
+            // An option and a header are separate words.
             let joins_word = matches!(neighbour, "x" | "7" | "_" | "=" | "密钥" | "キー");
             if joins_word && (form.starts_with("--p") || form.starts_with("Cookie") || form.starts_with("Auth")) {
                 continue;
             }
             let word = format!("q7Zk{:03}Rt9XmW3vL8pBd5Jn2Hf6Y", planted.len());
-            // More signs than the longest lower bound asks for.
+            // More characters than the largest minimum length.
             let secret = form.replace('@', &format!("{word}c4Gs")).replace('#', "@");
             planted.push((format!("go {neighbour}{secret}\n end"), word));
         }
@@ -301,7 +301,7 @@ fn told_of(planted: &[(String, String)]) -> Vec<String> {
         json!({"method": "turn/started", "params": {"threadId": "t", "turn": {"id": "u"}}}),
     ];
     for (number, (text, _)) in planted.iter().enumerate() {
-        // Over all of them, split at every byte.
+        // Across all secrets, the split falls on every byte.
         let (first, second) = text.split_at(text.floor_char_boundary(1 + number % text.len()));
         for (kind, method) in [("c", "item/commandExecution/outputDelta"), ("m", "item/agentMessage/delta")] {
             let item = format!("{kind}{number}");
@@ -328,7 +328,7 @@ fn told_of(planted: &[(String, String)]) -> Vec<String> {
 const MASKED_AT_ONCE: [&str; 4] =
     ["codex_events", "codex_tool_events", "codex_turn_events", "codex_transcript_entries"];
 
-/// Returns all text of a table.
+/// Returns the whole text of a table.
 fn table(home: &Home, name: &str) -> String {
     let history = Connection::open(home.path().join("sessions/s/history.db")).expect("it is there");
     let mut select = history.prepare(&format!("SELECT * FROM {name}")).expect("a table");
@@ -384,7 +384,7 @@ fn every_planted_secret_is_masked_in_every_sink() {
     let tape = home.beside().join("tape");
     done(&home, &["tape", "export", "s", "--redact", "-o", tape.to_str().expect("UTF-8")]);
     assert_eq!(words_in(&planted, &fs::read(&tape).expect("a tape")), NONE, "tape");
-    // The journal holds them until it is redacted.
+    // The journal contains them until it is redacted.
     let journal =
         |home: &Home| segments(home).iter().flat_map(|path| fs::read(path).expect("it is there")).collect::<Vec<_>>();
     assert_eq!(words_in(&planted, &journal(&home)).len(), planted.len());
@@ -461,7 +461,7 @@ fn beside_a_relay_closed_segments_and_what_is_stored_are_masked() {
     check_readable(&home, "after the relay");
 }
 
-/// Makes all that tells of a session's use so old.
+/// Backdates everything that shows a session's use by `age`.
 fn age(session: &Path, age: Duration) {
     for path in files(session).into_keys() {
         let file = fs::File::options().write(true).open(path).expect("it is there");
@@ -562,7 +562,7 @@ fn prune_deletes_only_what_codex_shim_created() {
     let shown = tool(&home, &["prune", "--dry-run"]);
     let went = document(&home, &["prune", "--json"]);
     assert_eq!((&would["went"], &would["left"]), (&went["went"], &went["left"]));
-    // Each file is named: as one that goes, or as one that stays.
+    // The report names each file, either as deleted or as left.
     let left: Vec<&str> = went["left"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     let stays = ["journal/copy.jsonl.gz", "ledger.db.bak", "mine", "notes.txt", "transcripts/readme.md"];
     assert_eq!(left, stays.map(|name| format!("sessions/old/{name}")));

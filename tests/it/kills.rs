@@ -1,4 +1,4 @@
-//! `kill -9` at any instant, under load: what a side had received is on record, once and in order.
+//! `kill -9` at any instant, under load: everything a side had received is on record, once and in order.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,7 +17,7 @@ fn complete_lines(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// Numbers that are spread, the same ones in each run.
+/// Well-spread numbers, the same in each run.
 pub fn spread(seed: u64) -> u64 {
     let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,8 +25,8 @@ pub fn spread(seed: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Writes lines of varied lengths to a relay in front of `tee`, kills the relay once `bytes_min` have come back, and
-/// compares what either side has with what is on record.
+/// Writes lines of varied lengths to a relay in front of `tee`, kills the relay once `bytes_min` bytes have come back,
+/// and compares the output of both sides with the record.
 fn kill_once(number: u64, bytes_min: usize, fill_max: usize) {
     let home = Home::new();
     let received = home.beside().join("received");
@@ -73,7 +73,7 @@ fn kill_once(number: u64, bytes_min: usize, fill_max: usize) {
     assert_eq!(journal.headers.len() > 1, bytes_min > 36 << 20);
 }
 
-/// Whether a process has ended; one that nobody has waited for yet has.
+/// Whether a process has ended, including a zombie.
 fn gone(pid: u64) -> bool {
     let stat = std::fs::read_to_string(PathBuf::from(format!("/proc/{pid}/stat"))).unwrap_or_default();
     stat.is_empty() || stat.contains(") Z ")
@@ -86,6 +86,6 @@ fn a_hundred_kills_lose_no_line() {
 
 #[test]
 fn kills_in_a_later_segment_lose_no_line() {
-    // What goes both ways is on record twice, so the first segment is full at half its size.
+    // Each line is recorded once per direction, so the first segment is full at half its size.
     (0..3).for_each(|number| kill_once(number, (36 << 20) + spread(number) as usize % (8 << 20), 20_000));
 }

@@ -21,18 +21,18 @@ use crate::support::shim::Home;
 /// The folder that held the home when version 0.1 wrote it.
 const OLD_ROOT: &str = "/tmp/home-of-0.1";
 
-/// The session that its working directory leads to. Its secrets were masked, and its history was pruned.
+/// The session of the working directory. Its secrets were masked, and its history was pruned.
 const UNNAMED: &str = "01a204f3-f59f-767e-8696-f692b2c31af9";
 const SESSIONS: [&str; 4] = [UNNAMED, "context", "killed", "main"];
 
-/// However old the fixture is when the test runs, nothing in it is over its age.
+/// Limits so high that the fixture never exceeds them, however old it is.
 const RETENTION: &str = "journal_age_max = \"1000y\"\nhistory_age_max = \"1000y\"\nsession_age_max = \"1000y\"\n";
 
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/home-0.1")
 }
 
-/// A copy of the home, with the modes that it had. Files that name the home itself name the copy.
+/// A copy of the home with its original modes. Files that name the home itself name the copy.
 fn old_home() -> Home {
     let home = Home::new();
     copy(&fixture().join("home"), &home.path(), home.beside());
@@ -87,7 +87,7 @@ fn list<'a>(document: &'a Value, name: &str) -> &'a Vec<Value> {
     document[name].as_array().unwrap_or_else(|| panic!("no {name}: {document}"))
 }
 
-/// Rows of a table: for each the values of these columns, as SQLite has them.
+/// Rows of a table: the values of these columns, as SQLite returns them.
 fn rows(database: &Path, table: &str, columns: &[String]) -> Vec<Vec<Cell>> {
     let connection = Connection::open(database).expect("it opens");
     let sql = format!("SELECT {} FROM {table} ORDER BY rowid", columns.join(", "));
@@ -96,7 +96,7 @@ fn rows(database: &Path, table: &str, columns: &[String]) -> Vec<Vec<Cell>> {
     statement.query_map([], row).expect("it reads").collect::<Result<_, _>>().expect("rows")
 }
 
-/// The tables of a database and their columns, those of SQLite's own left out.
+/// The tables of a database and their columns, except SQLite's own.
 fn tables(database: &Path) -> BTreeMap<String, Vec<String>> {
     let connection = Connection::open(database).expect("it opens");
     let names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
@@ -128,8 +128,8 @@ fn text(value: &str) -> Cell {
     Cell::Text(value.to_owned())
 }
 
-/// Brings a row to the state that the next start gives it: open requests are orphaned.
-/// Returns the columns whose values the start chooses.
+/// Brings a row to the state that the next start gives it: open requests are orphaned. Returns the columns whose values
+/// the start chooses.
 fn brought_forward(table: &str, columns: &[String], row: &mut [Cell]) -> Vec<usize> {
     let at = |name: &str| columns.iter().position(|column| column == name).expect("a column of 0.1");
     let mut chosen = Vec::new();
@@ -141,7 +141,7 @@ fn brought_forward(table: &str, columns: &[String], row: &mut [Cell]) -> Vec<usi
             row[at("resolution_source")] = text("policy");
             chosen.extend([at("resolved_at"), at("error_message")]);
         }
-        // A start says `unknown`; a tool leaves it.
+        // A start sets `unknown`; a tool leaves the value.
         "codex_context_deliveries" if row[at("outcome")] == text("sent") => chosen.push(at("outcome")),
         "codex_seq_marks" => chosen.push(at("reserved")),
         _ => {}
@@ -149,7 +149,7 @@ fn brought_forward(table: &str, columns: &[String], row: &mut [Cell]) -> Vec<usi
     chosen
 }
 
-/// That the ledger still holds every row with every column.
+/// Checks that the ledger still holds every row with every column.
 fn assert_kept(home: &Home, session: &str, old: &Ledger) {
     let path = home.path().join("sessions").join(session).join("ledger.db");
     for (table, (columns, old_rows)) in old {
@@ -190,12 +190,12 @@ fn old_events(session: &str) -> BTreeMap<u64, Vec<Value>> {
     rows(&database, "codex_events", &columns).into_iter().map(row).collect()
 }
 
-/// All events that a session tells today.
+/// All events of a session as reported today.
 fn events(home: &Home, session: &str) -> Vec<Value> {
     list(&document(home, &["events", "--session", session, "--since", "0", "--json"]), "events").clone()
 }
 
-/// That today's events hold all the old ones, in their order and under their numbers.
+/// Checks that today's events include all the old ones, in order and with their numbers.
 fn assert_told(home: &Home, session: &str) {
     let told: BTreeMap<u64, Vec<Value>> =
         events(home, session).iter().map(|event| (event["seq"].as_u64().expect("a number"), content(event))).collect();
@@ -349,7 +349,7 @@ fn old_tapes_are_exported_and_played() {
         let mut player = home.shim(&["replay", path]).spawn().expect("it starts");
         let mut stdin = player.stdin.take().expect("stdin is piped");
         let asked = r#"{"id":"mine","method":"initialize","params":{"clientInfo":{"name":"editor","version":"1"}}}"#;
-        // A player whose tape begins otherwise may have gone.
+        // The player may have exited already, if its tape begins differently.
         let _ = writeln!(stdin, "{asked}").and_then(|()| stdin.flush());
         drop(stdin);
         let mut said = String::new();
@@ -369,7 +369,7 @@ fn old_history_is_rebuilt_without_loss() {
         }
         let told: Vec<Vec<Value>> = events(&home, session).iter().map(content).collect();
         let mut told = told.iter();
-        // A masked text is as long as the secret in the journal, and shorter in the history that was masked beside it.
+        // A masked text in the journal is as long as the secret; in the separately masked history it is shorter.
         let compared = if session == UNNAMED { 7 } else { 8 };
         for (seq, event) in old_events(session) {
             let is_same = |told: &Vec<Value>| told[..compared] == event[..compared];
@@ -387,7 +387,7 @@ fn old_journal_gap_and_pruned_rows_are_told() {
     let page = live.get("/sessions/self/codex-events?since_seq=0&limit=1");
     assert_eq!((&page["history_gap"], &page["gap_reason"]), (&json!(true), &json!("journal_gap")), "{page}");
     let home = live.end_quietly();
-    // A rebuild may bring the pruned rows back from the whole journal. Otherwise the page reports a gap.
+    // A rebuild may restore the pruned rows from the whole journal. Otherwise the page reports a gap.
     let live = Live::start_in_session(home, UNNAMED);
     let page = live.get("/sessions/self/codex-events?since_seq=0&limit=1");
     let is_whole = page["earliest_seq"] == 1;
@@ -428,7 +428,7 @@ fn old_context_reaches_the_model() {
         let sent = turn(1, thread, "hi");
         live.write(&format!("{sent}\n"));
         let mut got = live.at_server();
-        // Fragments go ahead of the turn.
+        // Fragments come before the turn.
         while got.contains("thread/inject_items") {
             let call: Value = serde_json::from_str(&got).expect("JSON");
             live.say_unseen(&json!({"id": call["id"], "result": {}}).to_string());
@@ -454,7 +454,7 @@ fn old_home_can_be_redacted_and_unwrapped() {
     assert!(masked > 0, "{redacted}");
     crate::support::requests::assert_nowhere(&home.path().join("sessions"), "Because.");
     assert!(events(&home, "context").len() > 10);
-    // A user's own codex and setting come back as they were.
+    // The user's own codex and setting are restored.
     let user = home.beside().join("user");
     assert_eq!(document(&home, &["unwrap", "--json"])["unwrapped"].as_array().map(Vec::len), Some(3));
     assert!(!user.join("bin/codex").is_symlink());
@@ -477,7 +477,7 @@ fn old_settings_and_doctor_are_understood() {
         let told = ["source", "value"].map(|member| config[name][member].clone());
         assert_eq!(told, [json!("config.toml"), json!(value)], "{name}");
     }
-    // No codex stands where the old home names one; all that is stored can be read.
+    // The codex named in the old home does not exist; all stored data is readable.
     let output = tool(&home, &["doctor", "--json"]);
     let doctor: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"));
     let checks = list(&doctor, "checks");

@@ -1,5 +1,6 @@
-//! `make picture`: the terminal UI beside a made-up server, in a real terminal. Two of its screens become `docs/tui.svg` and
-//! `docs/tui-review.svg`; everything that it wrote to the terminal, with times, becomes `target/tui.cast` for asciinema.
+//! `make picture`: the terminal UI beside a scripted server, in a real terminal. Two of its screens become
+//! `docs/tui.svg` and `docs/tui-review.svg`; everything it wrote to the terminal, with times, becomes `target/tui.cast`
+//! for asciinema.
 
 #![allow(
     unreachable_pub,
@@ -39,7 +40,7 @@ while IFS= read -r line; do
   esac
 done"#;
 
-/// Up to where something is asked.
+/// The scene up to the request.
 const FIRST: &str = r##"
 item/completed {"type":"userMessage","id":"m1","content":[{"type":"text","text":"The health check answers 500 since yesterday. Find out why and mend it."}]}
 wait
@@ -56,7 +57,7 @@ item/started {"type":"fileChange","id":"f1","status":"inProgress","changes":[{"p
 asks
 "##;
 
-/// What comes of the answer.
+/// The scene after the answer.
 const SECOND: &str = r##"
 resolved
 wait
@@ -68,7 +69,7 @@ item/completed {"type":"agentMessage","id":"a2","text":"Both tests pass."}
 ends
 "##;
 
-/// What is said to a message.
+/// The reply to a message.
 const THIRD: &str = r#"
 item/completed {"type":"userMessage","id":"m2","content":[{"type":"text","text":"Thanks! Put it into the changelog, too."}]}
 wait
@@ -132,7 +133,7 @@ impl Tmux {
         String::from_utf8(output.stdout).expect("a screen is text")
     }
 
-    /// Waits until all of this is on the screen.
+    /// Waits until the screen shows all of these texts.
     fn shows(&self, what: &[&str]) {
         eventually(&format!("{what:?} on the screen"), || {
             let screen = self.run(&["capture-pane", "-p"]);
@@ -140,7 +141,7 @@ impl Tmux {
         });
     }
 
-    /// Types as a person does.
+    /// Types with a person's rhythm.
     fn types(&self, text: &str) {
         for letter in text.chars() {
             self.run(&["send-keys", "-l", &letter.to_string()]);
@@ -155,7 +156,7 @@ impl Drop for Tmux {
     }
 }
 
-/// A client at a relay, and the relay.
+/// A client connected to a relay.
 fn serve(shim: &Path, dir: &Path) -> Child {
     let scenes = [("1", begin() + &lines(FIRST)), ("2", lines(SECOND)), ("3", lines(THIRD))];
     let cwd = dir.join("api");
@@ -192,7 +193,7 @@ fn main() {
     );
     tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &rows, &program]);
 
-    // Everything that is written to the terminal, from the first byte on.
+    // Everything written to the terminal, from the first byte on.
     let fifo = dir.path().join("written");
     let made = Command::new("mkfifo").arg(&fifo).status().expect("mkfifo");
     assert!(made.success(), "a FIFO");
@@ -201,7 +202,7 @@ fn main() {
     tmux.run(&["send-keys", "Enter"]);
 
     tmux.shows(&["1 pending ^R", "18.4k"]);
-    // The session may have been attached before it waited.
+    // The session may have been attached before its request was pending.
     tmux.run(&["send-keys", "C-r"]);
     tmux.shows(&["accept for the session", "asked 3s ago"]);
     let request = tmux.run(&["capture-pane", "-p", "-e"]);
@@ -231,7 +232,7 @@ fn main() {
     relay.wait().expect("it was killed");
 }
 
-/// Everything written to a terminal, in version 2 of asciicast: one line for each piece, with its time in seconds.
+/// Everything written to a terminal, in version 2 of asciicast: one line for each write, with its time in seconds.
 fn record(fifo: &Path) -> String {
     let mut written = File::open(fifo).expect("a FIFO");
     let began = Instant::now();
@@ -239,7 +240,7 @@ fn record(fifo: &Path) -> String {
     let (mut buffer, mut rest) = (vec![0; 64 << 10], Vec::new());
     while let Ok(read @ 1..) = written.read(&mut buffer) {
         rest.extend_from_slice(&buffer[..read]);
-        // A letter that is not complete yet waits for the rest.
+        // An incomplete character waits for the rest.
         let whole = match std::str::from_utf8(&rest) {
             Ok(text) => text.len(),
             Err(error) => error.valid_up_to(),

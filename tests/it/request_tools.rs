@@ -1,4 +1,4 @@
-//! The tools of the ledger through the real binary: what waits is listed, shown and answered from a second terminal.
+//! The request tools through the real binary: requests are listed, shown and answered from a second terminal.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Output, Stdio};
@@ -10,7 +10,7 @@ use crate::support::both_ends::{Live, failed, text, told, tool};
 use crate::support::eventually;
 use crate::support::shim::Home;
 
-/// A request of the server for a command.
+/// A server's request to run a command.
 fn command(id: u32, command: &str) -> String {
     format!(
         r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u1","itemId":"i{id}","command":"{command}","cwd":"/work","reason":"to see","availableDecisions":["accept",{{"x":["y"]}}]}}}}"#
@@ -38,13 +38,13 @@ fn end_turn(live: &mut Live) {
     );
 }
 
-/// What a tool prints for a person.
+/// A tool's output for a person.
 fn shown(output: &Output) -> String {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     String::from_utf8(output.stdout.clone()).expect("it is text")
 }
 
-/// A tool that waits for something.
+/// Starts a tool that waits.
 fn begin(live: &Live, args: &[&str]) -> Child {
     let mut command = live.home.shim(args);
     command.current_dir(live.home.beside()).stdin(Stdio::null()).spawn().expect("the tool runs")
@@ -55,7 +55,7 @@ fn finish(mut tool: Child) -> Output {
     tool.wait_with_output().expect("the tool ends")
 }
 
-/// The ids that wait, or all of them.
+/// The ids of pending requests, or of all.
 fn ids(document: &Value) -> Vec<String> {
     document["requests"].as_array().expect("an array").iter().map(|row| text(&row["request_id"])).collect()
 }
@@ -167,7 +167,7 @@ fn forms_that_break_their_schema_are_not_sent() {
     live.kill();
 }
 
-/// `codex-shim respond latest` at a terminal that is `typed` into, answer by answer, each at its prompt.
+/// `codex-shim respond latest` at a terminal, with each answer `typed` at its prompt.
 fn respond_typing(live: &Live, typed: &[(&str, &str)]) -> String {
     let (mut tool, mut terminal) = at_a_terminal(live);
     let mut seen = String::new();
@@ -219,7 +219,7 @@ fn who_comes_second_is_told_who_was_first() {
     assert!(line.contains("by client (ide): decline") && line.contains("not sent"), "{line}");
     let whole = shown(&live.tool(&["show", "0"]));
     assert_eq!(whole.lines().filter(|line| line.starts_with("came later")).count(), 2, "{whole}");
-    // Nothing of that has reached the server.
+    // None of it has reached the server.
     live.end_quietly();
 }
 
@@ -314,7 +314,7 @@ fn nothing_is_said_while_a_request_waits() {
     live.kill();
 }
 
-/// `respond latest` at a terminal of its own, and our end of that.
+/// `respond latest` at a terminal of its own, and our end of the terminal.
 fn at_a_terminal(live: &Live) -> (Child, std::fs::File) {
     let ours =
         rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).expect("a terminal");
@@ -326,7 +326,7 @@ fn at_a_terminal(live: &Live) -> (Child, std::fs::File) {
     (command.current_dir(live.home.beside()).spawn().expect("the tool runs"), ours.into())
 }
 
-/// Reads what the terminal shows until `prompt` and a colon stand behind `from`.
+/// Reads the terminal until `prompt` and a colon appear after `from`.
 fn read_until(terminal: &mut std::fs::File, seen: &mut String, from: usize, prompt: &str) {
     let is_there = |seen: &str| seen[from..].find(prompt).is_some_and(|at| seen[from + at..].contains(": "));
     while !is_there(seen) {
@@ -339,7 +339,7 @@ fn read_until(terminal: &mut std::fs::File, seen: &mut String, from: usize, prom
     }
 }
 
-/// The same, once the terminal shows nothing of what is typed.
+/// The same, once the terminal no longer echoes input.
 fn respond_at_a_terminal(live: &Live) -> (Child, std::fs::File) {
     let (child, terminal) = at_a_terminal(live);
     let echoes = || {
@@ -375,7 +375,7 @@ fn a_relay_that_hangs_is_waited_for_no_longer_than_there_is_time() {
     kill_process(relay, Signal::STOP).expect("it runs");
     let output = live.tool(&["wait", "--for", "pending", "--timeout", "10ms"]);
     kill_process(relay, Signal::CONT).expect("it runs");
-    // Of the five seconds that there are otherwise it has taken one.
+    // It has used one of its five seconds.
     failed(&output, 1, "no answer in 1 s");
     live.end();
 }
@@ -401,7 +401,7 @@ fn one_can_wait_for_either() {
     drop(home);
 }
 
-/// A relay in `folder` whose client calls itself `client`, and whose server asks whether it may run `command`.
+/// A relay in `folder` with a client named `client`, whose server asks to run `command`.
 fn client_in(home: &Home, folder: &std::path::Path, session: &str, client: &str, command: &str) -> Child {
     let asks = format!(
         r#"read -r line; printf '{{"id":9,"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","command":"{command}"}}}}\n'; cat >/dev/null"#
@@ -414,7 +414,7 @@ fn client_in(home: &Home, folder: &std::path::Path, session: &str, client: &str,
     relay
 }
 
-/// A tool that is run in `folder`.
+/// A tool run in `folder`.
 fn tool_in(home: &Home, folder: &std::path::Path, arguments: &[&str]) -> Output {
     let mut command = home.shim(arguments);
     finish(command.current_dir(folder).stdin(Stdio::null()).spawn().expect("the tool runs"))
@@ -441,7 +441,7 @@ fn two_clients_in_one_folder_are_both_shown() {
     }
     let status = told(&here(&["status", "--json"]));
     assert_eq!(status["sessions"].as_array().map(Vec::len), Some(2), "{status}");
-    // A short name means two requests here; a whole id means one, wherever it is asked for.
+    // A short name matches two requests here; a whole id matches one from any folder.
     let ids: Vec<&str> = rows.iter().filter_map(|row| row["request_id"].as_str()).collect();
     let both = here(&["respond", "9", "decline"]);
     failed(&both, 3, ids[0]);
@@ -449,7 +449,7 @@ fn two_clients_in_one_folder_are_both_shown() {
     let elsewhere = |arguments: &[&str]| tool_in(&home, home.beside(), arguments);
     assert!(shown(&elsewhere(&["show", ids[0]])).contains("run make"));
     shown(&elsewhere(&["respond", ids[0], "decline"]));
-    // What is done in the folder is context for both; a message needs a name.
+    // Commands in the folder become context for both; a message needs the session's name.
     shown(&here(&["exec", "--", "true"]));
     for session in ["one", "two"] {
         let context = told(&here(&["context", "show", "--session", session, "--json"]));

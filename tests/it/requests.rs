@@ -1,4 +1,4 @@
-//! The ledger of requests through the real binary: what the server asks, who answers it, and what its row says.
+//! The ledger of requests through the real binary: the server's request, its answer, and its row.
 
 use regex::Regex;
 use rusqlite::{Connection, OpenFlags};
@@ -125,7 +125,7 @@ fn requests_are_named_after_their_ids_and_types_of_ids_are_told_apart() {
     for ((id, name), row) in names.iter().zip(&rows) {
         assert_eq!(row["request_id"], format!("{generation}-{name}"));
         assert_eq!(row["rpc_request_id"], parsed(id));
-        // Answered under the very id that was asked with.
+        // Answered under the exact id of the request.
         live.responded(&format!("{generation}-{name}"), &decision("accept"));
         assert_eq!(live.at_server(), format!("{}\n", answer(id, &decision("accept"))));
     }
@@ -152,7 +152,7 @@ fn requests_are_committed_when_the_client_has_them() {
     let mut live = Live::initialized("");
     for number in 0..20 {
         live.say_plainly(&command_asked(&number.to_string(), "t"));
-        // Opened anew, so that nothing but the file can tell.
+        // A new connection, so that only the file can answer.
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
         let ledger = Connection::open_with_flags(live.session.join("ledger.db"), flags).expect("it is there");
         let rows: i64 = ledger
@@ -182,25 +182,25 @@ fn requests_asked_again_while_they_are_open_are_one_row_and_later_another() {
     assert_eq!(live.row(&first)["resolved_payload"], decision("accept"));
 }
 
-/// The server asks the same again after the answer was written to it, and never says that a request is resolved.
+/// The server repeats the request after the answer was written to it, and never reports it as resolved.
 #[test]
 fn request_asked_again_after_dispatch_is_answered_again() {
     let mut live = Live::initialized("");
     let mut names = vec![live.asked(&command_asked("0", "t"), "0")];
     live.answer_plainly(&answer("0", &decision("accept")));
     live.row_with(&names[0], "dispatched_at");
-    // By the client, whatever else the server says between the two.
+    // By the client, whatever else the server sends between the two.
     names.push(live.asked(&command_asked("0", "t"), "0.2"));
     live.answer_plainly(&answer("0", &decision("accept")));
     live.row_with(&names[1], "dispatched_at");
     live.say_plainly(r#"{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"u","delta":"x"}}"#);
-    // By a caller.
+    // By an API caller.
     names.push(live.asked(&command_asked("0", "t"), "0.3"));
     assert_eq!(live.pending().len(), 1);
     live.responded(&names[2], &decision("decline"));
     assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("decline"))));
     live.row_with(&names[2], "dispatched_at");
-    // Every one of them has one answer, and its item's end confirms them all.
+    // Each of them has one answer, and the end of its item confirms them all.
     live.say_plainly(
         r#"{"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"commandExecution","id":"i"}}}"#,
     );
@@ -284,7 +284,7 @@ fn held_request_asked_again_is_answered_at_the_socket() {
 fn requests_are_answered_by_the_client() {
     let mut live = Live::initialized("");
     let request_id = live.asked(&command_asked("0", "t"), "0");
-    // Blanks and members that a line written anew would not have.
+    // With blanks and members that reserialization would lose.
     live.answer_plainly(r#"{ "jsonrpc":"2.0","id":0, "result":{"decision": "accept"}}"#);
     let row = live.row_with(&request_id, "dispatched_at");
     assert_eq!(
@@ -353,7 +353,7 @@ fn requests_answered_by_the_client_stay_so() {
     assert_eq!((status, &document["ok"], &document["idempotent"]), (200, &json!(true), &json!(true)));
     let row = &document["request"];
     assert_eq!((&row["resolution_source"], &row["resolved_payload"]), (&json!("client"), &decision("accept")));
-    // The client once more: it is withheld like anybody's.
+    // The client answers again, and the relay withholds its answer like any late one.
     live.write(&format!("{}\n", answer("0", &decision("cancel"))));
     live.nothing_at_server();
     let won: Vec<Value> = live.answers(&request_id, 3).iter().map(|answer| answer["won"].clone()).collect();
@@ -374,7 +374,7 @@ fn answers_name_the_tool_that_gave_them() {
     }
 }
 
-/// What the server gets for what is given at the side.
+/// The server's line for an answer through the API.
 #[track_caller]
 fn check_answer(asked: impl Fn(&str) -> String, given: &Value, expect: &Value) {
     let mut live = Live::initialized("");
@@ -441,11 +441,11 @@ fn requests_are_not_answered_by_what_is_no_answer_to_them() {
         let (status, document) = live.respond(request_id, &given);
         let detail = &document["detail"];
         assert_eq!((status, &detail["error_code"]), (422, &json!("invalid_response")), "{given}: {document}");
-        // It says what would be valid; where a member is unknown, which ones there are.
+        // The message lists the valid answers, or the known members if one is unknown.
         let lists_members = detail["message"].as_str().is_some_and(|message| message.contains("expected"));
         assert!(!detail["valid"].is_null() || lists_members, "{given}: {document}");
     }
-    // As open as before, and the server has heard nothing.
+    // The request is still open, and the server has received nothing.
     live.nothing_at_server();
     assert_eq!(live.pending().len(), 5);
     assert_eq!(live.kept(&command).1, [Value::Null; 0]);

@@ -1,4 +1,4 @@
-//! What surrounds requests: settings that treat them otherwise, secrets, reasons, and calls of our own beside them.
+//! Around requests: settings that change their handling, secrets, reasons, and codex-shim's own calls.
 
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ fn requests_expire_and_policy_answers() {
         live.say_plainly(&resolved(&number.to_string()));
         live.row_with(&request_id, "confirmed_at");
     }
-    // Who answers then is too late.
+    // The client's answer after that is too late.
     live.write(&format!("{}\n", answer("0", &decision("accept"))));
     live.nothing_at_server();
     let answers = live.answers(&format!("{generation}-0"), 2);
@@ -60,7 +60,7 @@ fn requests_of_unknown_methods_and_of_types_without_expiry_wait() {
     let unknown = live.asked(r#"{"method":"new/thing","id":0,"params":{"threadId":"t"}}"#, "0");
     let question = live.asked(&question_asked("1", false), "1");
     live.say_plainly(&command_asked("2", "t"));
-    // One that was asked later has expired.
+    // A request that came later has expired.
     assert_eq!(parsed(&live.at_server())["id"], 2);
     for request_id in [unknown, question] {
         let row = live.row(&request_id);
@@ -84,7 +84,7 @@ fn requests_that_are_held_are_answered_at_the_side_only() {
     let mut live = Live::initialized("hold = true\n");
     live.say_unseen(&command_asked("0", "t"));
     live.say_unseen(&question_asked("1", false));
-    // The next that the client gets is what follows them: lines that are not for a human pass.
+    // The client's next line is the one after them: lines that are not for a human pass.
     live.say_plainly(r#"{"method":"item/tool/call","id":2,"params":{"threadId":"t"}}"#);
     live.say_plainly(r#"{"method":"new/thing","id":3,"params":{}}"#);
     live.say_plainly(&turn_started("t", "u"));
@@ -115,7 +115,7 @@ fn requests_for_a_secret_get_it_and_nothing_keeps_it() {
     let by_side = live.asked(&question_asked("1", true), "1");
     live.responded(&by_side, &given);
     assert_eq!(parsed(&live.at_server()), json!({"id": 1, "result": given}));
-    // Those who come too late tell it as well, and so does one whose answer is wrong.
+    // Late answers and an invalid answer contain the secret as well.
     live.write(&format!("{}\n{}\n", answer("0", &given), answer("1", &given)));
     live.nothing_at_server();
     live.respond(&by_client, &given);
@@ -173,7 +173,7 @@ fn secret_fields_of_a_form_are_kept_nowhere() {
 
 // Reasons.
 
-/// What goes ahead of a turn as it is sent to the server.
+/// Checks the server's view of a reason that precedes a turn.
 fn assert_ahead_of_turn(live: &mut Live, thread: &str, reason: &str) {
     let sent = turn(90, thread, "hi");
     let ahead = parsed(&live.send(&sent));
@@ -182,14 +182,14 @@ fn assert_ahead_of_turn(live: &mut Live, thread: &str, reason: &str) {
     assert!(ahead["params"]["items"].to_string().contains(reason), "{ahead}");
     assert_eq!(live.at_server(), format!("{sent}\n"));
     live.say_unseen(&format!(r#"{{"id":{},"result":{{}}}}"#, ahead["id"]));
-    // A client that asks for raw events is told of every message that goes into a history: this one is not for it.
+    // A client that subscribes to raw events sees every message that goes into a history, except this one.
     let raw = |item: &Value| json!({"method": "rawResponseItem/completed", "params": {"threadId": thread, "turnId": "u90", "item": item}});
     live.say_unseen(&raw(&ahead["params"]["items"][0]).to_string());
     live.take_turn(90);
-    // Whoever says the same in a later turn is told of it.
+    // The same text from a user in a later turn is forwarded.
     live.say_plainly(&turn_completed(thread, "u90"));
     live.say_plainly(&raw(&ahead["params"]["items"][0]).to_string());
-    // Once is enough.
+    // The relay suppresses it only once.
     live.answer_plainly(&turn(91, thread, "hi"));
 }
 
@@ -220,7 +220,7 @@ fn requests_whose_reason_is_refused_tell_it_ahead_of_the_next_turn() {
     let steer = parsed(&live.at_server());
     live.say_unseen(&format!(r#"{{"id":{},"error":{{"code":-32600,"message":"no active turn"}}}}"#, steer["id"]));
     live.nothing_at_client();
-    // Another thread's turn is none of its business.
+    // A turn of another thread does not carry the reason.
     live.answer_plainly(&turn(8, "elsewhere", "hi"));
     assert_ahead_of_turn(&mut live, "t", "not on a friday");
 }
@@ -248,7 +248,7 @@ fn requests_whose_reason_nobody_takes_say_that_it_was_not_told() {
     live.at_server();
     live.say_unseen(&format!(r#"{{"id":{},"error":{{"code":-32600,"message":"unknown variant"}}}}"#, ahead["id"]));
     live.take_turn(9);
-    // Once is enough.
+    // The reason is sent only once.
     live.answer_plainly(&turn(10, "t", "hi"));
     let (_home, stderr) = live.end();
     assert!(stderr.starts_with("codex-shim: ") && stderr.contains("was not told"), "{stderr}");
@@ -275,9 +275,9 @@ fn requests_answered_by_another_tell_no_reason_of_who_came_later() {
     live.answer_plainly(&turn(9, "t", "hi"));
 }
 
-// Calls of our own.
+// Our own calls.
 
-/// Answers a call of ours; the client gets none of it.
+/// Answers a call of ours; the client receives none of it.
 fn answer_own(live: &mut Live, call: &Value, outcome: &str) {
     assert!(call["id"].as_str().is_some_and(|id| id.starts_with("codex-shim:")), "{call}");
     live.say_unseen(&format!(r#"{{"id":{},{outcome}}}"#, call["id"]));
@@ -387,12 +387,12 @@ fn requests_beside_calls_of_any_method() {
     refused(live.post_to("rpc", &json!({"method": "x/y", "timeout_ms": 1})), (504, "timeout"));
     let call = parsed(&live.at_server());
     assert_eq!(call.get("params"), None, "{call}");
-    // An answer after that is nobody's.
+    // A later answer has no receiver.
     answer_own(&mut live, &call, r#""result":{}"#);
     let (status, document) = live.post_to("rpc", &json!({"method": "initialize", "params": {}}));
     assert!((400..500).contains(&status), "{document}");
     live.nothing_at_server();
-    // Nobody waits for ever for a server that has ended.
+    // No call waits forever for a server that has ended.
     let posted = live.posted("rpc", &json!({"method": "x/y"}));
     next(&live.server, "the call");
     drop(live.server_ends());

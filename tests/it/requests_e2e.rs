@@ -1,4 +1,5 @@
-//! Requests of the real codex, answered by the client, at the side, by policy, by nobody: codex does what the row says.
+//! Requests of the real codex, answered by the client, by an API caller, by policy, or not at all: codex behaves as the
+//! row says.
 
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use crate::support::requests::{PENDING, refused};
 
 const CHANGE: &str = "item/fileChange/requestApproval";
 
-/// What codex has run, and how its turn ends, after a decision of either.
+/// Checks how often the command ran and how its turn ended, after the decision of the client or of an API caller.
 fn check_decision(test: &str, word: &str, (ran, status): (usize, &str)) {
     for by_client in [true, false] {
         let Some(mut real) = Real::start(test, "", vec![run(), says()]) else { return };
@@ -64,7 +65,7 @@ fn e2e_requests_accepted_for_the_session_are_not_made_again() {
     real.end();
 }
 
-/// The model has heard the reason, where the release has a way of telling it; else nothing is other than without one.
+/// If the release supports reasons, the model has received it; otherwise nothing changes.
 fn heard(real: &Real, test: &str) {
     let asked = real.model.requests();
     let heard = asked.last().is_some_and(|last| last.to_string().contains("not on a friday"));
@@ -141,7 +142,7 @@ fn e2e_requests_are_withdrawn_by_an_interruption() {
     let row = eventually("its end", || Some(real.row(&row)).filter(|row| row["status"] != "pending"));
     let told = ["status", "resolution_source", "error_code"].map(|name| row[name].clone());
     assert_eq!(told, ["resolved", "server", "withdrawn_by_server"].map(Value::from), "{row:#}");
-    // A client that has not heard of it is not heard any more.
+    // The client's answer after the withdrawal has no effect.
     real.peer.answer(&asked, json!({"decision": "accept"}));
     start_turn(&mut real.peer, &real.thread, "go on");
     real.completed("completed");
@@ -187,7 +188,7 @@ fn e2e_requests_expire() {
     for row in real.get(&format!("{PENDING}?all=true"))["requests"].as_array().expect("an array") {
         let is_question = row["request_method"] == QUESTION;
         let (row, error_code) = match is_question && !real.lab.release.has(Ability::Confirmation) {
-            // A question is no item, so that nothing tells of its end but that of the turn.
+            // A question is not an item, so only the end of its turn reports its end.
             true => (row.clone(), "outcome_unknown"),
             false => (real.confirmed(row), "request_expired"),
         };

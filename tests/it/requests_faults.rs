@@ -1,4 +1,4 @@
-//! Requests where something goes wrong or much happens at once: ends, kills, a ledger that cannot be used, storms, races.
+//! Requests under faults and load: ends, kills, an unusable ledger, storms, races.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::support::requests::{
 use crate::support::shim::Home;
 use crate::support::{PATIENCE, eventually};
 
-/// Columns of the one row of a ledger that nobody has open.
+/// Columns of the only row of a ledger that no process has open.
 fn columns<const N: usize>(session: &Path, names: [&str; N]) -> [Option<String>; N] {
     let ledger = Connection::open(session.join("ledger.db")).expect("it is there");
     let sql = format!("SELECT {} FROM codex_pending_requests", names.join(", "));
@@ -82,9 +82,9 @@ fn requests_open_when_the_shim_is_killed_are_orphaned_at_the_next_start() {
     live.nothing_at_server();
 }
 
-// A ledger that cannot be used.
+// An unusable ledger.
 
-/// A home in whose session something stands where the ledger would.
+/// A home whose session has something else in the place of the ledger.
 fn home_where_the_ledger_is(make: impl Fn(&Path)) -> Home {
     let home = Home::new();
     let session = home.path().join("sessions/s");
@@ -100,7 +100,7 @@ fn check_unusable(make: impl Fn(&Path)) {
     refused(live.http(&format!("GET {PENDING}"), b""), (503, "ledger_unavailable"));
     refused(live.http(&format!("GET /sessions/self/codex-requests/{request_id}"), b""), (503, "ledger_unavailable"));
     refused(live.respond(&request_id, &decision("decline")), (503, "ledger_unavailable"));
-    // It was not sent, and the request is as open as before.
+    // The answer was not sent, and the request is still open.
     live.answer_plainly(&answer("0", &decision("accept")));
     live.say_plainly(&resolved("0"));
     live.say_plainly(&command_asked("1", "t"));
@@ -126,7 +126,7 @@ fn requests_pass_where_the_ledger_is_newer() {
 #[test]
 fn requests_are_late_where_the_ledger_is_locked_and_are_kept_once_it_is_not() {
     let mut live = Live::initialized("");
-    // The ledger is there, and has had a row in time.
+    // The ledger works, and has stored a row in time.
     let in_time = live.asked(&command_asked("8", "t"), "8");
     let other = Connection::open(live.session.join("ledger.db")).expect("it is there");
     other.execute_batch("BEGIN EXCLUSIVE").expect("nobody else writes");
@@ -150,15 +150,15 @@ fn requests_are_late_where_the_ledger_is_locked_and_are_kept_once_it_is_not() {
     assert_eq!((&open["late"], &open["status"]), (&json!(true), &json!("pending")));
     assert_eq!(row("8")["late"], false);
     assert_eq!(in_time, format!("{generation}-8"));
-    // And it can be answered at the side.
+    // API callers can answer it.
     live.responded(&format!("{generation}-1"), &decision("accept"));
     assert_eq!(live.at_server(), format!("{}\n", answer("1", &decision("accept"))));
-    // What comes after a commit has worked is in time again.
+    // After a commit has worked, the next one is in time again.
     let after = live.asked(&command_asked("2", "t"), "2");
     assert_eq!(live.row(&after)["late"], false);
 }
 
-// Much at once.
+// Load.
 
 #[test]
 fn requests_come_to_the_client_in_order_three_hundred_at_once() {
@@ -214,7 +214,7 @@ fn requests_that_wait_for_a_locked_ledger_keep_what_follows_behind_them() {
     let lines =
         [command_asked("0", "t"), r#"{"method":"after"}"#.to_owned(), command_asked("1", "t"), "last".to_owned()];
     live.say_unseen(&lines.join("\n"));
-    // What the client says is not held by it.
+    // The client's lines are not blocked by it.
     live.answer_plainly(r#"{"method":"client/says"}"#);
     for line in &lines {
         assert_eq!(live.at_client(), format!("{line}\n"));
@@ -234,7 +234,7 @@ fn requests_come_to_the_client_in_order_three_hundred_at_once_while_the_ledger_i
     for line in &asked {
         assert_eq!(live.at_client(), format!("{line}\n"));
     }
-    // Half of them are answered before there is a row of any.
+    // Half of them are answered before any has a row.
     let answers: Vec<String> = (0..150).map(|id| answer(&id.to_string(), &decision("accept")) + "\n").collect();
     live.write(&answers.concat());
     for line in &answers {
@@ -263,11 +263,11 @@ fn requests_come_to_the_client_in_order_three_hundred_at_once_while_the_ledger_i
 
 const RACES: usize = 1_000;
 
-/// Races that are run at once.
+/// Number of concurrent races.
 const RACES_TOGETHER: usize = 100;
 
-/// Who answers a request first, as far as a test can say: the client, the side, the side with a head start that differs,
-/// or the side for sure.
+/// Who answers a request first, as far as a test can control it: the client, an API caller, an API caller with a
+/// varying head start, or certainly an API caller.
 fn race(live: &mut Live, id: usize) -> JoinHandle<(u16, Value)> {
     let line = format!("POST {}", respond_path(&format!("{}-{id}", live.generation())));
     let of_client = format!("{}\n", answer(&id.to_string(), &decision("accept")));
@@ -403,7 +403,7 @@ fn requests_that_expire_where_policy_cannot_be_written_are_orphaned() {
     let generation = live.generation();
     drop(live.stdin.take());
     assert_eq!(live.server.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
-    // Asked when the server cannot be told anything any more.
+    // The server asks at a time when nothing can be sent to it any more.
     live.say_plainly(&command_asked("0", "t"));
     let row = live.row_with(&format!("{generation}-0"), "error_code");
     assert_eq!((&row["status"], &row["error_code"]), (&json!("expired"), &json!("request_expired")), "{row:#}");

@@ -1,4 +1,4 @@
-//! `kill -9` of the shim at any step of an answer: whatever it had come to, the rows of the next start do not lie.
+//! `kill -9` of the shim at any step of an answer: the rows of the next start match the steps that were completed.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -15,19 +15,19 @@ const KILLS: u64 = 200;
 /// Requests that are open when the answers begin.
 const OPEN: u64 = 6;
 
-/// What was going on around a run that was killed.
+/// The state around a killed run.
 struct Killed {
     home: Home,
     generation: String,
-    /// The answers that the server has received, by the ids of requests.
+    /// The answers that the server has received, by request id.
     received: BTreeMap<u64, Value>,
-    /// What those were told who answered at the side, where they were told anything.
+    /// The responses to API callers, if they received one.
     told: Vec<(u64, (u16, Value))>,
-    /// Requests that the server has said to be done with.
+    /// Requests that the server has reported as resolved.
     said_done: Vec<u64>,
 }
 
-/// Asks, answers some, and kills. `chance` decides who answers what, and when it ends.
+/// Sends requests, answers some, and kills. `chance` decides who answers which request, and when the kill comes.
 fn kill_once(home: Home, chance: u64) -> Killed {
     let mut live = Live::start_in(home).initialize();
     let generation = live.generation();
@@ -52,7 +52,7 @@ fn kill_once(home: Home, chance: u64) -> Killed {
         if by_client {
             live.write(&format!("{}\n", answer(&id.to_string(), &decision("accept"))));
         }
-        // In every other run the server has the answer before the next one is given, and may say so.
+        // In every other run the server has the answer before the next one is given, and may confirm it.
         if chance.is_multiple_of(2) {
             let id = receive(&live.at_server());
             if spread(chance).is_multiple_of(2) {
@@ -61,11 +61,11 @@ fn kill_once(home: Home, chance: u64) -> Killed {
             }
         }
     }
-    // From at once to when all is long done.
+    // From immediately to long after the end.
     (0..spread(chance) % 200_000).for_each(|_| std::hint::spin_loop());
     live.relay.kill().expect("it runs");
     live.relay.wait().expect("it was killed");
-    // What was written before the kill is still to be read.
+    // Lines written before the kill are still readable.
     live.server.iter().filter(|line| line.ends_with(b"\n")).for_each(|line| {
         receive(&String::from_utf8(line).expect("it is text"));
     });
@@ -73,21 +73,21 @@ fn kill_once(home: Home, chance: u64) -> Killed {
     Killed { home: live.home, generation, received, told, said_done }
 }
 
-/// Two hundred times: requests are answered by the client, at the side or by both, and the shim is killed before an
-/// answer is committed, after that and before it is written, after that and before the server has said that it is done
-/// with it, or when all is over. Of each request the next start may then tell one of these, and nothing else:
+/// Two hundred times: requests are answered by the client, by an API caller or by both, and the shim is killed before
+/// an answer is committed, between the commit and the write, between the write and the server's confirmation, or after
+/// everything. For each request the next start may then report one of these states, and nothing else:
 ///
-/// - `orphaned` (`server_restarted`): the server has received no answer, nobody was told that theirs was taken, and no
-///   answer is kept. The kill was before the commit.
-/// - `resolved`, not dispatched: the answer that is kept won. The server has received it, or nothing: the kill was between
-///   the commit and the record of the write.
-/// - `resolved` and dispatched: the server has received that very answer.
-/// - confirmed: that, and the server had said so.
+/// - `orphaned` (`server_restarted`): the server has received no answer, no API caller was told of success, and the
+///   ledger has no answer. The kill came before the commit.
+/// - `resolved`, not dispatched: the stored answer won. The server has received this answer or none: the kill came
+///   between the commit and the record of the write.
+/// - `resolved` and dispatched: the server has received exactly this answer.
+/// - confirmed: as before, and the server had confirmed it.
 ///
-/// An answer that the server has received is therefore always the one of a resolved row. (What goes on late, because the
-/// ledger did not take it within 250 ms, may be received and orphaned; no ledger is that slow here.) Whoever was told at the
-/// side how it ended was told what the row says. None of an earlier run is pending, and none is missing that the client has
-/// seen.
+/// So an answer that the server has received always belongs to a resolved row. (An answer that the ledger did not store
+/// within 250 ms is forwarded late, and may be received and orphaned; no ledger is that slow here.) The response to an
+/// API caller agrees with the row. No request of an earlier run is pending, and every request that the client has seen
+/// has a row.
 #[test]
 fn requests_tell_the_truth_after_two_hundred_kills() {
     let mut home = Home::new();

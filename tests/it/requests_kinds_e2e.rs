@@ -14,7 +14,7 @@ use crate::support::requests::{assert_nowhere, parsed, refused};
 const ELICITATION: &str = "mcpServer/elicitation/request";
 const PERMISSIONS: &str = "item/permissions/requestApproval";
 
-/// An MCP server with one tool, which asks the user before it answers. All that it is told stands in `$1`.
+/// An MCP server with one tool, which asks the user before it answers. It writes all its input to `$1`.
 const SERVER: &str = r#"
 while IFS= read -r line; do
   printf '%s\n' "$line" >>"$1"
@@ -34,7 +34,7 @@ while IFS= read -r line; do
 done
 "#;
 
-/// What one way of answering is called, and does.
+/// Answers in one of the two ways: by the client, or through the API.
 fn answer(real: &mut Real, by_client: bool, (asked, row): &(Value, Value), of_client: &Value, at_side: &Value) {
     match by_client {
         true => real.peer.answer(asked, of_client.clone()),
@@ -42,7 +42,7 @@ fn answer(real: &mut Real, by_client: bool, (asked, row): &(Value, Value), of_cl
     }
 }
 
-/// That a row is the end of an answer that the server has confirmed; returns its payload.
+/// Checks that a row ends with an answer that the server has confirmed; returns its payload.
 fn resolved(real: &Real, row: &Value, by_client: bool) -> Value {
     let row = real.confirmed(row);
     let told = ["status", "resolution_source", "error_code", "late"].map(|name| row[name].clone());
@@ -52,7 +52,7 @@ fn resolved(real: &Real, row: &Value, by_client: bool) -> Value {
     row["resolved_payload"].clone()
 }
 
-/// The output of the tool, as the model was told of it.
+/// The output of the tool, as the model received it.
 fn output(real: &Real) -> String {
     let asked = real.model.requests();
     let input = asked.last().expect("the model was asked")["input"].as_array().expect("an array").clone();
@@ -70,7 +70,7 @@ fn check_elicitation(test: &str, by_client: bool) {
     let of_codex = format!("[mcp_servers.lab]\ncommand = \"sh\"\nargs = [{script:?}, {told:?}]\n");
     let call = Release::under_test().mcp_tool();
     let Some(mut real) = Real::start_with(test, "", &of_codex, vec![vec![call], says()]) else { return };
-    // Whether the tool may be called at all is asked in the same way.
+    // The request to call the tool at all has the same kind.
     let first = real.asked_by_turn(ELICITATION);
     assert!(first.1["summary"].as_str().is_some_and(|summary| summary.contains("confirm")), "{:#}", first.1);
     let yes = json!({"action": "accept", "content": {}});
@@ -82,7 +82,7 @@ fn check_elicitation(test: &str, by_client: bool) {
     assert_eq!(row["available_decisions"], json!(["accept", "decline", "cancel"]));
     let schema = &row["request_payload"]["requestedSchema"];
     assert_eq!((&schema["properties"]["name"]["type"], &schema["required"]), (&json!("string"), &json!(["name"])));
-    // What does not fit the schema is not taken.
+    // An answer that does not fit the schema is rejected.
     let short = json!({"action": "accept", "content": {}});
     refused(real.respond(row, &short), (422, "invalid_response"));
     let of_client = json!({"action": "accept", "content": {"name": "Ada"}, "_meta": null});
@@ -156,9 +156,9 @@ fn e2e_requests_for_permissions_are_refused_at_the_side() {
 
 const SECRET: &str = "hunter2-is-nowhere";
 
-/// The tool as codex offers it does not have `isSecret`, but a model that gives it is heard.
+/// codex does not offer `isSecret` in the tool, but accepts it from a model.
 ///
-/// The client asks for the model's own items: codex tells it the answer among them.
+/// The client requests raw items: codex sends it the answer in one of them.
 fn check_secret(test: &str, by_client: bool) {
     if Release::under_test().lacks(test, Ability::Questions) {
         return;
@@ -189,14 +189,14 @@ fn check_secret(test: &str, by_client: bool) {
     let told: BTreeSet<&str> = told.filter_map(|message| message["method"].as_str()).collect();
     let early = (!release.has(Ability::Confirmation)).then_some("codex/event/raw_response_item");
     assert_eq!(told, early.into_iter().chain(["rawResponseItem/completed"]).collect());
-    // Other ways in which it might come back.
+    // Other methods that might return the secret.
     for method in ["thread/read", "thread/resume", "thread/turns/list"] {
         if method == "thread/turns/list" && !release.has(Ability::Confirmation) {
             continue;
         }
         real.peer.call(method, json!({"threadId": thread, "includeTurns": true}));
     }
-    // One who comes too late.
+    // A late answer.
     let (status, document) = real.respond(&asked.1, &json!({"answers": {"key": SECRET}}));
     assert_eq!((status, &document["idempotent"]), (200, &json!(true)), "{document}");
     assert_nowhere(&real.home.path(), SECRET);

@@ -1,5 +1,5 @@
-//! A server with no client: initialized by the shim, driven through the control socket, stopped, started, and started again
-//! where it dies.
+//! A server without a client: initialized by the shim, driven through the control socket, stopped, started, and
+//! restarted when it dies.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::support::journal::Journal;
 use crate::support::model::{Item, Model};
 use crate::support::shim::{Home, SHIM};
 
-/// Answers every request with the line that it was.
+/// Answers every request with the request's own line.
 const ECHO: &str = r#"while read -r line; do
   id=$(printf %s "$line" | sed -n 's/.*"id":"\([^"]*\)".*/\1/p')
   [ -n "$id" ] && printf '{"id":"%s","result":{"userAgent":"x/0.169.0 (x)","asked":%s}}\n' "$id" "$line"
@@ -57,7 +57,7 @@ impl Served {
         (answer.status.as_u16(), serde_json::from_slice(&answer.body).expect("it is JSON"))
     }
 
-    /// Ends it as a service manager does; nothing may have come out of it.
+    /// Stops it as a service manager does; it must have written nothing to stdout.
     fn end(mut self) -> Journal {
         let pid = i32::try_from(self.shim.id()).ok().and_then(Pid::from_raw).expect("a process id");
         kill_process(pid, Signal::TERM).expect("it runs");
@@ -154,7 +154,7 @@ fn serve_starts_a_server_at_once_where_it_is_told_to_while_it_would_wait() {
     let home = Home::new();
     let gate = home.beside().join("gate");
     let served = Served::start_with(home, &format!("[ -e {} ] || exit 1\n{ECHO}", gate.display()));
-    // By then it waits for seconds.
+    // By then the backoff is several seconds.
     let resting = eventually("a server that has died three times", || {
         let document = served.document()?;
         let waits = document["faults"].to_string().contains("again in 4s");
@@ -205,7 +205,7 @@ fn e2e_serve_talks_to_the_model() {
     served.end();
 }
 
-/// Runs a tool of the session's home, beside the session.
+/// Runs a tool in the session's home, beside the session.
 fn tool(served: &Served, arguments: &[&str]) -> std::process::Output {
     let mut child = served.home.shim(arguments).stdin(Stdio::null()).spawn().expect("the tool runs");
     eventually("the tool has not ended", || child.try_wait().expect("it is our child"));
@@ -229,7 +229,7 @@ fn e2e_send_waits_for_the_end_of_its_turn() {
     assert!(String::from_utf8_lossy(&nowhere.stderr).contains("--new"), "{nowhere:?}");
     let first = tool(&served, &["send", "--session", "s", "--new", "--wait", "--timeout", "60s", "hi"]);
     assert_eq!((first.status.code(), &*first.stdout), (Some(0), &b"One.\n"[..]), "{first:?}");
-    // Whoever waits for idle after an accepted message finds the turn over.
+    // A caller that waits for idle after an accepted message returns after its turn.
     let second = tool(&served, &["send", "--session", "s", "again", "--json"]);
     let turn: Value = serde_json::from_slice(&second.stdout).expect("it is JSON");
     let idle = tool(&served, &["wait", "--session", "s", "--for", "idle", "--timeout", "60s"]);
@@ -237,7 +237,7 @@ fn e2e_send_waits_for_the_end_of_its_turn() {
     let thread_id = turn["thread_id"].as_str().expect("a thread");
     let said = tool(&served, &["transcript", "--session", "s", thread_id]);
     assert!(String::from_utf8_lossy(&said.stdout).contains("Two."), "{said:?}");
-    // A thread goes by a beginning of its id and by `latest`; an unknown one is told with those that there are.
+    // A prefix of its id and `latest` name a thread; the error for an unknown name lists the threads.
     for name in [&thread_id[..30], "latest"] {
         let sent = tool(
             &served,

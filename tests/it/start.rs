@@ -1,6 +1,6 @@
-//! Every way to start a relay, or to become codex, and which session a start belongs to.
+//! Every way to start a relay, or to become codex, and the session that a start belongs to.
 //!
-//! The real codex is played by small shell scripts that tell how they were started.
+//! Small shell scripts that report how they were started play the real codex.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,7 @@ use super::support::journal::Journal;
 use super::support::launch::{INHERITED, LAUNCHERS, descriptors, inherits, report, reported};
 use super::support::shim::{Home, SHIM};
 
-/// Tells its pid, name, folder, environment and arguments, and ends with 42. Needs no `PATH`.
+/// Prints its pid, name, folder, environment and arguments, and exits with 42. Needs no `PATH`.
 const REPORT: &str = r#"
 printf 'pid=%s\nname=%s\ncwd=%s\n' "$$" "$0" "$(pwd -P)"
 printf 'depth=%s\ncodex_home=%s\n' "$CODEX_SHIM_DEPTH" "$CODEX_HOME"
@@ -37,7 +37,7 @@ impl Scene {
         Scene { home: Home::new() }
     }
 
-    /// With a codex in the folder `real`.
+    /// A scene with a codex in the folder `real`.
     fn with_codex() -> Scene {
         let scene = Scene::new();
         scene.script("real", "codex", REPORT);
@@ -50,8 +50,8 @@ impl Scene {
         dir
     }
 
-    /// A script `dir/name`. Another process writes it: a file that this one has open for writing may be inherited for a
-    /// moment by what another test starts, and could not be run.
+    /// Creates the script `dir/name`. Another process writes it: a child of a concurrent test could briefly inherit a
+    /// descriptor that this process has open for writing, and the script could not be run.
     fn script(&self, dir: &str, name: &str, body: &str) -> PathBuf {
         let path = self.dir(dir).join(name);
         let mut command = Command::new("sh");
@@ -71,7 +71,7 @@ impl Scene {
         fs::write(self.home.path().join("config.toml"), text).expect("a file");
     }
 
-    /// `program` with these folders alone as its `PATH`.
+    /// `program` with only these folders as its `PATH`.
     fn command(&self, program: impl AsRef<OsStr>, path: &[&str]) -> Command {
         let path = std::env::join_paths(path.iter().map(|name| self.dir(name))).expect("plain names");
         let mut command = Command::new(program);
@@ -80,7 +80,7 @@ impl Scene {
     }
 }
 
-/// How a command ended and what it said.
+/// How a command ended, and its output.
 struct Ran {
     pid: u32,
     code: Option<i32>,
@@ -89,7 +89,7 @@ struct Ran {
 }
 
 impl Ran {
-    /// The values that [`REPORT`] gave under a name.
+    /// The values that [`REPORT`] printed under a name.
     fn all(&self, name: &str) -> Vec<OsString> {
         let lines = self.stdout.split(|byte| *byte == b'\n');
         let values = lines.filter_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
@@ -102,12 +102,12 @@ impl Ran {
         values.remove(0)
     }
 
-    /// Whether what reported is the process that was started.
+    /// Whether the reporting process is the one that was started.
     fn is_the_same_process(&self) -> bool {
         self.one("pid") == *self.pid.to_string()
     }
 
-    /// The one line on stderr, after nothing on stdout and this exit status.
+    /// The single line on stderr, with an empty stdout and this exit status.
     fn refusal(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{}", self.stderr);
         assert_eq!(self.stdout, b"");
@@ -117,7 +117,7 @@ impl Ran {
     }
 }
 
-/// Runs a command to its end, with nothing on its stdin.
+/// Runs a command to its end, with an empty stdin.
 fn run(command: &mut Command) -> Ran {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
@@ -143,7 +143,7 @@ fn without_arguments_it_relays_codex_app_server() {
 fn without_arguments_a_terminal_gets_the_help() {
     let about = Command::new("script").arg("--version").output();
     if !about.is_ok_and(|about| about.stdout.windows(10).any(|word| word == b"util-linux")) {
-        // Past the capture of the test's output: a skipped test must be seen.
+        // The harness captures stdout, so write to stderr directly: a skipped test must be visible.
         let _ = writeln!(std::io::stderr(), "SKIPPED: help on a terminal: util-linux's `script` is not installed");
         return;
     }
@@ -384,7 +384,7 @@ fn the_home_is_in_the_state_folder_of_the_user() {
     assert!(user.join(".local/state/codex-shim/sessions/s/journal").is_dir());
 }
 
-/// The header that was written last, of any session.
+/// The newest header of any session.
 fn last_header(home: &Home) -> Header {
     let headers = home.sessions().into_iter().flat_map(|session| Journal::read(&session).headers);
     headers.max_by_key(|header| header.at).expect("something has run")
@@ -432,7 +432,7 @@ fn a_session_in_use_is_left_alone() {
     eventually("its journal", || (!Journal::read(&session).headers.is_empty()).then_some(()));
     let (second, said) = id(&["run", "--session", "work", "--", "sh", "-c", ":"]);
     assert_eq!((second.as_str(), said.as_str()), ("work.2", ""));
-    // Another that runs at the same place has no name to go by.
+    // A second relay at the same place has no name of its own.
     let (beside, said) = id(&["run", "--", "cat"]);
     assert_eq!(said, "");
     assert_eq!(uuid::Uuid::parse_str(&beside).expect("a new session is a UUID").get_version_num(), 7);
@@ -562,7 +562,7 @@ fn an_unknown_setting_is_told_and_stops_no_relay() {
     assert_eq!(scene.home.journal().server, [Some(b"relayed\n".to_vec())]);
 }
 
-/// Starts a program that reports how it was started, and gives its report. `serve` does not end by itself.
+/// Starts a program that reports how it was started, and returns its report. `serve` does not end by itself.
 #[cfg(target_os = "linux")]
 fn report_of(scene: &Scene, way: &str, launcher: super::support::launch::Launcher) -> String {
     let dir = scene.dir(&format!("{way} {}", launcher.name));
@@ -638,14 +638,14 @@ fn a_server_inherits_descriptors_and_none_of_ours() {
         let stderr = fs::File::create(scene.dir("x").join("stderr")).expect("a file");
         let command = inherits(command, writing.into()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("it starts");
-        // The server has begun, with all that it opens.
+        // The server runs, with everything it opens.
         child.stdin.as_mut().expect("it is piped").write_all(b"x\n").expect("it reads");
         child.stdout.as_mut().expect("it is piped").read_exact(&mut [0; 2]).expect("it answers");
         let server = eventually("the server", || is_server(child.id()));
         let mut seen = descriptors(server);
         child.kill().expect("it runs");
         child.wait().expect("it is our child");
-        // The pipes are others each time.
+        // The pipes differ between runs.
         seen.iter_mut()
             .filter(|(_, target)| target.starts_with("pipe:"))
             .for_each(|(_, target)| *target = "pipe".into());
@@ -655,7 +655,7 @@ fn a_server_inherits_descriptors_and_none_of_ours() {
     let directly = seen(Command::new("cat").arg("-"), &|pid| runs_cat(pid).then_some(pid));
     assert!(directly.iter().any(|(number, _)| *number == INHERITED), "{directly:?}");
     let relayed = seen(&mut scene.home.shim(&["run", "--session", "s", "--", "cat", "-"]), &|shim| {
-        // All that we open is open by then.
+        // By then we have opened all our files.
         scene.home.path().join("sessions/s/ledger.db").exists().then_some(())?;
         let children = fs::read_to_string(format!("/proc/{shim}/task/{shim}/children")).ok()?;
         children.split_whitespace().find_map(|pid| pid.parse().ok().filter(|pid| runs_cat(*pid)))

@@ -1,4 +1,4 @@
-//! The surroundings of the home's files: other users, links, FIFOs, the umask, and relays that do not answer.
+//! The environment of the home's files: other users, links, FIFOs, the umask, and relays that do not answer.
 
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
@@ -21,7 +21,7 @@ const LINE: &[u8] = b"{\"id\":1}\n";
 /// A user who is neither us nor root.
 const NOBODY: u32 = 65_534;
 
-/// Tools that only read, of session `s`.
+/// Read-only tools, on session `s`.
 const READERS: [&[&str]; 8] = [
     &["sessions"],
     &["status"],
@@ -55,7 +55,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The output of a process once it has ended. A process that hangs is killed and fails the test.
+/// The output of a process once it has ended. A hanging process is killed and fails the test.
 pub fn ends(child: Child, what: &str) -> Output {
     let pid = Pid::from_child(&child);
     let (done, output) = std::sync::mpsc::sync_channel(1);
@@ -71,7 +71,7 @@ fn tool(home: &Home, args: &[&str]) -> Output {
     ends(child, &format!("{args:?}"))
 }
 
-/// Has a relay pass a line to `cat` and back, and gives what it said on stderr.
+/// Lets a relay pass a line to `cat` and back; returns its stderr.
 fn relays(mut command: Command, what: &str) -> String {
     let mut relay = command.spawn().expect("the shim starts");
     let mut stdin = relay.stdin.take().expect("stdin is piped");
@@ -130,7 +130,7 @@ fn folders_that_others_can_write_to_are_refused() {
         assert_eq!((journal, mode(open)), (0, bits), "nothing is recorded, and the mode stays");
         assert!(number == 3 || !lock, "{number}");
         if number < 3 {
-            // With a lock it is a session.
+            // A folder with a lock is a session.
             fs::write(folders[2].join("lock"), "").expect("write");
             doctor_finds(&home, &format!("write to {}", open.display()), &remedy);
             let output = tool(&home, &["status", "--session", "s"]);
@@ -192,7 +192,7 @@ fn settings_that_others_can_write_are_ignored() {
     chmod(&home.path(), 0o755);
     let settings: Value = serde_json::from_slice(&tool(&home, &["config", "--json"]).stdout).expect("one document");
     assert_eq!(settings["codex"]["value"], json!(codex));
-    // A link in a folder that only the user can write to is the user's own.
+    // A link in a folder that only the user can write to belongs to the user.
     fs::rename(home.path().join("config.toml"), home.beside().join("dotfile.toml")).expect("it moves");
     symlink(home.beside().join("dotfile.toml"), home.path().join("config.toml")).expect("a link");
     let settings: Value = serde_json::from_slice(&tool(&home, &["config", "--json"]).stdout).expect("one document");
@@ -261,7 +261,7 @@ fn links_in_a_session_are_never_followed() {
     }
 }
 
-// FIFOs and other kinds
+// FIFOs and other file types.
 
 #[test]
 fn fifos_in_place_of_files_block_nothing() {
@@ -292,7 +292,7 @@ fn fifos_in_place_of_files_block_nothing() {
             let own = fs::read_dir(home.path().join("sessions/s/journal")).expect("a folder").next();
             let own = own.expect("a segment").expect("one").path();
             fs::remove_file(&own).expect("it goes");
-            // A relay that ends at once may leave it for the next start.
+            // A relay that ends at once may leave the file to the next start.
             let _ = fs::remove_file(home.path().join("sessions/s/history.db"));
             fifo(&own);
         } else {
@@ -334,7 +334,7 @@ fn an_unusable_history_is_named_with_its_kind() {
             let home = Home::new();
             assert_eq!(relay(&home, name), "");
             let at = home.path().join("sessions/s").join(name);
-            // A relay that ends at once may leave the history for the next start.
+            // A relay that ends at once may leave the history to the next start.
             let _ = fs::remove_file(&at);
             let _listener = match kind {
                 "a FIFO" => {
@@ -367,9 +367,9 @@ fn a_tape_may_come_through_a_fifo() {
     assert!(ends(checking, "tape check").status.success());
 }
 
-// Relays that answer nothing
+// Relays that do not answer.
 
-/// Every tool that asks a relay, and whether it fails if that gives no answer.
+/// Every tool that calls a relay, and whether it fails without an answer.
 const ASKING: [(&[&str], bool); 22] = [
     (&["sessions"], false),
     (&["children"], false),
@@ -395,7 +395,7 @@ const ASKING: [(&[&str], bool); 22] = [
     (&["doctor", "--session", "s"], true),
 ];
 
-/// Runs all of [`ASKING`] at once; each must end, and say which session, which process and what to do.
+/// Runs all of [`ASKING`] at once; each must end and name the session, the process and the remedy.
 fn all_give_up(home: &Home, pid: u32) {
     let begun = ASKING.map(|(args, fails)| {
         let mut command = home.shim(args);
@@ -425,7 +425,7 @@ fn every_tool_gives_up_on_a_stopped_relay() {
 #[test]
 fn every_tool_gives_up_on_half_an_answer() {
     let mut live = Live::start();
-    // Stopped, it keeps its lock and takes nothing; somebody else listens at its socket.
+    // The stopped relay keeps its lock and reads nothing; another process listens at its socket.
     kill_process(Pid::from_child(&live.relay), Signal::STOP).expect("it runs");
     let socket = live.session.join("control.sock");
     fs::remove_file(&socket).expect("it is there");
@@ -461,7 +461,7 @@ fn nothing_is_sent_to_a_relay_that_hangs() {
     live.kill();
 }
 
-// The umask
+// The umask.
 
 #[test]
 fn created_files_stay_usable_under_any_umask() {
@@ -472,7 +472,8 @@ fn created_files_stay_usable_under_any_umask() {
         let home = Home::new();
         // The other user must be able to reach the binary.
         let binary = home.beside().join("codex-shim");
-        // By another process: what this one writes cannot be run while another test starts something.
+        // Another process writes it: a file that this process has open for writing cannot be run while another test
+        // forks.
         assert!(Command::new("cp").arg(SHIM).arg(&binary).status().expect("it runs").success());
         [home.beside(), &binary].into_iter().for_each(|path| chmod(path, 0o755));
         let theirs = home.beside().join("theirs");
@@ -495,7 +496,7 @@ fn created_files_stay_usable_under_any_umask() {
         for run in 0..3 {
             let session = theirs.join("deep/home/sessions/s");
             if run == 2 {
-                // As a process leaves it that ends before SQLite has set the mode.
+                // The state after a process that ended before SQLite had set the mode.
                 fs::write(session.join("history.db-wal"), "").expect("write");
                 std::os::unix::fs::chown(session.join("history.db-wal"), Some(NOBODY), Some(NOBODY)).expect("root may");
                 chmod(&session.join("history.db-wal"), 0o200);
@@ -523,7 +524,7 @@ fn created_files_stay_usable_under_any_umask() {
                 let name = path.file_name().expect("a name").to_string_lossy().into_owned();
                 match path.is_dir() {
                     true => dirs.push(path),
-                    // A process that ended while it created a file: the file never got its name.
+                    // The process ended while it created a file, and the file never got its name.
                     false if name.starts_with('.') && name.ends_with(".new") => {}
                     false => assert_eq!(mode(&path), 0o600, "{umask}: {}", path.display()),
                 }
@@ -533,7 +534,8 @@ fn created_files_stay_usable_under_any_umask() {
     }
 }
 
-/// Rewrites the config file of a relay; returns its `config` member once it has read the file, and that member is like this.
+/// Rewrites the config file of a relay; returns its `config` member as soon as it has read the file and the member
+/// matches.
 fn configure(live: &Live, file: &str, expect: impl Fn(&Value) -> bool) -> Value {
     fs::write(live.home.path().join("config.toml"), file).expect("a file");
     eventually("the new settings", || {
@@ -541,7 +543,7 @@ fn configure(live: &Live, file: &str, expect: impl Fn(&Value) -> bool) -> Value 
     })
 }
 
-/// Whether the relay has read the file since it has said `before`.
+/// Whether the relay has read the file since its report `before`.
 fn is_newer_than(before: &Value) -> impl Fn(&Value) -> bool {
     let before = before["loaded_at"].clone();
     move |config| config["loaded_at"] != before && config["error"].is_null()

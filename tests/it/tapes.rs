@@ -20,7 +20,7 @@ fn tape(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/tapes/{name}.jsonl"))
 }
 
-/// The server's lines on a tape that can be said.
+/// The number of server lines on a tape that can be played.
 fn lines_of_server(tape: &Path) -> usize {
     let text = fs::read_to_string(tape).expect("the tape is there");
     text.lines().filter(|line| line.contains("\"from\":\"server\",\"line\":")).count()
@@ -66,7 +66,7 @@ fn played(home: &Home, tape: &Path, lines: &[&str]) -> (Option<i32>, String, Str
     let mut player = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let mut stdin = player.stdin.take().expect("stdin is piped");
     for line in lines {
-        // A strict player may have ended before.
+        // A strict player may have exited already.
         let _ = writeln!(stdin, "{line}");
     }
     drop(stdin);
@@ -136,7 +136,7 @@ fn request_answered_at_the_socket_resolves_itself() {
     let request = live.asked(&command_asked("0", "t"), "0");
     live.responded(&request, &json!({"decision": "accept"}));
     assert_eq!(parsed(&live.at_server()), json!({"id": 0, "result": {"decision": "accept"}}));
-    // The client's answer comes too late, and goes nowhere.
+    // The client's answer is late and is not forwarded.
     live.write("{\"id\":0,\"result\":{\"decision\":\"decline\"}}\n");
     live.nothing_at_server();
     live.say_plainly(&resolved("0"));
@@ -356,7 +356,7 @@ fn a_tape_is_for_its_owner_alone_and_never_written_through_what_stands_in_the_wa
     fs::create_dir(&folder).expect("a folder");
     let export = |name: &str| {
         let mut command = Command::new("sh");
-        // What an export that was killed has left behind, and what another has put there, has the number of this one.
+        // A link waits under the temporary name, which contains this export's process id.
         let script = r#"umask 0 && ln -s "$1" "$2.$$.partial" && shift 2 && exec "$@""#;
         let (file, victim) = (folder.join(name), home.beside().join("victim"));
         fs::write(&victim, "mine").expect("a file");
@@ -370,7 +370,7 @@ fn a_tape_is_for_its_owner_alone_and_never_written_through_what_stands_in_the_wa
     let mode = |file: &Path| file.metadata().expect("it is there").permissions().mode() & 0o777;
     let new = export("new.jsonl");
     assert_eq!(mode(&new), 0o600);
-    // One that others could read is one no more; what a link leads to has the mode that somebody has given it.
+    // A tape that others could read becomes private; the target of a link keeps its own mode.
     for (name, expect) in [("new.jsonl", 0o600), ("link.jsonl", 0o644)] {
         fs::set_permissions(&new, fs::Permissions::from_mode(0o644)).expect("a mode");
         if name == "link.jsonl" {
@@ -383,7 +383,7 @@ fn a_tape_is_for_its_owner_alone_and_never_written_through_what_stands_in_the_wa
     let left: Vec<_> =
         fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("a name").file_name()).collect();
     assert_eq!(left.iter().filter(|name| *name != "new.jsonl" && *name != "link.jsonl").count(), 1, "{left:?}");
-    // To what is no file it is written as it is.
+    // A target that is not a file is written directly.
     let piped = tool(&home, &["tape", "export", "s", "-o", "/dev/stdout"]);
     assert!(piped.status.success() && piped.stdout.starts_with(b"{\"journal\":"), "{piped:?}");
 }

@@ -1,10 +1,10 @@
-//! The shape of the code: imports run one way, pure rooms stay pure, nothing grows out of hand or is left over.
+//! The structure of the code: imports run one way, pure rooms stay pure, sizes are limited, and no file is unused.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Rooms in the order in which they may import: each only those before it.
+/// Rooms in import order: each may import only the ones before it.
 const ROOMS: [&str; 19] = [
     "wire",
     "protocol",
@@ -27,13 +27,13 @@ const ROOMS: [&str; 19] = [
     "testing",
 ];
 
-/// Rooms that touch nothing outside the program.
+/// Rooms without access to files, clock, environment or processes.
 const PURE: [&str; 4] = ["wire", "protocol", "engine", "history"];
 
-/// What of the terminal UI touches the world; all else is pure.
+/// The impure parts of the terminal UI; all others are pure.
 const IMPURE_TUI: [&str; 4] = ["tui/poller.rs", "tui/reader", "tui/run.rs", "tui/terminal.rs"];
 
-/// What no pure room names.
+/// Names that no pure room contains.
 const IMPURE: [&str; 9] = [
     "std::fs",
     "std::net",
@@ -46,10 +46,10 @@ const IMPURE: [&str; 9] = [
     "SystemTime",
 ];
 
-/// Lines of a file without its tests.
+/// Limit on the lines of a file without its tests.
 const FILE_LINES_MAX: usize = 520;
 
-/// Lines of a function.
+/// Limit on the lines of a function.
 const FUNCTION_LINES_MAX: usize = 80;
 
 fn sources() -> Vec<(PathBuf, String)> {
@@ -72,7 +72,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// A source up to its tests.
+/// A source without its tests.
 fn without_tests(text: &str) -> &str {
     text.split("\n#[cfg(test)]").next().expect("a split has a first part")
 }
@@ -139,7 +139,7 @@ fn files_and_functions_are_of_a_size_to_be_read() {
     }
 }
 
-/// Ways to open or create a file that follow links, wait for a FIFO, or leave the mode to the umask.
+/// Calls that open or create a file and may follow links, wait for a FIFO, or leave the mode to the umask.
 const OPENING: [&str; 14] = [
     "File::open",
     "File::create",
@@ -157,7 +157,7 @@ const OPENING: [&str; 14] = [
     "Connection::open",
 ];
 
-/// The files that may, since what they open is not below the home, and how often.
+/// Files that may use them because their targets are not below the home, the reason, and the number of calls.
 const OPENS: [(&str, &str, usize); 19] = [
     ("files.rs", "this is where it is done", 4),
     ("store/database.rs", "connects to what `files` has checked", 2),

@@ -16,7 +16,7 @@ fn line(live: &Live) -> Value {
     parsed(live.at_server().trim_end())
 }
 
-/// Waits until a request was on the screen for more than half a second: its age has changed twice.
+/// Waits until a request has been on the screen for more than half a second: its age has changed twice.
 fn seen(tmux: &Tmux, what: &str) {
     let mut ages = std::collections::BTreeSet::new();
     eventually(&format!("{what:?} for a while"), || {
@@ -38,10 +38,10 @@ fn a_session_is_seen_answered_and_spoken_to() {
     live.say_plainly(&format!(r#"{{"method":"item/commandExecution/outputDelta","params":{{{piece}}}}}"#));
     let screen = tmux.shows("half way");
     assert!(screen.contains("runs   make all  running"), "{screen}");
-    // Once the relay was asked.
+    // After the relay was called.
     tmux.shows(" chat  Enter sends");
 
-    // One key answers, once it was seen.
+    // One key answers, after the request was seen.
     let request = live.asked(&command_asked("7", "t"), "7");
     tmux.shows("Enter off: a request is pending");
     tmux.keys(&["C-r"]);
@@ -52,7 +52,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     assert_eq!(live.row(&request)["resolution_source"], "tui");
     live.say_plainly(&resolved("7"));
 
-    // A question, by an option.
+    // A question, answered by an option.
     live.asked(&question_asked("8", false), "8");
     tmux.shows("1 pending ^R");
     tmux.keys(&["C-r"]);
@@ -62,7 +62,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     live.say_plainly(&resolved("8"));
     tmux.shows(" chat  Enter sends");
 
-    // Somebody else is first, and it is said who.
+    // Another caller answers first, and the screen names it.
     let request = live.asked(&command_asked("9", "t"), "9");
     tmux.shows("1 pending ^R");
     tmux.keys(&["C-r"]);
@@ -82,7 +82,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     live.say_unseen(&json!({"id": call["id"], "result": {"turn": {"id": "u2", "items": []}}}).to_string());
     tmux.shows("a turn has begun");
 
-    // As small as it can be, and back.
+    // The smallest size, and back.
     tmux.resize(20, 5);
     eventually("a small screen", || {
         Some(tmux.screen()).filter(|screen| screen.lines().count() == 5 && screen.contains(" chat  Enter"))
@@ -90,7 +90,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     tmux.resize(100, 30);
     tmux.shows("Tab timeline");
 
-    // The relay ends, what was is still to be read, and the terminal is as it was.
+    // After the relay's end the old entries are still readable, and the terminal is restored.
     let _home = live.end();
     tmux.shows("  stopped");
     tmux.keys(&["Tab"]);
@@ -120,7 +120,7 @@ fn the_terminal_is_given_back_by_a_signal_too() {
     live.end();
 }
 
-/// What an assistant says in a thread.
+/// A message of the assistant in a thread.
 fn said(thread: &str, item: &str, text: &str) -> String {
     let item = json!({"id": item, "type": "agentMessage", "text": text});
     json!({"method": "item/completed", "params": {"threadId": thread, "turnId": "u", "item": item}}).to_string()
@@ -141,7 +141,7 @@ fn the_shell_has_the_terminal_while_it_is_stopped() {
     assert!(!screen.contains("half of a line"), "{screen}");
     tmux.enters("stty -a | grep -wo -- -icanon || echo coo''ked");
     tmux.shows("cooked");
-    // From outside it is stopped as well.
+    // A signal from outside stops it as well.
     tmux.enters("fg");
     tmux.shows_all(&["half of a line", " chat  Enter sends"]);
     let shell = tmux.run(&["display-message", "-p", "#{pane_pid}"]);
@@ -206,7 +206,7 @@ fn without_colours_there_are_none_and_what_steers_is_not_shown() {
         let screen = tmux.shows_all(&["end", "1 pending ^R"]);
         assert!(screen.contains("codex  red \\u{202e}txet 漢字|"), "{screen}");
     }
-    // Forty behind `38;` or thirty to forty-eight alone are colours.
+    // Colours are 40 after `38;`, or 30 to 48 alone.
     let has_colours = |tmux: &Tmux| {
         let screen = tmux.coloured();
         screen.split("\u{1b}[").skip(1).filter_map(|rest| rest.split_once('m')).any(|(codes, _)| {
@@ -250,7 +250,7 @@ fn one_of_two_threads_is_chosen_and_spoken_to() {
     live.end();
 }
 
-/// A relay of another session whose server says nothing. The test kills it at its end.
+/// A relay of another session with a silent server. The test kills it at its end.
 struct Quiet(std::process::Child);
 
 impl Quiet {
@@ -291,7 +291,7 @@ fn a_request_elsewhere_rings_once_and_is_reached() {
     tmux.shows("1 elsewhere ^N");
     eventually("a title that counts", || title().starts_with("(1 waits) codex-shim").then_some(()));
     tmux.keys(&["C-n"]);
-    // Attached, one sees the request at once.
+    // After attaching, the request is visible at once.
     seen(&tmux, " a  accept");
     tmux.keys(&["a"]);
     assert_eq!(line(&live), json!({"id": 7, "result": {"decision": "accept"}}));
@@ -316,13 +316,14 @@ fn mouse_selects_scrolls_and_is_given_back() {
     }
     tmux.shows("message 59.");
     assert_eq!(modes(), "1 1");
-    // The wheel over the timeline, up.
+    // The wheel over the timeline, upwards.
     let wheel = ["1b", "5b", "3c", "36", "34", "3b", "32", "30", "3b", "38", "4d"];
     for _ in 0..50 {
         tmux.run(&[&["send-keys", "-H"], &wheel[..]].concat());
     }
     tmux.shows_all(&[" timeline  Enter opens", "message 9."]);
-    // A click into the composer's row, which is the timeline's last while the timeline has the keys, selects there.
+    // A click into the composer's row selects there, because that row belongs to the timeline while the timeline has
+    // the keys.
     tmux.keys(&["F2"]);
     tmux.shows("mouse off");
     assert_eq!(modes(), "0 0");
@@ -368,7 +369,7 @@ fn a_diff_is_reviewed_and_opened_in_the_pager() {
     tmux.shows("file 3/30 · hunk 3/30");
     tmux.keys(&["o"]);
     tmux.shows("this is the pager");
-    // Keys are the pager's, its ^C too.
+    // The pager gets the keys, including ^C.
     tmux.types("d");
     tmux.types("a");
     tmux.keys(&["Enter"]);
@@ -408,7 +409,7 @@ fn a_session_that_ends_and_starts_again_is_followed() {
     let screen = tmux.shows("of the second run");
     assert_eq!(screen.matches("server run ").count(), 2, "{screen}");
     assert!(screen.contains("of the first run") && screen.contains("nobody hears"), "{screen}");
-    // Its socket is gone for a while.
+    // Its socket is missing for a while.
     let socket = live.session.join("control.sock");
     let aside = live.session.join("control.sock.aside");
     std::fs::rename(&socket, &aside).expect("it is there");

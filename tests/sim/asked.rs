@@ -1,4 +1,4 @@
-//! A request as the referee sees it: how far it has come, and how it has to end.
+//! A request as the referee sees it: its progress, and the end it must have.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::rows::Rows;
 
-/// Whether the client is shown a request.
+/// Whether the client sees a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Shown {
     Yes,
-    /// Once it cannot be kept.
+    /// As soon as the request turns out to be unstorable.
     NotYet,
     Never,
 }
@@ -19,12 +19,12 @@ pub enum Shown {
 #[derive(Debug)]
 pub enum State {
     Pending,
-    /// An answer from the side is being kept.
+    /// The ledger is storing an answer of an API caller.
     Deciding(Box<Deciding>),
     Answered,
     /// Policy answers.
     Expired,
-    /// Its answer is on its way, and not written yet.
+    /// Policy's answer is on its way, and not written yet.
     PolicySpoke,
 }
 
@@ -32,7 +32,7 @@ pub enum State {
 pub struct Deciding {
     pub asker: AskerId,
     pub payload: String,
-    /// The client's, and its line.
+    /// The client's answer and its line.
     pub runner_up: Option<(Vec<u8>, String)>,
     pub over: Option<Over>,
 }
@@ -52,7 +52,7 @@ pub enum Over {
 pub struct Sent {
     pub payload: String,
     pub source: RequestSource,
-    /// It may go before it is kept.
+    /// The answer may be sent before it is stored.
     pub is_excused: bool,
 }
 
@@ -73,19 +73,19 @@ pub struct Asked {
     pub expires_at: Option<Duration>,
     pub shown: Shown,
     pub state: State,
-    /// The server still wants an answer, as far as is known.
+    /// As far as is known, the server still wants an answer.
     pub is_open: bool,
-    /// It may be shown before it is kept.
+    /// The request may be shown before it is stored.
     pub is_excused: bool,
     pub sent: Option<Sent>,
     /// The answer was written to the server.
     pub is_written: bool,
     pub has_reached_server: bool,
-    /// Answers to the same request, before this row, that the server has not confirmed.
+    /// Answers to earlier rows of the same request that the server has not confirmed.
     pub unconfirmed: usize,
     /// Withdrawn, but the server may still wait for an answer.
     pub may_wait: bool,
-    /// A side has got it, or its answer, before that was kept.
+    /// A side has received the request, or its answer, before it was stored.
     pub was_late: bool,
     pub end: Option<End>,
 }
@@ -95,19 +95,19 @@ impl Asked {
         self.is_open && matches!(self.state, State::Pending) && self.expires_at.is_some_and(|at| at <= now)
     }
 
-    /// Whether the same line once more is this request: whatever answers it has not reached the server.
+    /// Whether a repetition of the line is still this request: no answer to it has reached the server.
     pub fn is_repeatable(&self) -> bool {
         self.is_open && !(matches!(self.state, State::Answered) && self.is_written)
     }
 
-    /// Somebody's answer is the one.
+    /// The answer of this source wins.
     pub fn wins(&mut self, source: RequestSource, payload: String, is_excused: bool) {
         self.state = State::Answered;
         self.end = Some(End { status: RequestStatus::Resolved, source, payload: Some(payload.clone()) });
         self.sent = Some(Sent { payload, source, is_excused });
     }
 
-    /// An answer reaches the server: the one that won, once, and kept.
+    /// The server receives an answer: it must be the winner, for the first time, and stored.
     pub fn answer_arrives(&mut self, payload: &str, rows: &Rows) -> Result<(), String> {
         if std::mem::replace(&mut self.has_reached_server, true) {
             return Err(format!("3: answered twice: {}, now with {payload}", self.name));
@@ -117,8 +117,8 @@ impl Asked {
         };
         let row = rows.get(&self.name);
         let is_kept = row.is_some_and(|row| row.payload.as_deref() == Some(payload));
-        // Policy's answer is kept once it is written; before it is sent, that it is policy's to answer. The server may not want
-        // one any more meanwhile.
+        // Policy's answer is stored once it is written; before it is sent, the ledger stores that policy answers. The
+        // server may withdraw the request meanwhile.
         let is_policys = sent.source == RequestSource::Policy
             && row.is_some_and(|row| row.status == RequestStatus::Expired || row.source == Some(RequestSource::Server));
         if !is_kept && !is_policys {

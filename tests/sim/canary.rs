@@ -1,88 +1,88 @@
-//! Houses that are built wrong, one way each, and the check that has to find each of them.
+//! Deliberately broken houses, with one defect each, and the check that must find each of them.
 
-/// How the house is built wrong.
+/// The defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Canary {
-    /// It is not.
+    /// No defect.
     None,
-    /// A byte of what was read is lost.
+    /// Loses a byte of the input.
     LosesBytes,
-    /// A line of the server's comes twice.
+    /// Sends a line of the server twice.
     SaysTwice,
-    /// Lines are parsed, and printed again.
+    /// Parses and reserializes lines.
     PrintsAgain,
-    /// What should wait behind a request passes it.
+    /// Lines that should wait behind a request overtake it.
     Overtakes,
-    /// An answer of the client's never goes on.
+    /// Never forwards an answer of the client.
     SwallowsAnswers,
-    /// The client's answer to a repeated request never goes on.
+    /// Never forwards the client's answer to a repeated request.
     SwallowsSecondAnswers,
-    /// A line of the server's goes on with what was put in front of the user's words.
+    /// Forwards a line of the server with the envelope in it.
     ShowsEnvelopes,
-    /// What the client says last never goes on.
+    /// Never forwards the client's last lines.
     LosesTheClientsLast,
-    /// What the server says last does not.
+    /// Never forwards the server's last lines.
     LosesTheServersLast,
-    /// A line goes on before it is on record.
+    /// Forwards a line before it is recorded.
     ForwardsFirst,
-    /// A request goes on before it is kept.
+    /// Forwards a request before it is stored.
     ShowsUnkept,
-    /// An answer does.
+    /// Forwards an answer before it is stored.
     SendsUnkept,
-    /// An answer goes to the server once more.
+    /// Sends an answer to the server again.
     AnswersTwice,
-    /// An answer of the client's goes on as another one.
+    /// Changes an answer of the client.
     AltersAnswers,
-    /// What the ledger was to keep of an answer is lost.
+    /// Loses a stored answer from the ledger.
     ForgetsAnswers,
-    /// What it was to keep of an end without one is.
+    /// Loses the end of an unanswered request from the ledger.
     LeavesOpen,
-    /// A request that the client is not shown is not kept, and its end is.
+    /// Stores the end of a hidden request, but not the request.
     ForgetsHidden,
-    /// The last requests that it is not shown are not kept at all.
+    /// Does not store the last hidden requests.
     ForgetsTheLast,
-    /// An answer that was not the first is kept as if it were.
+    /// Stores a losing answer as the winner.
     LastAnswerWins,
-    /// One that was not the first is not kept.
+    /// Does not store a losing answer.
     ForgetsLostAnswers,
-    /// The ledger takes an end twice.
+    /// Stores an end twice.
     EndsTwice,
-    /// The ledger takes it twice that nobody has answered in time.
+    /// Stores an expiry twice.
     ExpiresTwice,
-    /// A request is kept once more.
+    /// Stores a request again.
     OpensTwice,
-    /// Rows do not say that something went on before it was kept.
+    /// Rows do not say that a line was forwarded before it was stored.
     HidesLateness,
-    /// Somebody at the side is told that an answer was not taken.
+    /// Tells an API caller that its winning answer was rejected.
     LiesToCallers,
-    /// Nobody at the side is told anything.
+    /// Never replies to API callers.
     LeavesCallers,
-    /// Nobody says that the server is gone.
+    /// Does not report that the server has exited.
     ForgetsTheEnd,
-    /// The index goes on a record too early.
+    /// The index resumes one record too early.
     IndexesAgain,
-    /// It goes on a record too late.
+    /// The index resumes one record too late.
     IndexesTooLittle,
-    /// Numbers of the index are left out.
+    /// Skips numbers in the index.
     LeavesGaps,
-    /// It forgets which numbers were issued.
+    /// Forgets the issued numbers.
     ForgetsWitness,
-    /// A turn is not in it.
+    /// Leaves a turn out of the index.
     ForgetsTurns,
-    /// What a session does is not read.
+    /// Does not read the activity of a session.
     ForgetsActivity,
-    /// It is read from only some of what is recorded.
+    /// Reads the activity from only a part of the records.
     LooksTooEarly,
-    /// What is held is released late.
+    /// Releases held lines late.
     ReleasesLate,
-    /// Time passes, and nobody says so while nothing is held.
+    /// Reports no time while nothing is held.
     NeverExpires,
-    /// Nothing goes on any more.
+    /// Stops forwarding.
     Stalls,
 }
 
 impl Canary {
-    /// Each, with what the error begins with by which it has to be found.
+    /// Each canary, with the beginning of the error that must find it.
     pub const ALL: [(Canary, &'static str); 37] = [
         (Canary::LosesBytes, "1: the engine got"),
         (Canary::SaysTwice, "1: the client got"),

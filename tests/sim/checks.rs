@@ -1,4 +1,5 @@
-//! The promises that are looked at in what is left of a run: what the sides have said and got, the files, the ledger's rows.
+//! The promises that are checked on the remains of a run: the input and output of the sides, the files, the ledger's
+//! rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,18 +17,18 @@ use super::referee::Referee;
 use super::rows::Rows;
 use super::server::Server;
 
-/// How a run has ended.
+/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Where it was.
+    /// At an arbitrary point.
     Killed,
-    /// With the child, and with all that was under way.
+    /// With the child, and with everything in flight.
     ChildGone,
-    /// By itself, and nothing was under way any more.
+    /// By itself, with nothing in flight.
     Rest,
 }
 
-/// What one run has left for those who check it.
+/// The remains of a run.
 #[derive(Debug)]
 pub struct Life<'a> {
     pub generation: &'a str,
@@ -40,7 +41,7 @@ pub struct Life<'a> {
     pub ending: Ending,
 }
 
-/// Looks at what one run has left.
+/// Checks the remains of a run.
 pub fn life(life: &Life<'_>, journal: &Path) -> Result<(), String> {
     if life.ending == Ending::Rest {
         life.referee.server_has_all(&life.client.mouth.said)?;
@@ -55,7 +56,7 @@ pub fn life(life: &Life<'_>, journal: &Path) -> Result<(), String> {
     }
 }
 
-/// 2: what was received is on record, or counted as missing.
+/// Promise 2: received lines are on record, or counted as missing.
 fn on_record(life: &Life<'_>, journal: &Path) -> Result<(), String> {
     let mut on_record: [BTreeMap<Vec<u8>, i64>; 2] = Default::default();
     let mut missing = life.unmarked_lines;
@@ -95,8 +96,8 @@ fn on_record(life: &Life<'_>, journal: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// 3: a row that has ended has the end that the referee says; in a run that came to its end, each request has a row, and each
-/// row an end.
+/// Promise 3: each ended row has the referee's end. In a run that came to its end, each request has a row, and each row
+/// an end.
 fn rows(life: &Life<'_>) -> Result<(), String> {
     let by_name: BTreeMap<&String, &Asked> = life.referee.all_asked().map(|asked| (&asked.name, asked)).collect();
     for (name, row) in life.rows.of(life.generation) {
@@ -119,7 +120,7 @@ fn rows(life: &Life<'_>) -> Result<(), String> {
     }
 }
 
-/// 3: each answer of the client's that did not go on is kept as one that was lost, in the order in which they came.
+/// Promise 3: each answer of the client that was not forwarded is stored as lost, in order of arrival.
 fn lost_answers(life: &Life<'_>) -> Result<(), String> {
     let (kept, due) = (&life.rows.lost, &life.referee.lost);
     let is_right = match life.ending {
@@ -129,10 +130,11 @@ fn lost_answers(life: &Life<'_>) -> Result<(), String> {
     if is_right { Ok(()) } else { Err(format!("3: lost answers: {kept:?} are kept, and there were {due:?}")) }
 }
 
-/// What is compared of an event: its key, its type, and of how many pieces it was joined.
+/// The compared parts of an event: its key, its type, and its number of joined deltas.
 type Indexed = (String, String, Option<u64>);
 
-/// The records of a run, or of all, as they stand in the files, whatever reads them otherwise. What is not ended is none.
+/// The records of a run, or of all runs, read from the files independently of the reader under test. A torn record does
+/// not count.
 fn records(journal: &Path, generation: &str) -> Vec<Vec<u8>> {
     let files = std::fs::read_dir(journal).expect("the journal can be read").map(|file| file.expect("it is a file"));
     let of_run = files.filter(|file| file.file_name().to_string_lossy().starts_with(generation));
@@ -145,7 +147,7 @@ fn records(journal: &Path, generation: &str) -> Vec<Vec<u8>> {
     of_run.flat_map(read).collect()
 }
 
-/// Where records begin, without those that replace another.
+/// The beginnings of records, without those that replace another.
 pub fn places(journal: &Path) -> Vec<Position> {
     let mut follower = Follower::new(journal, None);
     let mut places = Vec::new();
@@ -158,8 +160,9 @@ pub fn places(journal: &Path) -> Vec<Position> {
     }
 }
 
-/// What one reading of the files gives: what is indexed of them, and what the session does. At `stops` the index was before, and
-/// waited for no more pieces; behind `cut` records the fold is kept and read again.
+/// The result of a single reading of the files: the indexed events, and the activity of the session. `stops` are the
+/// places where the index had stopped and given up waiting for more deltas; after `cut` records the fold is serialized
+/// and restored.
 fn one_reading(journal: &Path, stops: &[Position], cut: u64) -> Result<(Fold, HistoryRows), String> {
     let mut follower = Follower::new(journal, None);
     let (mut fold, mut rows) = (Fold::default(), HistoryRows::default());
@@ -192,7 +195,7 @@ fn one_reading(journal: &Path, stops: &[Position], cut: u64) -> Result<(Fold, Hi
     }
 }
 
-/// 4 and 5: the database holds what one reading of the files gives, wherever that is interrupted.
+/// Promises 4 and 5: the database equals a single reading of the files, wherever that reading is interrupted.
 pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut: u64) -> Result<(), String> {
     let (fold, rows) = one_reading(&session.join("journal"), stops, cut)?;
     let expected: Vec<_> =
@@ -234,29 +237,29 @@ pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut:
     Ok(())
 }
 
-/// The last event of a history stands in it once more.
+/// Duplicates the last event of a history.
 pub const INDEXED_AGAIN: &str = "INSERT INTO codex_events SELECT seq + 1, session_id, timestamp, event_type, thread_id,
     turn_id, item_id, payload_preview, generation, segment, byte_offset, delta_count FROM codex_events
     ORDER BY seq DESC LIMIT 1";
 
-/// It does not stand in it.
+/// Deletes the last event.
 pub const LAST_IS_GONE: &str = "DELETE FROM codex_events WHERE seq = (SELECT MAX(seq) FROM codex_events)";
 
-/// It has the number behind its own.
+/// Adds one to the number of the last event.
 pub const LAST_IS_FURTHER: &str =
     "UPDATE codex_events SET seq = seq + 1 WHERE seq = (SELECT MAX(seq) FROM codex_events)";
 
-/// A turn's row is not there.
+/// Deletes a turn's row.
 pub const A_TURN_IS_GONE: &str =
     "DELETE FROM codex_turn_events WHERE rowid = (SELECT MAX(rowid) FROM codex_turn_events)";
 
-/// Spoils a history.
+/// Damages a history.
 pub fn spoil(session: &Path, sql: &str) {
     let database = Connection::open(session.join(HISTORY_FILE)).expect("there is a history");
     database.execute(sql, []).expect("our own SQL");
 }
 
-/// 5: what the threads of a session do, as it is read from its files, is what the server knows.
+/// Promise 5: the activity of a session's threads, read from its files, agrees with the server.
 pub fn activity(read: &ActivityFold, now_us: u64, server: &Server) -> Result<(), String> {
     let mut threads: BTreeMap<String, (Option<String>, u64)> = BTreeMap::new();
     for (thread, turn) in &server.running {

@@ -1,4 +1,4 @@
-//! The client: it says what clients say, and answers what it is asked, once or twice or not at all.
+//! The client: it sends a client's lines, and answers requests once, twice or not at all.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ pub struct Client {
     pub ear: Ear,
     next_id: u64,
     next_answer: u64,
-    /// Requests that it has not answered for good.
+    /// Requests without a final answer.
     asked: Vec<u64>,
 }
 
@@ -33,7 +33,7 @@ impl Client {
         self.say(dice, &json!({"id": id, "method": method, "params": params}));
     }
 
-    /// Says something.
+    /// Sends a line.
     pub fn speak(&mut self, dice: &mut Dice) {
         let thread = format!("t{}", dice.roll(2));
         match dice.roll(18) {
@@ -49,7 +49,7 @@ impl Client {
             4 => self.call(dice, "turn/interrupt", &json!({"threadId": thread})),
             5 => self.mouth.say(junk(dice)),
             6 => self.say(dice, &json!({"method": "initialized"})),
-            // Of a request that there is not, and will not be.
+            // An answer to a request that does not exist and never will.
             7 => {
                 let id = 1_000 + dice.roll(40);
                 self.answer(dice, id);
@@ -57,7 +57,7 @@ impl Client {
             _ => {
                 if !self.asked.is_empty() {
                     let index = dice.roll(self.asked.len() as u64) as usize;
-                    // Now and then once more.
+                    // Now and then it answers again.
                     let id = if dice.once_in(4) { self.asked[index] } else { self.asked.swap_remove(index) };
                     self.answer(dice, id);
                 }
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// Answers, each time differently.
+    /// Answers, with different content each time.
     pub fn answer(&mut self, dice: &mut Dice, id: u64) {
         self.next_answer += 1;
         let nth = self.next_answer;
@@ -77,7 +77,7 @@ impl Client {
         self.say(dice, &answer);
     }
 
-    /// Takes a line.
+    /// Receives a line.
     pub fn hear(&mut self, line: &[u8]) {
         let Ok(line) = serde_json::from_slice::<Value>(line) else { return };
         if line["method"].as_str().is_some_and(|method| method.ends_with("requestApproval"))

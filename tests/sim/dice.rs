@@ -1,6 +1,6 @@
-//! Chance that comes from a seed.
+//! Random numbers from a seed.
 
-/// A generator of numbers that look like chance: xorshift64*.
+/// A pseudorandom generator: xorshift64*.
 #[derive(Debug)]
 pub struct Dice(u64);
 
@@ -9,7 +9,7 @@ impl Dice {
         Dice(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// One of `0..sides`.
+    /// A number in `0..sides`.
     pub fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -17,7 +17,7 @@ impl Dice {
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
     }
 
-    /// Once in so many times.
+    /// True once in `times` on average.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.roll(times) == 0
     }

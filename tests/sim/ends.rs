@@ -1,4 +1,4 @@
-//! How runs end, and how all comes to rest.
+//! How runs end, and how everything comes to rest.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::happened::Event;
 use super::shim::{Run, is_at_rest};
 use super::world::{FROM_CLIENT, FROM_SERVER, TO_CLIENT, TO_SERVER, World};
 
-/// Rounds in which all that is under way has to come to its end.
+/// Number of rounds within which everything in flight must end.
 const ROUNDS_MAX: usize = 5_000;
 
 impl World {
@@ -32,14 +32,14 @@ impl World {
         self.over(Ending::ChildGone);
     }
 
-    /// Everything ends where it is; what the kernel holds is still read.
+    /// Everything stops where it is; data in the kernel's pipes is still read.
     pub fn killed(&mut self) {
         self.say(|| "killed".to_owned());
         self.happened.count(Event::Kill);
         self.over(Ending::Killed);
     }
 
-    /// A run is over: what it has left is checked. Another begins with the next step.
+    /// Ends a run and checks its remains. The next step starts another run.
     fn over(&mut self, ending: Ending) {
         let Some(Run { writer, .. }) = self.run.take() else { return };
         let bytes = self.pipes[TO_CLIENT].get(usize::MAX);
@@ -65,7 +65,7 @@ impl World {
         self.holds(checks::life(&life, &self.journal()));
     }
 
-    /// Lets all that is under way come to its end, with everything well.
+    /// Completes everything in flight without faults.
     pub fn come_to_rest(&mut self, is_indexed: bool) {
         (self.room_bytes, self.ledger_works, self.ledger_hangs) = (None, true, false);
         if self.run.is_none() {
@@ -83,7 +83,7 @@ impl World {
         self.over(Ending::Rest);
     }
 
-    /// Passes all that there is, until nothing moves any more.
+    /// Reads and forwards everything until nothing moves.
     fn drain(&mut self) {
         for _ in 0..ROUNDS_MAX {
             if self.run.is_none() || self.found.is_some() {

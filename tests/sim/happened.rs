@@ -1,47 +1,47 @@
-//! How much of what can happen has happened.
+//! Coverage: which events of the fault model have happened.
 
 use std::collections::BTreeMap;
 
-/// What the fault model names, and what the promises are about.
+/// The events of the fault model and of the promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     Step,
     Kill,
     DeathOfTheChild,
     FailedCommit,
-    /// A line that is not on record, for want of room.
+    /// A line that was not recorded for lack of space.
     MissedLine,
     Request,
-    /// One that the server repeats while its answer is missing or on its way.
+    /// A request that the server repeats while its answer is missing or in flight.
     RepeatedRequest,
-    /// One that it asks again after an answer.
+    /// A request that the server repeats after an answer.
     RequestAgain,
-    /// A client's answer that is lost, and goes on all the same.
+    /// A client's answer that is lost and still forwarded.
     ForwardedLostAnswer,
-    /// A request that the client is not shown.
+    /// A request that is hidden from the client.
     HiddenRequest,
-    /// One that it is shown after all.
+    /// A hidden request that the client sees after all.
     LateShow,
     Answer,
-    /// An answer that was not the first.
+    /// A losing answer.
     LostAnswer,
-    /// A client's answer while another is being kept.
+    /// A client's answer while another one is being stored.
     RunnerUp,
-    /// One of those that is sent, because the other could not be kept.
+    /// A runner-up that is sent because the other answer could not be stored.
     SentRunnerUp,
-    /// A request that the server withdrew while an answer was being kept.
+    /// A request that the server withdrew while an answer was being stored.
     OverWhileDeciding,
-    /// What waited for the ledger for as long as it may.
+    /// A line that waited for the ledger until the deadline.
     HoldUntilDeadline,
     Expiry,
-    /// Words of the user with context in front of them.
+    /// Words of the user with context before them.
     Envelope,
     OddLine,
     IndexStop,
     History,
-    /// A session that was looked at while it was live.
+    /// A check of a live session's activity.
     LookAtActivity,
-    /// Something that was stored was restored or lost.
+    /// Stored data was restored or lost.
     Harm,
 }
 
@@ -74,7 +74,7 @@ impl Event {
     ];
 }
 
-/// How often each has happened.
+/// How often each event has happened.
 #[derive(Debug, Clone, Default)]
 pub struct Happened(BTreeMap<Event, u64>);
 
@@ -95,7 +95,7 @@ impl Happened {
         self.0.get(&event).copied().unwrap_or_default()
     }
 
-    /// What has not happened at all.
+    /// The events that have not happened at all.
     pub fn missing(&self) -> Vec<Event> {
         Event::ALL.into_iter().filter(|event| self.times(*event) == 0).collect()
     }

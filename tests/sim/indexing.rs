@@ -1,4 +1,4 @@
-//! The index of a world: it comes to any record and stops there, and goes on later.
+//! The index of a world: it stops at any record, and resumes later.
 
 use std::sync::{Arc, PoisonError};
 
@@ -13,14 +13,14 @@ use super::happened::Event;
 use super::world::World;
 
 impl World {
-    /// Where some record begins.
+    /// The beginning of a random record.
     pub fn some_place(&mut self) -> Option<Position> {
         let mut places = checks::places(&self.journal());
         let count = places.len() as u64;
         (count > 0).then(|| places.swap_remove(self.dice.roll(count) as usize))
     }
 
-    /// Indexes what is recorded, up to a record or all, and compares with what one reading gives.
+    /// Indexes the recorded lines, up to a record or all of them, and compares with a single reading.
     pub fn index(&mut self, until: Option<Position>) {
         let is_all = until.is_none();
         let Some(activity) = self.catch_up(until) else { return };
@@ -40,10 +40,10 @@ impl World {
         self.holds(checks::history(&self.session(), &activity, &self.stops, cut));
     }
 
-    /// Looks at what the session does while it runs, with nothing under way: it is what the server knows.
+    /// Checks the activity of a running session with nothing in flight: it agrees with the server.
     pub fn look_at_activity(&mut self) {
         let Some(run) = &self.run else { return };
-        // What is not on record cannot be known.
+        // Unrecorded lines leave the activity unknown.
         if run.writer.tally().missed_lines > 0 || self.found.is_some() {
             return;
         }
@@ -81,7 +81,7 @@ impl World {
             self.broken(format!("4: nothing can be indexed: {fault}"));
             return None;
         }
-        // Where it is beyond already, it does not stop.
+        // A position before the last stop is not another stop.
         self.stops.extend(state.position.filter(|at| self.stops.last().is_none_or(|stop| stop < at)));
         Some(activity)
     }

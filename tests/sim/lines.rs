@@ -1,13 +1,13 @@
-//! Lines as the referee reads them: by themselves, and by no code of the house.
+//! Lines as the referee reads them, without any code of the house.
 
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What our own calls' ids begin with.
+/// The prefix of our own calls' ids.
 const OURS: &str = "codex-shim:";
 
-/// What stands in a message that matters here, as it was written.
+/// The relevant members of a message, as written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Message<'a> {
@@ -29,7 +29,7 @@ impl Message<'_> {
         self.id.as_ref().and_then(Value::as_str).is_some_and(|id| id.starts_with(OURS))
     }
 
-    /// The request that it answers, and what.
+    /// The answered request and the answer.
     pub fn answer(&self) -> Option<(u64, String)> {
         let id = self.id.as_ref()?.as_u64().filter(|_| self.method.is_none())?;
         match (self.result, self.error) {
@@ -40,7 +40,7 @@ impl Message<'_> {
     }
 }
 
-/// A line that has an envelope in front of the user's words, without it.
+/// The line without the envelope before the user's words, if it has one.
 pub fn without_envelope(line: &[u8]) -> Option<Vec<u8>> {
     let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|window| window == what);
     let start = find(line, b"\\u001eCODEX_META ")?;
@@ -48,7 +48,7 @@ pub fn without_envelope(line: &[u8]) -> Option<Vec<u8>> {
     Some([&line[..start], &line[end..]].concat())
 }
 
-/// Whether an envelope stands in a line, however it is written.
+/// Whether a line contains an envelope in any spelling.
 pub fn marks_envelope(line: &[u8]) -> bool {
     let value = serde_json::from_slice::<Value>(line).unwrap_or_default();
     value.to_string().contains("\\u001eCODEX_META")

@@ -1,47 +1,51 @@
-//! The whole house under one seed: client, server, people at the side, engine, journal, ledger and index, in one process and in
-//! a time of its own.
+//! The whole house under one seed: client, server, API callers, engine, journal, ledger and index, in one process and
+//! with simulated time.
 //!
 //! # Fault model
 //!
-//! What can happen between any two steps, as the seed has it:
+//! Events that the seed can place between any two steps:
 //!
-//! - pipes take and give any number of bytes at a time, and are full at a few hundred;
-//! - lines are spelled in many ways, with odd gaps, orders of members and escapes, or are no JSON, no UTF-8, or nothing;
-//! - an append to the journal writes a part of what it should, or nothing, and goes on failing until there is room again;
-//! - a commit of the ledger takes any time, or fails, for one or for all;
-//! - people answer requests that are open, were answered or never were, say something, interrupt, and call the server;
-//! - the client answers requests once, twice or not at all, each time differently, and requests that there are not, or that it
-//!   was not shown;
-//! - the server takes requests back, by themselves or with their turn;
-//! - the child dies; the shim is killed between any two effects, and started again on the same folder;
-//! - the index comes to any record and stops there, and goes on later;
-//! - afterwards the session's folder is restored from a copy, the journal loses its end or a run, or the history is lost.
+//! - pipes accept and deliver any number of bytes at a time, and are full at a few hundred;
+//! - lines have many spellings, with odd blanks, orders of members and escapes, or are invalid JSON, invalid UTF-8, or
+//!   empty;
+//! - an append to the journal writes a part of its data, or nothing, and keeps failing until there is space again;
+//! - a commit of the ledger takes any time, or fails, for one entry or for all;
+//! - API callers answer requests that are open, already answered or nonexistent, send input, interrupt, and call the
+//!   server;
+//! - the client answers requests once, twice or not at all, with different content each time, and answers requests that
+//!   do not exist or that it has not seen;
+//! - the server withdraws requests, singly or with their turn;
+//! - the child dies; the shim is killed between any two effects, and restarted on the same folder;
+//! - the index stops at any record, and resumes later;
+//! - afterwards the session's folder is restored from a copy, the journal loses its end or a run, or the history is
+//!   lost.
 //!
-//! Not in it: a disk that loses or alters what it has taken, bytes that a kernel's pipe alters, threads, and the control socket,
-//! which the tests with real processes have.
+//! Not simulated: a disk that loses or alters written data, bytes altered by a kernel's pipe, threads, and the control
+//! socket, which the tests with real processes cover.
 //!
-//! # What has to hold
+//! # Promises
 //!
-//! What each side is to get, who was first, and how each request ends is said by a referee, from what goes into the engine and
-//! from the contract alone.
+//! A referee computes each side's expected input, the winner of each request and its end, from the engine's input and
+//! the contract alone.
 //!
-//! 1. Each side gets, byte for byte and in this order, what the referee says: the other's lines, without what stands in front of
-//!    the user's words, without answers that were not the first, and without requests that the client is not shown.
-//! 2. Nothing was received that is not on record, or counted as missing.
-//! 3. A request is kept before the client gets it, and an answer before the server does, in every life, however it ends; but for
-//!    those that the ledger has failed, or kept waiting until the deadline, and those are marked late. A request ends once, as
-//!    the first answer to it says. The server gets one answer at most. Each answer that was not the first is kept as one.
-//!    People are told what became of theirs.
-//! 4. Each record is indexed once, whatever happened in between: the database is what one reading of the files gives. No two events
-//!    get one number, even after a restore or a loss, and a missing run is a gap.
-//! 5. What a session does is what the server knows, once nothing is under way; and the fold that the index goes on with from
-//!    where it had stopped is that of one reading of the files. What `GET /sessions/{id}` lays over that is not looked at here: that
-//!    the relay knows sooner whether its child runs.
+//! 1. Each side receives, byte for byte and in order, the lines that the referee expects: the other side's lines,
+//!    without the text before the user's words, without losing answers, and without requests that are hidden from the
+//!    client.
+//! 2. Every received line is on record, or counted as missing.
+//! 3. A request is stored before the client receives it, and an answer before the server does, in every run, however it
+//!    ends. The exceptions are requests that the ledger failed to store, or kept waiting until the deadline; they are
+//!    marked late. A request ends once, with the first answer to it. The server receives at most one answer. Each losing
+//!    answer is stored as lost. API callers learn the outcome of their answers.
+//! 4. Each record is indexed once, whatever happened in between: the database equals a single reading of the files. No
+//!    two events have the same number, even after a restore or a loss, and a missing run is a gap.
+//! 5. The activity of a session agrees with the server as soon as nothing is in flight. The fold with which the index
+//!    resumes equals that of a single reading of the files. This does not cover the addition of `GET /sessions/{id}`,
+//!    that the relay knows earlier whether its child runs.
 //! 6. No line is held past its deadline, and nothing waits past its expiry.
 //!
-//! Each of these has houses that are built wrong, and each of those has to be found by the check that is there for it.
+//! Each promise has deliberately broken houses, and its own check must find each of them.
 //!
-//! `SIM_SEED=N` plays one seed and says what it does; `SIM_SEEDS=N` plays so many (`make sim SEED=… SEEDS=…`).
+//! `SIM_SEED=N` plays one seed and prints its steps; `SIM_SEEDS=N` plays N seeds (`make sim SEED=… SEEDS=…`).
 
 #![allow(
     clippy::print_stdout,
@@ -77,7 +81,7 @@ use world::World;
 /// As many as a test run has time for.
 const SEEDS: u64 = 1_000;
 
-/// Seeds among which each canary is found.
+/// Number of seeds among which each canary must be found.
 const CANARY_SEEDS: u64 = 400;
 
 fn setting(name: &str) -> Option<u64> {
@@ -110,7 +114,7 @@ fn whatever_happens_no_promise_is_broken() {
     assert!(count < SEEDS || missing.is_empty(), "never happened: {missing:?}");
 }
 
-/// A house that is built wrong, in one way after the other, is found out by the check that is there for that.
+/// Each defect is found by the check that exists for it.
 #[test]
 fn canaries_die() {
     let _alone = world::alone();

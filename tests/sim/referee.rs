@@ -1,7 +1,7 @@
-//! The referee: what each side is to get, and how each request is to end, by the contract alone.
+//! The referee: each side's expected input, and the end of each request, by the contract alone.
 //!
-//! It is told what goes into the engine, in the same order, and looks at nothing that the engine makes of it but which commit is
-//! about what, and which mark stands behind what. What comes out is compared with what it says.
+//! It sees the engine's input in the same order. Of the engine's output it reads only the subject of each commit and
+//! the mark behind each line. The actual output is compared with its expectations.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,13 +17,13 @@ use super::rows::Rows;
 use super::side::Said;
 use super::world::HOLD_MAX;
 
-/// After how long policy answers, where it does.
+/// Time after which policy answers, if it does.
 pub const EXPIRES_AFTER: Duration = Duration::from_millis(400);
 
-/// What policy answers.
+/// Policy's answer.
 const BY_POLICY: &str = r#"{"decision":"decline"}"#;
 
-/// What a commit is about.
+/// The subject of a commit.
 #[derive(Debug, Clone, Copy)]
 enum About {
     Opening,
@@ -42,7 +42,7 @@ impl About {
 pub struct Referee {
     pub happened: Happened,
     generation: String,
-    /// Requests are not shown to the client.
+    /// Requests are hidden from the client.
     pub hides: bool,
     expires: bool,
     /// The last commit has worked, so the next one is waited for.
@@ -51,28 +51,28 @@ pub struct Referee {
     /// Rows that a later row of the same request has replaced.
     earlier: Vec<(u64, Asked)>,
     commits: BTreeMap<Token, (u64, String, About)>,
-    /// What waits for its commit, and until when.
+    /// Requests and answers that wait for their commit, with their deadlines.
     holds: BTreeMap<Token, Duration>,
     /// Marks behind answers.
     marks: BTreeMap<Token, u64>,
-    /// What the server is to get, and the client, in this order.
+    /// The lines that the server and the client must receive, in order.
     to_server: VecDeque<Vec<u8>>,
     to_client: VecDeque<Due>,
-    /// Answers that were not the first: of which request, and what.
+    /// Losing answers: the request's name and the answer.
     pub lost: Vec<(String, String)>,
     replies: BTreeMap<AskerId, Reply>,
-    /// How many lines of each side were passed on to the engine.
+    /// The number of each side's lines that the engine has received.
     read: [usize; 2],
 }
 
-/// A line that the client is to get, and the row of the request that it is.
+/// A line that the client must receive, and the row of its request.
 #[derive(Debug, PartialEq, Eq)]
 struct Due {
     line: Vec<u8>,
     row: Option<String>,
 }
 
-/// What somebody at the side is to be told.
+/// The reply that an API caller must receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reply {
     Kept,
@@ -86,7 +86,7 @@ impl Referee {
         Referee { generation, hides, expires, ..Referee::default() }
     }
 
-    /// A line of a side goes into the engine, the next that it has said.
+    /// The engine receives a line of a side, the next that the side has sent.
     pub fn reads(&mut self, now: Duration, from: Side, line: &[u8], said: &[Said]) -> Result<(), String> {
         let next = &mut self.read[from as usize];
         let said = said.get(*next).filter(|said| said.bytes == line);
@@ -159,7 +159,7 @@ impl Referee {
         self.to_client.push_back(Due { line: said.plain.as_ref().unwrap_or(&said.bytes).clone(), row });
     }
 
-    /// The client answers: the first wins, and what comes later is kept and goes no further.
+    /// The client answers: the first answer wins, and later ones are stored and not forwarded.
     fn client_answers(&mut self, id: u64, line: &[u8], payload: String) {
         let asked = self.asked.get_mut(&id).expect("it was looked for");
         match &mut asked.state {
@@ -183,7 +183,7 @@ impl Referee {
         }
     }
 
-    /// A request whose answer is missing, or on its way, once more: it is the same row, and waits again for what it waited for.
+    /// A repeated request whose answer is missing or in flight: it keeps its row and its wait.
     fn repeated(&mut self, now: Duration, id: u64) {
         self.happened.count(Event::RepeatedRequest);
         let asked = self.asked.get_mut(&id).expect("it was looked for");
@@ -200,7 +200,8 @@ impl Referee {
         self.to_client.push_back(Due { line: asked.line.clone(), row: Some(asked.name.clone()) });
     }
 
-    /// Puts the row aside that a request had; gives how many answers to it are not confirmed, and the name of the next row.
+    /// Sets the request's previous row aside; returns the number of unconfirmed answers to it, and the name of the next
+    /// row.
     fn next_row(&mut self, id: u64) -> (usize, String) {
         let mut unconfirmed = 0;
         if let Some(before) = self.asked.remove(&id) {
@@ -231,7 +232,7 @@ impl Referee {
         self.lost.push((self.asked[&id].name.clone(), payload));
     }
 
-    /// Somebody at the side answers.
+    /// An API caller answers.
     pub fn side_answers(&mut self, asker: AskerId, request_id: &str, decision: &str) {
         let asked = self.asked.values_mut().find(|asked| asked.name == request_id && asked.is_open);
         let reply = match asked {
@@ -249,7 +250,7 @@ impl Referee {
         self.replies.insert(asker, reply);
     }
 
-    /// Something is on its way to the ledger, and is told of.
+    /// An entry is on its way to the ledger, and its commit will be reported.
     pub fn ordered(&mut self, now: Duration, token: Token, entry: &LedgerEntry, is_waited_for: bool) {
         let (name, about) = match entry {
             LedgerEntry::RequestOpened(row) => (&row.request_id, About::Opening),
@@ -270,12 +271,12 @@ impl Referee {
         }
     }
 
-    /// The ledger tells whether something is kept.
+    /// The ledger reports whether an entry is stored.
     pub fn committed(&mut self, token: Token, done: bool) {
         self.is_distrusting = !done;
         let was_waited_for = self.holds.remove(&token).is_some();
         let Some((id, name, about)) = self.commits.remove(&token) else { return };
-        // Of a row that was put aside, everything was written.
+        // A replaced row has been written completely.
         if self.asked.get(&id).is_none_or(|asked| asked.name != name) {
             return;
         }
@@ -293,7 +294,7 @@ impl Referee {
         }
     }
 
-    /// What waited for its commit goes on without it.
+    /// A request or answer that waited for its commit proceeds without it.
     fn goes_on(&mut self, id: u64, about: About) {
         let asked = self.asked.get_mut(&id).expect("it was asked");
         match (about, &mut asked.sent) {
@@ -348,14 +349,14 @@ impl Referee {
         }
     }
 
-    /// A line goes to the server, with a mark behind it.
+    /// A line goes to the server, followed by a mark.
     pub fn marked(&mut self, mark: Token, line: &[u8]) {
         if let Some((id, _)) = Message::read(line).as_ref().and_then(Message::answer) {
             self.marks.insert(mark, id);
         }
     }
 
-    /// All up to a mark is written.
+    /// Everything up to a mark is written.
     pub fn written(&mut self, mark: Token) {
         if let Some(id) = self.marks.remove(&mark)
             && let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.is_open)
@@ -385,7 +386,7 @@ impl Referee {
         }
     }
 
-    /// Nothing waits beyond its time.
+    /// Checks that nothing waits past its deadline.
     pub fn nothing_is_overdue(&self, now: Duration) -> Result<(), String> {
         match self.asked.values().find(|asked| asked.is_overdue(now)) {
             Some(asked) => Err(format!("6: waits past its expiry: {}", asked.name)),
@@ -393,7 +394,7 @@ impl Referee {
         }
     }
 
-    /// A request is over, or an answered one is heard of again.
+    /// A request is over, or an answered one is mentioned again.
     fn over(&mut self, id: u64, why: Over) {
         let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.is_open) else { return };
         let is_about_earlier = matches!(why, Over::Resolved) && asked.unconfirmed > 0;
@@ -419,14 +420,14 @@ impl Referee {
         asked.is_open = false;
     }
 
-    /// The server has said its last.
+    /// The server has sent its last line.
     pub fn server_ended(&mut self) {
         let all: Vec<u64> = self.asked.keys().copied().collect();
         all.into_iter().for_each(|id| self.over(id, Over::ServerGone));
         self.holds.clear();
     }
 
-    /// Somebody at the side is told something.
+    /// An API caller receives a reply.
     pub fn replied(&mut self, asker: AskerId, reply: &SideReply) -> Result<(), String> {
         let told = match reply {
             SideReply::Kept => Reply::Kept,
@@ -441,7 +442,7 @@ impl Referee {
         }
     }
 
-    /// The client has got a line.
+    /// The client has received a line.
     pub fn client_got(&mut self, line: &[u8], rows: &Rows) -> Result<(), String> {
         let due = self.to_client.pop_front();
         let row = due.as_ref().filter(|due| due.line == line).and_then(|due| due.row.as_ref());
@@ -463,7 +464,7 @@ impl Referee {
         }
     }
 
-    /// The server has got a line.
+    /// The server has received a line.
     pub fn server_got(&mut self, line: &[u8], rows: &Rows) -> Result<(), String> {
         let message = Message::read(line);
         if message.as_ref().is_some_and(Message::is_ours) {
@@ -485,7 +486,7 @@ impl Referee {
         }
     }
 
-    /// An answer is that of the oldest row of its request that was answered.
+    /// The server receives the answer of the oldest answered row of its request.
     fn answer_arrives(&mut self, id: u64, payload: &str, rows: &Rows) -> Result<(), String> {
         let earlier = self.earlier.iter_mut().filter(|(of, _)| *of == id).map(|(_, asked)| asked);
         let mut all = earlier.chain(self.asked.get_mut(&id)).peekable();
@@ -498,33 +499,33 @@ impl Referee {
             }
         }
         let asked = last.expect("it was asked");
-        // One that was lost, and goes on all the same.
+        // A lost answer that is still forwarded.
         if asked.may_wait && asked.sent.is_none() {
             return Ok(());
         }
         asked.answer_arrives(payload, rows)
     }
 
-    /// Nothing is on its way to the client any more.
+    /// Checks that nothing is in flight to the client.
     pub fn client_has_all(&self, said: &[Said]) -> Result<(), String> {
         let missing =
             self.to_client.front().map(|due| &due.line).or_else(|| said.get(self.read[1]).map(|said| &said.bytes));
         missing.map_or(Ok(()), |line| Err(format!("1: the client never got {}", shown(line))))
     }
 
-    /// Nor to the server.
+    /// Checks that nothing is in flight to the server.
     pub fn server_has_all(&self, said: &[Said]) -> Result<(), String> {
         let missing = self.to_server.front().or_else(|| said.get(self.read[0]).map(|said| &said.bytes));
         missing.map_or(Ok(()), |line| Err(format!("1: the server never got {}", shown(line))))
     }
 
-    /// Everybody at the side was told.
+    /// Checks that every API caller has its reply.
     pub fn all_are_told(&self) -> Result<(), String> {
         let untold = self.replies.iter().next();
         untold.map_or(Ok(()), |(_, reply)| Err(format!("3: told wrongly: nothing, and it is {reply:?}")))
     }
 
-    /// A request that the client is not shown, and that waits.
+    /// A hidden pending request.
     pub fn hidden(&self) -> Option<u64> {
         self.asked.iter().rev().find(|(_, asked)| asked.is_open && asked.shown == Shown::Never).map(|(id, _)| *id)
     }

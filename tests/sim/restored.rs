@@ -1,5 +1,5 @@
-//! Harm to what is stored, after a world has ended: a restored copy, a lost end, a missing run. A reader that has seen all of
-//! the history before must not be misled by it afterwards.
+//! Damage to stored data after a world has ended: a restored copy, a lost end, a missing run. A reader that knows the
+//! earlier history must not be misled by it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use super::canary::Canary;
 use super::happened::Event;
 use super::world::World;
 
-/// Events of the run after the harm.
+/// Events of the run after the damage.
 const EVENTS_AFTER: u64 = 5;
 
 /// A copy of a session's folder, with the mark in its ledger.
@@ -24,7 +24,7 @@ pub struct Backup {
     mark: SeqMark,
 }
 
-/// An event: where its record stands, and its type.
+/// Events by number: the place of the record, and the type.
 type Numbered = BTreeMap<i64, (String, String)>;
 
 impl World {
@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    /// Does harm to the session's folder, lets another run pass, and looks at the numbers.
+    /// Damages the session's folder, adds another run, and checks the numbers.
     pub fn harm(&mut self) {
         let before = numbered(&self.session());
         let mut is_run_missing = false;
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Takes some of the last records away.
+    /// Removes some of the last records.
     fn cut_journal(&mut self) {
         let Some(last) = segments(&self.journal()).pop() else { return };
         let text = fs::read(&last).expect("it is there");
@@ -100,7 +100,7 @@ impl World {
         fs::write(&last, lines[..left.min(lines.len())].concat()).expect("it can be cut");
     }
 
-    /// Takes a run away that is neither the first nor the last; false if there is none.
+    /// Removes a run that is neither the first nor the last; false if there is none.
     fn lose_run(&mut self) -> bool {
         let names = SegmentName::list(&self.journal()).expect("the journal can be read");
         let mut runs: Vec<Generation> = names.iter().map(|name| name.generation.clone()).collect();
@@ -115,7 +115,7 @@ impl World {
         true
     }
 
-    /// A run that comes after all others.
+    /// A run after all others.
     fn another_run(&mut self) {
         let seconds = (self.now.unix_us / 1_000_000) as u32 + 1_000;
         let generation = Generation::after(self.generation.as_ref(), seconds, 1);

@@ -6,14 +6,14 @@ use codex_shim::testing::engine::{LedgerEntry, RequestSource, RequestStatus};
 
 use super::canary::Canary;
 
-/// A request as the ledger has it.
+/// A request as the ledger stores it.
 #[derive(Debug, Clone)]
 pub struct Row {
     pub status: RequestStatus,
     pub source: Option<RequestSource>,
     /// The answer, as JSON.
     pub payload: Option<String>,
-    /// It, or its answer, went on before it was kept.
+    /// The request, or its answer, was forwarded before it was stored.
     pub late: bool,
     /// How often it has ended.
     ends: u32,
@@ -22,7 +22,7 @@ pub struct Row {
 #[derive(Debug, Default)]
 pub struct Rows {
     requests: BTreeMap<String, Row>,
-    /// Answers that were not the first: of which request, and what.
+    /// Losing answers: the request's name and the answer.
     pub lost: Vec<(String, String)>,
 }
 
@@ -31,14 +31,14 @@ impl Rows {
         self.requests.get(request_id)
     }
 
-    /// Those of one run.
+    /// The rows of one run.
     pub fn of<'a>(&'a self, generation: &'a str) -> impl Iterator<Item = (&'a String, &'a Row)> {
         self.requests
             .iter()
             .filter(move |(name, _)| name.strip_prefix(generation).is_some_and(|id| id.starts_with('-')))
     }
 
-    /// A run begins: whoever held the folder before is gone.
+    /// A run begins: the previous owner of the folder is gone.
     pub fn begin(&mut self) {
         self.lost.clear();
         for row in self.requests.values_mut() {

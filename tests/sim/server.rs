@@ -1,4 +1,4 @@
-//! The server: it answers, repeats what the user said, streams, and asks.
+//! The server: it answers, repeats the user's words, streams, and sends requests.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ pub struct Server {
     pub mouth: Mouth,
     pub ear: Ear,
     turns: u64,
-    /// The turn that runs in a thread.
+    /// The running turn of each thread.
     pub running: BTreeMap<String, String>,
     next_request: u64,
-    /// Requests that wait, with their threads.
+    /// Pending requests and their threads.
     pub waiting: BTreeMap<u64, String>,
     /// The line of each request.
     lines: BTreeMap<u64, Vec<u8>>,
-    /// Requests that waited and were answered.
+    /// Number of answered requests.
     pub answers: u64,
 }
 
-/// The user's words without what was put in front of them.
+/// The user's words without the text before them.
 fn words(text: &str) -> Option<&str> {
     text.strip_prefix("\u{1e}CODEX_META ")?.split_once('\u{1f}').map(|(_, words)| words)
 }
@@ -38,7 +38,7 @@ impl Server {
         self.say(dice, &json!({"method": method, "params": params}));
     }
 
-    /// Takes a line.
+    /// Receives a line.
     pub fn hear(&mut self, dice: &mut Dice, line: &[u8]) {
         let Ok(line) = serde_json::from_slice::<Value>(line) else { return };
         match (line["method"].as_str(), &line["id"]) {
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// Repeats what the user said, with all that stands in front of it.
+    /// Repeats the user's input, with everything before it.
     fn repeat(&mut self, dice: &mut Dice, thread: &str, turn: &str, id: &Value, input: &Value) {
         let with = |content: &Value| {
             let item = json!({"type": "userMessage", "id": format!("m{id}"), "content": content});
@@ -92,7 +92,7 @@ impl Server {
 
     fn answered(&mut self, dice: &mut Dice, id: u64) {
         if self.waiting.contains_key(&id) && dice.once_in(5) {
-            // The server takes the answer silently and asks the same again.
+            // The server accepts the answer silently and repeats the request.
             self.answers += 1;
             return self.ask_again(id);
         }
@@ -102,7 +102,7 @@ impl Server {
         }
     }
 
-    /// The very same line, as for a client that resumes.
+    /// The identical line, as for a client that resumes.
     fn ask_again(&mut self, id: u64) {
         if let Some(line) = self.lines.get(&id) {
             self.mouth.say(line.clone());
@@ -120,7 +120,7 @@ impl Server {
         }
     }
 
-    /// Does something of its own accord.
+    /// Sends something unprompted.
     pub fn work(&mut self, dice: &mut Dice) {
         let count = self.running.len().max(1) as u64;
         let Some((thread, turn)) = self.running.iter().nth(dice.roll(count) as usize) else { return };
@@ -140,7 +140,7 @@ impl Server {
             }
             14 => self.mouth.say(junk(dice)),
             15 => {
-                // It does not want an answer any more.
+                // The server withdraws the request.
                 let Some((id, thread)) = self.waiting.pop_first() else { return };
                 self.tell(dice, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
             }

@@ -1,5 +1,5 @@
-//! The shim's own loop, played by the rule that stands at the top of `engine`: all that one read brought is put on record, and
-//! only then goes on; what else is to be done is done in its order.
+//! The shim's loop, played by the rule at the top of `engine`: the whole result of one read is recorded before any of
+//! it is forwarded; other effects run in order.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::happened::Event;
 use super::pipe::Pipe;
 use super::world::{FROM_CLIENT, FROM_SERVER, HOLD_MAX, STEPS, TO_CLIENT, TO_SERVER, World};
 
-/// What of an order is told to the relay.
+/// The result of an order that the relay learns.
 #[derive(Debug, Clone, Copy)]
 pub enum Told {
     Nothing,
@@ -24,7 +24,7 @@ pub enum Told {
     Whether(Token),
 }
 
-/// What goes out, in its order.
+/// Outgoing data, in order.
 #[derive(Debug)]
 pub enum Out {
     Bytes(Vec<u8>),
@@ -39,15 +39,15 @@ pub struct Lane {
     pub out: VecDeque<Out>,
 }
 
-/// One run of the shim, with what ends when it ends.
+/// One run of the shim, with everything that ends with it.
 pub struct Run {
     pub engine: Engine,
     pub writer: Writer,
     pub lanes: [Lane; 2],
-    /// On its way to the ledger.
+    /// Entries on their way to the ledger.
     pub orders: VecDeque<(Told, LedgerEntry)>,
     pub started: Duration,
-    /// What a canary releases late, and when.
+    /// Releases that a canary delays, and until when.
     pub released_late: VecDeque<(Token, Duration)>,
 }
 
@@ -66,7 +66,7 @@ impl Run {
 }
 
 impl World {
-    /// Carries out what the engine wants, one effect after the other; between any two of them it may end.
+    /// Carries out the engine's effects in order; the run may end between any two of them.
     pub fn tell(&mut self, input: Input<'_>) {
         let mut effects = Vec::new();
         let now = self.now();
@@ -124,8 +124,8 @@ impl World {
                         self.broken(what);
                     }
                 }
-                // A server that is started with a client has one, and nothing is assembled for it; what is run for the user
-                // and what becomes of the child is not played.
+                // A server that starts with a client needs no introduction, and nothing is assembled for it. The
+                // simulation leaves out commands run for the user and the child's fate.
                 Effect::Introduce(_)
                 | Effect::NotifyPending(_)
                 | Effect::NotifyIdle(_)
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Something goes on its way to the ledger.
+    /// An entry goes on its way to the ledger.
     fn order(&mut self, effect: Effect) {
         let now = self.now().elapsed;
         let Some(run) = &mut self.run else { return };
@@ -160,11 +160,11 @@ impl World {
         run.orders.push_back((told, entry));
     }
 
-    /// Reads some of what a side wrote: all of it on record first, and then on its way.
+    /// Reads some of a side's output: records all of it first, and forwards it then.
     pub fn read(&mut self, from: Side, bytes_max: usize) {
         let Some(run) = &mut self.run else { return };
         let lane = from as usize;
-        // While something waits, nothing more is read.
+        // While output waits, nothing more is read.
         if !run.lanes[lane].out.is_empty() {
             return;
         }
@@ -198,7 +198,7 @@ impl World {
         self.carry_out(later);
     }
 
-    /// Has the engine decide on one line.
+    /// Lets the engine decide on one line.
     fn read_line<'a>(&mut self, from: Side, line: Line<'a>, batch: &mut Batch<'a>, later: &mut Vec<Effect>) {
         let now = self.now();
         let said = if from == Side::Client { &self.client.mouth.said } else { &self.server.mouth.said };
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// Writes some of what goes out.
+    /// Writes some of the outgoing data.
     pub fn flush(&mut self, from: Side, bytes_max: usize) {
         let mut reached = Vec::new();
         let stalls = self.canary == Canary::Stalls && self.happened.times(Event::Step) > 500;
@@ -270,11 +270,11 @@ impl World {
             }
             run.lanes[from as usize].out.pop_front();
         }
-        // It may end by what one of them leads to.
+        // An effect of one of them may end the run.
         reached.into_iter().for_each(|token| self.tell(Input::Written(token)));
     }
 
-    /// The ledger works off one order.
+    /// The ledger processes one entry.
     pub fn ledger(&mut self) {
         if self.ledger_hangs {
             return;
@@ -284,7 +284,7 @@ impl World {
         let fails = !self.ledger_works || self.dice.once_in(15);
         match (told, fails) {
             (Told::Whether(token), true) => self.tell(Input::Committed { token, done: false }),
-            // It is tried again, and not told of again.
+            // The entry is retried, but not reported again.
             (Told::First(token), true) => {
                 run.orders.push_front((Told::Nothing, entry));
                 self.tell(Input::Committed { token, done: false });
@@ -330,7 +330,7 @@ impl World {
     }
 }
 
-/// What some canaries make of what goes out for one line.
+/// The change that some canaries make to the output for one line.
 fn go_wrong(canary: Canary, dice: &mut Dice, from: Side, is_last: bool, out: &mut Vec<Out>) {
     let answers = from == Side::Client && matches!(out.last(), Some(Out::Mark(_)));
     let copy = |out: &[Out]| {
@@ -365,10 +365,10 @@ fn go_wrong(canary: Canary, dice: &mut Dice, from: Side, is_last: bool, out: &mu
     }
 }
 
-/// Puts a batch on record, as far as there is room.
+/// Records a batch, as far as there is space.
 fn commit(writer: &mut Writer, batch: Batch<'_>, room_bytes: Option<u64>) {
     let _limit = room_bytes.map(Limit::set);
-    // What is missing is counted, and marked once there is room.
+    // Missing lines are counted, and marked as soon as there is space.
     let _ = writer.commit(batch);
 }
 
@@ -378,7 +378,7 @@ fn put_on_record(run: &mut Run, now: Now, lines: &[OwnLine], room_bytes: Option<
     commit(&mut run.writer, batch, room_bytes);
 }
 
-/// A limit on the size of files, for a while.
+/// A temporary limit on the size of files.
 struct Limit(Rlimit);
 
 impl Limit {
@@ -396,7 +396,7 @@ impl Drop for Limit {
     }
 }
 
-/// Whether nothing is under way in a run, or between it and its sides.
+/// Whether nothing is in flight in a run, or between it and its sides.
 pub fn is_at_rest(run: &Run, pipes: &[Pipe]) -> bool {
     run.orders.is_empty() && run.lanes.iter().all(|lane| lane.out.is_empty()) && pipes.iter().all(Pipe::is_empty)
 }

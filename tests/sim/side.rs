@@ -1,18 +1,18 @@
-//! What the two sides have in common: lines that they write when they may, and lines that they have got.
+//! Shared by both sides: outgoing lines, written when the pipe accepts them, and received lines.
 
 use super::pipe::Pipe;
 
-/// A line as a side has said it.
+/// A line that a side has sent.
 #[derive(Debug, Clone)]
 pub struct Said {
     pub bytes: Vec<u8>,
-    /// The same without what was put in front of the user's words, where that stands in it.
+    /// The same without the text before the user's words, if it has any.
     pub plain: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
 pub struct Mouth {
-    /// Lines, as they were begun to be written.
+    /// Lines whose writing has begun.
     pub said: Vec<Said>,
     unwritten: Vec<u8>,
 }
@@ -33,7 +33,7 @@ impl Mouth {
         self.unwritten.drain(..taken);
     }
 
-    /// It says no more, wherever it is.
+    /// It stops sending, even in the middle of a line.
     pub fn shut(&mut self) {
         self.unwritten.clear();
     }
@@ -45,13 +45,12 @@ impl Mouth {
 
 #[derive(Debug, Default)]
 pub struct Ear {
-    /// Whole lines.
     pub heard: Vec<Vec<u8>>,
     part: Vec<u8>,
 }
 
 impl Ear {
-    /// Takes bytes; gives the lines that they complete.
+    /// Receives bytes; returns the lines that they complete.
     pub fn take(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         self.part.extend_from_slice(bytes);
         let mut lines = Vec::new();

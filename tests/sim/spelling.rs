@@ -1,18 +1,18 @@
-//! How JSON is written: the same value in one of many ways, and lines that are no message at all.
+//! Spellings of JSON: the same value in one of many forms, and lines that are not messages.
 //!
-//! Whatever only parses and prints again, instead of passing bytes on, does not print these as they were.
+//! A relay that parses and reserializes lines, instead of forwarding bytes, cannot reproduce them.
 
 use serde_json::Value;
 
 use super::dice::Dice;
 
-/// How one line is written. What is written of a part does not depend on what stands around it, so a text of which the start
-/// is taken out is written as its rest was.
+/// The spelling of one line. The spelling of a part does not depend on its surroundings, so a text whose start is
+/// removed keeps the spelling of the rest.
 #[derive(Debug, Clone, Copy)]
 pub struct Spelling(u64);
 
 impl Spelling {
-    /// The plain one, or once in three times an odd one.
+    /// The plain spelling, or once in three times an odd one.
     pub fn by_chance(dice: &mut Dice) -> Spelling {
         Spelling(if dice.once_in(3) { 1 + dice.roll(1 << 30) } else { 0 })
     }
@@ -32,7 +32,7 @@ impl Spelling {
         out.into_bytes()
     }
 
-    /// A choice of this spelling's, the same for the same `about`.
+    /// A choice of this spelling, the same for equal `about`.
     fn one_of(self, sides: u64, about: u64) -> usize {
         (Dice::new(self.0.wrapping_mul(31).wrapping_add(about)).roll(sides)) as usize
     }
@@ -96,7 +96,7 @@ impl Spelling {
     }
 }
 
-/// A line that asks and answers nothing.
+/// A line that is neither a request nor an answer.
 pub fn junk(dice: &mut Dice) -> Vec<u8> {
     let all: [&[u8]; 10] = [
         b"no JSON at all",

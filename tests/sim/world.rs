@@ -1,4 +1,4 @@
-//! A world: the shim between its two sides, what outlives it, and what happens to it.
+//! A world: the shim between its two sides, the data that outlives it, and the events.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -34,11 +34,11 @@ pub const HOLD_MAX: Duration = Duration::from_millis(250);
 /// Steps of a seed.
 pub const STEPS: u64 = 600;
 
-/// A limit on files is of the whole process: one world at a time.
+/// The limit on file sizes applies to the whole process, so only one world may run at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // With a handler, whoever writes beyond the limit is given an error.
+    // With a handler, a write beyond the limit fails with an error instead of killing the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     guard
 }
@@ -51,26 +51,26 @@ pub struct World {
     pub dir: tempfile::TempDir,
     pub generation: Option<Generation>,
     pub run: Option<Run>,
-    /// What has to come of the run.
+    /// The expected behaviour of the run.
     pub referee: Referee,
-    /// What outlives a run.
+    /// The ledger's rows, which outlive a run.
     pub rows: Rows,
     pub commands: Vec<WaitingCommand>,
     next_row: i64,
     pub mark: Arc<Mutex<SeqMark>>,
-    /// A copy of the session's folder as it once was.
+    /// An earlier copy of the session's folder.
     pub backup: Option<Backup>,
     pub client: Client,
     pub server: Server,
     /// From and to the client, from and to the server.
     pub pipes: [Pipe; 4],
-    /// How long a file of the journal may get.
+    /// Limit on the size of a journal file.
     pub room_bytes: Option<u64>,
     pub ledger_works: bool,
-    /// It neither works nor fails.
+    /// The ledger neither works nor fails.
     pub ledger_hangs: bool,
     pub child_lives: bool,
-    /// Where the index has stopped.
+    /// The places where the index has stopped.
     pub stops: Vec<Position>,
     /// Why the world ended.
     pub found: Option<String>,
@@ -84,7 +84,7 @@ pub const TO_SERVER: usize = 3;
 
 impl World {
     pub fn new(seed: u64, canary: Canary) -> World {
-        // Where a folder of the system's is in memory, a thousand worlds cost no disk.
+        // If the system has a folder in memory, a thousand worlds use no disk.
         let memory = PathBuf::from("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let dir = dir.expect("a temporary folder");
@@ -116,13 +116,13 @@ impl World {
         }
     }
 
-    /// Lets it happen; gives the promise that was broken.
+    /// Runs the world; returns the broken promise.
     pub fn play(&mut self) -> Result<(), String> {
         while self.happened.times(Event::Step) < STEPS && self.found.is_none() {
             self.happened.count(Event::Step);
             self.step();
         }
-        // A database takes longer than all the rest.
+        // A database takes longer than everything else.
         let is_indexed = self.dice.once_in(3);
         if self.found.is_none() {
             self.come_to_rest(is_indexed);
@@ -261,19 +261,19 @@ impl World {
                 _ => {}
             },
         }
-        // What has just come to wait again may be overdue: the relay looks at the time before it waits for anything.
+        // A request that has just started to wait again may be overdue: the relay checks the time before it waits.
         self.tick();
         self.nothing_is_held_too_long();
     }
 
-    /// The client answers what it was not shown.
+    /// The client answers a request that it has not seen.
     fn client_guesses(&mut self) {
         if let Some(id) = self.referee.hidden() {
             self.client.answer(&mut self.dice, id);
         }
     }
 
-    /// Something gets one step further on its way.
+    /// Something moves one step forward.
     fn something_moves(&mut self, bytes_max: usize) {
         match self.dice.roll(8) {
             0 => self.client.mouth.write(&mut self.pipes[FROM_CLIENT], bytes_max),
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// Somebody at the side wants something.
+    /// An API caller makes a call.
     fn somebody(&mut self) {
         let asker = self.happened.times(Event::Step);
         let question = match self.dice.roll(6) {
@@ -302,11 +302,11 @@ impl World {
             2 => Question::Rpc { method: "thread/list".to_owned(), params: None },
             _ => {
                 let Some(generation) = &self.generation else { return };
-                // One of the last, or one that there is not.
+                // One of the last requests, or one that does not exist.
                 let count = self.referee.asked.len() as u64 + 1;
                 let id = count.saturating_sub(self.dice.roll(6));
                 let name = format!("{generation}-{id}");
-                // That of the row it has now, mostly.
+                // Usually the name of its current row.
                 let request_id = match self.referee.asked.get(&id) {
                     Some(asked) if !self.dice.once_in(8) => asked.name.clone(),
                     Some(_) | None => name,
@@ -329,7 +329,7 @@ impl World {
         self.tick();
     }
 
-    /// Tells the engine what time it is, where it wants to know.
+    /// Passes the time to the engine, if it has asked for it.
     pub fn tick(&mut self) {
         let now = self.now();
         let Some(run) = &mut self.run else { return };
@@ -350,7 +350,7 @@ impl World {
         self.tell(Input::Context(ContextChange::Added(vec![waiting])));
     }
 
-    /// The engine was told whenever it wanted to know what time it is: nothing waits longer than it may.
+    /// Checks that the engine was told the time whenever it had asked for it, so nothing waits too long.
     pub fn nothing_is_held_too_long(&mut self) {
         let Some(run) = &self.run else { return };
         let held = run.lanes.iter().flat_map(|lane| &lane.out).find_map(|out| match out {
@@ -372,7 +372,7 @@ impl World {
     }
 
     pub fn server_hears(&mut self, bytes: &[u8]) {
-        // Whoever is dead hears nothing.
+        // A dead server receives nothing.
         for line in self.server.ear.take(if self.child_lives { bytes } else { &[] }) {
             let checked = self.referee.server_got(&line, &self.rows);
             self.holds(checked);

@@ -1,17 +1,17 @@
-//! A picture of a terminal's screen, made from its text with escape sequences for colours.
+//! An SVG of a terminal's screen, made from text with escape sequences for colours.
 
 use unicode_width::UnicodeWidthChar as _;
 
 /// Width and height of a cell.
 const CELL: (f64, f64) = (8.4, 18.0);
 
-/// Room around the screen.
+/// Margin around the screen.
 const MARGIN: f64 = 14.0;
 
 const BACKGROUND: &str = "#1b1d23";
 const FOREGROUND: &str = "#d7dae0";
 
-/// How letters are drawn.
+/// The style of characters.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Style {
     colour: Option<u8>,
@@ -22,7 +22,7 @@ struct Style {
     is_reversed: bool,
 }
 
-/// Letters of one style, from a column on.
+/// Characters of one style, starting at a column.
 #[derive(Debug, PartialEq)]
 struct Run {
     column: usize,
@@ -37,7 +37,7 @@ impl Style {
         let mut codes = codes.split(';').map(|code| code.parse::<u8>().unwrap_or(0));
         while let Some(code) = codes.next() {
             match code {
-                // A colour of a table; its first eight are those below.
+                // A colour of the 256-colour table; its first eight are the ones below.
                 38 => self.colour = codes.nth(1),
                 0 => *self = Style::default(),
                 1 => self.is_bold = true,
@@ -96,7 +96,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A picture of a screen.
+/// An SVG of a screen.
 pub fn svg(title: &str, screen: &str, columns: usize, rows: usize) -> String {
     let width = columns as f64 * CELL.0 + 2.0 * MARGIN;
     let height = rows as f64 * CELL.1 + 2.0 * MARGIN;

@@ -1,5 +1,5 @@
-//! A relay between two sides that are both the test: it writes the client's lines, reads what the server got, and says
-//! what the server says. With what such tests of context have in common.
+//! A relay with the test as both sides: the test writes the client's lines, reads the server's input, and writes the
+//! server's lines. Also helpers shared by such tests of context.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use super::shim::Home;
 use super::{PATIENCE, eventually};
 
-/// A server whose stdin and stdout are the FIFOs `$UP` and `$DOWN`. It ends with 0 once nobody writes to `$DOWN`.
+/// A server whose stdin and stdout are the FIFOs `$UP` and `$DOWN`. It exits with 0 once `$DOWN` has no writer.
 const SERVER: &str = r#"exec 3<&0; cat <&3 >"$UP" 3<&- & exec cat "$DOWN" 3<&- </dev/null"#;
 
 pub const CONTEXT: &str = "/sessions/self/context";
 const DELIVERIES: &str = "/sessions/self/context/deliveries";
 
-/// An envelope of some other run, as it stands in a line of the server.
+/// An envelope of another run, as it appears in a line of the server.
 pub const OTHERS: &str = concat!(
     r#"\u001eCODEX_META {\"v\":1,\"type\":\"user_cmd_context\",\"conversation_id\":\"t\",\"shell_id\":null,"#,
     r#"\"total_commands_run\":1,\"kept\":1,\"dropped\":0,\"commands\":[],\"mcp\":[]}\u001f"#
@@ -35,9 +35,9 @@ pub struct Live {
     pub session: PathBuf,
     pub relay: Child,
     pub stdin: Option<ChildStdin>,
-    /// What the client got.
+    /// Lines that the client received.
     pub client: Receiver<Vec<u8>>,
-    /// What the server got.
+    /// Lines that the server received.
     pub server: Receiver<Vec<u8>>,
     pub down: Option<File>,
 }
@@ -54,7 +54,7 @@ impl Live {
         Live::start_in(home)
     }
 
-    /// A server without a client, which is the test; it was not initialized yet.
+    /// A server without a client, played by the test and not initialized yet.
     pub fn served() -> Live {
         Live::start_as(Home::new(), "serve", "s")
     }
@@ -75,7 +75,7 @@ impl Live {
         Live::start_as(home, "run", session)
     }
 
-    /// A relay that its launcher gives a descriptor of its own, [`super::launch::INHERITED`].
+    /// A relay that inherits an extra descriptor, [`super::launch::INHERITED`], from its launcher.
     pub fn start_inheriting(home: Home, end: OwnedFd) -> Live {
         Live::start_launched(home, "run", "s", |command| {
             super::launch::inherits(command, end);
@@ -97,7 +97,7 @@ impl Live {
         let mut relay = command.env("UP", &up).env("DOWN", &down).spawn().expect("the shim starts");
         let client = lines_of(relay.stdout.take().expect("stdout is piped"));
         let server = lines_of_file(up);
-        // Opened without waiting, so that a shim that starts no server fails a test and does not hang it.
+        // Opened without blocking, so that a shim that starts no server fails a test instead of blocking it.
         let down = eventually("the server", || {
             OpenOptions::new().write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&down).ok()
         });
@@ -105,7 +105,7 @@ impl Live {
         let session = home.path().join("sessions").join(session);
         let stdin = relay.stdin.take();
         let live = Live { session, stdin, relay, client, server, down: Some(down), home };
-        // The ledger answers, or has said why it does not: what it held is known to the relay.
+        // The ledger answers or has reported its failure, so the relay knows its contents.
         eventually("the control socket", || client::get(&live.session, CONTEXT).ok());
         live
     }
@@ -114,7 +114,7 @@ impl Live {
         self.stdin.as_mut().expect("stdin is open").write_all(bytes.as_bytes()).expect("the relay reads");
     }
 
-    /// Sends a line of the client; returns the next one that the server got.
+    /// Sends a line of the client; returns the next line that the server receives.
     pub fn send(&mut self, line: &str) -> String {
         self.write(&format!("{line}\n"));
         self.at_server()
@@ -128,7 +128,7 @@ impl Live {
         next(&self.client, "a line at the client")
     }
 
-    /// Sends a line of the server; returns the next one that the client got.
+    /// Sends a line of the server; returns the next line that the client receives.
     pub fn say(&mut self, line: &str) -> String {
         self.say_unseen(line);
         self.at_client()
@@ -138,7 +138,7 @@ impl Live {
         writeln!(self.down.as_mut().expect("the server runs"), "{line}").expect("the relay reads");
     }
 
-    /// A server line that the client gets as it is.
+    /// Sends a server line that the client must receive unchanged.
     pub fn say_plainly(&mut self, line: &str) {
         assert_eq!(self.say(line), format!("{line}\n"));
     }
@@ -175,7 +175,7 @@ impl Live {
         self.http(&format!("POST {CONTEXT}"), body)
     }
 
-    /// Pushes commands, an object or an array; `waiting` wait then.
+    /// Pushes commands, an object or an array; `waiting` of them wait then.
     pub fn push(&self, commands: &Value, waiting: u64) {
         assert_eq!(self.post(commands.to_string().as_bytes()), (200, json!({ "waiting": waiting })));
     }
@@ -188,7 +188,7 @@ impl Live {
         assert!(detail["message"].as_str().is_some_and(|message| !message.is_empty()), "{told}: {document}");
     }
 
-    /// The commands that wait.
+    /// The waiting commands.
     pub fn waiting(&self) -> Vec<String> {
         names(&self.get(CONTEXT))
     }
@@ -197,7 +197,7 @@ impl Live {
         self.get(DELIVERIES)["deliveries"].as_array().expect("an array").clone()
     }
 
-    /// What became of the deliveries.
+    /// The outcomes of the deliveries.
     pub fn outcomes(&self) -> Vec<String> {
         self.deliveries().iter().map(|delivery| text(&delivery["outcome"])).collect()
     }
@@ -206,14 +206,14 @@ impl Live {
         tool(&self.home, args)
     }
 
-    /// Ends the relay as a client does; returns its stderr. Neither side has got anything that was not looked at.
+    /// Closes the client's stdin; returns the relay's stderr. Both sides must have no unread line.
     pub fn end(mut self) -> (Home, String) {
         drop(self.stdin.take());
         assert_eq!(self.server.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
         self.server_ends()
     }
 
-    /// Has the server end, whatever it owes.
+    /// Ends the server, whatever it still owes.
     pub fn server_ends(mut self) -> (Home, String) {
         drop(self.down.take());
         assert_eq!(self.client.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
@@ -222,7 +222,7 @@ impl Live {
         (self.home, String::from_utf8(output.stderr).expect("it is text"))
     }
 
-    /// Ends it where nothing was to be told; returns the home.
+    /// Ends the relay, which must have nothing on stderr; returns the home.
     pub fn end_quietly(self) -> Home {
         let (home, stderr) = self.end();
         assert_eq!(stderr, "");
@@ -236,12 +236,12 @@ impl Live {
     }
 }
 
-/// A request to the control socket of a session. `line` may have headers behind it.
+/// A request to the control socket of a session. Headers may follow `line`.
 pub fn http(session: &Path, line: &str, body: &[u8]) -> (u16, Value) {
     http_answer(http_asked(session, line, body))
 }
 
-/// The same, up to where it has been written.
+/// The first half of [`http`]: writes the request.
 pub fn http_asked(session: &Path, line: &str, body: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(control::resolve(session).expect("a socket")).expect("it answers");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
@@ -254,12 +254,12 @@ pub fn http_asked(session: &Path, line: &str, body: &[u8]) -> UnixStream {
     stream
 }
 
-/// And the rest of it.
+/// The second half of [`http`]: reads the response.
 pub fn http_answer(stream: UnixStream) -> (u16, Value) {
     http_told(stream).expect("it is answered")
 }
 
-/// The same where nobody may have answered, or not to the end.
+/// The same for a response that may be missing or incomplete.
 pub fn http_told(mut stream: UnixStream) -> Option<(u16, Value)> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
@@ -282,7 +282,7 @@ pub fn lines_of(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     taken
 }
 
-/// The lines of a FIFO, whose opening waits for the other side.
+/// The lines of a FIFO; opening it waits for the other side.
 fn lines_of_file(path: PathBuf) -> Receiver<Vec<u8>> {
     pub struct Late(PathBuf, Option<File>);
     impl Read for Late {
@@ -302,7 +302,7 @@ pub fn next(lines: &Receiver<Vec<u8>>, what: &str) -> String {
 }
 
 pub fn turn(id: u32, thread: &str, words: &str) -> String {
-    // Members, blanks and escapes that a line written anew would not have.
+    // Members, blanks and escapes that reserialization would lose.
     format!(
         r#"{{"id": {id},"method":"turn/start", "params":{{"x":1.0e0,"threadId":"{thread}","input":[{{"type":"image","url":"\u0061"}},{{"text":"{words}","type":"text"}}],"y":null}}}}"#
     )
@@ -312,7 +312,7 @@ pub fn command(name: &str) -> Value {
     json!({"cmd": name, "exit_code": 0, "cwd": "/w", "ts": 7, "output": format!("{name}!\n")})
 }
 
-/// What stands in front of the first text of a line, every other byte of which is as it was `sent`.
+/// The text before the first text of a line; every other byte of the line must be as in `sent`.
 pub fn carried(got: &str, sent: &str) -> String {
     let at = sent.find(r#""text":""#).expect("a text") + r#""text":""#.len();
     let (before, after) = sent.split_at(at);
@@ -328,7 +328,7 @@ pub fn envelope(text: &str) -> Value {
     serde_json::from_str(json.unwrap_or_else(|| panic!("no envelope: {text}"))).expect("it is JSON")
 }
 
-/// The commands in an envelope, or in the answer of the socket.
+/// The commands in an envelope, or in a response of the socket.
 pub fn names(document: &Value) -> Vec<String> {
     document["commands"].as_array().expect("an array").iter().map(|command| text(&command["cmd"])).collect()
 }
@@ -347,7 +347,7 @@ pub fn told(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
 }
 
-/// A tool's failure: its exit code, and one line that has `words` in it.
+/// A tool's failure: its exit code, and a single line that contains `words`.
 pub fn failed(output: &Output, code: i32, words: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{output:?}");

@@ -1,4 +1,4 @@
-//! The real codex, with a home of its own and the scripted model behind it.
+//! The real codex, with its own home and the scripted model behind it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,14 +10,14 @@ use super::dispositions::with_default_signals;
 use super::model::Model;
 use super::release::Release;
 
-/// The real codex of the release under test, where it is installed; otherwise says loudly that a test is skipped.
+/// The real codex of the release under test, if it is installed; otherwise prints that a test is skipped.
 pub fn installed_or_skip(test: &str) -> Option<PathBuf> {
     let release = Release::under_test();
     let path = release.path();
     if path.exists() {
         return Some(path);
     }
-    // Past the capture of the test's output: a skipped test must be seen.
+    // The harness captures stdout, so write to stderr directly: a skipped test must be visible.
     let _ = writeln!(
         std::io::stderr(),
         "SKIPPED: {test}: the real codex {release} is not installed; `make codex CODEX_VERSION={release}` does that"
@@ -28,12 +28,12 @@ pub fn installed_or_skip(test: &str) -> Option<PathBuf> {
 /// A working directory and a codex home, both fresh.
 pub struct Lab {
     root: tempfile::TempDir,
-    /// Whose conversations take place in it.
+    /// The release that runs in it.
     pub release: Release,
 }
 
 impl Lab {
-    /// A lab without a model, for what the newest release says.
+    /// A lab without a model, for recordings of the newest release.
     pub fn bare() -> Lab {
         Lab::of(Release::newest())
     }
@@ -45,12 +45,12 @@ impl Lab {
         lab
     }
 
-    /// A lab whose codex, the release under test, asks `model`.
+    /// A lab whose codex, the release under test, calls `model`.
     pub fn new(model: &Model) -> Lab {
         Lab::with(model, "")
     }
 
-    /// The same with more in its configuration, which goes on in the table of features.
+    /// The same with more configuration, which continues the table of features.
     pub fn with(model: &Model, more: &str) -> Lab {
         let lab = Lab::of(Release::under_test());
         let config = format!(
@@ -90,7 +90,7 @@ default_mode_request_user_input = true
         self.root.path().join("codex-home")
     }
 
-    /// `program`, to be run in this lab.
+    /// `program` set up to run in this lab.
     pub fn command(&self, program: impl Into<OsString>) -> Command {
         let mut command = Command::new(program.into());
         with_default_signals(&mut command)

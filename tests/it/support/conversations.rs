@@ -7,7 +7,7 @@ use super::model::{Item, Script};
 use super::peer::Peer;
 use super::release::{Ability, Release};
 
-/// A conversation: what the model will say, and what the client does.
+/// A conversation: the model's script, and the client's actions.
 #[derive(Clone, Copy)]
 pub struct Conversation {
     pub script: fn(Release) -> Script,
@@ -119,7 +119,7 @@ pub const LIST_READ_RESUME: Conversation = Conversation {
     },
 };
 
-/// The client ends in the middle of a turn: [`Peer::finish`] closes stdin while the model still speaks.
+/// The client ends during a turn: [`Peer::finish`] closes stdin while the model is still streaming.
 pub const END_IN_MID_TURN: Conversation = Conversation {
     script: |_| vec![vec![Item::Text(vec!["I begin"]), Item::Hang]],
     drive: |peer, lab| {
@@ -144,7 +144,7 @@ pub fn start_turn(peer: &mut Peer, thread: &str, says: &str) -> String {
     text(&result["turn"]["id"])
 }
 
-/// The same for a turn in which the model may ask the user, whatever the release needs for that.
+/// The same for a turn in which the model may ask the user, with the settings that the release needs.
 pub fn start_turn_with_questions(peer: &mut Peer, lab: &Lab, thread: &str, says: &str) -> String {
     if lab.release.has(Ability::QuestionsInDefaultMode) {
         return start_turn(peer, thread, says);
@@ -161,7 +161,7 @@ fn complete_turn(peer: &mut Peer, thread: &str, says: &str) {
     turn_completed(peer, "completed");
 }
 
-/// Waits for the assistant's message; what the model does after it is not raced with.
+/// Waits for the assistant's message, so that the test does not race with the model's later items.
 fn message_completed(peer: &mut Peer) {
     peer.wait_for("the assistant's message", |message| {
         message["method"] == "item/completed" && message["params"]["item"]["type"] == "agentMessage"

@@ -1,22 +1,23 @@
-//! What signals do, in the tests and in what they start.
+//! Signal dispositions of the tests and of their children.
 //!
-//! A shell that starts `make test` in its background has it ignore SIGINT and SIGQUIT, `nohup` has it ignore SIGHUP, and some
-//! launchers block signals or ignore SIGCHLD. Children inherit all of that, so the tests set what they rely on.
+//! A shell that starts `make test` in the background makes it ignore SIGINT and SIGQUIT, `nohup` makes it ignore
+//! SIGHUP, and some launchers block signals or ignore SIGCHLD. Children inherit all of that, so the tests set the
+//! dispositions they rely on.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// The highest number of a signal that is not for real time.
+/// The highest number of a signal that is not a real-time signal.
 const SIGNAL_MAX: i32 = 31;
 
-/// Starts a command with no signal blocked and none ignored.
+/// Starts a command without blocked or ignored signals.
 #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
 pub fn with_default_signals(command: &mut Command) -> &mut Command {
     // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
     unsafe {
         command.pre_exec(|| {
             for number in 1..=SIGNAL_MAX {
-                // SIGKILL and SIGSTOP cannot be set, and need not be.
+                // SIGKILL and SIGSTOP cannot be changed, which is harmless.
                 libc::signal(number, libc::SIG_DFL);
             }
             let mut none: libc::sigset_t = std::mem::zeroed();

@@ -1,4 +1,4 @@
-//! A context engine of the tests' own: a shell script that logs what it is asked, and answers what it is told to.
+//! A context engine for tests: a shell script that logs its calls and gives scripted answers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,22 @@ use serde_json::Value;
 use super::eventually;
 use super::shim::Home;
 
-/// An engine in a folder of its own.
+/// An engine in its own folder.
 pub struct Engine {
     dir: PathBuf,
 }
 
-/// What the engine of most tests can be asked.
+/// The methods of the engine in most tests.
 pub const ALL: &str = "bootstrap maintain assemble afterTurn ingestBatch ingest compact";
 
 impl Engine {
-    /// One that lists `methods`, and for a method does what stands beside it, where `$id` is the call's; all else it answers
-    /// with an empty object.
+    /// An engine that lists `methods` and runs the given script for a method, with the call's id in `$id`; it answers
+    /// all other calls with an empty object.
     pub fn new(home: &Home, methods: &str, does: &[(&str, &str)]) -> Engine {
         Engine::of_kind(home, methods, "false", does)
     }
 
-    /// One to whom compaction belongs.
+    /// An engine that owns compaction.
     pub fn that_owns_compaction(home: &Home, does: &[(&str, &str)]) -> Engine {
         Engine::of_kind(home, ALL, "true", does)
     }
@@ -55,16 +55,16 @@ done
         &self.dir
     }
 
-    /// The settings that name it.
+    /// The settings that configure it.
     pub fn config(&self, deadline_ms: u64) -> String {
         let path = self.dir.join("engine.sh");
         format!("[context_engine]\ncommand = [\"sh\", \"{}\"]\ndeadline_ms = {deadline_ms}\n", path.display())
     }
 
-    /// What it was asked so far: method and parameters.
+    /// Its calls so far: method and parameters.
     pub fn asked(&self) -> Vec<(String, Value)> {
         let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-        // The last line may be written at this moment.
+        // The last line may be incomplete at this moment.
         let whole = log.rfind('\n').map_or("", |end| &log[..end]);
         whole
             .lines()
@@ -75,19 +75,19 @@ done
             .collect()
     }
 
-    /// The names of what it was asked.
+    /// The methods of its calls.
     pub fn methods(&self) -> Vec<String> {
         self.asked().into_iter().map(|(method, _)| method).collect()
     }
 
-    /// Waits until it was asked something for the `count`th time; gives the parameters.
+    /// Waits until a method was called for the `count`th time; returns the parameters.
     pub fn asked_for(&self, method: &str, count: usize) -> Value {
         eventually(&format!("{method} {count}"), || {
             self.asked().into_iter().filter(|(asked, _)| asked == method).nth(count - 1).map(|(_, params)| params)
         })
     }
 
-    /// Waits until it has said who it is.
+    /// Waits until it has answered `initialize`.
     pub fn is_ready(&self, session: &Path) {
         eventually("the engine", || {
             let answer = codex_shim::testing::control::client::get(session, "/sessions/self").ok()?;
@@ -97,7 +97,7 @@ done
     }
 }
 
-/// What answers `assemble` with these messages as JSON, and this besides.
+/// A script that answers `assemble` with these messages as JSON, and with `more`.
 pub fn assembles(messages: &str, more: &str) -> String {
     format!(r#"printf '{{"id":%s,"result":{{"messages":{messages},"estimatedTokens":1{more}}}}}\n' "$id""#)
 }

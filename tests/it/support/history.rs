@@ -1,5 +1,5 @@
-//! What tests of the history have in common: a reading of the journal that shares no code with the index, the rows of the
-//! database through a connection of our own, a relay under load, and streams.
+//! Shared by the history tests: a journal reader that shares no code with the index, the database's rows through a
+//! separate connection, a relay under load, and streams.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ use super::{PATIENCE, eventually};
 
 pub const EVENTS: &str = "/sessions/self/codex-events";
 
-/// What the contract says has an event of its own among what we note ourselves.
+/// Our own notes that have an event each. Source: the contract.
 const NOTES: [&str; 14] = [
     "generation_started",
     "generation_ended",
@@ -42,15 +42,15 @@ const NOTES: [&str; 14] = [
     "event_persist_recovered",
 ];
 
-/// Where a record stands: generation, segment, offset.
+/// The place of a record: generation, segment, offset.
 pub type Place = (String, u64, u64);
 
-/// What a journal holds, as far as events are made of it.
+/// The records of a journal from which events are made.
 #[derive(Debug, Default)]
 pub struct Recorded {
-    /// Types of what is an event by itself.
+    /// Types of the records that are one event each.
     pub whole: BTreeMap<Place, String>,
-    /// Pieces, by what they are of.
+    /// Deltas, by the item that they belong to.
     pub pieces: BTreeMap<String, Vec<Place>>,
     /// All records.
     pub records: Vec<(Place, String)>,
@@ -94,7 +94,7 @@ impl Recorded {
             }
             return;
         }
-        // One that holds what JSON holds only between its tokens is kept as text.
+        // A line with characters that JSON allows only between tokens is recorded as text.
         let text = record["text"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
         let line = record.get("line").or(text.as_ref()).unwrap_or(&record);
         let Some(method) = line["method"].as_str() else { return };
@@ -109,7 +109,7 @@ impl Recorded {
         }
     }
 
-    /// The runs that there are, in their order.
+    /// The existing runs, in order.
     pub fn generations(session: &Path) -> Vec<String> {
         let of = |path: PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str()).expect("UTF-8").to_owned();
@@ -127,7 +127,7 @@ impl Recorded {
     }
 }
 
-/// What a delta is a piece of.
+/// The item that a delta belongs to.
 fn piece(method: &str, params: &Value) -> Option<String> {
     if method.starts_with("codex/event/") {
         return early_piece(method, params);
@@ -139,7 +139,7 @@ fn piece(method: &str, params: &Value) -> Option<String> {
     Some(format!("{}/{}/{item} {method}", params["threadId"], params["turnId"]))
 }
 
-/// The same for one as servers of early 2026 tell it.
+/// The same for a delta of early 2026.
 fn early_piece(method: &str, params: &Value) -> Option<String> {
     let msg = &params["msg"];
     msg["delta"].as_str().or(msg["chunk"].as_str()).filter(|_| method.ends_with("_delta"))?;
@@ -149,7 +149,7 @@ fn early_piece(method: &str, params: &Value) -> Option<String> {
     Some(format!("{}/{turn}/{} {method}", params["conversationId"], item.as_str().unwrap_or_default()))
 }
 
-/// An event as the database has it.
+/// An event as the database stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     pub seq: u64,
@@ -193,7 +193,7 @@ pub fn rows(session: &Path) -> rusqlite::Result<Vec<Row>> {
     rows.collect()
 }
 
-/// Every row of every table, but for what is under way.
+/// Every row of every table, except in-progress state.
 pub fn dump(session: &Path) -> BTreeMap<&'static str, Vec<Vec<Cell>>> {
     let database = open(session);
     let tables =
@@ -208,8 +208,8 @@ pub fn dump(session: &Path) -> BTreeMap<&'static str, Vec<Vec<Cell>>> {
     tables.into_iter().map(dump).collect()
 }
 
-/// Waits until all that is recorded is indexed, and checks that it is so once, in its order and without a hole. Nothing
-/// must happen meanwhile.
+/// Waits until everything recorded is indexed, and checks that each record is indexed once, in order and without a
+/// hole. The session must be quiet meanwhile.
 pub fn all_indexed_once(session: &Path) -> Vec<Row> {
     let mut recorded = Recorded::default();
     let indexed = || -> Option<usize> {
@@ -225,7 +225,7 @@ pub fn all_indexed_once(session: &Path) -> Vec<Row> {
         if std::mem::replace(&mut before, found) != found {
             progress = Instant::now();
         }
-        // What is wrong with it is told below.
+        // The assertions below report any errors.
         let now = journal_bytes(session);
         if std::mem::replace(&mut bytes, now) != now {
             recorded = Recorded::read(session);
@@ -242,7 +242,7 @@ fn journal_bytes(session: &Path) -> u64 {
     segments(session).iter().map(|path| path.metadata().expect("it is there").len()).sum()
 }
 
-/// The files of the journal, in their order; one that is just being begun has no name yet.
+/// The files of the journal, in order; a segment that is being created has no name yet.
 fn segments(session: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(session.join("journal")).expect("a folder").map(|file| file.expect("a file").path());
     let has_name = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "jsonl");
@@ -272,7 +272,7 @@ fn check_indexed(recorded: &Recorded, rows: &[Row]) {
     }
     assert!(groups.keys().eq(recorded.pieces.keys()), "{:?}\n{:?}", groups.keys(), recorded.pieces.keys());
     for (of, groups) in groups {
-        // Each group has the pieces from its own place on to that of the next.
+        // Each group contains the deltas from its own place up to the next group.
         let pieces = &recorded.pieces[of];
         let starts: Vec<&&Place> = groups.keys().collect();
         let counted = starts.iter().enumerate().map(|(number, start)| {
@@ -291,7 +291,7 @@ pub fn page(session: &Path, query: &str) -> Value {
     document
 }
 
-/// A relay in session `s` in front of `cat`: whatever the client says, the server says too.
+/// A relay in session `s` in front of `cat`: the server repeats every line of the client.
 pub struct Echo {
     pub home: Home,
     pub session: PathBuf,
@@ -312,7 +312,7 @@ impl Echo {
         Echo { home, session, relay }
     }
 
-    /// Passes lines, and checks that they come back as they were.
+    /// Passes lines, and checks that they come back unchanged.
     pub fn pass(&mut self, lines: &[String]) {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let stdin = self.relay.stdin.as_mut().expect("stdin is open");
@@ -339,11 +339,11 @@ impl Echo {
     }
 }
 
-/// How long a client rests between two lines. A build for tests whose index gives way to everybody keeps up with that on a busy
-/// machine too.
+/// Pause of a client between two lines. A test build, whose index yields to every other process, keeps up with this
+/// rate even on a busy machine.
 const LOAD_EVERY: Duration = Duration::from_millis(4);
 
-/// A client that sends lines one after the other, and checks each that comes back, until it is told to end.
+/// A client that sends lines one after the other, and checks each one that comes back, until it is stopped.
 pub struct Load {
     passed: Arc<AtomicU64>,
     stop: SyncSender<()>,
@@ -368,7 +368,7 @@ impl Load {
         Load { passed, stop, thread }
     }
 
-    /// Waits until so many more lines have come back.
+    /// Waits until `lines` more lines have come back.
     pub fn more(&self, lines: u64) {
         let until = self.passed.load(Ordering::SeqCst) + lines;
         eventually("more lines", || (self.passed.load(Ordering::SeqCst) >= until).then_some(()));
@@ -380,7 +380,7 @@ impl Load {
     }
 }
 
-/// One of many lines: pieces of three items, other notifications, calls, answers, and text that is looked at twice.
+/// One of many lines: deltas of three items, other notifications, calls, answers, and text that needs a second look.
 pub fn line(number: u64) -> String {
     let mixed = crate::kills::spread(number);
     let fill = "x".repeat((mixed >> 32) as usize % 120);
@@ -396,7 +396,7 @@ pub fn line(number: u64) -> String {
     }
 }
 
-/// What a stream sends.
+/// One message of a stream.
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub id: Option<String>,
@@ -408,7 +408,7 @@ impl Sent {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
     }
 
-    /// Its number, where it has one.
+    /// Its number, if it has one.
     pub fn seq(&self) -> Option<u64> {
         self.json()["seq"].as_u64()
     }
@@ -420,25 +420,25 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// `query` stands behind the `?`.
+    /// `query` follows the `?`.
     pub fn open(session: &Path, query: &str, last_id: Option<&str>) -> Stream {
         let mut stream = UnixStream::connect(control::resolve(session).expect("a socket")).expect("it answers");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         let last_id = last_id.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
-        // In HTTP/1.0 a body is sent as it is.
+        // HTTP/1.0 sends the body without chunks.
         let request = format!("GET {EVENTS}/stream?{query} HTTP/1.0\r\nHost: shim\r\n{last_id}\r\n");
         stream.write_all(request.as_bytes()).expect("it is read");
         Stream { from: BufReader::new(stream) }
     }
 
-    /// Reads only how it is answered.
+    /// Reads only the status.
     pub fn status(mut self) -> u16 {
         let mut line = String::new();
         self.from.read_line(&mut line).expect("it is answered");
         line.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
     }
 
-    /// Reads the head of the answer.
+    /// Reads the head of the response.
     pub fn begun(mut self) -> Stream {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -466,7 +466,7 @@ impl Stream {
         }
     }
 
-    /// Reads on in a thread, until the stream ends; whatever came is looked at with [`Collected::seen`].
+    /// Continues to read in a thread until the stream ends; [`Collected::seen`] returns the messages so far.
     pub fn collected(mut self) -> Collected {
         let (sent, taken) = sync_channel(1_000_000);
         std::thread::spawn(move || {
@@ -481,7 +481,7 @@ impl Stream {
     }
 }
 
-/// What a stream has sent.
+/// The messages of a stream.
 pub struct Collected {
     taken: std::sync::mpsc::Receiver<Sent>,
     seen: Vec<Sent>,

@@ -1,4 +1,4 @@
-//! What a journal holds, read with the library's own reader and checked on the way.
+//! The contents of a journal, read with the library's own reader and checked on the way.
 
 use std::path::Path;
 
@@ -11,10 +11,11 @@ use serde_json::Value;
 #[derive(Debug, Default)]
 pub struct Journal {
     pub headers: Vec<Header>,
-    /// Lines of each side as they passed, `\n` included where it was there; `None` where they are not on record.
+    /// Lines of each side as they passed, with their `
+    /// ` if they had one; `None` for lines that are not on record.
     pub client: Vec<Option<Vec<u8>>>,
     pub server: Vec<Option<Vec<u8>>>,
-    /// Lines of ours: who they went to, whether in the place of the line before, and their bytes as above.
+    /// Our own lines: their receiver, whether they replace the line before, and their bytes as above.
     pub own: Vec<(Side, bool, Option<Vec<u8>>)>,
     /// Names and data of events.
     pub events: Vec<(String, Value)>,
@@ -68,7 +69,7 @@ impl Journal {
         }
     }
 
-    /// All that one side wrote. Panics where a line of it is not on record.
+    /// Everything one side wrote. Panics if a line of it is not on record.
     pub fn bytes(&self, side: Side) -> Vec<u8> {
         let lines = match side {
             Side::Client => &self.client,

@@ -1,4 +1,4 @@
-//! Launchers that start a program with blocked and ignored signals, limits and descriptors of their own.
+//! Launchers that start a program with their own blocked and ignored signals, limits and descriptors.
 
 use std::fs;
 use std::io;
@@ -7,13 +7,13 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// What a launcher does to the process that becomes the program.
+/// The settings that a launcher applies to its child.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Launcher {
     pub name: &'static str,
     pub blocks: &'static [i32],
     pub ignores: &'static [i32],
-    /// File mode mask, niceness and the bound of open descriptors.
+    /// File mode mask, niceness and the limit on open descriptors.
     pub bounds: Option<(libc::mode_t, i32, libc::rlim_t)>,
     pub closes: &'static [RawFd],
 }
@@ -25,7 +25,7 @@ const ALL: &[i32] = &[
 
 const NONE: Launcher = Launcher { name: "none", blocks: &[], ignores: &[], bounds: None, closes: &[] };
 
-/// Launchers that differ in what they do.
+/// Launchers with different settings.
 pub const LAUNCHERS: [Launcher; 10] = [
     NONE,
     Launcher { name: "blocks TERM and CHLD", blocks: &[libc::SIGTERM, libc::SIGCHLD], ..NONE },
@@ -44,7 +44,7 @@ pub const LAUNCHERS: [Launcher; 10] = [
 ];
 
 impl Launcher {
-    /// Has `command` started by this launcher.
+    /// Makes `command` start through this launcher.
     #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
     pub fn launch(self, command: &mut Command) -> &mut Command {
         // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
@@ -77,10 +77,10 @@ impl Launcher {
     }
 }
 
-/// The number under which a program of [`inherits`] gets the descriptor: above all that a test opens.
+/// The number under which a program of [`inherits`] receives the descriptor: higher than any that a test opens.
 pub const INHERITED: RawFd = 777;
 
-/// Has `command` inherit `end`, under the number [`INHERITED`].
+/// Makes `command` inherit `end`, under the number [`INHERITED`].
 #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
 pub fn inherits(command: &mut Command, end: OwnedFd) -> &mut Command {
     // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
@@ -93,7 +93,7 @@ pub fn inherits(command: &mut Command, end: OwnedFd) -> &mut Command {
     command
 }
 
-/// The descriptors of a process, and what each refers to.
+/// The descriptors of a process and their targets.
 pub fn descriptors(pid: u32) -> Vec<(RawFd, String)> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process is there");
     let mut seen: Vec<(RawFd, String)> = entries
@@ -107,14 +107,14 @@ pub fn descriptors(pid: u32) -> Vec<(RawFd, String)> {
     seen
 }
 
-/// A program that tells how it was started, and its arguments: it copies what the kernel says of it into a folder.
+/// A program with arguments that reports how it was started: it copies the kernel's data about itself into a folder.
 pub fn report(into: &Path) -> Vec<String> {
     let files = ["status", "limits", "oom_score_adj", "personality", "stat"];
     let from = files.iter().map(|file| format!("/proc/self/{file}"));
     ["cp".to_owned()].into_iter().chain(from).chain([into.display().to_string()]).collect()
 }
 
-/// What such a program has told, without what differs from process to process; `None` while it has not told all.
+/// The report of such a program, without values that differ between processes; `None` while it is incomplete.
 pub fn reported(dir: &Path) -> Option<String> {
     let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
     let stat = read("stat").filter(|stat| stat.ends_with('\n'))?;
@@ -122,7 +122,7 @@ pub fn reported(dir: &Path) -> Option<String> {
     let kept = ["SigBlk", "SigIgn", "SigCgt", "Umask", "NoNewPrivs", "Seccomp", "Cpus_allowed", "Cap", "Groups"];
     let status = status.lines().filter(|line| kept.iter().any(|name| line.starts_with(name)));
     let stat: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    // Its session, terminal, priority and niceness; of proc(5), less the three before the state.
+    // Session, terminal, priority and niceness; numbers of proc(5), minus the three fields before the state.
     let stat = [6, 7, 18, 19].map(|field| stat[field - 3]);
     let rest = [read("limits")?, read("oom_score_adj")?, read("personality")?].concat();
     Some(format!("{}\n{stat:?}\n{rest}", status.collect::<Vec<_>>().join("\n")))

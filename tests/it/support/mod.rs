@@ -1,4 +1,4 @@
-//! What the tests share: a shim in a home of its own, a JSON-RPC peer, the scripted model, the real codex.
+//! Shared by the tests: a shim in its own home, a JSON-RPC peer, the scripted model, the real codex.
 
 pub mod both_ends;
 pub mod codex;

@@ -1,4 +1,4 @@
-//! A model that says what a script tells it to: the event stream that codex expects, on loopback.
+//! A scripted model: the event stream that codex expects, on loopback.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,23 +18,23 @@ use tokio::sync::oneshot;
 /// One item of a model's answer.
 #[derive(Debug, Clone)]
 pub enum Item {
-    /// Text, streamed in these pieces.
+    /// Text, streamed in these deltas.
     Text(Vec<&'static str>),
     /// A summary of reasoning.
     Reasoning(&'static str),
-    /// A call of a tool, with its arguments.
+    /// A tool call with its arguments.
     Call { name: &'static str, arguments: Value },
-    /// The same of one that some other server offers.
+    /// The same for a tool of another server.
     CallOf { namespace: &'static str, name: &'static str, arguments: Value },
-    /// A patch.
+    /// A change of files, in the format of `apply_patch`.
     Patch(&'static str),
     /// Nothing more: the stream stays open until the server is dropped.
     Hang,
-    /// An error, for which nothing is tried again.
+    /// An error that codex does not retry.
     Fail,
 }
 
-/// The answers of a model, in the order in which they will be asked for.
+/// The answers of a model, in order.
 pub type Script = Vec<Vec<Item>>;
 
 /// A running model.
@@ -52,7 +52,7 @@ struct Shared {
 }
 
 impl Model {
-    /// Starts a model with a script; asked beyond it, it answers `done`.
+    /// Starts a model with a script; after its end every answer is `done`.
     pub fn start(script: Script) -> Model {
         let shared =
             Arc::new(Shared { script: Mutex::new(script.into()), requests: Mutex::default(), answers: Mutex::new(0) });
@@ -75,12 +75,12 @@ impl Model {
         Model { address, shared, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Where it listens, as codex's `base_url`.
+    /// Its address, for codex's `base_url`.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// What it was asked so far.
+    /// The requests so far.
     pub fn requests(&self) -> Vec<Value> {
         self.shared.requests.lock().expect("no test panics while it holds this").clone()
     }
@@ -118,7 +118,8 @@ async fn respond(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     }
 }
 
-/// Whether a client asks for something in a form of its own, such as a title for a thread: that is beside the script.
+/// Whether a client requests a special output format, for example for a thread's title: such requests are not part of
+/// the script.
 fn is_aside(request: &Value) -> bool {
     request["text"]["format"].is_object()
 }
@@ -190,7 +191,7 @@ fn rendered(events: &[Value]) -> String {
         .collect()
 }
 
-/// A body that gives its text and then never ends.
+/// A body that sends its text and then stays open.
 struct OpenEnded(Option<String>);
 
 impl futures_core::Stream for OpenEnded {

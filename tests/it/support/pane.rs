@@ -1,4 +1,4 @@
-//! A terminal in which a program of a test runs, with somebody who types and looks.
+//! A terminal for a program under test, with a scripted user.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -14,10 +14,10 @@ use super::eventually;
 use super::shim::Home;
 use super::tmux::child_of;
 
-/// A terminal of 24 lines and 80 columns, and the program in it.
+/// A terminal of 24 lines and 80 columns with a program in it.
 pub struct Pane {
     ours: File,
-    /// Held, so that its mode can be looked at once the program has ended.
+    /// Kept open, so that its mode can be checked after the program has ended.
     theirs: File,
     child: Child,
     shown: Arc<Mutex<Vec<u8>>>,
@@ -25,7 +25,7 @@ pub struct Pane {
 }
 
 impl Pane {
-    /// Runs a program there, under `home`, in the folder beside it.
+    /// Runs a program there, with `home`, in the folder beside it.
     pub fn start(home: &Home, words: &[&str]) -> Pane {
         Pane::start_with(home, words, &[])
     }
@@ -37,7 +37,7 @@ impl Pane {
         let name = ptsname(&ours, Vec::new()).expect("it has a name");
         let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
         let theirs = File::from(theirs.expect("it opens"));
-        // What leads a terminal of ours leads this one: the program has it, and can be stopped from it.
+        // The same session leader as in our own terminals: the program owns the terminal and can be stopped from it.
         let mut command = home.shim(&["terminal-leader", "--"]);
         command.args(words).envs(variables.iter().copied()).current_dir(home.beside());
         command.env("TERM", "xterm-256color").env("HOME", home.beside()).env("LC_ALL", "C.UTF-8");
@@ -63,7 +63,7 @@ impl Pane {
         let _ = self.ours.write_all(keys.as_bytes());
     }
 
-    /// Waits until `words` are shown behind what was waited for before. Returns what is shown from there to their end.
+    /// Waits until `words` appear after the last awaited text. Returns the output from there to their end.
     pub fn shows(&mut self, words: &str) -> String {
         let shown = Arc::clone(&self.shown);
         let from = self.looked_to;
@@ -76,7 +76,7 @@ impl Pane {
         String::from_utf8_lossy(&self.shown.lock().expect("nobody panics with it")[from..found]).into_owned()
     }
 
-    /// All that was shown.
+    /// The whole output.
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().expect("nobody panics with it")).into_owned()
     }
@@ -90,12 +90,11 @@ impl Pane {
         tcgetattr(&self.theirs).expect("it has a mode")
     }
 
-    /// As a shell leaves it for a program: lines, and what is typed is shown.
+    /// Whether the mode is the one a shell sets for a program: line input with echo.
     pub fn is_given_back(&self) -> bool {
         self.mode().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
     }
 
-    /// The program.
     pub fn program(&self) -> Pid {
         eventually("the program", || child_of(self.child.id() as i32))
     }

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-/// How long anything in a test may take before it counts as failed. Not a figure of speed: a busy machine is slow.
+/// Limit on any wait in a test. It is not a performance figure: a busy machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `condition` gives something, looking at it again and again.
+/// Waits until `condition` returns a value, and polls it meanwhile.
 ///
 /// # Panics
 ///
-/// After [`PATIENCE`], naming `what` did not come.
+/// After [`PATIENCE`], with `what` in the message.
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! A JSON-RPC client over the stdio of a process, as the published ones are.
+//! A JSON-RPC client over a process's stdio, like the published ones.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 
 use super::{PATIENCE, eventually};
 
-/// A client and the server that it drives.
+/// A client and its server.
 pub struct Peer {
     pub child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     /// Every message the server sent, in order.
     pub seen: Vec<Value>,
-    /// Up to here messages have been waited for.
+    /// The test has already waited for messages up to here.
     cursor: usize,
     next_id: i64,
 }
 
 impl Peer {
-    /// Starts `command` with its stdio piped; its stderr goes nowhere unless the command says so.
+    /// Starts `command` with piped stdio; its stderr is discarded unless the command redirects it.
     pub fn start(command: &mut Command) -> Peer {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let stdout = child.stdout.take().expect("stdout is piped");
@@ -71,7 +71,7 @@ impl Peer {
         answer["result"].clone()
     }
 
-    /// Sends a request as it is written here, but for `ID`; returns its result.
+    /// Sends a request line as given, with `ID` replaced; returns its result.
     pub fn call_as_written(&mut self, line: &str) -> Value {
         let id = self.next_id;
         self.next_id += 1;
@@ -90,7 +90,7 @@ impl Peer {
         self.wait_for(method, |message| message["method"] == method)
     }
 
-    /// Waits for a message, from the last one that was waited for on; passes over others.
+    /// Waits for a message after the last one awaited; skips others.
     pub fn wait_for(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
@@ -108,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// Closes the server's stdin, and returns everything it said and how it ended.
+    /// Closes the server's stdin; returns all its messages and its exit status.
     pub fn finish(mut self) -> (Vec<Value>, ExitStatus) {
         drop(self.stdin.take());
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {

@@ -1,5 +1,5 @@
-//! The real codex behind a relay, with a client in front of it and the control socket beside: what tests of its requests
-//! have in common.
+//! The real codex behind a relay, with a client in front and the control socket beside it. Shared by the tests of its
+//! requests.
 
 use std::path::Path;
 
@@ -32,14 +32,14 @@ impl Real {
         Real::start_with(test, config, "", script)
     }
 
-    /// The same, with more in codex's own configuration: features first.
+    /// The same, with more of codex's own configuration: features first.
     pub fn start_with(test: &str, config: &str, of_codex: &str, script: Script) -> Option<Real> {
         let model = Model::start(script);
         let lab = Lab::with(&model, of_codex);
         Real::in_lab(test, config, lab, model)
     }
 
-    /// One that asks a model of this name.
+    /// The same, with a model of this name.
     pub fn start_as(test: &str, model_name: &str, script: Script) -> Option<Real> {
         let model = Model::start(script);
         let lab = Lab::new(&model);
@@ -49,7 +49,7 @@ impl Real {
         Real::in_lab(test, "", lab, model)
     }
 
-    /// One in a lab that is there already.
+    /// The same, in an existing lab.
     pub fn in_lab(test: &str, config: &str, lab: Lab, model: Model) -> Option<Real> {
         let codex = installed_or_skip(test)?;
         let home = Home::new();
@@ -82,7 +82,7 @@ impl Real {
         self.get(PENDING)["requests"].as_array().expect("an array").clone()
     }
 
-    /// Has the model ask; returns the client's line, and the row.
+    /// Lets the model make a request; returns the client's line and the row.
     pub fn asked_by_turn(&mut self, method: &str) -> (Value, Value) {
         match method {
             QUESTION => start_turn_with_questions(&mut self.peer, &self.lab, &self.thread, "go on"),
@@ -91,7 +91,7 @@ impl Real {
         self.asked(method)
     }
 
-    /// Waits for what the server asks, all else being answered; returns the client's line, and the row.
+    /// Waits for a request of the server and answers all others; returns the client's line and the row.
     pub fn asked(&mut self, method: &str) -> (Value, Value) {
         let asked = self.peer.wait_for_method(method);
         let rows = self.pending();
@@ -131,7 +131,7 @@ impl Real {
         turn_completed(&mut self.peer, status);
     }
 
-    /// Nothing of ours has reached the client.
+    /// Checks that the client received nothing of codex-shim's own.
     pub fn end(self) {
         let (seen, _) = self.peer.finish();
         let ours: Vec<&Value> = seen.iter().filter(|message| message.to_string().contains("codex-shim:")).collect();
@@ -147,7 +147,7 @@ fn connect(lab: &Lab, home: &Home, codex: &Path) -> Peer {
     peer
 }
 
-/// The model runs this, which leaves a file, once it may.
+/// The model's command, which leaves a file once it may run.
 pub fn run() -> Vec<Item> {
     vec![Release::under_test().command_to_be_approved("echo ran >> ran.txt")]
 }

@@ -1,4 +1,4 @@
-//! The releases of codex that the tests know: where each is installed, what its model has to say, and what it lacks.
+//! The releases of codex that the tests know: where each is installed, its model's messages, and its missing abilities.
 
 use std::fmt;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::model::Item;
 
-/// The release that is tried unless `CODEX_VERSION` names another; the Makefile's.
+/// The default release unless `CODEX_VERSION` names another; the same as in the Makefile.
 const NEWEST: Release = Release { minor: 169 };
 
 /// A release of codex, 0.`minor`.0.
@@ -17,7 +17,7 @@ pub struct Release {
     minor: u32,
 }
 
-/// What not every release has that is tried.
+/// Abilities that some of the tested releases lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ability {
     /// `thread/loaded/list` and `thread/read`.
@@ -26,13 +26,13 @@ pub enum Ability {
     Compaction,
     /// The tool `request_user_input`.
     Questions,
-    /// The same in a turn that is not one in plan mode.
+    /// The same in a turn outside plan mode.
     QuestionsInDefaultMode,
     /// `turn/steer`.
     Steering,
     /// `thread/inject_items`.
     InjectItems,
-    /// What is injected into a new thread has no part in its name.
+    /// Items injected into a new thread do not affect its name.
     NamesWithoutInjections,
     /// `serverRequest/resolved`.
     Confirmation,
@@ -42,14 +42,14 @@ pub enum Ability {
     Elicitation,
     /// The tool `spawn_agent`.
     SubAgents,
-    /// `thread/resume` of a thread that is loaded asks again what is open.
+    /// `thread/resume` of a loaded thread repeats its open requests.
     AskingAgain,
-    /// It ends where its stdin does, also in the middle of a turn.
+    /// codex exits at the end of its stdin, even during a turn.
     EndingInMidTurn,
 }
 
 impl Ability {
-    /// What it is, so that one can say that a release has none.
+    /// Its name in messages about a release without it.
     fn name(self) -> &'static str {
         match self {
             Ability::ThreadRead => "thread/read",
@@ -74,7 +74,7 @@ impl Release {
     ///
     /// # Panics
     ///
-    /// Where that is no version of the form `0.N.0`.
+    /// If that is not a version of the form `0.N.0`.
     #[expect(clippy::disallowed_methods, reason = "the one thing that a test is told by its environment")]
     pub fn under_test() -> Release {
         let Some(name) = std::env::var_os("CODEX_VERSION") else { return NEWEST };
@@ -86,13 +86,13 @@ impl Release {
         NEWEST
     }
 
-    /// Where `make codex` and `make e2e-versions` put it.
+    /// The path used by `make codex` and `make e2e-versions`.
     pub fn path(self) -> PathBuf {
         let folder = if self == NEWEST { "target/codex".to_owned() } else { format!("target/codex-{self}") };
         Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("node_modules/.bin/codex")
     }
 
-    /// A model that it knows, so that it offers all of its tools.
+    /// A model that the release knows, so that it offers all of its tools.
     pub fn model_name(self) -> &'static str {
         match self.minor {
             ..98 => "gpt-5.1-codex-max",
@@ -101,10 +101,10 @@ impl Release {
         }
     }
 
-    /// A command that does nothing much, and for which it asks all the same if it is to run outside of the sandbox.
+    /// A harmless command that codex still asks about if it runs outside the sandbox.
     pub fn harmless(self) -> &'static str {
         match self.minor {
-            // These know `echo` for safe.
+            // These releases consider `echo` safe.
             ..135 => "touch relayed && echo relayed",
             135.. => "echo relayed",
         }
@@ -139,7 +139,7 @@ impl Release {
         }
     }
 
-    /// One for which codex has to ask.
+    /// A command that needs approval.
     pub fn command_to_be_approved(self, cmd: &str) -> Item {
         let Item::Call { name, mut arguments } = self.command(cmd) else { unreachable!("it is a call") };
         arguments["sandbox_permissions"] = "require_escalated".into();
@@ -147,7 +147,7 @@ impl Release {
         Item::Call { name, arguments }
     }
 
-    /// Whether it has this; as seen with each release that is tried.
+    /// Whether the release has this ability, as observed with each tested release.
     pub fn has(self, ability: Ability) -> bool {
         match ability {
             Ability::ThreadRead | Ability::Compaction | Ability::Questions => self.minor >= 98,
@@ -164,11 +164,11 @@ impl Release {
         }
     }
 
-    /// Whether it lacks what a test is about, which is then said loudly.
+    /// Whether the release lacks the ability under test; prints that the test is skipped then.
     pub fn lacks(self, test: &str, ability: Ability) -> bool {
         let lacks = !self.has(ability);
         if lacks {
-            // Past the capture of the test's output: a skipped test must be seen.
+            // The harness captures stdout, so write to stderr directly: a skipped test must be visible.
             let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: codex {self} has no {}", ability.name());
         }
         lacks

@@ -1,4 +1,4 @@
-//! What tests of requests have in common: what a server asks, what the ledger has of it, and answers at the side.
+//! Shared by the request tests: the server's requests, their rows in the ledger, and answers through the API.
 
 use std::fs;
 use std::path::Path;
@@ -11,19 +11,19 @@ use super::eventually;
 
 pub const PENDING: &str = "/sessions/self/codex-pending-requests";
 
-/// What the client calls itself.
+/// The client's name.
 pub const CLIENT: &str = "tester";
 
 const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"tester","version":"1"}}}"#;
 
-/// The server asks to run a command, in turn `u` of a thread.
+/// The server's request to run a command, in turn `u` of a thread.
 pub fn command_asked(id: &str, thread: &str) -> String {
     format!(
         r#"{{"method":"item/commandExecution/requestApproval","id":{id},"params":{{"kind":"command","threadId":"{thread}","turnId":"u","itemId":"i","reason":"why not","command":"/bin/bash -lc 'touch x'","cwd":"/w","availableDecisions":["accept",{{"acceptWithExecpolicyAmendment":{{"execpolicy_amendment":["touch","x"]}}}},"cancel"]}}}}"#
     )
 }
 
-/// It asks to change files, which it tells with the item.
+/// The server's request to change files; the item has the changes.
 pub fn change_asked(id: &str) -> String {
     format!(
         r#"{{"method":"item/fileChange/requestApproval","id":{id},"params":{{"threadId":"t","turnId":"u","itemId":"f","reason":null,"grantRoot":null}}}}"#
@@ -44,7 +44,7 @@ pub fn permissions_asked(id: &str) -> String {
     )
 }
 
-/// It asks a question, whose answer may be a secret.
+/// The server's question, whose answer may be a secret.
 pub fn question_asked(id: &str, is_secret: bool) -> String {
     format!(
         r#"{{"method":"item/tool/requestUserInput","id":{id},"params":{{"threadId":"t","turnId":"u","itemId":"q","questions":[{{"id":"color","header":"Color","question":"Which?","isOther":true,"isSecret":{is_secret},"options":[{{"label":"Red","description":"red"}}]}}],"isBlocking":true,"autoResolutionMs":null}}}}"#
@@ -88,7 +88,7 @@ pub fn parsed(line: &str) -> Value {
 }
 
 impl Live {
-    /// A relay whose client and server know each other.
+    /// A relay after `initialize`.
     pub fn initialized(config: &str) -> Live {
         Live::configured(config).initialize()
     }
@@ -99,12 +99,13 @@ impl Live {
         self
     }
 
-    /// What the names of requests begin with.
+    /// The prefix of all request names in this run.
     pub fn generation(&self) -> String {
         text(&self.get("/sessions/self")["generation"])
     }
 
-    /// The server asks, and the client gets it as it is; returns the name of the request with this end.
+    /// The server sends a request, and the client receives it unchanged; returns the full name of the request with this
+    /// ending.
     pub fn asked(&mut self, line: &str, ending: &str) -> String {
         self.say_plainly(line);
         let request_id = format!("{}-{ending}", self.generation());
@@ -112,7 +113,7 @@ impl Live {
         request_id
     }
 
-    /// What waits, oldest first.
+    /// The pending requests, oldest first.
     pub fn pending(&self) -> Vec<Value> {
         self.get(PENDING)["requests"].as_array().expect("an array").clone()
     }
@@ -126,12 +127,12 @@ impl Live {
         self.kept(request_id).0
     }
 
-    /// The row, once a member of it is something.
+    /// The row, as soon as a member of it has a value.
     pub fn row_with(&self, request_id: &str, member: &str) -> Value {
         eventually(member, || Some(self.row(request_id)).filter(|row| !row[member].is_null()))
     }
 
-    /// The answers, once there are so many.
+    /// The answers, as soon as there are `count` of them.
     pub fn answers(&self, request_id: &str, count: usize) -> Vec<Value> {
         eventually("every answer", || Some(self.kept(request_id).1).filter(|answers| answers.len() == count))
     }
@@ -140,7 +141,7 @@ impl Live {
         self.http(&format!("POST {}", respond_path(request_id)), given.to_string().as_bytes())
     }
 
-    /// Answers at the side, the first to do so; returns the row.
+    /// Gives the first answer, through the API; returns the row.
     pub fn responded(&self, request_id: &str, given: &Value) -> Value {
         let (status, document) = self.respond(request_id, given);
         assert_eq!(
@@ -151,7 +152,7 @@ impl Live {
         document["request"].clone()
     }
 
-    /// Calls the control socket from a thread of its own, where the test has to be the server meanwhile.
+    /// Calls the control socket from another thread, so that the test can play the server meanwhile.
     pub fn posted(&self, path: &str, body: &Value) -> JoinHandle<(u16, Value)> {
         let (session, line, body) = (self.session.clone(), format!("POST /sessions/self/{path}"), body.to_string());
         std::thread::spawn(move || http(&session, &line, body.as_bytes()))
@@ -161,7 +162,7 @@ impl Live {
         self.http(&format!("POST /sessions/self/{path}"), body.to_string().as_bytes())
     }
 
-    /// The client answers, and the server gets it as it is.
+    /// The client answers, and the server receives the answer unchanged.
     pub fn answer_plainly(&mut self, line: &str) {
         assert_eq!(self.send(line), format!("{line}\n"));
     }
@@ -181,7 +182,7 @@ pub fn respond_path(request_id: &str) -> String {
     format!("/sessions/self/codex-requests/{request_id}/respond")
 }
 
-/// That a call was refused, and how.
+/// Checks that a call was refused, and how.
 pub fn refused((status, document): (u16, Value), expect: (u16, &str)) -> Value {
     let detail = &document["detail"];
     assert_eq!((status, detail["error_code"].as_str()), (expect.0, Some(expect.1)), "{document}");
@@ -189,7 +190,7 @@ pub fn refused((status, document): (u16, Value), expect: (u16, &str)) -> Value {
     detail.clone()
 }
 
-/// Nothing in a folder has these words in it.
+/// Checks that no file in a folder contains these words.
 pub fn assert_nowhere(folder: &Path, words: &str) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("a file").path();

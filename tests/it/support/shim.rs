@@ -1,4 +1,4 @@
-//! The binary under test, in a home of its own.
+//! The binary under test, in its own home.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 use super::dispositions::with_default_signals;
 use super::journal::Journal;
 
-/// The binary under test.
 pub const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
 
 /// A home for the shim.
@@ -17,7 +16,8 @@ pub struct Home {
 
 impl Home {
     pub fn new() -> Home {
-        // Tests create folders in the home, which must not be writable by others under any umask of the user who runs the tests.
+        // Tests create folders in the home, which must not be writable by others under any umask of the user who runs
+        // the tests.
         rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
         Home { root: tempfile::tempdir().expect("a temporary folder") }
     }
@@ -26,12 +26,13 @@ impl Home {
         self.root.path().join("home")
     }
 
-    /// A folder beside the home, for whatever a test needs.
+    /// A folder beside the home for other files of a test.
     pub fn beside(&self) -> &Path {
         self.root.path()
     }
 
-    /// Points a command that runs the shim, or will lead to it, at this home. No signal is ignored or blocked there.
+    /// Points a command that runs the shim, directly or indirectly, at this home. No signal is ignored or blocked
+    /// there.
     pub fn adopt<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         for variable in ["SESSION", "CODEX", "OFF", "RECORD", "EXIT_GRACE", "DEPTH"] {
             command.env_remove(format!("CODEX_SHIM_{variable}"));
@@ -39,7 +40,7 @@ impl Home {
         with_default_signals(command).env("CODEX_SHIM_HOME", self.path())
     }
 
-    /// `codex-shim ARG…` with its stdio piped.
+    /// `codex-shim ARG…` with piped stdio.
     pub fn shim(&self, args: &[&str]) -> Command {
         let mut command = Command::new(SHIM);
         self.adopt(&mut command);
@@ -52,7 +53,7 @@ impl Home {
         self.shim(&["run", "--session", "s", "--", "sh", "-c", script])
     }
 
-    /// The folders of sessions that exist, in order of their names.
+    /// The folders of existing sessions, sorted by name.
     pub fn sessions(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.path().join("sessions")) else { return Vec::new() };
         let mut dirs: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
@@ -60,7 +61,7 @@ impl Home {
         dirs
     }
 
-    /// The journal of the one session that there is.
+    /// The journal of the only session.
     pub fn journal(&self) -> Journal {
         let sessions = self.sessions();
         assert_eq!(sessions.len(), 1, "{sessions:?}");

@@ -1,23 +1,23 @@
-//! Runs of a conversation, compared stream by stream: the messages of each item, each turn, each answer, in their order,
-//! without ids and times.
+//! Runs of a conversation, compared stream by stream: the messages of each item, turn and answer in order, without ids
+//! and times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// What was seen in a run, by what it belongs to: order is held within a stream.
+/// The messages of a run, by the item, turn or call that they belong to; order matters within a stream.
 pub type Streams = BTreeMap<String, Vec<Value>>;
 
-/// Runs of a conversation that ought to be alike.
+/// Runs of a conversation that should be alike.
 pub struct Runs<R> {
     pub direct: Vec<R>,
     pub relayed: Vec<R>,
 }
 
 impl<R> Runs<R> {
-    /// Holds each stream of a relayed run to be one that is also seen direct, and returns how many are the same in all
-    /// runs. Where one is not, both ways are run again, up to `runs_max` times: codex itself is not the same every time,
-    /// and less so on a busy machine.
+    /// Checks that each stream of a relayed run is also seen directly, and returns how many are the same in all runs.
+    /// If one is not, both kinds run again, up to `runs_max` times: codex itself varies between runs, and more so on a
+    /// busy machine.
     pub fn compare(
         &mut self,
         name: &str,
@@ -53,13 +53,13 @@ pub enum Way {
     Relayed,
 }
 
-/// Messages by what they belong to, without what differs from run to run; `root` is the lab's folder.
+/// Messages by stream, without values that differ from run to run; `root` is the lab's folder.
 pub fn streams_of(raw: &[Value], root: &str) -> Streams {
     let mut streams = Streams::new();
     for message in raw {
         let message = settled(message, root);
         let stream = streams.entry(stream_of(&message)).or_default();
-        // Codex tells it whenever it has loaded a thread, a while after it: how often before the end is a matter of the moment.
+        // codex sends it some time after it has loaded a thread: the number before the end depends on timing.
         if message["method"] == "thread/goal/cleared" && stream.last() == Some(&message) {
             continue;
         }
@@ -68,7 +68,7 @@ pub fn streams_of(raw: &[Value], root: &str) -> Streams {
     streams
 }
 
-/// What a message belongs to: order is held within it.
+/// The item, turn or call that a message belongs to; order matters within it.
 fn stream_of(message: &Value) -> String {
     let params = &message["params"];
     let item = params["itemId"].as_str().or_else(|| params["item"]["id"].as_str());
@@ -82,11 +82,10 @@ fn stream_of(message: &Value) -> String {
     }
 }
 
-/// How the names of members end that tell a time, how long something took, or a process, as codex spells them and as its
-/// clients do.
+/// Suffixes of member names with a time, a duration or a process, in the spelling of codex and of its clients.
 const OF_THE_RUN: [&str; 9] = ["At", "Ms", "_at", "_ms", "_time", "timestamp", "processId", "process_id", "duration"];
 
-/// Takes out of a message what differs from run to run: ids, times, and the lab's folder.
+/// Removes values that differ from run to run: ids, times, and the lab's folder.
 pub fn settled(value: &Value, root: &str) -> Value {
     match value {
         Value::Object(members) => members
@@ -100,7 +99,7 @@ pub fn settled(value: &Value, root: &str) -> Value {
         Value::Array(values) => values.iter().map(|value| settled(value, root)).collect(),
         Value::String(text) => {
             let measured = |line: &&str| line.starts_with("Wall time: ") || line.starts_with("Chunk ID: ");
-            // Some clients hand on what an item is as text.
+            // Some clients forward items as text.
             if let Ok(inner @ Value::Object(_)) = serde_json::from_str(text) {
                 return Value::String(settled(&inner, root).to_string());
             }
@@ -113,7 +112,7 @@ pub fn settled(value: &Value, root: &str) -> Value {
 
 /// Replaces every UUID, and the dates in the paths of rollouts.
 fn settled_text(text: &str) -> String {
-    // A count of what a server of early 2026 does beside the conversation.
+    // A counter of background work in servers of early 2026.
     if text.starts_with("auto-compact-") {
         return "auto-compact-N".to_owned();
     }
@@ -139,7 +138,7 @@ fn settled_text(text: &str) -> String {
     settled
 }
 
-/// Whether a text has a digit where `shape` has a `0`, and else what `shape` has.
+/// Whether a text has a digit for each `0` of `shape`, and otherwise equals `shape`.
 fn has_shape(text: &str, shape: &str) -> bool {
     text.bytes()
         .zip(shape.bytes())
@@ -153,7 +152,7 @@ fn is_uuid(text: &str) -> bool {
     })
 }
 
-/// Where a relayed stream first differs from a direct one, and how.
+/// Where and how a relayed stream first differs from a direct one.
 fn first_difference(relayed: Option<Vec<Value>>, direct: Option<Vec<Value>>) -> String {
     let (relayed, direct) = (Value::from(relayed.unwrap_or_default()), Value::from(direct.unwrap_or_default()));
     let (mut at, mut pair) = (String::new(), (&relayed, &direct));

@@ -1,4 +1,4 @@
-//! A terminal that tmux holds: it runs a program, is typed at, and says what is on its screen.
+//! A terminal run by tmux: it runs a program, types, and reads the screen.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -10,15 +10,15 @@ use super::dispositions::with_default_signals;
 use super::eventually;
 use super::shim::{Home, SHIM};
 
-/// A tmux of its own. It ends with the test.
+/// A separate tmux server. It ends with the test.
 pub struct Tmux {
     socket: PathBuf,
     _folder: tempfile::TempDir,
 }
 
 impl Tmux {
-    /// `script` of a shell in a terminal of 100 columns and 30 rows, under `home`, in the folder beside it. `None` where there
-    /// is no tmux, which is said loudly.
+    /// Runs the shell script `script` in a terminal of 100 columns and 30 rows, with `home`, in the folder beside it.
+    /// Without tmux it prints that the test is skipped, and returns `None`.
     pub fn start(test: &str, home: &Home, script: &str) -> Option<Tmux> {
         if !Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
             let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no tmux");
@@ -31,12 +31,12 @@ impl Tmux {
             "cd '{beside}'; export CODEX_SHIM_HOME='{}' HOME='{beside}' LC_ALL=C.UTF-8; unset ZDOTDIR XDG_CONFIG_HOME; {script}",
             home.path().display()
         );
-        // The first call starts tmux's own server, whose settings hold for what runs in it.
+        // The first call starts tmux's server, and its settings apply to the programs in it.
         tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", &set_up]);
         Some(tmux)
     }
 
-    /// `codex-shim tui ARG…`, and behind it what the terminal is like once it is left.
+    /// `codex-shim tui ARG…`, and afterwards the state of the terminal.
     pub fn tui(test: &str, home: &Home, args: &str) -> Option<Tmux> {
         let script =
             format!("'{SHIM}' tui {args}; echo \"left with $?\"; stty -a | tr ' ;' '\\n\\n' | grep icanon; cat");
@@ -79,19 +79,19 @@ impl Tmux {
         self.run(&["capture-pane", "-p", "-e"])
     }
 
-    /// Waits until something is on the screen; returns all of it.
+    /// Waits until a text is on the screen; returns the whole screen.
     pub fn shows(&self, what: &str) -> String {
         self.shows_all(&[what])
     }
 
-    /// The same for several things at once.
+    /// The same for several texts.
     pub fn shows_all(&self, what: &[&str]) -> String {
         eventually(&format!("{what:?} on the screen"), || {
             Some(self.screen()).filter(|screen| what.iter().all(|what| screen.contains(what)))
         })
     }
 
-    /// Waits until something is on the screen no more; returns all of it.
+    /// Waits until a text has left the screen; returns the whole screen.
     pub fn shows_no(&self, what: &str) -> String {
         eventually(&format!("a screen without {what:?}"), || {
             Some(self.screen()).filter(|screen| !screen.contains(what))
