@@ -73,7 +73,7 @@ fn attached_client_that_takes_nothing_is_cut_off() {
             .document()
             .filter(|document| document["client"]["name"] == "codex-shim" && document["faults"] != json!([]))
     });
-    assert_eq!(document["faults"][0]["what"], "the attached client has taken nothing for 100ms: it is cut off");
+    assert_eq!(document["faults"][0]["what"], "the attached client has read nothing for 100ms; it is disconnected");
     let lines = |document: &Value| document["counters"]["server_lines"].as_u64();
     eventually("that the server goes on", || (lines(&scripted.document()?) > lines(&document)).then_some(()));
     let rest = lines_of(tool.stdout.take().expect("stdout is piped"));
@@ -184,5 +184,5 @@ fn attached_client_that_is_stopped_freezes_nobody() {
     client.tool.wait().expect("it is ours");
     let (_, stderr) = live.signal_end();
     let faults: Vec<&str> = stderr.lines().filter(|line| !line.contains(": serving session ")).collect();
-    assert_eq!(faults, ["codex-shim: the attached client has taken nothing for 200ms: it is cut off"]);
+    assert_eq!(faults, ["codex-shim: the attached client has read nothing for 200ms; it is disconnected"]);
 }
