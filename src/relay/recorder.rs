@@ -14,7 +14,7 @@ use super::indexing;
 use super::notices::Notices;
 use super::opening::{Opening, RecordKept};
 use crate::config::RetentionBounds;
-use crate::context_engine::{ContextEngine, Conversations, SpeakerSettings};
+use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
 use crate::control::{self, Beside, Published, SocketFiles, Subject};
 use crate::engine::{ContextBounds, Input, Note, Now};
 use crate::index::Index;
@@ -120,7 +120,7 @@ impl Opening {
         published: &Arc<Published>,
         notices: &Notices,
     ) -> Option<ContextEngine> {
-        let settings = SpeakerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone() };
+        let settings = WorkerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone() };
         let conversations = Conversations::new(&session.dir, &session.journal_dir, index);
         let for_thread = Arc::clone(published);
         let report_fault = move |what: &str| Notices::new(Arc::clone(&for_thread)).report(what);

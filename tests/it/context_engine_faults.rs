@@ -335,7 +335,7 @@ fn an_engine_that_reads_nothing_for_ten_seconds_is_ended() {
     eventually("its end", || (!ends(&live.home).is_empty()).then_some(()));
     let (home, stderr) = live.end();
     assert_eq!(outcomes(&home), ["assemble not_reading"; 2]);
-    assert_eq!(ends(&home), ["it does not read what it is sent"]);
+    assert_eq!(ends(&home), ["it does not read its input"]);
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
