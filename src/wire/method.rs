@@ -1,34 +1,32 @@
-//! Methods that mean something to us, in one table.
+//! The one table of methods that codex-shim treats specially.
 //!
-//! Everything not listed here is relayed and recorded without a second look.
+//! All other methods are relayed and recorded without inspection.
 
-/// What a method's name alone says about its messages.
+/// How a method's messages are treated, by its name alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MethodClass {
-    /// Parameters, and the answer, are credentials or lead to them.
+    /// The parameters and the result are credentials or lead to them.
     Secret,
-    /// Writes configuration: secret where a key that is written names a secret.
+    /// Writes configuration; secret if a key that is written names a secret.
     ConfigWrite,
-    /// Asks a human: secret where a question says so.
+    /// Asks a human; secret if a question says so.
     AskUser,
-    /// Some members of its parameters, or of its answer, hold credentials.
+    /// Some members of the parameters or of the result hold credentials.
     Credentials,
-    /// Asks a human to fill in a form: secret are the fields that its schema says are.
+    /// Asks a human to fill in a form; the form's schema names the secret fields.
     Elicitation,
-    /// The first request of a client.
     Initialize,
-    /// Anything else.
     Ordinary,
 }
 
-/// Prefixes of methods whose messages are secret both ways. Source: the contract of the journal.
+/// Prefixes of methods with secret requests and responses. Source: the journal's contract.
 const SECRET_PREFIXES: [&str; 6] =
     ["account/", "accountSession/", "attestation/", "userVerification/", "remoteControl/pairing/", "mcpServer/oauth/"];
 
-/// Whole names of methods whose messages are secret both ways; the last two are from older versions.
+/// Names of methods with secret requests and responses; the last two are from older versions.
 const SECRET_NAMES: [&str; 3] = ["modelProvider/config/write", "getAuthStatus", "loginApiKey"];
 
-/// What stands in any line, however broken, that names a secret method.
+/// Any line that names a secret method contains one of these, even if the line is invalid.
 pub(crate) const SECRET_METHOD_MARKS: [&str; 9] = [
     SECRET_PREFIXES[0],
     SECRET_PREFIXES[1],
@@ -41,10 +39,10 @@ pub(crate) const SECRET_METHOD_MARKS: [&str; 9] = [
     SECRET_NAMES[2],
 ];
 
-/// Prefixes of methods of which some members hold credentials. Source: the schema of the real server.
+/// Prefixes of methods with credentials in some members. Source: the schema of the real server.
 const CREDENTIAL_PREFIXES: [&str; 2] = ["externalAgentConfig/", "remoteControl/"];
 
-/// Whole names of such methods; the last five are from older versions.
+/// Names of such methods; the last five are from older versions.
 const CREDENTIAL_NAMES: [&str; 15] = [
     "thread/start",
     "thread/resume",
@@ -63,7 +61,7 @@ const CREDENTIAL_NAMES: [&str; 15] = [
     "getUserSavedConfig",
 ];
 
-/// Stands in any line, however broken, that names a method of which some members hold credentials.
+/// Any line that names a method with credentials contains one of these, even if the line is invalid.
 pub(crate) const CREDENTIAL_METHOD_MARKS: [&str; 17] = [
     CREDENTIAL_PREFIXES[0],
     CREDENTIAL_PREFIXES[1],
@@ -85,7 +83,6 @@ pub(crate) const CREDENTIAL_METHOD_MARKS: [&str; 17] = [
 ];
 
 impl MethodClass {
-    /// Classifies a method by its name.
     #[must_use]
     pub(crate) fn of(method: &str) -> MethodClass {
         match method {
