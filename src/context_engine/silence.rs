@@ -89,14 +89,14 @@ impl Silence {
 /// How long a turn or a compaction waits for the engine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
-    pub(super) came_at: Instant,
+    pub(super) queued_at: Instant,
     pub(super) due: Instant,
 }
 
 impl Wait {
     /// The end of the wait in the queue, if the engine is silent since `silent_since`.
     pub(super) fn until(&self, silent_since: Option<Instant>) -> Instant {
-        self.until_from(self.came_at, silent_since)
+        self.until_from(self.queued_at, silent_since)
     }
 
     /// The end of the wait for a call that was sent at `sent_at`.
@@ -158,11 +158,11 @@ mod tests {
         let (mut silence, now) = (Silence::default(), Instant::now());
         silence.waited_in_vain(now + seconds(2));
         silence.waited_in_vain(now + seconds(3));
-        let later = Wait { came_at: now + seconds(9), due: now + seconds(11) };
+        let later = Wait { queued_at: now + seconds(9), due: now + seconds(11) };
         assert_eq!(later.until(silence.since()), now + seconds(9) + SILENT_WAIT_MAX);
-        let earlier = Wait { came_at: now, due: now + seconds(60) };
+        let earlier = Wait { queued_at: now, due: now + seconds(60) };
         assert_eq!(earlier.until(silence.since()), now + seconds(2) + SILENT_WAIT_MAX);
-        let soon = Wait { came_at: now + seconds(9), due: now + seconds(9) };
+        let soon = Wait { queued_at: now + seconds(9), due: now + seconds(9) };
         assert_eq!(soon.until(silence.since()), now + seconds(9));
         // The next process has not answered yet either.
         silence.ended();

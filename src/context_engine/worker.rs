@@ -357,7 +357,7 @@ impl Worker {
 
     /// Queues a consultation as a task of its thread.
     fn take(&mut self, consultation: Consultation, began_at: Instant) {
-        let wait = |due: Duration| Wait { came_at: Instant::now(), due: began_at + due };
+        let wait = |due: Duration| Wait { queued_at: Instant::now(), due: began_at + due };
         let (thread_id, task) = match consultation {
             Consultation::Opened { thread_id } => (thread_id, Task::NewThread),
             Consultation::Assemble { token, due, thread_id, prompt, room_chars, model, tools } => {

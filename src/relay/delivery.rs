@@ -70,7 +70,7 @@ impl Relay {
             }
             Waiting::ToWrite => {
                 self.notices.report("the client did not read all of the server's output");
-                self.from_server.give_up();
+                self.from_server.abandon();
             }
             Waiting::Held | Waiting::Idle => {}
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::pipes::{Broken, Feeder, Sink, Source, Taken};
+use super::pipes::{Broken, Feeder, ReadOutcome, Sink, Source};
 use crate::engine::Token;
 use crate::wire::{Frame, Framer, LineEnd, Side};
 
@@ -26,13 +26,13 @@ pub(super) struct Direction {
     pub(super) outgoing: Outgoing,
     /// The engine knows that this side has closed.
     close_reported: bool,
-    given_up: bool,
+    abandoned: bool,
     /// Own lines can be inserted: the source is open, or the direction outlives it.
     is_open: bool,
     client: ClientKind,
     pub(super) seam: Seam,
     last_read: Duration,
-    last_taken: Duration,
+    last_write: Duration,
     /// Since when the reader accepts nothing of the queued output.
     stalled_since: Option<Duration>,
 }
@@ -223,11 +223,11 @@ impl Direction {
             framer: Framer::default(),
             outgoing: Outgoing::default(),
             close_reported: false,
-            given_up: false,
+            abandoned: false,
             is_open: true,
             seam: Seam::default(),
             last_read: Duration::ZERO,
-            last_taken: Duration::ZERO,
+            last_write: Duration::ZERO,
             stalled_since: None,
         }
     }
@@ -306,13 +306,13 @@ impl Direction {
         let Some(source) = &self.source else { return };
         match source.read(self.framer.buffer_mut()) {
             // The reader is gone. Reading on keeps the writer from blocking and detects its end.
-            Taken::Some if self.given_up => self.framer = Framer::default(),
-            Taken::Some => {
+            ReadOutcome::Some if self.abandoned => self.framer = Framer::default(),
+            ReadOutcome::Some => {
                 self.last_read = elapsed;
                 frames.extend(std::iter::from_fn(|| self.framer.next_frame()));
             }
-            Taken::Nothing => {}
-            Taken::End => self.end(frames),
+            ReadOutcome::Nothing => {}
+            ReadOutcome::End => self.end(frames),
         }
     }
 
@@ -322,8 +322,8 @@ impl Direction {
         for _ in 0..REST_READS_MAX {
             let Some(source) = &self.source else { return };
             match source.read(self.framer.buffer_mut()) {
-                Taken::Some => self.last_read = elapsed,
-                Taken::Nothing | Taken::End => break,
+                ReadOutcome::Some => self.last_read = elapsed,
+                ReadOutcome::Nothing | ReadOutcome::End => break,
             }
         }
         frames.extend(std::iter::from_fn(|| self.framer.next_frame()));
@@ -361,7 +361,7 @@ impl Direction {
                 }
                 Ok(bytes) => {
                     self.outgoing.taken(bytes);
-                    self.last_taken = elapsed;
+                    self.last_write = elapsed;
                     self.stalled_since = None;
                 }
                 Err(Broken) => {
@@ -378,7 +378,7 @@ impl Direction {
         match (self.from, self.client) {
             (Side::Server, ClientKind::Attached) => self.detach_sink(),
             (Side::Server, ClientKind::Launcher) | (Side::Client, ClientKind::Launcher | ClientKind::Attached) => {
-                self.give_up()
+                self.abandon()
             }
         }
     }
@@ -400,11 +400,11 @@ impl Direction {
 
     /// Drops the queue and closes both ends, so that the writers see a closed pipe. An attached client keeps its input
     /// open and its lines are discarded, because it may still get replies.
-    pub(super) fn give_up(&mut self) {
+    pub(super) fn abandon(&mut self) {
         self.outgoing = Outgoing::default();
         self.framer = Framer::default();
         self.sink = None;
-        self.given_up = true;
+        self.abandoned = true;
         self.is_open = false;
         match (self.from, self.client) {
             (Side::Client, ClientKind::Attached) => {}
@@ -418,8 +418,8 @@ impl Direction {
     }
 
     /// Whether both ends were closed because the reader is gone.
-    pub(super) fn was_given_up(&self) -> bool {
-        self.given_up
+    pub(super) fn was_abandoned(&self) -> bool {
+        self.abandoned
     }
 
     /// The poll that detects that the source has no writer any more, without reading it.
@@ -465,8 +465,8 @@ impl Direction {
         stall_max: Option<Duration>,
     ) -> Option<Duration> {
         match self.waiting() {
-            Waiting::ToRead => Some(since.max(self.last_read).max(self.last_taken) + quiet_max),
-            Waiting::ToWrite => stall_max.map(|stall_max| since.max(self.last_taken) + stall_max),
+            Waiting::ToRead => Some(since.max(self.last_read).max(self.last_write) + quiet_max),
+            Waiting::ToWrite => stall_max.map(|stall_max| since.max(self.last_write) + stall_max),
             // The engine has a deadline of its own for the release.
             Waiting::Held | Waiting::Idle => None,
         }
@@ -478,7 +478,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_line_follows_the_long_line_it_waited_for() {
+    fn own_line_follows_the_long_line() {
         let (mut seam, mut outgoing) = (Seam::default(), Outgoing::default());
         let mut add = |seam: &mut Seam, frame: &Frame, range: Range<usize>| {
             outgoing.add(range);

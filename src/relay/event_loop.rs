@@ -165,7 +165,7 @@ impl Relay {
         match self.from_client.waiting() {
             Waiting::ToRead => None,
             Waiting::ToWrite | Waiting::Held => self.from_client.source_hang_up(),
-            Waiting::Idle if self.from_client.was_given_up() => self.from_server.sink_hang_up(),
+            Waiting::Idle if self.from_client.was_abandoned() => self.from_server.sink_hang_up(),
             Waiting::Idle => None,
         }
     }
@@ -189,12 +189,12 @@ impl Relay {
                     self.configure(*settings, now, effects);
                     continue;
                 }
-                Message::Asked { question: Question::Stop, reply } => {
+                Message::ApiCall { question: Question::Stop, reply } => {
                     let caller = self.callers.add(reply);
                     self.set_wanted(Wanted::Stopped, caller, now, effects);
                     continue;
                 }
-                Message::Asked { question: Question::Start, reply } => {
+                Message::ApiCall { question: Question::Start, reply } => {
                     let caller = self.callers.add(reply);
                     self.set_wanted(Wanted::Started, caller, now, effects);
                     continue;
@@ -203,7 +203,7 @@ impl Relay {
                     self.attach_client(admission, client, now, effects);
                     continue;
                 }
-                Message::Asked { question, reply } => {
+                Message::ApiCall { question, reply } => {
                     let caller = self.callers.add(reply);
                     let server_listens = self.from_client.takes_injections();
                     Input::Asked { asker: caller, question, server_listens }
@@ -442,10 +442,10 @@ impl Relay {
                         return Some(exit);
                     }
                 }
-                Effect::PassHeld(lines) => self.pass_held(lines, effects),
+                Effect::PassHeld(lines) => self.forward_held(lines, effects),
                 Effect::Inject(injection) => self.inject(injection, effects),
                 Effect::Answer(line) => self.answer(line, effects),
-                Effect::PassLate(line) => self.pass_late(line, effects),
+                Effect::PassLate(line) => self.send_to_client(line, effects),
                 Effect::NotifyPending(request_id) => {
                     if let Some((ledger, session_id)) = self.recorder.session() {
                         self.hooks.pending(request_id, ledger, session_id);

@@ -22,7 +22,7 @@ pub(super) enum Message {
     /// New settings after a change of `config.toml`.
     Configured(Box<Settings>),
     /// An API caller's question; the caller waits for the reply.
-    Asked {
+    ApiCall {
         question: Question,
         reply: Reply,
     },
@@ -93,7 +93,7 @@ impl Outbox {
     pub(super) fn forward(&self, request: Errand) {
         match request {
             Errand::Asked(question, reply) => {
-                if self.messages.try_send(Message::Asked { question, reply }).is_ok() {
+                if self.messages.try_send(Message::ApiCall { question, reply }).is_ok() {
                     self.wake();
                 }
             }
@@ -111,16 +111,16 @@ impl Outbox {
 /// API callers that wait for a reply.
 #[derive(Debug, Default)]
 pub(super) struct ApiCallers {
-    asked: AskerId,
+    last_id: AskerId,
     waiting: HashMap<AskerId, Reply>,
 }
 
 impl ApiCallers {
     pub(super) fn add(&mut self, reply: Reply) -> AskerId {
         self.waiting.retain(|_, reply| !reply.is_closed());
-        self.asked += 1;
-        self.waiting.insert(self.asked, reply);
-        self.asked
+        self.last_id += 1;
+        self.waiting.insert(self.last_id, reply);
+        self.last_id
     }
 
     /// Replies to a caller; returns whether it still waited.

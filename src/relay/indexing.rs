@@ -29,9 +29,9 @@ pub(super) fn start(
         home: opening.home.clone(),
         indexed_to: opening.indexed_to.clone(),
     };
-    let marks: Marks = Box::new(move |wish| {
+    let marks: Marks = Box::new(move |wanted_numbers| {
         let ledger = ledger.as_ref().ok_or_else(|| "there is no ledger to reserve numbers in".to_owned())?;
-        ledger.reserve_seq(wish, RESERVE_WAIT_MAX).map_err(|error| error.to_string())
+        ledger.reserve_seq(wanted_numbers, RESERVE_WAIT_MAX).map_err(|error| error.to_string())
     });
     let outbox = opening.outbox.try_clone().ok()?;
     let for_thread = Arc::clone(published);

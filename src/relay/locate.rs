@@ -142,11 +142,11 @@ pub(crate) fn codex(settings: &Settings, environment: &Environment) -> Result<Co
             let started_as = started_as(&path, ourselves);
             let record = Record::read(settings.home.value.as_deref(), &started_as);
             match record.entry_of(&started_as) {
-                Some(entry) => of_entry(&entry, &record, &path, ourselves),
-                None => beside(&started_as, ourselves)
+                Some(entry) => codex_for(&entry, &record, &path, ourselves),
+                None => renamed_codex(&started_as, ourselves)
                     .or_else(|| on_path(OsStr::new("codex"), &path, ourselves))
                     .map(Codex::plain)
-                    .or_else(|| record.any(&path, ourselves))
+                    .or_else(|| record.first_existing(&path, ourselves))
                     .ok_or(LocateError::NotOnPath { looked_in: path }),
             }
         }
@@ -161,7 +161,7 @@ pub(crate) fn codex(settings: &Settings, environment: &Environment) -> Result<Co
 }
 
 /// The codex for a tool that started us by a link of `wrap`.
-fn of_entry(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Identity>) -> Result<Codex, LocateError> {
+fn codex_for(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Identity>) -> Result<Codex, LocateError> {
     let with_path = |program| Codex { program, path: with_folders(path, &entry.folders), notice: None };
     if let Some(own) = &entry.own {
         let named_by = "the setting that codex-shim wrap has changed".to_owned();
@@ -172,14 +172,14 @@ fn of_entry(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Iden
     let other = match (entry.is_setting, pinned) {
         (true, Some(pinned)) => return Ok(with_path(pinned)),
         (false, pinned) => {
-            let aside = beside(&entry.link, ourselves).map(with_path);
+            let aside = renamed_codex(&entry.link, ourselves).map(with_path);
             let first = aside.or_else(|| found().map(Codex::plain)).or_else(|| pinned.map(with_path));
             if let Some(codex) = first {
                 return Ok(codex);
             }
-            record.any(path, ourselves)
+            record.first_existing(path, ourselves)
         }
-        (true, None) => found().map(Codex::plain).or_else(|| record.any(path, ourselves)),
+        (true, None) => found().map(Codex::plain).or_else(|| record.first_existing(path, ourselves)),
     };
     match (other, &entry.pinned) {
         (Some(codex), None) => Ok(codex),
@@ -257,7 +257,7 @@ fn named(program: &Path, named_by: String, path: &OsStr, ourselves: Option<Ident
 }
 
 /// The codex that `wrap` renamed for the link that started us.
-fn beside(started_as: &Path, ourselves: Option<Identity>) -> Option<PathBuf> {
+fn renamed_codex(started_as: &Path, ourselves: Option<Identity>) -> Option<PathBuf> {
     let is_link_of_ours = is_path(started_as.as_os_str()) && started_as.file_name() == Some(OsStr::new("codex"));
     let aside = is_link_of_ours.then(|| started_as.with_file_name(SET_ASIDE))?;
     Some(aside).filter(|aside| is_program(aside) && Identity::of(aside) != ourselves)
@@ -313,7 +313,7 @@ impl Record {
     }
 
     /// The first recorded codex that still exists.
-    fn any(&self, path: &OsStr, ourselves: Option<Identity>) -> Option<Codex> {
+    fn first_existing(&self, path: &OsStr, ourselves: Option<Identity>) -> Option<Codex> {
         let aside = self.0.iter().map(|entry| (&entry.set_aside, entry));
         let own = self.0.iter().map(|entry| (&entry.own, entry));
         let pinned = self.0.iter().map(|entry| (&entry.pinned, entry));

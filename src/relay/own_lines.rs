@@ -16,11 +16,11 @@ impl Relay {
     /// Records an own line to the client and sends it.
     pub(super) fn answer(&mut self, line: OwnLine, effects: &mut Vec<Effect>) {
         self.record(std::slice::from_ref(&line));
-        self.pass_late(line.bytes, effects);
+        self.send_to_client(line.bytes, effects);
     }
 
     /// Sends the client a line that is already recorded.
-    pub(super) fn pass_late(&mut self, line: Vec<u8>, effects: &mut Vec<Effect>) {
+    pub(super) fn send_to_client(&mut self, line: Vec<u8>, effects: &mut Vec<Effect>) {
         self.from_server.inject(LineEnd::Newline.ends(line), None);
         self.flush(Side::Server, self.clock.now(), effects);
     }

@@ -40,7 +40,7 @@ enum Kind {
 
 /// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum ReadOutcome {
     Some,
     /// Nothing is available now.
     Nothing,
@@ -74,7 +74,7 @@ impl Source {
     }
 
     /// Appends available bytes to `buffer`.
-    pub(super) fn read(&self, buffer: &mut Vec<u8>) -> Taken {
+    pub(super) fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome {
         let room = READ_BYTES.max(buffer.len().min(1 << 20));
         buffer.reserve(room);
         let read = match self.kind {
@@ -84,11 +84,11 @@ impl Source {
             }
         };
         match read {
-            Ok(0) => Taken::End,
-            Ok(_) => Taken::Some,
-            Err(Errno::AGAIN | Errno::INTR) => Taken::Nothing,
+            Ok(0) => ReadOutcome::End,
+            Ok(_) => ReadOutcome::Some,
+            Err(Errno::AGAIN | Errno::INTR) => ReadOutcome::Nothing,
             // A terminal hung up, or a connection was reset.
-            Err(_) => Taken::End,
+            Err(_) => ReadOutcome::End,
         }
     }
 }
@@ -176,29 +176,29 @@ pub(super) struct Feeder {
     /// Disconnected when the thread has ended.
     running: Receiver<()>,
     /// Bytes written so far.
-    taken_bytes: Arc<AtomicU64>,
+    written_bytes: Arc<AtomicU64>,
 }
 
 impl Feeder {
     fn start(reading: OwnedFd, target: OwnedFd) -> io::Result<Feeder> {
         let (done, running) = sync_channel(1);
-        let taken_bytes = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&taken_bytes);
+        let written_bytes = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&written_bytes);
         let thread = std::thread::Builder::new().name("stdout-feeder".to_owned()).stack_size(128 << 10);
         thread.spawn(move || {
             let _done = done;
             // An error means that the reader is gone; dropping `reading` shows this to the relay.
             let _ = feed(&reading, &target, &counter);
         })?;
-        Ok(Feeder { running, taken_bytes })
+        Ok(Feeder { running, written_bytes })
     }
 
     /// Waits until everything is written. `signals` counts the signals so far: after the first one the wait ends if
     /// nothing is written for `stall_max`; a second one ends it at once.
     pub(super) fn finish(self, stall_max: Duration, mut signals: impl FnMut() -> usize) {
-        let mut taken = (self.taken_bytes.load(Ordering::Relaxed), Instant::now());
+        let mut taken = (self.written_bytes.load(Ordering::Relaxed), Instant::now());
         while self.running.recv_timeout(FEEDER_CHECK_EVERY) == Err(RecvTimeoutError::Timeout) {
-            let (count, bytes) = (signals(), self.taken_bytes.load(Ordering::Relaxed));
+            let (count, bytes) = (signals(), self.written_bytes.load(Ordering::Relaxed));
             if bytes != taken.0 || count == 0 {
                 taken = (bytes, Instant::now());
             }
@@ -211,7 +211,7 @@ impl Feeder {
 }
 
 /// Copies in small pieces, so that a slow reader's progress is visible.
-fn feed(from: &OwnedFd, to: &OwnedFd, taken_bytes: &AtomicU64) -> rustix::io::Result<()> {
+fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> rustix::io::Result<()> {
     let mut buffer = vec![0; READ_BYTES];
     loop {
         let read = match rustix::io::read(from, &mut buffer) {
@@ -225,7 +225,7 @@ fn feed(from: &OwnedFd, to: &OwnedFd, taken_bytes: &AtomicU64) -> rustix::io::Re
             match rustix::io::write(to, &rest[..rest.len().min(FED_BYTES)]) {
                 Ok(written) => {
                     rest = &rest[written..];
-                    taken_bytes.fetch_add(written as u64, Ordering::Relaxed);
+                    written_bytes.fetch_add(written as u64, Ordering::Relaxed);
                 }
                 Err(Errno::INTR) => {}
                 // Another process that shares the description has set O_NONBLOCK.
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn full_socket_accepts_nothing_without_blocking() {
+    fn full_socket_never_blocks() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let sink = Sink { fd: ours.into(), kind: Kind::Socket, feeder: None };
         let chunk = vec![b'x'; 64 << 10];
@@ -339,11 +339,11 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         let source = Source { fd: ours.into(), kind: Kind::Socket };
         let mut buffer = Vec::new();
-        assert_eq!(source.read(&mut buffer), Taken::Nothing);
+        assert_eq!(source.read(&mut buffer), ReadOutcome::Nothing);
         theirs.write_all(b"ab").expect("a stream");
-        assert_eq!(source.read(&mut buffer), Taken::Some);
+        assert_eq!(source.read(&mut buffer), ReadOutcome::Some);
         assert_eq!(buffer, b"ab");
         drop(theirs);
-        assert_eq!(source.read(&mut buffer), Taken::End);
+        assert_eq!(source.read(&mut buffer), ReadOutcome::End);
     }
 }

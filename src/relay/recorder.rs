@@ -35,12 +35,12 @@ const NOTES_KEPT_MAX: usize = 8;
 
 struct Opened {
     writer: Option<Box<Writer>>,
-    sides: Sides,
+    parts: SessionParts,
 }
 
 /// Everything of a session except its journal.
 #[derive(Debug, Default)]
-struct Sides {
+struct SessionParts {
     session_id: String,
     /// Held until the process ends.
     session: Option<&'static Session>,
@@ -88,7 +88,7 @@ impl Opening {
         published.child_started(&generation.to_string(), self.child_pid);
         let session_id = session.id.clone();
         let session = Some(&*Box::leak(Box::new(session)));
-        Ok(Opened { writer, sides: Sides { session_id, session, ledger, index, context_engine, socket_files } })
+        Ok(Opened { writer, parts: SessionParts { session_id, session, ledger, index, context_engine, socket_files } })
     }
 
     /// Starts the ledger's thread without waiting for it.
@@ -192,7 +192,7 @@ pub(super) struct Recorder {
     opening: Opening,
     published: Arc<Published>,
     state: State,
-    sides: Sides,
+    parts: SessionParts,
     /// The name with which the client introduced itself.
     client: Option<String>,
     /// Orders that the ledger had no room for, oldest first.
@@ -224,17 +224,17 @@ impl Recorder {
             notices.report(&format!("{error}; relaying goes on without a session until it can be opened"));
             Closed { lines: 0, notes: Vec::new(), reason: error.to_string(), retry_at: REOPEN_AFTER }
         });
-        let (state, sides) = match opened {
-            Ok(Opened { writer: Some(writer), sides }) => (State::Open(writer), sides),
-            Ok(Opened { writer: None, sides }) => (State::Off, sides),
-            Err(closed) => (State::Closed(closed), Sides::default()),
+        let (state, parts) = match opened {
+            Ok(Opened { writer: Some(writer), parts }) => (State::Open(writer), parts),
+            Ok(Opened { writer: None, parts }) => (State::Off, parts),
+            Err(closed) => (State::Closed(closed), SessionParts::default()),
         };
-        Recorder { opening, published, state, sides, client: None, overflow: VecDeque::new() }
+        Recorder { opening, published, state, parts, client: None, overflow: VecDeque::new() }
     }
 
     /// The id of the session; `None` if it could not be opened yet.
     pub(super) fn session_id(&self) -> Option<&str> {
-        self.sides.session.map(|session| session.id.as_str())
+        self.parts.session.map(|session| session.id.as_str())
     }
 
     /// Begins another generation of the session, with its own journal, because the child was restarted.
@@ -244,13 +244,13 @@ impl Recorder {
     /// If the journal's folder cannot be read. The lines that follow go into the journal of the previous generation.
     pub(super) fn next_run(&mut self, child_pid: u32) -> Result<(), StoreError> {
         self.opening.child_pid = child_pid;
-        let Some(session) = self.sides.session else { return Ok(()) };
+        let Some(session) = self.parts.session else { return Ok(()) };
         let generation = session.next_generation()?;
         if let State::Open(_) = &self.state {
             self.state = State::Open(Box::new(self.opening.writer(session, generation.clone())));
         }
         self.drain_overflow();
-        if let Some(ledger) = &self.sides.ledger
+        if let Some(ledger) = &self.parts.ledger
             && ledger.begin_run(generation.to_string())
         {
             self.opening.outbox.try_post(Input::SessionOpened { generation: generation.to_string() });
@@ -266,7 +266,7 @@ impl Recorder {
         if let State::Open(writer) = &self.state {
             writer.bound(bounds);
         }
-        if let Some(index) = &self.sides.index {
+        if let Some(index) = &self.parts.index {
             index.retain(retention);
         }
         self.published.bound_context(context_bounds);
@@ -289,8 +289,8 @@ impl Recorder {
     fn open_again<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
         let State::Closed(closed) = &mut self.state else { return None };
         closed.retry_at = now.elapsed + REOPEN_AFTER;
-        let Opened { writer, sides } = self.opening.open(&self.published, notices).ok()?;
-        self.sides = sides;
+        let Opened { writer, parts } = self.opening.open(&self.published, notices).ok()?;
+        self.parts = parts;
         self.write_client_name();
         let State::Closed(closed) = &mut self.state else { return None };
         notices.report("the session is open; recording begins");
@@ -314,7 +314,7 @@ impl Recorder {
     }
 
     fn write_client_name(&self) {
-        if let Some(session) = self.sides.session
+        if let Some(session) = self.parts.session
             && let Err(error) = session.name_client(self.client.as_deref())
         {
             // Tools then show the session without its client.
@@ -382,11 +382,11 @@ impl Recorder {
 
     /// The session's ledger and id.
     pub(super) fn session(&self) -> Option<(&Ledger, &str)> {
-        Some((self.sides.ledger.as_ref()?, &self.sides.session_id))
+        Some((self.parts.ledger.as_ref()?, &self.parts.session_id))
     }
 
     pub(super) fn context_engine(&self) -> Option<&ContextEngine> {
-        self.sides.context_engine.as_ref()
+        self.parts.context_engine.as_ref()
     }
 
     /// Another sending end of the relay's inbox.
@@ -397,7 +397,7 @@ impl Recorder {
     /// Queues an order for the ledger after all earlier ones; never waits. Returns the order if there is no ledger or
     /// the queue is full.
     pub(super) fn order(&mut self, order: Order) -> Result<(), Order> {
-        let Some(ledger) = &self.sides.ledger else { return Err(order) };
+        let Some(ledger) = &self.parts.ledger else { return Err(order) };
         if self.overflow.len() >= OVERFLOW_MAX {
             tracing::warn!("too many orders wait for the ledger: an entry is dropped");
             return Err(order);
@@ -409,7 +409,7 @@ impl Recorder {
 
     /// Passes queued orders to the ledger while it has room.
     pub(super) fn drain_overflow(&mut self) {
-        let Some(ledger) = &self.sides.ledger else { return };
+        let Some(ledger) = &self.parts.ledger else { return };
         while let Some(order) = self.overflow.pop_front() {
             if let Err(order) = ledger.hand(order) {
                 self.overflow.push_front(order);
@@ -426,19 +426,19 @@ impl Recorder {
     /// Ends the session. The next start indexes whatever the index has not read by then.
     pub(super) fn close(mut self) {
         let began = Instant::now();
-        let ended = self.sides.context_engine.as_ref().map(ContextEngine::end);
+        let ended = self.parts.context_engine.as_ref().map(ContextEngine::end);
         self.drain_overflow();
-        if let Some(ledger) = &self.sides.ledger {
+        if let Some(ledger) = &self.parts.ledger {
             ledger.finish(LEDGER_END_WAIT_MAX);
         }
         if let Some(ended) = ended {
             // It ends in parallel with the ledger, so both share one limit.
             let _ = ended.recv_timeout(LEDGER_END_WAIT_MAX.saturating_sub(began.elapsed()));
         }
-        if let Some(index) = &self.sides.index {
+        if let Some(index) = &self.parts.index {
             index.end();
         }
-        if let Some(files) = self.sides.socket_files {
+        if let Some(files) = self.parts.socket_files {
             files.remove();
         }
     }

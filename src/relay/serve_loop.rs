@@ -78,22 +78,22 @@ impl Relay {
     }
 
     /// Starts or stops a served server on request.
-    pub(super) fn set_wanted(&mut self, wish: Wanted, caller: AskerId, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn set_wanted(&mut self, target: Wanted, caller: AskerId, now: Now, effects: &mut Vec<Effect>) {
         let Lifecycle::Served { wanted, runs, waiting, .. } = &mut self.lifecycle else {
             effects.push(Effect::Reply(caller, SideReply::NotServed));
             return;
         };
-        let is_so = *runs == (wish == Wanted::Started);
-        if *wanted == wish && is_so && waiting.is_empty() {
+        let is_in_target_state = *runs == (target == Wanted::Started);
+        if *wanted == target && is_in_target_state && waiting.is_empty() {
             effects.push(Effect::Reply(caller, SideReply::Done));
             return;
         }
         waiting.push(caller);
-        if wish == Wanted::Stopped && *wanted == Wanted::Started {
+        if target == Wanted::Stopped && *wanted == Wanted::Started {
             // The server ends as it does when its client has closed its input.
             self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
         }
-        *wanted = wish;
+        *wanted = target;
     }
 
     /// Marks the server as running and replies to the callers that waited for it.

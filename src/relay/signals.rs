@@ -22,7 +22,7 @@ pub(super) struct Signals {
     wake: UnixStream,
     /// The write end of `wake`.
     waking: UnixStream,
-    passed_on: [(Signal, Arc<AtomicBool>); 3],
+    forwarded: [(Signal, Arc<AtomicBool>); 3],
     child: Arc<AtomicBool>,
 }
 
@@ -52,7 +52,7 @@ impl Signals {
         };
         let terminate = if was_blocked(SIGTERM) { Signal::BlockedTerminate } else { Signal::Terminate };
         Ok(Signals {
-            passed_on: [
+            forwarded: [
                 (terminate, listen_for(SIGTERM)?),
                 (Signal::Interrupt, listen_for(SIGINT)?),
                 (Signal::HangUp, listen_for(SIGHUP)?),
@@ -75,7 +75,7 @@ impl Signals {
         while matches!((&self.wake).read(&mut bytes), Ok(read) if read == bytes.len()) {}
         let took = |seen: &AtomicBool| seen.swap(false, Ordering::SeqCst);
         Arrived {
-            signals: self.passed_on.iter().filter(|(_, seen)| took(seen)).map(|(signal, _)| *signal).collect(),
+            signals: self.forwarded.iter().filter(|(_, seen)| took(seen)).map(|(signal, _)| *signal).collect(),
             child: took(&self.child),
         }
     }

@@ -56,7 +56,7 @@ impl Relay {
     }
 
     /// Records and forwards the client's held lines.
-    pub(super) fn pass_held(&mut self, lines: Vec<LateLine>, effects: &mut Vec<Effect>) {
+    pub(super) fn forward_held(&mut self, lines: Vec<LateLine>, effects: &mut Vec<Effect>) {
         let mut batch = self.recorder.batch(self.clock.now(), &self.notices);
         let (mut outgoing, mut passed) = (Vec::new(), Passed::default());
         for LateLine { bytes, end, effects: of_line } in &lines {

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table() {
+    fn methods_are_classified_by_name() {
         for secret in ["account/login/start", "attestation/generate", "mcpServer/oauth/login", "loginApiKey"] {
             assert_eq!(MethodClass::of(secret), MethodClass::Secret, "{secret}");
         }

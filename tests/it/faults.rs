@@ -455,7 +455,7 @@ fn programs_of_the_user_get_no_descriptor_of_ours() {
     let engine_tells = format!("{}; {}", tells_descriptors(&["$$"], &file("engine-fds")), assembles("[]", ""));
     let engine = Engine::new(&home, "assemble", &[("assemble", &engine_tells)]);
     let shell = |of: &[&str], name: &str| format!(r#"["sh", "-c", "{}; echo x"]"#, tells_descriptors(of, &file(name)));
-    // The keeper of a hook is its parent.
+    // A supervisor is the parent of a hook.
     let hook = |name: &str| shell(&["$$", "$PPID"], name);
     let fragment =
         format!("[[fragments]]\nname = \"f\"\nrole = \"developer\"\ncommand = {}", shell(&["$$"], "fragment"));
