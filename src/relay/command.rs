@@ -1,3 +1,5 @@
+//! The command line of a server.
+
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;

@@ -186,8 +186,8 @@ fn codex_for(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Ide
         (Some(codex), Some(pinned)) => {
             let (pinned, target, program) = (pinned.display(), &entry.target, codex.program.display());
             let notice = format!(
-                "the codex pinned by `codex-shim wrap {target}`, {pinned}, is gone; {program} runs instead; repeat the wrap to pin \
-                 it"
+                "the codex pinned by `codex-shim wrap {target}`, {pinned}, is gone; {program} runs instead; repeat the \
+                 wrap to pin it"
             );
             Ok(Codex { notice: Some(notice), ..codex })
         }

@@ -68,7 +68,7 @@ fn attached_client_that_takes_nothing_is_cut_off() {
     let scripted = Scripted::start("exit_grace = \"100ms\"", r#"read -r line; exec yes '{"method":"x"}'"#);
     let (mut tool, stdin) = scripted.attached("{\"id\":0,\"method\":\"initialize\"}\n{\"method\":\"go\"}\n");
     // Nobody reads what it prints: every buffer up to the relay's is full.
-    let document = eventually("that it is cut off", || {
+    let document = eventually("that it is disconnected", || {
         scripted
             .document()
             .filter(|document| document["client"]["name"] == "codex-shim" && document["faults"] != json!([]))

@@ -82,9 +82,9 @@ fn an_answer_that_comes_late_is_nobodys() {
 fn an_engine_that_writes_without_end_is_ended_and_costs_no_memory() {
     for (floods, why) in [
         ("head -c 104857600 /dev/zero | tr '\\0' x; sleep 600", "over 8 MiB"),
-        ("yes nonsense | head -c 104857600; sleep 600", "no answer"),
+        ("yes nonsense | head -c 104857600; sleep 600", "answers no call"),
         // An answer to what nobody has asked is none.
-        ("yes '{\"id\":999,\"result\":1}' | head -c 104857600; sleep 600", "no answer"),
+        ("yes '{\"id\":999,\"result\":1}' | head -c 104857600; sleep 600", "answers no call"),
     ] {
         let home = Home::new();
         let engine = Engine::new(&home, "assemble", &[("assemble", floods)]);
@@ -380,7 +380,7 @@ fn a_thread_whose_history_could_not_be_had_is_brought_up_later() {
     );
     let log = live.session.join("shim.log");
     eventually("that is given up", || {
-        fs::read_to_string(&log).ok().filter(|log| log.contains("is not asked: there is no history"))
+        fs::read_to_string(&log).ok().filter(|log| log.contains("skip the context engine: the history is unavailable"))
     });
     assert_eq!(engine.methods(), ["initialize"]);
     holder.execute_batch("ROLLBACK").expect("it is let go");

@@ -318,7 +318,7 @@ fn a_log_that_cannot_be_opened_costs_only_the_log() {
     std::fs::create_dir_all(home.path().join("sessions/s/shim.log")).expect("a folder");
     let relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
     let output = pass(relay, &lines(3));
-    assert!(told_once(&output).contains("there is no log"));
+    assert!(told_once(&output).contains("this run has no log"));
     assert_eq!(home.journal().client.len(), 3);
 }
 
