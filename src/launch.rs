@@ -1,9 +1,9 @@
-//! The state that our launcher gave us: signal mask, ignored signals, descriptors. A program that stands in our place, or that we
-//! stand in front of, starts with exactly this state; all other programs that we start get none of the descriptors.
+//! The state that our launcher gave us: signal mask, ignored signals and descriptors. The server that we become or
+//! start gets exactly this state; all other programs that we start get none of the descriptors.
 //!
-//! [`Launch`] is read before the runtime of the language starts, since that ignores SIGPIPE and opens standard streams that are
-//! closed. [`hand_down`] restores it in a child. [`keep_descriptors`] makes inherited descriptors close at each `exec` but one after
-//! [`hand_down`].
+//! [`Launch`] is read before the Rust runtime starts, since the runtime ignores SIGPIPE and opens closed standard
+//! streams. [`hand_down`] restores the state in a child. [`keep_descriptors`] makes inherited descriptors close at each
+//! `exec`, except after [`hand_down`].
 //!
 //! Nothing here starts, ends or waits for a process.
 
@@ -15,13 +15,13 @@ use std::sync::OnceLock;
 
 use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
 
-/// The highest number of a signal that is looked at. Source: Linux has 64, the others have fewer.
+/// The highest signal number to check. Source: Linux has 64, other systems fewer.
 const SIGNAL_MAX: i32 = 64;
 
 /// The first descriptor that is not a standard stream.
 const FIRST_DESCRIPTOR: RawFd = 3;
 
-/// Descriptors that are tried one by one on a system that lists them nowhere.
+/// How many descriptors to try on a system that does not list the open ones.
 const DESCRIPTORS_MAX: RawFd = 4_096;
 
 /// The state at our start.
@@ -64,14 +64,14 @@ fn bit(number: i32) -> u64 {
     1 << (number - 1)
 }
 
-/// Whether the launcher has blocked this signal.
+/// Whether the launcher had blocked this signal.
 #[expect(unsafe_code, reason = "no safe interface reads a signal mask")]
 pub(crate) fn was_blocked(number: i32) -> bool {
     // SAFETY: the set is initialised.
     unsafe { libc::sigismember(&raw const launch().mask, number) == 1 }
 }
 
-/// Makes the end of a child visible to us: a launcher may have ignored or blocked SIGCHLD, and then it is never seen.
+/// Makes the end of a child visible to us, even if our launcher had ignored or blocked SIGCHLD.
 pub(crate) fn wait_for_children() {
     launch();
     if is_ignored(SIGCHLD) {
@@ -80,12 +80,12 @@ pub(crate) fn wait_for_children() {
     unblock(&[SIGCHLD]);
 }
 
-/// Lets these signals reach the calling thread, and the threads that it starts.
+/// Unblocks these signals in the calling thread and in the threads that it starts.
 #[expect(unsafe_code, reason = "no safe interface changes the signal mask")]
 pub(crate) fn unblock(numbers: &[i32]) {
     launch();
-    // SAFETY: an all-zero `sigset_t` is valid to be initialised by `sigemptyset`; the numbers are those of signals; the old mask is
-    // not asked for.
+    // SAFETY: an all-zero `sigset_t` is valid to be initialised by `sigemptyset`; the numbers are those of signals; the
+    // old mask is not requested.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -96,8 +96,8 @@ pub(crate) fn unblock(numbers: &[i32]) {
     }
 }
 
-/// Makes every inherited descriptor close in programs that we start from now on, but in those of [`hand_down`]. Call this before
-/// other threads open descriptors.
+/// Makes every inherited descriptor close in the programs that we start from now on, except after [`hand_down`]. Call
+/// this before other threads open descriptors.
 pub(crate) fn keep_descriptors() {
     DESCRIPTORS.get_or_init(|| {
         let inherited = open_descriptors().into_iter().filter(|fd| {
@@ -107,8 +107,8 @@ pub(crate) fn keep_descriptors() {
     });
 }
 
-/// Starts `command` with the signal mask, the ignored signals and the descriptors that our launcher gave us. Of the standard
-/// streams, those in `closed` are closed if they were closed at our start.
+/// Starts `command` with the signal mask, the ignored signals and the descriptors that our launcher gave us. A standard
+/// stream in `closed` is closed if it was closed at our start.
 #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
 pub(crate) fn hand_down(command: &mut Command, closed: &'static [RawFd]) {
     let launch = *launch();
@@ -138,18 +138,17 @@ pub(crate) fn hand_down(command: &mut Command, closed: &'static [RawFd]) {
     }
 }
 
-/// Gives a child the default of the signals that we ignore for ourselves, if it is not one of [`hand_down`].
+/// Resets the signal that we ignore for ourselves to its default, in a child without [`hand_down`].
 pub(crate) fn restore_file_size_signal() {
     set_disposition(libc::SIGXFSZ, SIG_DFL);
 }
 
-/// Ignores SIGXFSZ, so that a limit on the size of files is an error of a write and does not end us.
+/// Ignores SIGXFSZ, so that exceeding a limit on file sizes fails a write and does not kill us.
 pub(crate) fn ignore_file_size_signal() {
     launch();
     set_disposition(libc::SIGXFSZ, SIG_IGN);
 }
 
-/// Whether a signal is ignored now.
 #[expect(unsafe_code, reason = "no safe interface reads a signal's disposition")]
 pub(crate) fn is_ignored(number: i32) -> bool {
     // SAFETY: an all-zero `sigaction` is a valid value to be overwritten; with no new action given, the call only reads
@@ -166,7 +165,7 @@ pub(crate) fn is_ignored(number: i32) -> bool {
 
 #[expect(unsafe_code, reason = "no safe interface sets a signal's disposition")]
 fn set_disposition(number: i32, disposition: libc::sighandler_t) {
-    // SAFETY: `signal` is async-signal-safe, and only SIG_DFL and SIG_IGN are given here.
+    // SAFETY: `signal` is async-signal-safe, and the disposition is only ever SIG_DFL or SIG_IGN.
     unsafe { libc::signal(number, disposition) };
 }
 
@@ -184,7 +183,7 @@ fn current_mask() -> libc::sigset_t {
 /// The flags of a descriptor; `None` if it is not open.
 #[expect(unsafe_code, reason = "a descriptor that is inherited comes as a number")]
 fn descriptor_flags(fd: RawFd) -> Option<i32> {
-    // SAFETY: the call only reads flags, and refuses a number under which nothing is open.
+    // SAFETY: the call only reads flags, and fails for a number that is not open.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
     (flags >= 0).then_some(flags)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 
 pub(super) use super::capture_args::{
-    ExecArguments, HookArguments, HookKeeperArguments, HookedArguments, ShellArguments, ShellName,
+    ExecArguments, HookArguments, HookSupervisorArguments, HookedArguments, ShellArguments, ShellName,
     TerminalLeaderArguments, WatchPtyArguments,
 };
 use super::clock::Times;
@@ -212,7 +212,7 @@ Examples:
     TerminalLeader(TerminalLeaderArguments),
     /// Runs between a relay and a command of `on_pending` or `on_idle`
     #[command(hide = true)]
-    HookKeeper(HookKeeperArguments),
+    HookSupervisor(HookSupervisorArguments),
     // Their texts are beside their arguments.
     Requests(RequestsArguments),
     Show(ShowRequestArguments),

@@ -88,7 +88,7 @@ pub(super) struct HookedArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct HookKeeperArguments {
+pub(super) struct HookSupervisorArguments {
     #[arg(last = true, required = true)]
     pub(super) words: Vec<OsString>,
 }

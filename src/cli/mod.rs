@@ -103,7 +103,7 @@ pub(crate) fn main() -> i32 {
             Ok(Arguments { tool: Tool::TerminalLeader(leader) }) => {
                 crate::capture::lead(&leader.words, leader.unread_to)
             }
-            Ok(Arguments { tool: Tool::HookKeeper(keeper) }) => relay::keep_hook(&keeper.words),
+            Ok(Arguments { tool: Tool::HookSupervisor(supervisor) }) => relay::supervise_hook(&supervisor.words),
             Ok(Arguments { tool: Tool::Requests(list) }) => requests::run_requests(&list, &environment),
             Ok(Arguments { tool: Tool::Show(show) }) => requests::run_show(&show, &environment),
             Ok(Arguments { tool: Tool::Respond(respond) }) => requests::run_respond(&respond, &environment),

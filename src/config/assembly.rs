@@ -1,6 +1,6 @@
-//! What the model is shown besides the user's words: `[context_engine]` and `[[fragments]]`.
+//! The settings of the added context: `[context_engine]` and `[[fragments]]`.
 //!
-//! A fragment that cannot be used is left out, and told with what would be right; the others hold.
+//! An invalid fragment is left out, with a message that says how to correct it; the others remain in effect.
 
 use std::time::Duration;
 
@@ -20,23 +20,21 @@ const DEFAULT_DEADLINE_MS: usize = 2_000;
 const DEFAULT_PROJECTION_CHARS_MAX: usize = 24_000;
 const DEFAULT_FRAGMENT_BYTES_MAX: usize = 2_000;
 
-/// Longest time that lines may wait for a context engine.
+/// Limit of the time that lines may wait for a context engine.
 const DEADLINE_MS_MAX: usize = 60_000;
 
-/// Longest projection that can be set, in characters. Source: the ancestor's bounds.
+/// Limit of a projection, in characters. Source: the ancestor's bounds.
 const CHARS_MAX: usize = 1_000_000;
 
-/// Longest fragment that can be set, in bytes.
+/// Limit of a fragment, in bytes.
 const FRAGMENT_BYTES_MAX: usize = 64 << 10;
 
-/// Fragments that can be set.
 const FRAGMENTS_MAX: usize = 32;
 
-/// Longest name of a fragment, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Names that mean something else to codex or to us.
-const TAKEN: [&str; 20] = [
+/// Names that codex or codex-shim uses for something else.
+const RESERVED_NAMES: [&str; 20] = [
     "user_cmd_context",
     "assembled_context",
     "developer_addition",
@@ -59,19 +57,18 @@ const TAKEN: [&str; 20] = [
     "hook_prompt",
 ];
 
-/// Members of a fragment.
 const MEMBERS: [&str; 7] = ["name", "role", "command", "file", "text", "threads", "bytes_max"];
 
-/// What is set of all this.
+/// The configured values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssemblyChoice {
-    /// The context engine: a program and its arguments; without one there is none.
+    /// The context engine: a program and its arguments; empty without an engine.
     pub command: Setting<Vec<String>>,
     /// How long lines of a thread wait for it, in milliseconds.
     pub deadline_ms: Setting<usize>,
-    /// What it is told that there is room for, in tokens.
+    /// The token budget that the engine gets.
     pub token_budget: Setting<Option<usize>>,
-    /// Longest projection, in characters.
+    /// Limit of the projection, in characters.
     pub projection_chars_max: Setting<usize>,
     /// The fragments, in the order of the file.
     pub fragments: Setting<Vec<Fragment>>,
@@ -113,7 +110,7 @@ impl AssemblyChoice {
         }
     }
 
-    /// As the relay takes it.
+    /// The settings in the engine's form.
     pub(super) fn settings(&self) -> AssemblySettings {
         let context_engine = (!self.command.value.is_empty()).then(|| ContextEngineSettings {
             command: self.command.value.clone(),
@@ -145,7 +142,7 @@ impl AssemblyChoice {
     }
 }
 
-/// A fragment as one line of the file.
+/// A fragment as a TOML inline table.
 fn inline_table(fragment: &Fragment) -> String {
     let (name, role) = (quoted(&fragment.name), quoted(fragment.role.name()));
     let source = match &fragment.source {
@@ -187,10 +184,10 @@ fn fragments(sources: &mut Sources<'_>) -> Setting<Vec<Fragment>> {
     Setting { value: kept, source: Source::File }
 }
 
-/// Why a fragment cannot be used, and what it is called where that is known.
-type Wrong = (Option<String>, String);
+/// Why a fragment is invalid, and its name if it has a valid one.
+type FragmentError = (Option<String>, String);
 
-fn fragment(value: Value, sources: &Sources<'_>, others: &[Fragment]) -> Result<Fragment, Wrong> {
+fn fragment(value: Value, sources: &Sources<'_>, others: &[Fragment]) -> Result<Fragment, FragmentError> {
     let Value::Table(table) = value else {
         return Err((
             None,
@@ -212,7 +209,7 @@ fn read(table: &Table, sources: &Sources<'_>, others: &[Fragment]) -> Result<Fra
     let name = text(table, "name")?.ok_or("it has no name: add `name = \"…\"`")?;
     check_name(&name, others)?;
     if others.len() >= FRAGMENTS_MAX {
-        return Err(format!("there are {FRAGMENTS_MAX} already, and no more can be set"));
+        return Err(format!("the limit is {FRAGMENTS_MAX} fragments"));
     }
     let role = match text(table, "role")?.as_deref() {
         Some("developer") => FragmentRole::Developer,
@@ -231,14 +228,14 @@ fn read(table: &Table, sources: &Sources<'_>, others: &[Fragment]) -> Result<Fra
             .as_integer()
             .and_then(|number| usize::try_from(number).ok())
             .filter(|number| (1..=FRAGMENT_BYTES_MAX).contains(number))
-            .ok_or_else(|| format!("bytes_max: it is a number from 1 to {FRAGMENT_BYTES_MAX}"))?,
+            .ok_or_else(|| format!("bytes_max: it must be a number from 1 to {FRAGMENT_BYTES_MAX}"))?,
     };
     let source = match (command(table)?, text(table, "file")?, text(table, "text")?) {
         (Some(words), None, None) => FragmentSource::Command(words),
-        (None, Some(path), None) if path.is_empty() => return Err("file: it names none".to_owned()),
+        (None, Some(path), None) if path.is_empty() => return Err("file: the path is empty".to_owned()),
         (None, Some(path), None) => FragmentSource::File(sources.beside_file.join(path)),
         (None, None, Some(text)) => FragmentSource::Text(text),
-        (None, None, None) => return Err("it has nothing to show: add one of `command`, `file` and `text`".to_owned()),
+        (None, None, None) => return Err("it has no content: add one of `command`, `file` and `text`".to_owned()),
         _ => return Err("it has more than one of `command`, `file` and `text`: keep one".to_owned()),
     };
     Ok(Fragment { name, role, source, threads, bytes_max })
@@ -252,11 +249,11 @@ fn check_name(name: &str, others: &[Fragment]) -> Result<(), String> {
     if !is_tag {
         return Err(format!("a name begins with a letter and has 1 to {NAME_BYTES_MAX} letters, digits, `_` and `-`"));
     }
-    if TAKEN.iter().any(|taken| taken.eq_ignore_ascii_case(name)) {
-        return Err("the name means something else to codex or to us: take another one".to_owned());
+    if RESERVED_NAMES.iter().any(|taken| taken.eq_ignore_ascii_case(name)) {
+        return Err("the name is reserved: choose another one".to_owned());
     }
     if others.iter().any(|other| other.name == name) {
-        return Err("a fragment before it has that name: take another one".to_owned());
+        return Err("an earlier fragment has this name: choose another one".to_owned());
     }
     Ok(())
 }
@@ -266,7 +263,7 @@ fn text(table: &Table, name: &str) -> Result<Option<String>, String> {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
         Some(other) => {
-            Err(format!("{name}: it must be a text, not {} {}", article(other.type_str()), other.type_str()))
+            Err(format!("{name}: it must be a string, not {} {}", article(other.type_str()), other.type_str()))
         }
     }
 }

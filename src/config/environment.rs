@@ -1,4 +1,4 @@
-//! The environment: the one place where its variables are read.
+//! The environment: the only module that reads its variables.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Setting, Source};
 
-/// The variables that settings come from; a process that is to have none of the user's removes them.
+/// The variables of the settings. A process that must ignore the user's settings removes them.
 pub const SETTING_VARIABLES: [&str; 32] = [
     "CODEX_SHIM_OFF",
     "CODEX_SHIM_CODEX",
@@ -42,10 +42,10 @@ pub const SETTING_VARIABLES: [&str; 32] = [
     "CODEX_SHIM_CONTEXT_ENGINE_PROJECTION_CHARS_MAX",
 ];
 
-/// The variable that counts how many of us stand between this process and the first one.
+/// The variable that counts the nested codex-shim processes.
 pub(crate) const DEPTH_VARIABLE: &str = "CODEX_SHIM_DEPTH";
 
-/// The variables of the environment, so that tests can bring their own.
+/// The variables of the environment; tests bring their own.
 pub struct Environment(Lookup);
 
 type Lookup = Box<dyn Fn(&str) -> Option<OsString>>;
@@ -57,14 +57,14 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// That of this process.
+    /// The environment of this process.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "the one place where the environment is read")]
     pub fn of_process() -> Environment {
         Environment(Box::new(|name| std::env::var_os(name)))
     }
 
-    /// One that is looked up in some other way.
+    /// An environment with another lookup.
     #[must_use]
     pub fn of(lookup: impl Fn(&str) -> Option<OsString> + 'static) -> Environment {
         Environment(Box::new(lookup))
@@ -76,7 +76,7 @@ impl Environment {
         (self.0)(name).filter(|value| !value.is_empty())
     }
 
-    /// How many of us stand before this process; 0 where the count is missing or no number.
+    /// The number of codex-shim processes in front of this one; 0 if the count is missing or invalid.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.get(DEPTH_VARIABLE).and_then(|depth| depth.to_str()?.parse().ok()).unwrap_or(0)
@@ -86,13 +86,13 @@ impl Environment {
     #[must_use]
     pub fn codex_home(&self) -> PathBuf {
         match self.get("CODEX_HOME") {
-            // Without a slash at the end, so that the same folder is the same text.
+            // Removes trailing slashes, so that the same folder is the same text.
             Some(home) => Path::new(&home).components().collect(),
             None => self.user_home().unwrap_or_default().join(".codex"),
         }
     }
 
-    /// Where the user's sockets belong: `XDG_RUNTIME_DIR`, where it is set to an absolute path.
+    /// The folder for the user's sockets: `XDG_RUNTIME_DIR`, if it is an absolute path.
     #[must_use]
     pub fn runtime_dir(&self) -> Option<PathBuf> {
         self.get("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute())
@@ -102,7 +102,7 @@ impl Environment {
         self.get("HOME").map(PathBuf::from).or_else(std::env::home_dir)
     }
 
-    /// Where everything of ours is kept, and why there.
+    /// Our home, and where its path came from.
     #[must_use]
     pub fn shim_home(&self) -> Setting<Option<PathBuf>> {
         if let Some(home) = self.get("CODEX_SHIM_HOME") {

@@ -1,9 +1,9 @@
-//! Settings: what there is to set, where each value came from, and what was wrong with one.
+//! Settings: their values, the source of each value, and complaints about invalid ones.
 //!
 //! A setting comes from a flag, else from `CODEX_SHIM_*`, else from `config.toml` in our home, else it has its default.
-//! A value that cannot be used is a [`Complaint`], and the next source holds: a relay is never stopped by a setting.
+//! An invalid value causes a [`Complaint`], and the next source applies: a setting never stops a relay.
 //!
-//! This is the only room that reads the environment.
+//! No other room reads the environment.
 
 mod assembly;
 mod environment;
@@ -28,7 +28,6 @@ pub(crate) use sources::{is_path, parse_bool};
 
 use sources::{Sources, parse_bytes, parse_count, parse_names, read_file};
 
-/// Longest name of a session, in bytes.
 pub(crate) const SESSION_NAME_BYTES_MAX: usize = 64;
 
 const DEFAULT_EXIT_GRACE: Duration = Duration::from_secs(10);
@@ -42,12 +41,12 @@ const DEFAULT_HISTORY_AGE_MAX: Duration = Duration::from_secs(14 * 86_400);
 const DEFAULT_SESSION_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 const DEFAULT_ON_PENDING_AFTER: Duration = Duration::from_millis(500);
 
-/// What a setting is called in each of its sources.
+/// The name of a setting in each of its sources.
 #[derive(Debug, Clone, Copy)]
 struct Name {
     file: &'static str,
     variable: &'static str,
-    /// Empty where there is none.
+    /// Empty if there is no flag.
     flag: &'static str,
 }
 
@@ -110,16 +109,15 @@ impl fmt::Display for SessionName {
     }
 }
 
-/// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A flag of this name.
+    /// A command-line flag.
     Flag(&'static str),
-    /// This variable of the environment.
+    /// An environment variable.
     Variable(&'static str),
     /// The config file.
     File,
-    /// Nobody set it.
+    /// The built-in default.
     Default,
 }
 
@@ -133,16 +131,14 @@ impl fmt::Display for Source {
     }
 }
 
-/// A value and where it came from.
+/// A value and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting<T> {
-    /// The value.
     pub value: T,
-    /// Its source.
     pub source: Source,
 }
 
-/// Something that was set and cannot be used.
+/// A value that is set but invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Complaint(String);
 
@@ -153,14 +149,14 @@ impl fmt::Display for Complaint {
 }
 
 impl Complaint {
-    /// Whether it is about the config file, and not about a variable of the environment.
+    /// Whether the complaint is about the config file and not about an environment variable.
     #[must_use]
     pub fn is_about_file(&self) -> bool {
         !self.0.starts_with("CODEX_SHIM_")
     }
 }
 
-/// What flags can set.
+/// The settings that flags can set.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
     /// `--codex`
@@ -176,86 +172,82 @@ pub struct Flags {
 /// All settings, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Where everything of ours is kept; `None` where no home folder is known.
+    /// Our home; `None` if neither CODEX_SHIM_HOME nor HOME is set.
     pub home: Setting<Option<PathBuf>>,
     /// Every relay becomes the server at once.
     pub off: Setting<bool>,
     /// The real codex: a path, or a name to look up on `PATH`; `None` looks for `codex`.
     pub codex: Setting<Option<PathBuf>>,
-    /// The session to run in; `None` goes by the working directory.
+    /// The session to run in; `None` selects it by the working directory.
     pub session: Setting<Option<SessionName>>,
-    /// Whether a journal is kept.
     pub record: Setting<bool>,
     /// How long the server may take to end after the client has closed our stdin.
     pub exit_grace: Setting<Duration>,
-    /// Size of a session's journal, over which its oldest segments go.
+    /// Limit of a session's journal; beyond it, the oldest segments are deleted.
     pub journal_bytes_max: Setting<ByteSize>,
-    /// Age at which a segment of a session's journal goes.
+    /// Age at which a segment of the journal is deleted.
     pub journal_age_max: Setting<Duration>,
-    /// How the user's commands get to the model.
+    /// How the user's commands reach the model.
     pub carrier: Setting<Carrier>,
-    /// Commands that the model is shown with one message.
+    /// Limit of commands in one message.
     pub context_commands_max: Setting<usize>,
-    /// Lines of each command's output that it is shown.
+    /// Limit of the output of each command, in lines.
     pub context_preview_lines_max: Setting<usize>,
-    /// Bytes of each command's output that it is shown.
+    /// Limit of the output of each command, in bytes.
     pub context_preview_bytes_max: Setting<usize>,
-    /// Bytes of each command.
+    /// Limit of each command line, in bytes.
     pub context_cmd_bytes_max: Setting<usize>,
-    /// Bytes of each command's folder.
+    /// Limit of each command's folder, in bytes.
     pub context_cwd_bytes_max: Setting<usize>,
-    /// Bytes of all that it is shown with one message.
+    /// Limit of all context in one message, in bytes.
     pub context_bytes_max: Setting<usize>,
-    /// Tools that the model is told of, that show more of the terminal; `None` for those that the source of what it is
-    /// shown has.
+    /// Tools that the context names for the rest of a terminal's output; `None` names the tools of the terminal's
+    /// source.
     pub mcp: Setting<Option<Vec<String>>>,
-    /// Requests for a human are not shown to the client.
+    /// Requests for a human are held back from the client.
     pub hold: Setting<bool>,
-    /// After how long policy answers a request, for those types for which it does.
+    /// For each type of request that expires, the time after which policy answers it.
     pub expiry: Setting<Vec<(RequestType, Duration)>>,
-    /// What is run for a request that waits: a program and its arguments.
+    /// The program and its arguments that run for a pending request.
     pub on_pending: Setting<Vec<String>>,
-    /// After how long it is.
+    /// How long a request is pending before `on_pending` runs.
     pub on_pending_after: Setting<Duration>,
-    /// What is run when no turn runs any more.
+    /// The program and its arguments that run when no turn is in progress any more.
     pub on_idle: Setting<Vec<String>>,
-    /// Events of a session that its history keeps.
+    /// Limit of the events in a session's history.
     pub events_max: Setting<usize>,
-    /// Rows of tools that it keeps.
+    /// Limit of the tool rows in it.
     pub tool_events_max: Setting<usize>,
-    /// Rows of turns that it keeps.
+    /// Limit of the turn rows in it.
     pub turn_events_max: Setting<usize>,
-    /// Age at which any of these goes.
+    /// Age at which events and rows are deleted.
     pub history_age_max: Setting<Duration>,
-    /// How long after its last use a whole session goes.
+    /// How long after its last use a session is deleted.
     pub session_age_max: Setting<Duration>,
-    /// Transcripts are also kept as files.
+    /// Transcripts are also written as files.
     pub transcript_files: Setting<bool>,
-    /// A file with the events of an `agent_pty`, which is followed.
+    /// The `agent_pty` event file to follow.
     pub agent_pty: Setting<Option<PathBuf>>,
-    /// Also what others than the user ran there is taken.
+    /// Commands that the user did not run are included too.
     pub agent_pty_all: Setting<bool>,
-    /// What the model is shown besides the user's words.
+    /// The added context.
     pub assembly: AssemblyChoice,
 }
 
-/// How much of a history is kept, a session.
+/// Retention of a session's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionBounds {
-    /// Events.
     pub events_max: u64,
-    /// Rows of tools.
     pub tool_events_max: u64,
-    /// Rows of turns.
     pub turn_events_max: u64,
-    /// Age of any of them.
+    /// Age limit of all of them.
     pub age_max: Duration,
-    /// How long after its last use a whole session goes.
+    /// How long after its last use a session is deleted.
     pub session_age_max: Duration,
 }
 
 impl RetentionBounds {
-    /// All is kept.
+    /// Keeps everything.
     pub const UNBOUNDED: RetentionBounds = RetentionBounds {
         events_max: u64::MAX,
         tool_events_max: u64::MAX,
@@ -265,21 +257,20 @@ impl RetentionBounds {
     };
 }
 
-/// One setting as a person reads it.
+/// A setting for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// Its name in the config file.
     pub name: &'static str,
-    /// Its value for a program; `None` if it is not set.
+    /// Its value for programs; `None` if it is not set.
     pub value: Option<String>,
-    /// Its value as the file has it; `None` if it is not set, or the file cannot set it.
+    /// Its value in the syntax of the file; `None` if it is not set or the file cannot set it.
     pub toml: Option<String>,
-    /// Where the value came from.
     pub source: Source,
 }
 
 impl Settings {
-    /// Resolves every setting, and tells which values could not be used.
+    /// Resolves every setting; returns the complaints about invalid values.
     #[must_use]
     pub fn load(flags: Flags, environment: &Environment) -> (Settings, Vec<Complaint>) {
         let home = environment.shim_home();
@@ -341,7 +332,8 @@ impl Settings {
         }
     }
 
-    /// These settings, with those of `newer` that a running relay can take over; the others wait for a restart.
+    /// These settings, with the live ones of `newer`: those that a running relay can change. The others wait for a
+    /// restart.
     #[must_use]
     pub fn with_live_settings_of(&self, newer: &Settings) -> Settings {
         let newer = newer.clone();
@@ -378,13 +370,11 @@ impl Settings {
         rows.filter(|(row, other)| row.value != other.value).map(|(row, _)| row.name).collect()
     }
 
-    /// The bounds of a session's journal.
     #[must_use]
     pub fn journal_bounds(&self) -> Bounds {
         Bounds { journal_bytes_max: self.journal_bytes_max.value.as_u64(), journal_age_max: self.journal_age_max.value }
     }
 
-    /// The bounds of a session's history.
     #[must_use]
     pub fn retention(&self) -> RetentionBounds {
         RetentionBounds {
@@ -396,7 +386,7 @@ impl Settings {
         }
     }
 
-    /// How context is carried, and how much of it.
+    /// The settings of terminal context.
     #[must_use]
     pub fn context(&self) -> ContextSettings {
         ContextSettings {
@@ -413,13 +403,13 @@ impl Settings {
         }
     }
 
-    /// What the model is shown besides the user's words.
+    /// The settings of the added context.
     #[must_use]
     pub fn assembly(&self) -> AssemblySettings {
         self.assembly.settings()
     }
 
-    /// How requests are treated.
+    /// The settings of requests.
     #[must_use]
     pub fn requests(&self) -> RequestSettings {
         let notify_after = (!self.on_pending.value.is_empty()).then_some(self.on_pending_after.value);
@@ -477,7 +467,7 @@ impl Settings {
     }
 }
 
-/// `TYPE=TIME,…` as a variable has it, and `{ TYPE = "TIME", … }` as the file has it.
+/// As `TYPE=TIME,…` for a variable, and as `{ TYPE = "TIME", … }` for the file.
 fn expiry(setting: &Setting<Vec<(RequestType, Duration)>>) -> Row {
     let each = |pair: fn(&RequestType, String) -> String| -> Vec<String> {
         setting.value.iter().map(|(of, after)| pair(of, toml_text::duration(*after))).collect()
@@ -509,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
+    fn sources_take_precedence_in_order() {
         let file = "exit_grace = \"3s\"\nrecord = false\njournal_bytes_max = \"1GiB\"\n";
         let variables = [("CODEX_SHIM_EXIT_GRACE", "2s"), ("CODEX_SHIM_CODEX", "/opt/codex")];
         let flags = Flags { exit_grace: Some(Duration::from_secs(1)), ..Flags::default() };
@@ -524,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_and_the_next_source_holds() {
+    fn invalid_value_is_reported_and_next_source_used() {
         let variables = [("CODEX_SHIM_EXIT_GRACE", "soon"), ("CODEX_SHIM_SESSION", "a/b")];
         let (settings, complaints) =
             load(Flags::default(), &variables, "exit_grace = \"3s\"\nrecord = 1.5\nholds = 1\n");
@@ -543,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_engine_is_a_table_or_a_variable() {
+    fn context_engine_comes_from_table_or_variable() {
         let file = "[context_engine]\ncommand = [\"e\", \"-x\"]\ndeadline_ms = 500\nspeed = 9\n";
         let (settings, complaints) = load(Flags::default(), &[], file);
         let engine = settings.assembly().context_engine.expect("there is one");
@@ -564,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_that_cannot_be_used_are_told_with_the_remedy() {
+    fn invalid_fragments_are_reported_with_remedy() {
         let check = |members: &str, expect: &str| {
             let file =
                 format!("[[fragments]]\nname = \"a\"\nrole = \"developer\"\ntext = \"x\"\n[[fragments]]\n{members}");
@@ -578,10 +568,7 @@ mod tests {
             " (`b`): it has no role: add `role = \"developer\"` or `role = \"contextual_user\"`",
         );
         check("name = 'b'; role = 'user'", " (`b`): role: `user` is neither `developer` nor `contextual_user`");
-        check(
-            "name = 'b'; role = 'developer'",
-            " (`b`): it has nothing to show: add one of `command`, `file` and `text`",
-        );
+        check("name = 'b'; role = 'developer'", " (`b`): it has no content: add one of `command`, `file` and `text`");
         check(
             "name = 'b'; role = 'developer'; text = 'x'; file = 'y'",
             " (`b`): it has more than one of `command`, `file` and `text`: keep one",
@@ -592,19 +579,16 @@ mod tests {
         );
         check(
             "name = 'a'; role = 'developer'; text = 'x'",
-            " (`a`): a fragment before it has that name: take another one",
+            " (`a`): an earlier fragment has this name: choose another one",
         );
-        check(
-            "name = 'skill'; role = 'developer'; text = 'x'",
-            " (`skill`): the name means something else to codex or to us: take another one",
-        );
+        check("name = 'skill'; role = 'developer'; text = 'x'", " (`skill`): the name is reserved: choose another one");
         check(
             "name = 'b c'; role = 'developer'; text = 'x'",
             " (`b c`): a name begins with a letter and has 1 to 64 letters, digits, `_` and `-`",
         );
         check(
             "name = 'b'; role = 'developer'; text = 'x'; bytes_max = 0",
-            " (`b`): bytes_max: it is a number from 1 to 65536",
+            " (`b`): bytes_max: it must be a number from 1 to 65536",
         );
         check(
             "name = 'b'; tag = 'x'",
@@ -622,14 +606,14 @@ mod tests {
         assert!(complaints.len() == 1 && !Complaint(complaints[0].clone()).is_about_file(), "{complaints:?}");
         let applied = before.with_live_settings_of(&after);
         assert_eq!((applied.on_idle.value.len(), applied.assembly.fragments.value.len()), (1, 1));
-        // A flag and a variable win over the file.
+        // A flag and a variable take precedence over the file.
         assert_eq!((applied.exit_grace.value, applied.hold.value), (Duration::from_secs(1), false));
         let waiting: Vec<&str> = applied.names_that_differ(&after).into_iter().filter(|name| *name != "home").collect();
         assert_eq!(waiting, ["record", "context_engine.command"]);
     }
 
     #[test]
-    fn a_broken_file_is_told_with_its_line() {
+    fn broken_file_is_reported_with_its_line() {
         let (settings, complaints) = load(Flags::default(), &[], "record = false\nexit_grace = = 1\n");
         assert!(settings.record.value);
         assert!(complaints[0].contains("config.toml, line 2: "), "{complaints:?}");
@@ -664,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_sessions() {
+    fn session_names_are_checked() {
         for good in ["a", "A.b_c-9", ".hidden", &"x".repeat(64)] {
             assert!(good.parse::<SessionName>().is_ok(), "{good}");
         }

@@ -1,4 +1,4 @@
-//! Where a setting is looked for, and how its text is read.
+//! Looks settings up in their sources and parses their text.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use super::{Complaint, Environment, Name, Setting, Source};
 use crate::files::{self, Folder, Refused};
 use crate::protocol::RequestType;
 
-/// Longest time that can be set: 100 years.
+/// Limit of a time setting: 100 years.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// The sources that a setting is looked for in; names are taken out of the file as they are used.
+/// The sources of settings. Names are removed from the file as they are used, so the rest is unknown.
 pub(super) struct Sources<'a> {
     pub(super) environment: &'a Environment,
     pub(super) file: toml::Table,
-    /// Where the file stands; a relative path in it starts there.
+    /// The folder of the file, to which its relative paths refer.
     pub(super) beside_file: PathBuf,
     pub(super) complaints: Vec<Complaint>,
 }
@@ -65,7 +65,7 @@ impl Sources<'_> {
         }
     }
 
-    /// A file; one that is relative in the config file starts beside that.
+    /// A file; a relative path in the config file refers to that file's folder.
     pub(super) fn resolve_file(&mut self, name: Name) -> Setting<Option<PathBuf>> {
         let in_file = self.take_from_file(name.file);
         if let Some(path) = self.environment.get(name.variable) {
@@ -77,7 +77,7 @@ impl Sources<'_> {
         }
     }
 
-    /// A table of times by type, in the file; `TYPE=TIME`, with commas, in a variable.
+    /// Times by type: a table in the file; `TYPE=TIME`, separated by commas, in a variable.
     pub(super) fn resolve_expiry(&mut self, name: Name) -> Setting<Vec<(RequestType, Duration)>> {
         let in_file = match self.file.remove(name.file) {
             Some(toml::Value::Table(table)) => Some(table),
@@ -105,7 +105,7 @@ impl Sources<'_> {
         Setting { value: pairs.flatten().collect(), source: Source::File }
     }
 
-    /// A program and its arguments: an array in the file, and the same in a variable, where a text alone is a program.
+    /// A program and its arguments: an array in both sources; in a variable, a plain string is a program.
     pub(super) fn resolve_command(&mut self, name: Name) -> Setting<Vec<String>> {
         let words = |value: &toml::Value| -> Option<Vec<String>> {
             match value {
@@ -145,7 +145,7 @@ impl Sources<'_> {
         parsed.map_err(|why| self.complaints.push(Complaint(format!("{what}: {why}; it is ignored")))).ok()
     }
 
-    /// The text of a setting in the file. A number or a truth value stands for its text, and so does a list of texts.
+    /// The text of a setting in the file. Numbers, booleans and lists of strings are converted to text.
     fn take_from_file(&mut self, name: &str) -> Option<String> {
         match self.file.remove(name)? {
             toml::Value::String(text) => Some(text),
@@ -172,15 +172,16 @@ impl Sources<'_> {
 
 pub(super) fn read_file(home: &Path, complaints: &mut Vec<Complaint>) -> toml::Table {
     let path = home.join("config.toml");
-    // The relay and the tools report a refused home when they use it. Settings that other users can change are not read.
+    // The relay and the tools report a refused home when they use it. Settings that other users can change are not
+    // read.
     if Folder::home(home).is_err_and(|error| Refused::behind(&error).is_some()) {
         return toml::Table::new();
     }
-    // The file itself may be a link, since only the user can put one into this folder.
+    // The file itself may be a link, since only the user can create one in this folder.
     let text = match files::read_named(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return toml::Table::new(),
-        // A home that cannot be reached is told of when it is used.
+        // An unreachable home is reported when it is used.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return toml::Table::new(),
         Err(error) => {
             complaints.push(Complaint(format!("read {}: {error}; it is ignored", path.display())));
@@ -200,11 +201,11 @@ pub(super) fn article(kind: &str) -> &'static str {
     if kind.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" }
 }
 
-/// Reads a truth value.
+/// Parses `true` or `false`.
 ///
 /// # Errors
 ///
-/// What would be one.
+/// A message with the valid values.
 pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
@@ -213,15 +214,15 @@ pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Reads a length of time such as `10s`.
+/// Parses a duration such as `10s`.
 ///
 /// # Errors
 ///
-/// What would be one.
+/// A message with an example.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)
         .map_err(|_| format!("`{text}` is not a length of time, such as 500ms, 10s or 7d"))?;
-    // Longer is the same as never, and can be added to any time without care.
+    // A longer time means never, and this limit can be added to any time without overflow.
     Ok(duration.min(DURATION_MAX))
 }
 
@@ -233,7 +234,7 @@ pub(super) fn parse_count(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number, 0 or more"))
 }
 
-/// Names with commas between them.
+/// Names separated by commas.
 pub(super) fn parse_names(text: &str) -> Result<Vec<String>, String> {
     Ok(text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
@@ -251,7 +252,7 @@ fn parse_expiry(text: &str) -> Result<Vec<(RequestType, Duration)>, String> {
         .collect()
 }
 
-/// Whether the value of a program setting is a path and not a bare name to look up on `PATH`.
+/// Whether the value of a program setting is a path, not a bare name to look up on `PATH`.
 #[must_use]
 pub(crate) fn is_path(program: &OsStr) -> bool {
     program.as_encoded_bytes().contains(&b'/')

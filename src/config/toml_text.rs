@@ -1,4 +1,4 @@
-//! Values as `config.toml` has them. The parsers in [`super::sources`] read them back.
+//! Values in the syntax of `config.toml`. The parsers in [`super::sources`] read them back.
 
 use std::time::Duration;
 
@@ -8,37 +8,35 @@ use super::Source;
 use super::{Name, Row};
 
 impl Row {
-    /// A setting whose value is a number or a truth value.
+    /// A number or a boolean.
     pub(super) fn bare(name: Name, value: impl ToString, source: &Source) -> Row {
         let value = value.to_string();
         Row { name: name.file, value: Some(value.clone()), toml: Some(value), source: source.clone() }
     }
 
-    /// A setting whose value is a text; `None` if it is not set.
+    /// A string; `None` if it is not set.
     pub(super) fn text(name: Name, value: Option<String>, source: &Source) -> Row {
         let toml = value.as_deref().map(quoted);
         Row { name: name.file, value, toml, source: source.clone() }
     }
 
-    /// A setting whose value is a list of texts; `separator` stands between them for a program.
+    /// A list of strings; `separator` joins them for programs.
     pub(super) fn list(name: Name, value: &[String], separator: &str, source: &Source) -> Row {
         let value_text = Some(value.join(separator));
         Row { name: name.file, value: value_text, toml: Some(list(value)), source: source.clone() }
     }
 }
 
-/// A text in quotation marks.
 pub(super) fn quoted(text: &str) -> String {
-    // A JSON string is a basic string of TOML, but for this character.
+    // A JSON string is a valid basic string of TOML, except for this character.
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007F")
 }
 
-/// Texts in brackets.
 pub(super) fn list(texts: &[String]) -> String {
     format!("[{}]", texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(", "))
 }
 
-/// A length of time: `10s`, `1h 30m`, `500ms`.
+/// A duration: `10s`, `1h 30m`, `500ms`.
 pub(super) fn duration(duration: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     let mut rest = duration.as_secs();
@@ -59,7 +57,7 @@ pub(super) fn duration(duration: Duration) -> String {
     if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
 }
 
-/// A size without rounding: `256MiB`, or a number of bytes if no unit fits.
+/// An exact size: `256MiB`, or a number of bytes if no unit fits.
 pub(super) fn bytes(size: ByteSize) -> String {
     const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let bytes = size.as_u64();
@@ -73,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_read_back() {
+    fn durations_round_trip() {
         let check = |length: Duration, expect: &str| {
             assert_eq!(duration(length), expect);
             assert_eq!(parse_duration(expect), Ok(length), "{expect}");
@@ -89,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_back_exactly() {
+    fn sizes_round_trip_exactly() {
         let check = |size: u64, expect: &str| {
             assert_eq!(bytes(ByteSize(size)), expect);
             assert_eq!(parse_bytes(expect), Ok(ByteSize(size)), "{expect}");
@@ -102,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_back() {
+    fn strings_round_trip() {
         for text in ["", "a b", "\"\\\n\t\u{7f}\u{1b}é", "[x]"] {
             let read: toml::Table = format!("x = {}", quoted(text)).parse().expect("it is TOML");
             assert_eq!(read["x"].as_str(), Some(text));

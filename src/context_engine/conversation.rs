@@ -1,20 +1,19 @@
-//! What was said in a thread, as a context engine is given it. Pure: made of the lines of our own transcript.
+//! A thread's conversation in the form that a context engine gets. Pure: made from the lines of our own transcript.
 
 use std::ops::Range;
 
 use serde_json::{Map, Value, json};
 
-/// What was said in a thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conversation {
     /// Messages, oldest first.
     pub(super) messages: Vec<Value>,
-    /// What turns have used, by their ids, the newest last.
+    /// The token usage of each turn, by its id, oldest first.
     pub(super) usage: Vec<(String, Value)>,
 }
 
 impl Conversation {
-    /// Of the lines of a transcript.
+    /// Reads the lines of a transcript.
     pub(super) fn of(entries: &[String]) -> Conversation {
         let mut conversation = Conversation::default();
         for entry in entries {
@@ -30,13 +29,13 @@ impl Conversation {
         conversation
     }
 
-    /// Leaves out what was said in these turns.
+    /// Removes the messages of these turns.
     pub(super) fn leave_out(&mut self, turn_ids: &[&str]) {
         self.messages.retain(|message| message["turnId"].as_str().is_none_or(|id| !turn_ids.contains(&id)));
     }
 
-    /// Where the messages of a turn stand; behind all others where there is none. What came later is not in it, nor what was said
-    /// long ago in a turn of the same name.
+    /// The range of a turn's messages; an empty range at the end if it has none. The range excludes later messages and
+    /// those of an older turn with the same id.
     pub(super) fn of_turn(&self, turn_id: &str) -> Range<usize> {
         let turn_of = |message: &Value| message["turnId"].as_str().map(|id| id == turn_id);
         let Some(last) = self.messages.iter().rposition(|message| turn_of(message) == Some(true)) else {
@@ -48,13 +47,13 @@ impl Conversation {
         begins + unnamed..last + 1
     }
 
-    /// What a turn has used.
+    /// The token usage of a turn.
     pub(super) fn usage(&self, turn_id: &str) -> Option<&Value> {
         self.usage.iter().rev().find(|(of, _)| of == turn_id).map(|(_, usage)| usage)
     }
 }
 
-/// An entry as a message, where somebody has said or done something in it.
+/// Converts an entry to a message; `None` if it contains neither words nor an action.
 fn message(entry: &Map<String, Value>) -> Option<Value> {
     let text = |name: &str| entry.get(name).and_then(Value::as_str);
     let said = |text: &str| json!({ "type": "text", "text": text });
@@ -102,9 +101,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_and_done_are_messages() {
+    fn words_and_actions_become_messages() {
         let entries = [
-            r#"{"ts":"T","role":"user","item_id":"i","event":"item/completed","turn_id":"u","text":"look","content":["image","text"]}"#,
+            r#"{"ts":"T","role":"user","item_id":"i","event":"item/completed","turn_id":"u","text":"update_progress","content":["image","text"]}"#,
             r#"{"ts":"T","role":"reasoning","item_id":"r","turn_id":"u","text":"hm"}"#,
             r#"{"ts":"T","role":"command","item_id":"c","turn_id":"u","command":"ls","cwd":"/","output":"a","exit_code":0}"#,
             r#"{"ts":"T","role":"assistant","item_id":"m","turn_id":"u","text":"A file."}"#,
@@ -124,7 +123,7 @@ mod tests {
         assert_eq!(
             conversation.messages,
             [
-                message("i", "user", json!([{ "type": "image" }, { "type": "text", "text": "look" }])),
+                message("i", "user", json!([{ "type": "image" }, { "type": "text", "text": "update_progress" }])),
                 message(
                     "c",
                     "tool",
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_messages_of_a_turn_are_its_own() {
+    fn turn_range_excludes_other_turns() {
         let turns = |ids: &[Option<&str>]| {
             let messages = ids.iter().map(|id| json!({ "role": "user", "turnId": id })).collect();
             Conversation { messages, ..Conversation::default() }

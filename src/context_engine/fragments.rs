@@ -1,7 +1,7 @@
-//! What fragments say now: commands are run, files are read, each for a bounded time and up to a bounded size.
+//! Reads fragments: runs their commands and reads their files, with a time limit and a size limit.
 //!
-//! A command runs in a process group of its own, which is killed as a whole where it takes too long; where it ends and leaves
-//! something running, that is neither waited for nor killed. What it wants of stdin it does not get, and its stderr goes nowhere.
+//! Each command runs in its own process group, which is killed as a whole if it takes too long. If a command ends but
+//! leaves a process running, that process is neither waited for nor killed. Stdin and stderr are `/dev/null`.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -15,54 +15,53 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::parent::end_with_us;
-use super::task::Tell;
+use super::die_with_parent::die_with_parent;
+use super::task::Post;
 use crate::engine::{Fragment, FragmentSource, Input, Note, Token};
 use crate::files;
 
-/// How long a command may take, or a file. Source: the contract.
+/// Time limit of a command or a file. Source: the contract.
 const FRAGMENT_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of one that are looked at; far more than of any is shown.
+/// Limit of what is read of a fragment, in bytes; far more than the model ever gets.
 const READ_BYTES_MAX: u64 = 1 << 20;
 
-/// Readings at once; who comes while so many run shares the next one.
+/// Limit of readings in parallel; callers beyond it share the next reading.
 const READINGS_MAX: usize = 8;
 
-/// Who may wait for the next reading; more are told nothing, and their lines go on in time.
+/// Limit of callers that wait for the next reading. Further ones get no result; the engine forwards their lines at the
+/// deadline.
 const WAITING_MAX: usize = 1_024;
 
-/// How long the rest of what a command has printed is waited for once it has ended.
+/// How long to read the rest of a command's output after it has ended.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether a command has ended.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How often to check whether a command has ended.
+const CHECK_EVERY: Duration = Duration::from_millis(10);
 
-/// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Stack of a thread, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Finds out what fragments say.
+/// Reads fragments on threads of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct FragmentReader {
     fragments: Arc<Vec<Fragment>>,
     readings: Arc<Mutex<Readings>>,
 }
 
-/// What is read now, and who waits for the next time.
+/// The number of running readings, and the callers that wait for the next one.
 #[derive(Default)]
 struct Readings {
     running: usize,
     waiting: Vec<Waiter>,
 }
 
-/// Who wants to know what they say, and in which folder.
+/// A caller that wants the fragments, read in folder `cwd`.
 struct Waiter {
     token: Token,
     cwd: Option<PathBuf>,
-    tell: Tell,
+    post: Post,
 }
 
 impl fmt::Debug for Readings {
@@ -72,22 +71,21 @@ impl fmt::Debug for Readings {
 }
 
 impl FragmentReader {
-    /// A reader of these.
     #[must_use]
     pub(crate) fn new(fragments: Vec<Fragment>) -> FragmentReader {
         FragmentReader { fragments: Arc::new(fragments), readings: Arc::default() }
     }
 
-    /// Has threads of their own find out what they say now in the folder `cwd`, else in our own, and `tell` it for those who
-    /// wait under `token`. Never waits.
-    pub(crate) fn read(&self, token: Token, cwd: Option<PathBuf>, tell: impl Fn(Input<'static>) + Send + 'static) {
-        let waiter = Waiter { token, cwd, tell: Box::new(tell) };
+    /// Reads the fragments in the folder `cwd`, or in our own, on another thread, and posts the result under `token`.
+    /// Never waits.
+    pub(crate) fn read(&self, token: Token, cwd: Option<PathBuf>, post: impl Fn(Input<'static>) + Send + 'static) {
+        let waiter = Waiter { token, cwd, post: Box::new(post) };
         {
             let mut readings = lock(&self.readings);
             if readings.running >= READINGS_MAX {
                 match readings.waiting.len() < WAITING_MAX {
                     true => readings.waiting.push(waiter),
-                    false => tracing::warn!("fragments are not read: too many wait for it already"),
+                    false => tracing::warn!("the fragments are not read: too many callers wait"),
                 }
                 return;
             }
@@ -97,25 +95,25 @@ impl FragmentReader {
         let thread = std::thread::Builder::new().name("fragments".to_owned()).stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
             let mut waiting = vec![waiter];
-            while let Some(Waiter { cwd, tell, token: _ }) = waiting.first() {
-                let states = read_all(&fragments, cwd.as_deref(), tell);
-                for Waiter { token, tell, cwd: _ } in waiting {
-                    tell(Input::FragmentsRead { token, states: states.clone() });
+            while let Some(Waiter { cwd, post, token: _ }) = waiting.first() {
+                let states = read_all(&fragments, cwd.as_deref(), post);
+                for Waiter { token, post, cwd: _ } in waiting {
+                    post(Input::FragmentsRead { token, states: states.clone() });
                 }
-                // Who has come in the meantime wants what they say from then on.
+                // Callers that came meanwhile get a new reading.
                 waiting = lock(&readings).next();
             }
         });
         if let Err(error) = started {
             lock(&self.readings).running -= 1;
-            tracing::warn!(%error, "fragments have no thread");
+            tracing::warn!(%error, "start a thread for the fragments");
         }
     }
 }
 
 impl Readings {
-    /// Who shares the reading that follows one: the first who waits, and all who want it of the same folder. Where that is nobody,
-    /// one reading less runs.
+    /// The callers that share the next reading: the first that waits, and all others with the same folder. If none
+    /// waits, the number of running readings decreases.
     fn next(&mut self) -> Vec<Waiter> {
         let cwd = self.waiting.first().map(|first| first.cwd.clone());
         let (next, later) =
@@ -131,9 +129,9 @@ fn lock(readings: &Mutex<Readings>) -> MutexGuard<'_, Readings> {
     readings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What all of them say, at the same time; of those that cannot be had is told why.
-fn read_all(fragments: &[Fragment], cwd: Option<&Path>, tell: &Tell) -> Vec<Option<String>> {
-    // Each has a thread of its own that is given up where it hangs.
+/// Reads all fragments in parallel; posts an event for each one that fails.
+fn read_all(fragments: &[Fragment], cwd: Option<&Path>, post: &Post) -> Vec<Option<String>> {
+    // Each has its own thread, which is abandoned if it hangs.
     let begun: Vec<_> = fragments
         .iter()
         .map(|fragment| {
@@ -144,7 +142,7 @@ fn read_all(fragments: &[Fragment], cwd: Option<&Path>, tell: &Tell) -> Vec<Opti
             (fragment, started.map(|_| receive))
         })
         .collect();
-    // A command that is killed has been waited for as long already.
+    // Time to kill a command that has used up its limit.
     let slack = FRAGMENT_WAIT_MAX / 8;
     let late = Instant::now() + FRAGMENT_WAIT_MAX + slack;
     let states = begun.into_iter().map(|(fragment, receive)| {
@@ -153,11 +151,11 @@ fn read_all(fragments: &[Fragment], cwd: Option<&Path>, tell: &Tell) -> Vec<Opti
                 let left = late.saturating_duration_since(Instant::now());
                 receive.recv_timeout(left).unwrap_or_else(|_| Err(format!("it took over {FRAGMENT_WAIT_MAX:?}")))
             }
-            Err(error) => Err(format!("it has no thread: {error}")),
+            Err(error) => Err(format!("start a thread: {error}")),
         };
         read.map_err(|reason| {
-            tracing::warn!(fragment = fragment.name, reason, "a fragment");
-            tell(Input::Noted(Box::new(Note::FragmentFailed { name: fragment.name.clone(), reason })));
+            tracing::warn!(fragment = fragment.name, reason, "a fragment failed");
+            post(Input::Noted(Box::new(Note::FragmentFailed { name: fragment.name.clone(), reason })));
         })
         .ok()
     });
@@ -173,14 +171,14 @@ fn read(source: &FragmentSource, cwd: Option<&Path>) -> Result<String, String> {
 }
 
 fn read_file(path: &Path) -> io::Result<String> {
-    // A pipe with no writer is not waited for.
+    // `open_named` never waits for the writer of a pipe.
     let file = files::open_named(path)?;
     let mut bytes = Vec::new();
     file.take(READ_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What a command prints, if it ends well in time.
+/// A command's output, if the command succeeds in time.
 fn run(words: &[String], cwd: Option<&Path>) -> Result<String, String> {
     let Some((program, args)) = words.split_first() else { return Err("it has no program".to_owned()) };
     let mut command = Command::new(program);
@@ -188,20 +186,20 @@ fn run(words: &[String], cwd: Option<&Path>) -> Result<String, String> {
     if let Some(cwd) = cwd {
         command.current_dir(cwd).env("PWD", cwd);
     }
-    // This thread waits for it until it has ended.
-    end_with_us(&mut command);
+    // Safe here: this thread waits until the command has ended.
+    die_with_parent(&mut command);
     let place = || cwd.map_or_else(String::new, |cwd| format!(" in {}", cwd.display()));
     let mut child = command.spawn().map_err(|error| format!("start {program}{}: {error}", place()))?;
     let mut bytes = Vec::new();
     let printed = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     match follow(&mut child, &mut bytes) {
-        Ok(Followed::Ended(status)) if status.success() => Ok(printed(bytes)),
-        Ok(Followed::Ended(status)) => Err(format!("it ended with {status}")),
-        Ok(Followed::PrintsTooMuch) => {
+        Ok(CommandState::Ended(status)) if status.success() => Ok(printed(bytes)),
+        Ok(CommandState::Ended(status)) => Err(format!("it ended with {status}")),
+        Ok(CommandState::TooMuchOutput) => {
             kill(&mut child);
             Ok(printed(bytes))
         }
-        Ok(Followed::TakesTooLong) => {
+        Ok(CommandState::TimedOut) => {
             kill(&mut child);
             Err(format!("it took over {FRAGMENT_WAIT_MAX:?}, and was killed"))
         }
@@ -212,19 +210,18 @@ fn run(words: &[String], cwd: Option<&Path>) -> Result<String, String> {
     }
 }
 
-/// What has become of a command.
 #[derive(Debug)]
-enum Followed {
-    /// It has been reaped.
+enum CommandState {
+    /// The command has been reaped.
     Ended(ExitStatus),
-    /// It runs, and has printed more than is looked at.
-    PrintsTooMuch,
-    /// It runs.
-    TakesTooLong,
+    /// The command is running and has exceeded the size limit.
+    TooMuchOutput,
+    /// The command is running and has exceeded the time limit.
+    TimedOut,
 }
 
-/// Takes what a command prints until it ends. Its end is that of the process: what it has left running may keep the pipe.
-fn follow(child: &mut Child, bytes: &mut Vec<u8>) -> io::Result<Followed> {
+/// Collects a command's output until the command ends. A child that it leaves behind may keep the pipe open.
+fn follow(child: &mut Child, bytes: &mut Vec<u8>) -> io::Result<CommandState> {
     let due = Instant::now() + FRAGMENT_WAIT_MAX;
     let mut stdout = child.stdout.take();
     if let Some(stdout) = &stdout {
@@ -232,30 +229,30 @@ fn follow(child: &mut Child, bytes: &mut Vec<u8>) -> io::Result<Followed> {
     }
     let mut ended: Option<(ExitStatus, Instant)> = None;
     loop {
-        // What was printed before its end is there once the end is seen.
+        // The end is checked before the pipe is read, so all of the command's own output is read.
         if ended.is_none() {
             ended = child.try_wait()?.map(|status| (status, Instant::now() + LINGER));
         }
         if let Some(pipe) = &mut stdout
-            && !read_what_is_there(pipe, bytes)?
+            && !read_available(pipe, bytes)?
         {
             stdout = None;
         }
         let (now, is_cut) = (Instant::now(), bytes.len() as u64 >= READ_BYTES_MAX);
         match ended {
             Some((status, until)) if stdout.is_none() || is_cut || until <= now || due <= now => {
-                return Ok(Followed::Ended(status));
+                return Ok(CommandState::Ended(status));
             }
-            None if is_cut => return Ok(Followed::PrintsTooMuch),
-            None if due <= now => return Ok(Followed::TakesTooLong),
+            None if is_cut => return Ok(CommandState::TooMuchOutput),
+            None if due <= now => return Ok(CommandState::TimedOut),
             Some(_) | None => {}
         }
-        wait_for(stdout.as_ref(), LOOK_AGAIN.min(due.saturating_duration_since(now)));
+        wait_for(stdout.as_ref(), CHECK_EVERY.min(due.saturating_duration_since(now)));
     }
 }
 
-/// Reads until there is nothing to be read, or more than is looked at; tells whether more may come.
-fn read_what_is_there(stdout: &mut ChildStdout, bytes: &mut Vec<u8>) -> io::Result<bool> {
+/// Reads what is available, up to the size limit; returns whether more may follow.
+fn read_available(stdout: &mut ChildStdout, bytes: &mut Vec<u8>) -> io::Result<bool> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let room = READ_BYTES_MAX.saturating_sub(bytes.len() as u64).min(CHUNK_BYTES as u64) as usize;
@@ -280,7 +277,7 @@ fn wait_for(stdout: Option<&ChildStdout>, wait_max: Duration) {
     }
 }
 
-/// Kills one that has not been reaped with all that it has started, and reaps it.
+/// Kills the process group of a child that is not reaped, and reaps the child.
 fn kill(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);
@@ -297,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_files_say_what_they_say_or_why_not() {
+    fn commands_and_files_give_text_or_error() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let read = |source: &FragmentSource| read(source, None);
         assert_eq!(read(&shell("printf 'a\\n'")), Ok("a\n".to_owned()));
@@ -315,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_where_they_say_it() {
+    fn command_runs_in_given_folder() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().canonicalize().expect("it is there");
         assert_eq!(read(&shell("pwd; printf %s $PWD"), Some(&path)), Ok(format!("{0}\n{0}", path.display())));
@@ -324,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_prints_without_end_is_cut_and_one_that_hangs_is_killed_with_all_it_began() {
+    fn endless_output_is_cut_and_hung_command_killed() {
         assert_eq!(read(&shell("yes"), None).map(|text| text.len()), Ok(READ_BYTES_MAX as usize));
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let pid_file = dir.path().join("pid");
@@ -342,19 +339,19 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leaves_something_running_has_said_what_it_has_said() {
+    fn process_left_behind_does_not_delay_output() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let pid_file = dir.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; echo hi", pid_file.display());
         assert_eq!(read(&shell(&script), None), Ok("hi\n".to_owned()));
         let pid: i32 = std::fs::read_to_string(pid_file).expect("it was begun").trim().parse().expect("a number");
-        // It is not ours to end.
+        // The process left behind must still run.
         let left = rustix::process::kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL);
         assert_eq!(left, Ok(()));
     }
 
     #[test]
-    fn whoever_comes_while_many_are_read_shares_the_next_reading() {
+    fn callers_beyond_limit_share_the_next_reading() {
         let fragment = Fragment {
             name: "f".to_owned(),
             role: crate::engine::FragmentRole::Developer,

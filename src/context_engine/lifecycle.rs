@@ -1,9 +1,9 @@
-//! In which order a context engine is called for a thread.
+//! The order of the calls for a thread.
 //!
-//! Pure: a table of what comes first and what comes next. Source: the contract of context engines, and the ancestor's
-//! lifecycle. Every change of it is a change of the protocol.
+//! Pure: a table of first and next steps. Source: docs/context-engines.md and the ancestor's lifecycle. Every change
+//! here changes the protocol.
 
-/// What an engine can be asked.
+/// A method of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method {
     Initialize,
@@ -45,7 +45,7 @@ impl Method {
     }
 }
 
-/// The methods that an engine has listed, and whether compaction is its affair.
+/// The methods that an engine supports, and whether it owns compaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Abilities {
     pub(super) methods: Vec<Method>,
@@ -62,20 +62,21 @@ impl Abilities {
     }
 }
 
-/// Something that has happened in a thread, as far as an engine is concerned.
+/// An event of a thread that leads to calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Occasion {
-    /// The thread is met for the first time, and something was said in it before.
-    Met,
-    /// A turn begins.
+    /// The thread is new to this engine process, and it has older messages.
+    NewThread,
     TurnBegins,
-    /// A turn is over, with so many messages of its own.
-    TurnCompleted { messages: usize },
-    /// The client has the thread compacted.
+    /// A turn is over; `messages` is the number of its messages.
+    TurnCompleted {
+        messages: usize,
+    },
+    /// The client compacts the thread.
     Compaction,
 }
 
-/// One call of several.
+/// A call in the sequence of an occasion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Bootstrap,
@@ -83,7 +84,7 @@ pub(super) enum Step {
     Assemble,
     AfterTurn,
     IngestBatch,
-    /// Of the message of this number among the turn's own.
+    /// With the turn's message of this number.
     Ingest(usize),
     MaintainAfterTurn,
     Compact,
@@ -103,12 +104,12 @@ impl Step {
     }
 }
 
-/// The first call that an occasion leads to.
+/// The first call of an occasion.
 pub(super) fn first(occasion: Occasion, can: &Abilities) -> Option<Step> {
     match occasion {
-        Occasion::Met => can.then(Method::Bootstrap, Step::Bootstrap),
+        Occasion::NewThread => can.then(Method::Bootstrap, Step::Bootstrap),
         Occasion::TurnBegins => can.then(Method::Assemble, Step::Assemble),
-        // Nothing was said in it: codex has compacted, say.
+        // The turn has no messages, for example because codex compacted the thread.
         Occasion::TurnCompleted { messages: 0 } => None,
         Occasion::TurnCompleted { .. } => can
             .then(Method::AfterTurn, Step::AfterTurn)
@@ -120,16 +121,16 @@ pub(super) fn first(occasion: Occasion, can: &Abilities) -> Option<Step> {
     }
 }
 
-/// The call that follows one that has worked; one that has not is followed by none.
+/// The call after `worked` has succeeded. Nothing follows a call that failed.
 pub(super) fn next(occasion: Occasion, worked: Step, can: &Abilities) -> Option<Step> {
     let after_turn = || can.then(Method::Maintain, Step::MaintainAfterTurn);
     match (occasion, worked) {
-        (Occasion::Met, Step::Bootstrap) => can.then(Method::Maintain, Step::MaintainAfterBootstrap),
+        (Occasion::NewThread, Step::Bootstrap) => can.then(Method::Maintain, Step::MaintainAfterBootstrap),
         (Occasion::TurnCompleted { messages }, Step::Ingest(number)) if number + 1 < messages => {
             Some(Step::Ingest(number + 1))
         }
         (Occasion::TurnCompleted { .. }, Step::AfterTurn | Step::IngestBatch | Step::Ingest(_)) => after_turn(),
-        (Occasion::Met | Occasion::TurnBegins | Occasion::TurnCompleted { .. } | Occasion::Compaction, _) => None,
+        (Occasion::NewThread | Occasion::TurnBegins | Occasion::TurnCompleted { .. } | Occasion::Compaction, _) => None,
     }
 }
 
@@ -137,7 +138,7 @@ pub(super) fn next(occasion: Occasion, worked: Step, can: &Abilities) -> Option<
 mod tests {
     use super::*;
 
-    /// All calls of an occasion whose calls all work, but for the one that does not.
+    /// Checks the calls of an occasion, of which only `fails` fails.
     fn check(occasion: Occasion, methods: &str, fails: Option<Step>, expect: &[Step]) {
         let listed = Method::ALL.into_iter().filter(|method| methods.split(' ').any(|name| name == method.name()));
         let can = Abilities { methods: listed.collect(), owns_compaction: methods.contains("owns") };
@@ -153,10 +154,10 @@ mod tests {
     const ALL: &str = "bootstrap maintain assemble afterTurn ingestBatch ingest compact owns";
 
     #[test]
-    fn the_order_of_the_contract() {
+    fn calls_follow_documented_order() {
         use Step::*;
         let over = Occasion::TurnCompleted { messages: 2 };
-        check(Occasion::Met, ALL, None, &[Bootstrap, MaintainAfterBootstrap]);
+        check(Occasion::NewThread, ALL, None, &[Bootstrap, MaintainAfterBootstrap]);
         check(Occasion::TurnBegins, ALL, None, &[Assemble]);
         check(over, ALL, None, &[AfterTurn, MaintainAfterTurn]);
         check(over, "ingestBatch ingest maintain", None, &[IngestBatch, MaintainAfterTurn]);
@@ -166,21 +167,21 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_followed_by_nothing() {
+    fn failed_call_ends_the_sequence() {
         use Step::*;
         let over = Occasion::TurnCompleted { messages: 2 };
-        check(Occasion::Met, ALL, Some(Bootstrap), &[Bootstrap]);
+        check(Occasion::NewThread, ALL, Some(Bootstrap), &[Bootstrap]);
         check(over, ALL, Some(AfterTurn), &[AfterTurn]);
         check(over, "ingestBatch ingest maintain", Some(IngestBatch), &[IngestBatch]);
         check(over, "ingest maintain", Some(Ingest(0)), &[Ingest(0)]);
     }
 
     #[test]
-    fn what_is_not_listed_is_not_called() {
-        for occasion in [Occasion::Met, Occasion::TurnBegins, Occasion::TurnCompleted { messages: 1 }] {
+    fn unlisted_methods_are_not_called() {
+        for occasion in [Occasion::NewThread, Occasion::TurnBegins, Occasion::TurnCompleted { messages: 1 }] {
             check(occasion, "", None, &[]);
         }
-        check(Occasion::Met, "maintain", None, &[]);
+        check(Occasion::NewThread, "maintain", None, &[]);
         check(Occasion::Compaction, "compact", None, &[]);
         check(Occasion::Compaction, "owns", None, &[]);
         check(Occasion::TurnCompleted { messages: 0 }, ALL, None, &[]);

@@ -1,26 +1,27 @@
-//! What stands beside a relay for the model: the user's context engine, and what fragments say.
+//! Context for the model from the user's programs: the context engine and the fragments.
 //!
-//! A [`ContextEngine`] is a process of the user's choice that speaks lines of JSON on stdio. One thread ([`speaker`]) speaks to
-//! it, in the order that [`lifecycle`] gives for each thread of codex, with a deadline for every call; it reads the conversation
-//! from the session's history. [`FragmentReader`] runs commands and reads files, each for a bounded time.
+//! A [`ContextEngine`] is a process of the user's choice that exchanges lines of JSON on stdio. One worker thread
+//! ([`worker`]) calls it in the order that [`lifecycle`] defines for each thread of codex, with a deadline for every
+//! call, and reads the conversations from the session's history. [`FragmentReader`] runs commands and reads files with
+//! a time limit.
 //!
-//! What comes of it is told to the relay as [`crate::engine::Input`]s. Nothing here ever makes the relay wait, and no fault of
-//! the user's programs costs more than what they would have said: a line, a wait, a queue and a process that are over their
-//! bounds are given up, and an event says why.
+//! The results go to the relay as [`crate::engine::Input`]s. Nothing here ever makes the relay wait. A fault of a
+//! user's program costs no more than its contribution: a line, a wait, a queue or a process beyond its limit is given
+//! up, and an event says why.
 
-mod call;
-mod calling;
+mod calls;
 mod conversation;
+mod deadlines;
+mod die_with_parent;
 mod fragments;
-mod late;
+mod history_reader;
 mod lifecycle;
-mod parent;
 mod process;
-mod reading;
+mod protocol;
 mod silence;
-mod speaker;
 mod task;
+mod worker;
 
 pub(crate) use fragments::FragmentReader;
-pub(crate) use reading::Conversations;
-pub(crate) use speaker::{ContextEngine, SpeakerSettings};
+pub(crate) use history_reader::Conversations;
+pub(crate) use worker::{ContextEngine, WorkerSettings};

@@ -1,8 +1,8 @@
 //! The process of a context engine, and the threads at its pipes.
 //!
-//! Each pipe has a thread of its own, so nobody else waits for it. What waits to be written is bounded in lines, a line that
-//! is read in bytes, and what answers no call in all: an engine that is over one of the last two is broken, and is killed with
-//! all that it has started. It does not outlive the thread that has started it.
+//! Each pipe has its own thread, so other threads never wait for a pipe. The queued input is bounded in lines, a line
+//! of output in bytes, and output that answers no call in total bytes. An engine that exceeds one of the last two
+//! limits is broken; its process group is killed. The process ends with the thread that started it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,75 +19,72 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::parent::end_with_us;
+use super::die_with_parent::die_with_parent;
 use crate::engine::redacted;
 
-/// Longest line that an engine may write, in bytes.
+/// Limit of an output line, in bytes.
 const LINE_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes that it may write that answer no call, since the last ones that did.
-const NONSENSE_BYTES_MAX: usize = 1 << 20;
+/// Limit of output that answers no call since the last valid answer, in bytes.
+const UNMATCHED_BYTES_MAX: usize = 1 << 20;
 
-/// Lines that may wait to be read by it. Whoever sends keeps far below that.
+/// Limit of queued input lines. The worker stays far below it.
 const LINES_WAITING_MAX: usize = 64;
 
-/// Calls whose answers are known as such; of more than these the oldest is forgotten.
+/// Limit of remembered unanswered calls; beyond it, the oldest is forgotten.
 const OPEN_MAX: usize = 1_024;
 
-/// Bytes that are written at a time, after which it is known that it reads.
+/// Bytes per write; each completed write proves that the engine reads.
 const WRITE_BYTES: usize = 16 << 10;
 
-/// How long its end is waited for once more after it was told to end, until it is killed.
+/// How long an engine may take to end after SIGTERM, until SIGKILL.
 const LAST_WAIT_MAX: Duration = Duration::from_millis(20);
 
-/// Lines of its stderr that are logged, a run.
+/// Limit of stderr lines logged per run.
 const STDERR_LINES_MAX: usize = 1_000;
 
-/// Longest line of its stderr that is logged, in bytes.
+/// Limit of a logged stderr line, in bytes.
 const STDERR_LINE_BYTES_MAX: usize = 1_000;
 
-/// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Stack of a thread, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What is heard of an engine.
 #[derive(Debug)]
-pub(super) enum Heard {
-    /// It has answered a call.
+pub(super) enum Output {
+    /// An answer to a call.
     Answer { id: u64, answer: Result<Box<RawValue>, String>, bytes: usize },
-    /// It does what none may.
+    /// A violation of a limit.
     Broken(&'static str),
-    /// It has closed its stdout.
+    /// The engine has closed its stdout.
     Ended,
 }
 
-/// An engine that runs.
+/// A running engine.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
     lines: Option<SyncSender<Vec<u8>>>,
-    /// Lines that were sent.
+    /// Number of lines sent.
     sent: u64,
-    /// How many bytes it had read, and since when it has read no more.
+    /// The number of bytes that the engine had read at the last check, and when that last changed.
     seen: (u64, Instant),
     progress: Arc<Progress>,
-    /// Told once all that was to be written is, or cannot be.
+    /// Disconnected once all input is written or cannot be.
     written: Receiver<()>,
 }
 
-/// How far it is, as the threads at its pipes see it.
+/// The state that the pipe threads share.
 #[derive(Debug, Default)]
 struct Progress {
     written_lines: AtomicU64,
     written_bytes: AtomicU64,
-    /// Calls that it has not answered, in time or late.
+    /// Calls that are not answered, whether in time or late.
     open: Mutex<BTreeSet<u64>>,
 }
 
 impl Progress {
-    fn opens(&self, id: u64) {
+    fn add_open(&self, id: u64) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= OPEN_MAX {
             open.pop_first();
@@ -95,32 +92,32 @@ impl Progress {
         open.insert(id);
     }
 
-    /// Whether this call was open; it is no more.
-    fn closes(&self, id: u64) -> bool {
+    /// Removes a call; returns whether it was unanswered.
+    fn remove_open(&self, id: u64) -> bool {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
     }
 }
 
-/// Too much waits to be read by it already.
+/// The input queue is full.
 #[derive(Debug)]
-pub(super) struct NotReading;
+pub(super) struct InputFull;
 
 impl Process {
-    /// Starts `command`; what is heard of it is passed to `hear` from another thread, which may be made to wait. `has_read` is
-    /// called when it has read a line, and must not wait. On Linux it is killed when the calling *thread* ends.
+    /// Starts `command`. Another thread passes its output to `on_output`, which may block. `has_read` is called when the
+    /// engine has read a line, and must not block. On Linux the process is killed when the calling *thread* ends.
     pub(super) fn start(
         command: &[String],
         session_id: &str,
-        hear: impl Fn(Heard) + Send + 'static,
+        on_output: impl Fn(Output) + Send + 'static,
         has_read: impl Fn() + Send + 'static,
     ) -> io::Result<Process> {
         let (program, args) = command.split_first().ok_or_else(|| io::Error::other("it has no program"))?;
         let mut command = Command::new(program);
         command.args(args).env("CODEX_SHIM_SESSION", session_id).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        end_with_us(&mut command);
+        die_with_parent(&mut command);
         let mut child = command.spawn()?;
-        let taken = "BUG: the stream was asked to be piped";
+        let taken = "BUG: the stream was requested as a pipe";
         let stdin = child.stdin.take().expect(taken);
         let stdout = child.stdout.take().expect(taken);
         let stderr = child.stderr.take().expect(taken);
@@ -133,7 +130,7 @@ impl Process {
             write_all(stdin, &to_write, &for_writer, &has_read);
             let _ = done.send(());
         })
-        .and_then(|()| thread("engine-stdout", move || listen(stdout, &for_listener, &hear)))
+        .and_then(|()| thread("engine-stdout", move || listen(stdout, &for_listener, &on_output)))
         .and_then(|()| thread("engine-stderr", move || log(stderr)));
         match threads {
             Ok(()) => Ok(process),
@@ -148,63 +145,63 @@ impl Process {
         self.child.id()
     }
 
-    /// Has the line of call `id` written, and never waits; gives the number of the line.
-    pub(super) fn send(&mut self, id: u64, line: Vec<u8>) -> Result<u64, NotReading> {
+    /// Queues the line of call `id` without waiting; returns the number of the line.
+    pub(super) fn send(&mut self, id: u64, line: Vec<u8>) -> Result<u64, InputFull> {
         if self.unread() == 0 {
             self.seen.1 = Instant::now();
         }
-        self.progress.opens(id);
-        self.lines.as_ref().and_then(|lines| lines.try_send(line).ok()).ok_or(NotReading)?;
+        self.progress.add_open(id);
+        self.lines.as_ref().and_then(|lines| lines.try_send(line).ok()).ok_or(InputFull)?;
         self.sent += 1;
         Ok(self.sent)
     }
 
-    /// How many lines it has not read, as far as the pipe tells.
+    /// The number of lines that are not in the pipe yet.
     pub(super) fn unread(&self) -> u64 {
         self.sent - self.progress.written_lines.load(Ordering::SeqCst)
     }
 
-    /// Whether it has read the line of this number, as far as the pipe tells.
+    /// Whether the line of this number is in the pipe.
     pub(super) fn has_read(&self, number: u64) -> bool {
         number <= self.progress.written_lines.load(Ordering::SeqCst)
     }
 
-    /// Sees what it has read.
-    pub(super) fn look(&mut self, now: Instant) {
+    /// Updates the read progress.
+    pub(super) fn update_progress(&mut self, now: Instant) {
         let bytes = self.progress.written_bytes.load(Ordering::SeqCst);
         if bytes != self.seen.0 {
             self.seen = (bytes, now);
         }
     }
 
-    /// Since when it has read nothing of what waits for it, as it was seen last; `None` where nothing waits.
-    pub(super) fn stuck_since(&self) -> Option<Instant> {
+    /// Since when the engine has read nothing of its queued input; `None` if none is queued.
+    pub(super) fn stalled_since(&self) -> Option<Instant> {
         (self.unread() > 0).then_some(self.seen.1)
     }
 
-    /// Kills it with all that it has started, and waits for nothing.
+    /// Kills the process group without waiting.
     pub(super) fn kill(self) {
         self.signal(Signal::KILL);
         self.reap();
     }
 
-    /// Has it read `last`, the line of call `id`, and the end of what it is sent; waits until it has ended, at most for
-    /// `wait_max`, tells it to, and soon kills it.
+    /// Sends `last`, the line of call `id`, and remove_open the input; waits for the process to end, for `wait_max` at most,
+    /// then sends SIGTERM and soon SIGKILL.
     pub(super) fn end(mut self, id: u64, last: Vec<u8>, wait_max: Duration) {
         let due = Instant::now() + wait_max;
         let _ = self.send(id, last);
         self.lines = None;
         let _ = self.written.recv_timeout(wait_max);
-        if !self.ends_until(due) {
+        if !self.wait_for_exit(due) {
             self.signal(Signal::TERM);
-            if !self.ends_until(due + LAST_WAIT_MAX) {
+            if !self.wait_for_exit(due + LAST_WAIT_MAX) {
                 self.signal(Signal::KILL);
             }
         }
     }
 
-    /// Waits for its end, which is not told by anything that could be waited for with a limit.
-    fn ends_until(&mut self, due: Instant) -> bool {
+    /// Waits until `due` for the process to end. The system offers no wait with a limit.
+    fn wait_for_exit(&mut self, due: Instant) -> bool {
         while matches!(self.child.try_wait(), Ok(None)) {
             if due <= Instant::now() {
                 return false;
@@ -214,7 +211,7 @@ impl Process {
         true
     }
 
-    /// It is ours until it is reaped, so its number is nobody else's.
+    /// The child is not reaped yet, so its process id cannot belong to another process.
     fn signal(&self, signal: Signal) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
             && let Err(error) = kill_process_group(group, signal)
@@ -228,7 +225,7 @@ impl Process {
         if let Ok(None) = child.try_wait()
             && let Err(error) = thread("engine-reap", move || drop(child.wait()))
         {
-            tracing::warn!(%error, "a context engine that was killed is not waited for");
+            tracing::warn!(%error, "start a thread to reap the killed context engine");
         }
     }
 }
@@ -241,7 +238,7 @@ fn write_all(mut stdin: ChildStdin, lines: &Receiver<Vec<u8>>, progress: &Progre
     for line in lines {
         for bytes in line.chunks(WRITE_BYTES) {
             if let Err(error) = stdin.write_all(bytes) {
-                // Its end is heard elsewhere.
+                // The reader of stdout detects the end.
                 tracing::debug!(%error, "write to the context engine");
                 return;
             }
@@ -252,31 +249,31 @@ fn write_all(mut stdin: ChildStdin, lines: &Receiver<Vec<u8>>, progress: &Progre
     }
 }
 
-fn listen(stdout: ChildStdout, progress: &Progress, hear: &impl Fn(Heard)) {
-    let mut nonsense_bytes = 0;
+fn listen(stdout: ChildStdout, progress: &Progress, on_output: &impl Fn(Output)) {
+    let mut unmatched_bytes = 0;
     let broken = read_lines(stdout, LINE_BYTES_MAX, |line| {
-        match read_answer(line).filter(|(id, _)| progress.closes(*id)) {
+        match read_answer(line).filter(|(id, _)| progress.remove_open(*id)) {
             Some((id, answer)) => {
-                nonsense_bytes = 0;
-                hear(Heard::Answer { id, answer, bytes: line.len() });
+                unmatched_bytes = 0;
+                on_output(Output::Answer { id, answer, bytes: line.len() });
             }
             None => {
-                if nonsense_bytes == 0 {
+                if unmatched_bytes == 0 {
                     tracing::warn!("the context engine has written a line that answers no call");
                 }
-                nonsense_bytes += line.len() + 1;
+                unmatched_bytes += line.len() + 1;
             }
         }
-        nonsense_bytes <= NONSENSE_BYTES_MAX
+        unmatched_bytes <= UNMATCHED_BYTES_MAX
     });
     match broken {
-        Stopped::End => hear(Heard::Ended),
-        Stopped::LongLine => hear(Heard::Broken("it has written a line of over 8 MiB")),
-        Stopped::Enough => hear(Heard::Broken("it has written over 1 MiB that is no answer")),
+        ReadEnd::End => on_output(Output::Ended),
+        ReadEnd::LongLine => on_output(Output::Broken("it has written a line of over 8 MiB")),
+        ReadEnd::Declined => on_output(Output::Broken("it has written over 1 MiB that answers no call")),
     }
 }
 
-/// Reads an answer: its id, and what it says.
+/// Reads an answer: its id, and its result or error.
 fn read_answer(line: &[u8]) -> Option<(u64, Result<Box<RawValue>, String>)> {
     #[derive(Deserialize)]
     struct Answer {
@@ -294,7 +291,7 @@ fn read_answer(line: &[u8]) -> Option<(u64, Result<Box<RawValue>, String>)> {
             None => error.to_string(),
         }),
         (Some(result), None) => Ok(result),
-        // A `null` is a result.
+        // A `null` result is valid.
         (None, None) => Ok(RawValue::NULL.to_owned()),
     };
     Some((id, answer))
@@ -306,42 +303,41 @@ fn log(stderr: ChildStderr) {
         lines += 1;
         if lines <= STDERR_LINES_MAX {
             let line = String::from_utf8_lossy(line);
-            // Before it is cut: of half a secret nobody can tell that it is one.
+            // Redacts before the cut: half of a secret is not recognizable.
             let line = redacted(&line).map_or(line, Cow::Owned);
             tracing::info!("context engine: {}", &line[..line.floor_char_boundary(STDERR_LINE_BYTES_MAX)]);
         }
         true
     };
     let mut stderr = stderr;
-    // What is too long for a line is dropped, and the rest is read on: an engine must not be stuck on it.
-    while read_lines(&mut stderr, CHUNK_BYTES, &mut say) == Stopped::LongLine {}
+    // A line over the limit is dropped and reading goes on, so that the engine never blocks on stderr.
+    while read_lines(&mut stderr, CHUNK_BYTES, &mut say) == ReadEnd::LongLine {}
 }
 
-/// Why no more lines are read.
 #[derive(Debug, PartialEq, Eq)]
-enum Stopped {
+enum ReadEnd {
     End,
-    /// One is longer than any may be.
+    /// A line exceeds the limit.
     LongLine,
-    /// Whoever takes them has had enough.
-    Enough,
+    /// `take` wants no more.
+    Declined,
 }
 
-/// Passes each line of at most `bytes_max` to `take`, for as long as that wants more.
-fn read_lines(mut from: impl Read, bytes_max: usize, mut take: impl FnMut(&[u8]) -> bool) -> Stopped {
+/// Passes each line of at most `bytes_max` to `take` until that returns false.
+fn read_lines(mut from: impl Read, bytes_max: usize, mut take: impl FnMut(&[u8]) -> bool) -> ReadEnd {
     let (mut chunk, mut line) = (vec![0; CHUNK_BYTES], Vec::new());
     loop {
         let read = match from.read(&mut chunk) {
-            Ok(0) => return Stopped::End,
+            Ok(0) => return ReadEnd::End,
             Ok(read) => &chunk[..read],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return Stopped::End,
+            Err(_) => return ReadEnd::End,
         };
         let mut rest = read;
         while let Some(end) = memchr::memchr(b'\n', rest) {
             line.extend_from_slice(&rest[..end]);
             if !take(&line) {
-                return Stopped::Enough;
+                return ReadEnd::Declined;
             }
             line.clear();
             rest = &rest[end + 1..];
@@ -351,7 +347,7 @@ fn read_lines(mut from: impl Read, bytes_max: usize, mut take: impl FnMut(&[u8])
         }
         line.extend_from_slice(rest);
         if line.len() > bytes_max {
-            return Stopped::LongLine;
+            return ReadEnd::LongLine;
         }
     }
 }
@@ -361,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_from_nonsense() {
+    fn answers_are_distinguished_from_other_output() {
         let check = |line: &str, expect: Option<(u64, Result<&str, &str>)>| {
             let read = read_answer(line.as_bytes());
             let told = read
@@ -388,8 +384,8 @@ mod tests {
             taken.push(line.len());
             true
         });
-        assert_eq!((stopped, taken), (Stopped::End, vec![1, 0, 200_000]));
-        assert_eq!(read_lines(long.as_bytes(), 100_000, |_| true), Stopped::LongLine);
-        assert_eq!(read_lines("a\nb\n".as_bytes(), 9, |_| false), Stopped::Enough);
+        assert_eq!((stopped, taken), (ReadEnd::End, vec![1, 0, 200_000]));
+        assert_eq!(read_lines(long.as_bytes(), 100_000, |_| true), ReadEnd::LongLine);
+        assert_eq!(read_lines("a\nb\n".as_bytes(), 9, |_| false), ReadEnd::Declined);
     }
 }

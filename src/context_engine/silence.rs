@@ -1,26 +1,26 @@
-//! Calls that the engine has not answered, and what follows: when it counts as hung, and how long a turn still waits for it.
+//! Tracks unanswered calls: decides when an engine counts as hung, and how long a turn waits for a silent one.
 //!
-//! Pure: time comes in. Nothing here calls, ends or starts an engine.
+//! Pure: time is an argument. Nothing here calls, ends or starts an engine.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::lifecycle::Method;
 
-/// How much longer than its limit a call may stay unanswered until the engine counts as hung. Source: docs/context-engines.md.
+/// How long after its limit an unanswered call means that the engine hangs. Source: docs/context-engines.md.
 const HUNG_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a turn waits for an engine that has let another turn wait in vain and has answered nothing since. What was said is read
-/// in addition.
+/// How long a turn waits for an engine that has missed a deadline and has answered nothing since. The time to read the
+/// conversation is extra.
 const SILENT_WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// Calls that are watched; further ones are not, since those that are count as hung earlier.
+/// Limit of tracked calls. Further ones are not tracked, since the tracked ones count as hung earlier.
 const WATCHED_MAX: usize = 1_024;
 
-/// What one run of the engine owes, and whether it is silent.
+/// The unanswered calls of an engine process, and since when it is silent.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
-    /// Calls without an answer, in time or late, in the order in which they were sent.
+    /// Calls without an answer, whether in time or late, in the order of sending.
     open: BTreeMap<u64, Open>,
     since: Option<Instant>,
 }
@@ -30,7 +30,7 @@ struct Open {
     thread_id: String,
     method: Method,
     sent_at: Instant,
-    /// When the engine can have begun with it at the latest: it may answer one call after the other.
+    /// The latest time at which the engine can have begun this call, since it may work sequentially.
     begun_at: Instant,
     limit: Duration,
 }
@@ -42,7 +42,7 @@ impl Open {
 }
 
 impl Silence {
-    /// A call for a thread was sent, which may take `limit`.
+    /// Notes a call with the time limit `limit`.
     pub(super) fn sent(&mut self, id: u64, thread_id: &str, method: Method, limit: Duration, now: Instant) {
         if self.open.len() < WATCHED_MAX {
             let thread_id = thread_id.to_owned();
@@ -50,26 +50,26 @@ impl Silence {
         }
     }
 
-    /// The engine has answered a call, in time or late. Gives the thread of the call.
+    /// Notes an answer, in time or late. Returns the thread of the call.
     pub(super) fn answered(&mut self, id: u64, now: Instant) -> Option<String> {
         self.since = None;
         let call = self.open.remove(&id)?;
-        // It may only come to later ones now; an earlier one it has passed over.
+        // An engine that works sequentially begins the next call only now.
         self.open.range_mut(id..).for_each(|(_, later)| later.begun_at = now);
         Some(call.thread_id)
     }
 
-    /// A turn, or a compaction, has waited for the engine in vain.
+    /// Notes that a turn or a compaction waited in vain.
     pub(super) fn waited_in_vain(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
-    /// Since when the engine is silent: it has let somebody wait in vain, and has answered nothing since.
+    /// Since when the engine is silent: it missed a deadline then and has answered nothing since.
     pub(super) fn since(&self) -> Option<Instant> {
         self.since
     }
 
-    /// The process has ended. Whether the next one speaks is not known yet.
+    /// Forgets the calls of a process that has ended. The silence goes on until the next process answers.
     pub(super) fn ended(&mut self) {
         self.open.clear();
     }
@@ -79,27 +79,27 @@ impl Silence {
         self.open.values().map(Open::hung_at).min()
     }
 
-    /// What an engine that is hung has not answered, and for how long.
+    /// The method that a hung engine has not answered, and for how long.
     pub(super) fn hung(&self, now: Instant) -> Option<(Method, Duration)> {
         let hung = self.open.values().find(|call| call.hung_at() <= now)?;
         Some((hung.method, now.saturating_duration_since(hung.sent_at)))
     }
 }
 
-/// How long somebody waits for the engine.
+/// How long a turn or a compaction waits for the engine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
-    pub(super) came_at: Instant,
+    pub(super) queued_at: Instant,
     pub(super) due: Instant,
 }
 
 impl Wait {
-    /// Until when it waits in the queue, if the engine is silent since `silent_since`.
+    /// The end of the wait in the queue, if the engine is silent since `silent_since`.
     pub(super) fn until(&self, silent_since: Option<Instant>) -> Instant {
-        self.until_from(self.came_at, silent_since)
+        self.until_from(self.queued_at, silent_since)
     }
 
-    /// The same of a call that was sent then.
+    /// The end of the wait for a call that was sent at `sent_at`.
     pub(super) fn until_from(&self, sent_at: Instant, silent_since: Option<Instant>) -> Instant {
         match silent_since {
             Some(since) => self.due.min(since.max(sent_at) + SILENT_WAIT_MAX),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_never_answered_is_a_hang() {
+    fn unanswered_call_means_a_hang() {
         let (mut silence, now) = (Silence::default(), Instant::now());
         silence.sent(1, "t", Method::Bootstrap, LIMIT, now);
         assert_eq!(silence.hung_at(), Some(now + seconds(12)));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_later_calls_save_no_engine() {
+    fn answers_to_later_calls_do_not_prevent_a_hang() {
         let (mut silence, now) = (Silence::default(), Instant::now());
         silence.sent(1, "t", Method::AfterTurn, LIMIT, now);
         for id in 2..12 {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_answers_in_order_has_time_for_each() {
+    fn sequential_engine_gets_full_time_for_each_call() {
         let (mut silence, now) = (Silence::default(), Instant::now());
         for id in 1..=9 {
             silence.sent(id, "t", Method::Bootstrap, LIMIT, now);
@@ -154,17 +154,17 @@ mod tests {
     }
 
     #[test]
-    fn turns_wait_shortly_for_a_silent_engine() {
+    fn turns_wait_briefly_for_a_silent_engine() {
         let (mut silence, now) = (Silence::default(), Instant::now());
         silence.waited_in_vain(now + seconds(2));
         silence.waited_in_vain(now + seconds(3));
-        let later = Wait { came_at: now + seconds(9), due: now + seconds(11) };
+        let later = Wait { queued_at: now + seconds(9), due: now + seconds(11) };
         assert_eq!(later.until(silence.since()), now + seconds(9) + SILENT_WAIT_MAX);
-        let earlier = Wait { came_at: now, due: now + seconds(60) };
+        let earlier = Wait { queued_at: now, due: now + seconds(60) };
         assert_eq!(earlier.until(silence.since()), now + seconds(2) + SILENT_WAIT_MAX);
-        let soon = Wait { came_at: now + seconds(9), due: now + seconds(9) };
+        let soon = Wait { queued_at: now + seconds(9), due: now + seconds(9) };
         assert_eq!(soon.until(silence.since()), now + seconds(9));
-        // The next process has said nothing yet either.
+        // The next process has not answered yet either.
         silence.ended();
         assert_eq!(silence.since(), Some(now + seconds(2)));
         silence.answered(0, now + seconds(9));

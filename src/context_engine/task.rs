@@ -1,28 +1,28 @@
-//! What is to be done for threads of codex, and what the relay is told of it.
+//! Tasks for threads of codex, and the reports to the relay.
 //!
-//! Whoever waits for something is told of its end, whatever that is. Nothing is decided here.
+//! Every task that held lines wait for gets a result in the end. Nothing is decided here.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::call::{Beginning, Compaction};
 use super::conversation::Conversation;
 use super::lifecycle::{Method, Occasion, Step};
+use super::protocol::{Compaction, TurnStart};
 use super::silence::Wait;
 use crate::engine::{Assembled, Input, Note, Token};
 
-/// Tells the relay something; may wait until that takes it.
-pub(crate) type Tell = Box<dyn Fn(Input<'static>) + Send>;
+/// Posts an input to the relay; may block until the relay accepts it.
+pub(crate) type Post = Box<dyn Fn(Input<'static>) + Send>;
 
-/// Something that is to be done for a thread.
+/// A task for a thread.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// It is there.
-    Met,
+    /// The thread is new to this engine process.
+    NewThread,
     TurnBegins {
         token: Token,
-        beginning: Rc<Beginning>,
+        turn_start: Rc<TurnStart>,
         wait: Wait,
     },
     TurnCompleted {
@@ -35,11 +35,11 @@ pub(super) enum Task {
 }
 
 impl Task {
-    /// When the client's lines no longer wait for it, if some do. The engine may be silent since some time.
+    /// When the held lines go on without the engine, if lines wait for this task.
     pub(super) fn due(&self, silent_since: Option<Instant>) -> Option<Instant> {
         match self {
             Task::TurnBegins { wait, .. } | Task::Compaction { wait, .. } => Some(wait.until(silent_since)),
-            Task::Met | Task::TurnCompleted { .. } => None,
+            Task::NewThread | Task::TurnCompleted { .. } => None,
         }
     }
 
@@ -48,54 +48,55 @@ impl Task {
     }
 }
 
-/// One thread of codex.
+/// A thread of codex and its tasks.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct ThreadQueue {
     pub(super) tasks: VecDeque<Task>,
-    /// This run of the engine has been told of it.
-    pub(super) is_met: bool,
-    /// It could not be told of it, and can be again from then on.
-    pub(super) is_met_again_at: Option<Instant>,
-    /// A call is open, or what was said is being read for one.
+    /// This engine process knows the thread.
+    pub(super) is_known: bool,
+    /// When to retry [`Task::NewThread`] after its history was unavailable.
+    pub(super) retry_at: Option<Instant>,
+    /// A call is in flight, or its conversation is being read.
     pub(super) is_busy: bool,
-    /// Counts who has waited, so that the first is the first to go on.
-    pub(super) waits_since: u64,
-    /// Since when the engine is silent in this thread: a turn has waited in vain, and no call for the thread was answered since.
+    /// Orders the threads: the lowest value goes first.
+    pub(super) queued_as: u64,
+    /// Since when the engine is silent for this thread: a turn waited in vain, and no call for the thread was answered
+    /// since.
     pub(super) silent_since: Option<Instant>,
 }
 
-impl Line {
-    /// The engine is silent in this thread if it is silent at all.
+impl ThreadQueue {
+    /// The earlier of the silence for this thread and the engine's.
     pub(super) fn silent_since(&self, engine_silent_since: Option<Instant>) -> Option<Instant> {
         self.silent_since.into_iter().chain(engine_silent_since).min()
     }
 
-    /// What is to be done next.
-    pub(super) fn next(&mut self, is_told_of_threads: bool, now: Instant) -> Option<Task> {
-        if !self.is_met && self.is_met_again_at.is_none_or(|at| at <= now) {
-            self.is_met = true;
-            if is_told_of_threads {
-                return Some(Task::Met);
+    /// The next task.
+    pub(super) fn next(&mut self, can_bootstrap: bool, now: Instant) -> Option<Task> {
+        if !self.is_known && self.retry_at.is_none_or(|at| at <= now) {
+            self.is_known = true;
+            if can_bootstrap {
+                return Some(Task::NewThread);
             }
         }
-        // It is there, and that is known.
-        while let Some(Task::Met) = self.tasks.front() {
+        // The engine knows the thread already.
+        while let Some(Task::NewThread) = self.tasks.front() {
             self.tasks.pop_front();
         }
         self.tasks.pop_front()
     }
 
-    /// The turns that it will be told of.
+    /// The completed turns in the queue.
     pub(super) fn completed_turns(&self) -> Vec<&str> {
         let completed = self.tasks.iter().filter_map(|task| match task {
             Task::TurnCompleted { turn_id } => Some(turn_id.as_str()),
-            Task::Met | Task::TurnBegins { .. } | Task::Compaction { .. } => None,
+            Task::NewThread | Task::TurnBegins { .. } | Task::Compaction { .. } => None,
         });
         completed.collect()
     }
 }
 
-/// A call that is open.
+/// A call in flight.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) thread_id: String,
@@ -108,7 +109,7 @@ pub(super) struct Call {
     pub(super) bytes: usize,
 }
 
-/// What a call is one step of.
+/// The task that a call belongs to.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) task: Task,
@@ -116,24 +117,24 @@ pub(super) struct Work {
     pub(super) conversation: Rc<Conversation>,
 }
 
-/// Tells the relay what has become of it.
-pub(super) struct Reporter(pub(super) Tell);
+/// Reports results and events to the relay.
+pub(super) struct Reporter(pub(super) Post);
 
 impl Reporter {
-    pub(super) fn tell(&self, input: Input<'static>) {
+    pub(super) fn post(&self, input: Input<'static>) {
         (self.0)(input);
     }
 
-    /// Something cannot be done, and an event says why.
+    /// Ends a task without a result and reports why.
     pub(super) fn refuse(&self, thread_id: &str, task: &Task, outcome: &'static str) {
         let method = match task {
-            // It is made up for once the engine is there.
-            Task::Met => return,
+            // It is retried once the engine runs.
+            Task::NewThread => return,
             Task::TurnBegins { .. } => Method::Assemble,
             Task::TurnCompleted { .. } => Method::AfterTurn,
             Task::Compaction { .. } => Method::Compact,
         };
-        self.say(Note::ContextEngineCall {
+        self.emit(Note::ContextEngineCall {
             method: method.name(),
             thread_id: Some(thread_id.to_owned()),
             ms: 0,
@@ -144,7 +145,7 @@ impl Reporter {
         self.answer_without(task);
     }
 
-    /// Lets go on whoever waits for a task, with nothing.
+    /// Gives a task an empty result.
     pub(super) fn answer_without(&self, task: &Task) {
         self.consulted(task, None);
     }
@@ -154,13 +155,13 @@ impl Reporter {
             Task::TurnBegins { token, .. } | Task::Compaction { token, .. } => {
                 (self.0)(Input::Consulted { token: *token, assembled: assembled.map(Box::new) });
             }
-            Task::Met | Task::TurnCompleted { .. } => {}
+            Task::NewThread | Task::TurnCompleted { .. } => {}
         }
     }
 
-    /// What a call has come to. An engine's own words may be a user's, and are in no event.
+    /// Reports the outcome of a call. The event excludes the engine's own words, which may be the user's.
     pub(super) fn note(&self, call: &Call, response_bytes: usize, outcome: &'static str) {
-        self.say(Note::ContextEngineCall {
+        self.emit(Note::ContextEngineCall {
             method: call.step.method().name(),
             thread_id: Some(call.thread_id.clone()),
             ms: call.sent_at.elapsed().as_millis() as u64,
@@ -170,16 +171,16 @@ impl Reporter {
         });
     }
 
-    /// What has become of a compaction; `None` where the engine has not answered.
+    /// Reports a compaction; `None` if the engine did not answer.
     pub(super) fn compacted(&self, thread_id: &str, compaction: Option<Compaction>) {
-        let unanswered = || "the context engine has not done it".to_owned();
+        let unanswered = || "the context engine did not answer".to_owned();
         let reason = compaction.is_none().then(unanswered);
         let Compaction { ok, compacted, reason: _ } = compaction.unwrap_or_default();
         let thread_id = thread_id.to_owned();
-        self.say(Note::ContextEngineCompacted { thread_id, ok, compacted, reason, owns_compaction: true });
+        self.emit(Note::ContextEngineCompacted { thread_id, ok, compacted, reason, owns_compaction: true });
     }
 
-    pub(super) fn say(&self, note: Note) {
+    pub(super) fn emit(&self, note: Note) {
         (self.0)(Input::Noted(Box::new(note)));
     }
 }

@@ -1,7 +1,7 @@
-//! A client that attaches itself to a server of ours, and leaves it.
+//! A client that attaches to a served server, and detaches.
 //!
-//! Its socket stands at the client's end of both directions for as long as it is there. The engine has let it in, and is told
-//! when it is gone; which lines it gets is decided there.
+//! While attached, its socket is the client end of both directions. The engine admits the client and decides which
+//! lines it gets.
 
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
@@ -11,21 +11,21 @@ use rustix::event::PollFlags;
 
 use super::direction::Waiting;
 use super::event_loop::Relay;
-use super::lifecycle::Lifecycle;
 use super::pipes::{Sink, Source};
+use super::serve_loop::Lifecycle;
 use crate::engine::{AskerId, Effect, Input, Now, SideReply};
 use crate::wire::Side;
 
 impl Relay {
-    /// The client that was let in by this admission is there, or it is gone before it came.
-    pub(super) fn client_came(
+    /// Connects the client that the engine admitted; `None` if it disconnected first.
+    pub(super) fn attach_client(
         &mut self,
         admission: AskerId,
         client: Option<UnixStream>,
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
-        // The server that it was let in for may have ended, and another one have been let in since.
+        // The server may have ended meanwhile, and the engine may have admitted another client.
         if self.engine.admitted() != Some(admission) || self.from_client.has_client() {
             return;
         }
@@ -39,9 +39,9 @@ impl Relay {
         }
     }
 
-    /// Takes the attached client away, once it has closed its end, all that it wrote has been handed on, and it has taken
-    /// what was already written for it.
-    pub(super) fn take_leave(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    /// Detaches the client once it has closed its end, all its lines are forwarded, and all output queued for it is
+    /// written.
+    pub(super) fn detach_if_done(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let owes_nothing = match self.from_server.waiting() {
             Waiting::ToRead | Waiting::Idle => true,
             Waiting::ToWrite | Waiting::Held => false,
@@ -51,9 +51,9 @@ impl Relay {
         }
     }
 
-    /// What shows that an attached client has closed both its ends while nothing is read from it: it is gone, though the
-    /// server may not take what it wrote for long.
-    pub(super) fn sign_of_hanging_up(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+    /// The poll that detects that an attached client has closed both its ends while nothing is read from it: the server
+    /// may not accept what it wrote for a long time.
+    pub(super) fn attached_hang_up_poll(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match self.from_client.waiting() {
             Waiting::ToRead => None,
             Waiting::ToWrite | Waiting::Held | Waiting::Idle if !self.from_client.has_client() => None,
@@ -63,15 +63,15 @@ impl Relay {
         }
     }
 
-    /// The client is gone while nothing was read from it.
-    pub(super) fn client_hung_up(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    /// Handles a client that disconnected while nothing was read from it.
+    pub(super) fn handle_disconnect(&mut self, now: Now, effects: &mut Vec<Effect>) {
         match self.lifecycle {
             Lifecycle::Client => {
-                self.client_left = true;
+                self.client_disconnected = true;
                 self.engine.handle(now, Input::ClientLeft, effects);
             }
             Lifecycle::Served { .. } => {
-                // What it has written before is the server's all the same.
+                // The server still gets what the client wrote before it left.
                 let mut frames = std::mem::take(&mut self.scratch.frames);
                 self.from_client.read_rest(now.elapsed, &mut frames);
                 self.pass(Side::Client, now, frames, effects);
@@ -80,19 +80,19 @@ impl Relay {
         }
     }
 
-    /// When an attached client counts as stalled: it has taken nothing for so long of what waits for it.
+    /// When the attached client counts as stalled: it has not read queued output for the engine's limit.
     pub(super) fn client_stalled_at(&self) -> Option<Duration> {
         let stall_max = self.engine.client_stall_max()?;
         self.from_server.stalled_since().map(|since| since + stall_max)
     }
 
-    /// Cuts off an attached client that takes nothing, since the server and all others wait for it.
-    pub(super) fn cut_off_stalled(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    /// Disconnects an attached client that reads nothing: the server and all other clients wait for it.
+    pub(super) fn disconnect_stalled(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if self.client_stalled_at().is_none_or(|due| due > now.elapsed) {
             return;
         }
         let stall_max = self.engine.client_stall_max().unwrap_or_default();
-        self.notices.say(&format!("the attached client has taken nothing for {stall_max:?}: it is cut off"));
+        self.notices.report(&format!("the attached client has read nothing for {stall_max:?}; it is disconnected"));
         let mut frames = std::mem::take(&mut self.scratch.frames);
         self.from_client.end(&mut frames);
         self.pass(Side::Client, now, frames, effects);
@@ -105,15 +105,14 @@ impl Relay {
         self.flush(Side::Client, now, effects);
     }
 
-    /// Tells somebody at the side. A client that has given up being let in is not let in.
-    pub(super) fn reply(&mut self, asker: AskerId, reply: SideReply, effects: &mut Vec<Effect>) {
+    /// Replies to an API caller. A client that no longer waits for its admission is detached.
+    pub(super) fn reply(&mut self, caller: AskerId, reply: SideReply, effects: &mut Vec<Effect>) {
         let is_admission = matches!(reply, SideReply::Admitted { .. });
-        if !self.askers.reply(asker, reply) && is_admission && self.engine.admitted() == Some(asker) {
+        if !self.callers.reply(caller, reply) && is_admission && self.engine.admitted() == Some(caller) {
             self.engine.handle(self.clock.now(), Input::Detached, effects);
         }
     }
 
-    /// Closes both ends that an attached client has.
     pub(super) fn close_client(&mut self) {
         match self.lifecycle {
             Lifecycle::Served { .. } => {

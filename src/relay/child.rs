@@ -1,5 +1,5 @@
-//! The child: started in our process group, with our working directory, environment and stderr, and with the signal mask, ignored
-//! signals and descriptors that our launcher gave us.
+//! The child process: starts it in our process group, with our working directory, environment and stderr, and with the
+//! signal mask, ignored signals and descriptors that our launcher gave us.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,15 +12,15 @@ use super::command::ServerCommand;
 use super::pipes::{Sink, Source};
 use crate::engine::{Exit, Signal};
 
-/// A child that runs, or has not been reaped yet.
+/// A child that runs or has not been reaped.
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
-    /// It was waited for: its process id may be another's by now.
+    /// Once the child is reaped, its process id may belong to another process.
     reaped: bool,
 }
 
-/// A child that was just started, with our ends of its pipes.
+/// A new child with our ends of its pipes.
 #[derive(Debug)]
 pub(super) struct Spawned {
     pub(super) server: Server,
@@ -29,11 +29,11 @@ pub(super) struct Spawned {
 }
 
 impl Server {
-    /// Starts `command`. On Linux the child gets SIGTERM when the calling *thread* ends, so this is called from the one
-    /// that lives as long as the process.
+    /// Starts `command`. On Linux the child gets SIGTERM when the calling *thread* ends, so the thread that is_alive as
+    /// long as the process calls this.
     #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
     pub(super) fn spawn(command: &ServerCommand) -> io::Result<Spawned> {
-        // Its stdin and stdout are pipes of ours.
+        // Pipes replace its stdin and stdout, so only a closed stderr has to stay closed.
         let mut process = command.to_process(&[libc::STDERR_FILENO]);
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let parent = rustix::process::getpid();
@@ -42,7 +42,7 @@ impl Server {
             process.pre_exec(move || end_with_parent(parent));
         }
         let mut child = process.spawn()?;
-        let taken = "BUG: the stream was asked to be piped";
+        let taken = "BUG: the stream was requested as a pipe";
         let input = Sink::of_child(OwnedFd::from(child.stdin.take().expect(taken)))?;
         let output = Source::of_child(OwnedFd::from(child.stdout.take().expect(taken)))?;
         Ok(Spawned { server: Server { child, reaped: false }, input, output })
@@ -52,7 +52,7 @@ impl Server {
         self.child.id()
     }
 
-    /// How the child ended, if it has; reaps it, and says so once.
+    /// Reaps the child if it has ended; returns its exit once.
     pub(super) fn try_reap(&mut self) -> Option<Exit> {
         if self.reaped {
             return None;
@@ -73,7 +73,7 @@ impl Server {
         Some(exit)
     }
 
-    /// Passes a signal on. A child that is gone already is no error.
+    /// Forwards a signal; does nothing if the child is gone.
     pub(super) fn signal(&self, signal: Signal) {
         let number = match signal {
             Signal::Terminate | Signal::BlockedTerminate => KernelSignal::TERM,
@@ -84,7 +84,7 @@ impl Server {
         if let Some(pid) = pid
             && let Err(error) = kill_process(pid, number)
         {
-            tracing::info!(%error, ?signal, "pass a signal on to the server");
+            tracing::info!(%error, ?signal, "forward a signal to the server");
         }
     }
 
@@ -95,11 +95,11 @@ impl Server {
     }
 }
 
-/// Asks for SIGTERM at the parent's death.
+/// Requests SIGTERM at the parent's death.
 #[cfg(target_os = "linux")]
 fn end_with_parent(parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(KernelSignal::TERM))?;
-    // The parent may have died before the request was made.
+    // The parent may have died before the request.
     if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }
 

@@ -1,4 +1,4 @@
-//! A server to start, as a command line.
+//! The command line of a server.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -10,24 +10,22 @@ use crate::config::DEPTH_VARIABLE;
 use crate::engine::masked_args;
 use crate::launch;
 
-/// A server to start.
+/// A server command line.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerCommand {
-    /// The program.
     pub program: PathBuf,
-    /// Its name as the caller gave it, which becomes its `argv[0]`.
+    /// The name as the caller gave it; it becomes `argv[0]`.
     pub name: OsString,
-    /// Its arguments.
     pub args: Vec<OsString>,
-    /// How many of us stand before it, with this one.
+    /// The number of codex-shim processes in front of the server, including this one.
     pub depth: u32,
-    /// Its PATH, if not ours.
+    /// The server's PATH, if it differs from ours.
     pub path: Option<OsString>,
 }
 
 impl ServerCommand {
-    /// The process to start or to become. It inherits what our launcher gave us; of the standard streams, those in `closed` are
-    /// closed if our launcher has closed them.
+    /// The process to start or to become. It inherits what our launcher gave us. A standard stream in `closed` is
+    /// closed if our launcher had closed it.
     pub(super) fn to_process(&self, closed: &'static [RawFd]) -> Command {
         let mut process = Command::new(&self.program);
         process.arg0(&self.name).args(&self.args).env(DEPTH_VARIABLE, self.depth.to_string());
@@ -36,8 +34,8 @@ impl ServerCommand {
         process
     }
 
-    /// The whole command line, secrets masked.
-    pub(super) fn told(&self) -> Vec<String> {
+    /// The whole command line with secrets masked.
+    pub(super) fn masked(&self) -> Vec<String> {
         let program = [self.program.to_string_lossy().into_owned()];
         program.into_iter().chain(masked_args(&self.args)).collect()
     }

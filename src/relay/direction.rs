@@ -1,7 +1,7 @@
-//! One direction of the relay: what was read from one side and waits to be taken by the other.
+//! One direction of the relay: bytes that were read from one side and are queued for the other.
 //!
-//! While something waits, nothing more is read, so what a direction holds is bounded by one read and one line, and a
-//! reader that stops stops its writer, as a pipe would.
+//! A direction reads nothing while output is queued. So it holds at most one read and one line, and a stalled reader
+//! stalls the writer, as with a pipe.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,83 +10,83 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::pipes::{Broken, Feeder, Sink, Source, Taken};
+use super::pipes::{Broken, Feeder, ReadOutcome, Sink, Source};
 use crate::engine::Token;
 use crate::wire::{Frame, Framer, LineEnd, Side};
 
 #[derive(Debug)]
 pub(super) struct Direction {
     pub(super) from: Side,
-    /// `None` once nothing more will be read.
+    /// `None` after the end of the input.
     source: Option<Source>,
     /// `None` once nothing more can be written.
     sink: Option<Sink>,
     pub(super) framer: Framer,
-    /// What may go out and was not taken yet.
+    /// Queued output.
     pub(super) outgoing: Outgoing,
-    /// The end has been told to the engine.
-    told_closed: bool,
-    given_up: bool,
-    /// Lines of ours can go in: its source has not ended, or it outlives that.
+    /// The engine knows that this side has closed.
+    close_reported: bool,
+    abandoned: bool,
+    /// Own lines can be inserted: the source is open, or the direction outlives it.
     is_open: bool,
-    client: ClientsEnd,
+    client: ClientKind,
     pub(super) seam: Seam,
     last_read: Duration,
-    last_taken: Duration,
-    /// Since when its reader takes nothing of what waits for it.
+    last_write: Duration,
+    /// Since when the reader accepts nothing of the queued output.
     stalled_since: Option<Duration>,
 }
 
-/// Whose end the client's is.
+/// Which client a direction serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ClientsEnd {
-    /// That of the client that has started us: the direction ends with it.
-    Lasting,
-    /// That of whoever attaches himself, or nobody's: the direction outlives it.
-    Passing,
+enum ClientKind {
+    /// The client that started us: the direction ends with it.
+    Launcher,
+    /// An attached client, or none: the direction outlives it.
+    Attached,
 }
 
-/// Where a line of ours can go in: between two others.
+/// Tracks where an own line may be inserted: only between two lines.
 #[derive(Debug, Default)]
 pub(super) struct Seam {
-    /// What was let go last is the middle of a line.
+    /// The last queued bytes are the middle of a line.
     in_long_line: bool,
-    /// What was let go last is the last line of its side, and has no end.
+    /// The last queued line is the last one of its side and has no line end.
     lacks_line_end: bool,
-    /// Lines of ours that wait for its end.
+    /// Own lines that wait for the end of a long line.
     injected_late: Vec<(Vec<u8>, Option<Token>)>,
 }
 
-/// Bytes of lines of ours that may wait for a side; with more it is taken not to read any more.
+/// Limit of queued own bytes per side, in bytes; beyond it, the side counts as not reading.
 const INJECTED_BYTES_MAX: usize = 4 << 20;
 
-/// Reads of what a client has left that is gone: at 64 KiB a read, more than a socket holds.
+/// Reads of what a departed client has left: at 64 KiB each, more than a socket holds.
 const REST_READS_MAX: usize = 1_024;
 
-/// What shows a hang-up: it is always polled for, but for a socket whose other side has only stopped to write.
+/// Flags that detect a hang-up. Poll always reports one, except for a socket whose peer has only shut down its writing
+/// half.
 #[cfg(target_os = "linux")]
 const HANG_UP: PollFlags = PollFlags::RDHUP;
 #[cfg(not(target_os = "linux"))]
 const HANG_UP: PollFlags = PollFlags::empty();
 
-/// What goes out, in order.
+/// The output queue, in order.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing(VecDeque<Piece>);
 
-/// Something that goes out.
 #[derive(Debug)]
 enum Piece {
-    /// A stretch of the framer's buffer.
+    /// A range of the framer's buffer.
     Read(Range<usize>),
-    /// Bytes of ours, and how many of them have been taken.
+    /// Own bytes, and how many of them are written.
     Own { bytes: Vec<u8>, taken: usize },
-    /// Nothing behind this goes out until it is released.
+    /// Blocks the queue until it is released.
     Hold(Token),
-    /// All before this has gone out.
+    /// Reports its token once everything queued before it is written.
     Mark(Token),
 }
 
-/// What stands first in what goes out.
+/// The head of the queue.
 enum Front<'a> {
     Bytes(&'a [u8]),
     Held,
@@ -95,7 +95,7 @@ enum Front<'a> {
 }
 
 impl Outgoing {
-    /// Lets a stretch of what was read go out, after all that were let go before it.
+    /// Queues a range of the framer's buffer.
     pub(super) fn add(&mut self, range: Range<usize>) {
         match self.0.back_mut() {
             Some(Piece::Read(last)) if last.end == range.start => last.end = range.end,
@@ -103,17 +103,17 @@ impl Outgoing {
         }
     }
 
-    /// Lets bytes of ours go out, after all that was let go before them.
+    /// Queues own bytes.
     pub(super) fn add_own(&mut self, bytes: Vec<u8>) {
         self.0.push_back(Piece::Own { bytes, taken: 0 });
     }
 
-    /// Lets nothing go out behind this until it is released.
+    /// Blocks everything queued after this until [`Direction::release`].
     pub(super) fn hold(&mut self, token: Token) {
         self.0.push_back(Piece::Hold(token));
     }
 
-    /// Has it told when all that was let go before this has gone out.
+    /// Reports `token` once everything queued before it is written.
     pub(super) fn mark(&mut self, token: Token) {
         self.0.push_back(Piece::Mark(token));
     }
@@ -136,7 +136,7 @@ impl Outgoing {
         matches!(self.0.front(), Some(Piece::Hold(_)))
     }
 
-    /// Bytes of ours that wait.
+    /// Queued own bytes.
     fn own_bytes(&self) -> usize {
         let own = self.0.iter().map(|piece| match piece {
             Piece::Own { bytes, taken } => bytes.len() - taken,
@@ -149,7 +149,7 @@ impl Outgoing {
         self.0.is_empty()
     }
 
-    /// So many bytes of the first piece have been taken.
+    /// Removes `bytes` from the head of the queue.
     fn taken(&mut self, bytes: usize) {
         let is_gone = match self.0.front_mut() {
             Some(Piece::Read(range)) => {
@@ -183,8 +183,8 @@ impl Seam {
         }
     }
 
-    /// This frame was added to what goes out: what waits for the end of a long line goes behind it, where it is one.
-    pub(super) fn let_go(&mut self, frame: &Frame, outgoing: &mut Outgoing) {
+    /// Notes that `frame` is queued. If it ends a long line, the own lines that waited for that end follow it.
+    pub(super) fn frame_queued(&mut self, frame: &Frame, outgoing: &mut Outgoing) {
         self.in_long_line = matches!(frame, Frame::Piece { .. });
         self.lacks_line_end = match frame {
             Frame::Line { end, .. } | Frame::LastPiece { end, .. } => *end == LineEnd::EndOfStream,
@@ -198,25 +198,23 @@ impl Seam {
     }
 }
 
-/// What a direction waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// For its source to have something.
+    /// The source to have input.
     ToRead,
-    /// For its sink to take something.
+    /// The sink to accept output.
     ToWrite,
-    /// For what it holds back to be released.
+    /// The release of the head of the queue.
     Held,
-    /// For nothing.
     Idle,
 }
 
 impl Direction {
     pub(super) fn new(from: Side, source: Source, sink: Sink) -> Direction {
-        Direction::between(from, Some(source), Some(sink), ClientsEnd::Lasting)
+        Direction::between(from, Some(source), Some(sink), ClientKind::Launcher)
     }
 
-    fn between(from: Side, source: Option<Source>, sink: Option<Sink>, client: ClientsEnd) -> Direction {
+    fn between(from: Side, source: Option<Source>, sink: Option<Sink>, client: ClientKind) -> Direction {
         Direction {
             from,
             source,
@@ -224,53 +222,53 @@ impl Direction {
             client,
             framer: Framer::default(),
             outgoing: Outgoing::default(),
-            told_closed: false,
-            given_up: false,
+            close_reported: false,
+            abandoned: false,
             is_open: true,
             seam: Seam::default(),
             last_read: Duration::ZERO,
-            last_taken: Duration::ZERO,
+            last_write: Duration::ZERO,
             stalled_since: None,
         }
     }
 
-    /// A direction to the server that nobody writes into but ourselves, until a client is attached.
-    pub(super) fn from_nobody(sink: Sink) -> Direction {
-        let client = ClientsEnd::Passing;
-        Direction { told_closed: true, ..Direction::between(Side::Client, None, Some(sink), client) }
+    /// A direction to the server without a client: only own lines go in until a client attaches.
+    pub(super) fn without_client_input(sink: Sink) -> Direction {
+        let client = ClientKind::Attached;
+        Direction { close_reported: true, ..Direction::between(Side::Client, None, Some(sink), client) }
     }
 
-    /// A direction from the server that nobody reads until a client is attached; what is let go before is dropped.
-    pub(super) fn to_nobody(source: Source) -> Direction {
-        Direction::between(Side::Server, Some(source), None, ClientsEnd::Passing)
+    /// A direction from the server without a client: output is dropped until a client attaches.
+    pub(super) fn without_client_output(source: Source) -> Direction {
+        Direction::between(Side::Server, Some(source), None, ClientKind::Attached)
     }
 
-    /// A client writes into it from now on.
+    /// Connects a client's input.
     pub(super) fn attach_source(&mut self, source: Source) {
         self.source = Some(source);
-        self.told_closed = false;
+        self.close_reported = false;
     }
 
-    /// It does so no more. A last line that it did not end is ended, so that the next line begins by itself.
+    /// Disconnects the client's input. If its last line has no line end, adds one, so that the next line is separate.
     pub(super) fn detach_source(&mut self) {
         self.source = None;
-        self.told_closed = true;
+        self.close_reported = true;
         if std::mem::take(&mut self.seam.lacks_line_end) {
             self.outgoing.add_own(vec![b'\n']);
         }
     }
 
-    /// Whether a client is attached that writes into it.
+    /// Whether a client's input is connected.
     pub(super) fn has_client(&self) -> bool {
-        !self.told_closed
+        !self.close_reported
     }
 
-    /// A client reads it from now on.
+    /// Connects a client's output.
     pub(super) fn attach_sink(&mut self, sink: Sink) {
         self.sink = Some(sink);
     }
 
-    /// It does so no more; what waits for it is dropped.
+    /// Disconnects the client's output and drops what is queued for it.
     pub(super) fn detach_sink(&mut self) {
         self.sink = None;
         self.outgoing = Outgoing::default();
@@ -278,7 +276,6 @@ impl Direction {
         self.framer.release_framed();
     }
 
-    /// Since when the reader takes nothing of what waits for it.
     pub(super) fn stalled_since(&self) -> Option<Duration> {
         self.stalled_since
     }
@@ -295,7 +292,7 @@ impl Direction {
         }
     }
 
-    /// What to poll for.
+    /// The descriptor to poll, and for what.
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match self.waiting() {
             Waiting::ToRead => self.source.as_ref().map(|source| (source.as_fd(), PollFlags::IN)),
@@ -304,43 +301,43 @@ impl Direction {
         }
     }
 
-    /// Reads what is there, and gives what of it can be handed on. At the end of the stream, that is everything.
+    /// Reads available input and returns its complete frames; at the end of the stream, returns the rest too.
     pub(super) fn read(&mut self, elapsed: Duration, frames: &mut Vec<Frame>) {
         let Some(source) = &self.source else { return };
         match source.read(self.framer.buffer_mut()) {
-            // Nobody takes it any more; it is read so that its writer is not stuck, and its end is seen.
-            Taken::Some if self.given_up => self.framer = Framer::default(),
-            Taken::Some => {
+            // The reader is gone. Reading on keeps the writer from blocking and detects its end.
+            ReadOutcome::Some if self.abandoned => self.framer = Framer::default(),
+            ReadOutcome::Some => {
                 self.last_read = elapsed;
                 frames.extend(std::iter::from_fn(|| self.framer.next_frame()));
             }
-            Taken::Nothing => {}
-            Taken::End => self.end(frames),
+            ReadOutcome::Nothing => {}
+            ReadOutcome::End => self.end(frames),
         }
     }
 
-    /// Reads what a writer that is gone has left, whether it can be handed on yet or not.
+    /// Reads all that a departed writer has left, regardless of backpressure.
     pub(super) fn read_rest(&mut self, elapsed: Duration, frames: &mut Vec<Frame>) {
-        // More than a socket holds cannot be there: nobody writes into it any more.
+        // Without a writer, the socket cannot hold more than this.
         for _ in 0..REST_READS_MAX {
             let Some(source) = &self.source else { return };
             match source.read(self.framer.buffer_mut()) {
-                Taken::Some => self.last_read = elapsed,
-                Taken::Nothing | Taken::End => break,
+                ReadOutcome::Some => self.last_read = elapsed,
+                ReadOutcome::Nothing | ReadOutcome::End => break,
             }
         }
         frames.extend(std::iter::from_fn(|| self.framer.next_frame()));
         self.end(frames);
     }
 
-    /// Takes the stream as ended, and gives what is left of it.
+    /// Ends the stream and returns the rest of it.
     pub(super) fn end(&mut self, frames: &mut Vec<Frame>) {
         self.source = None;
-        self.is_open = self.client == ClientsEnd::Passing;
+        self.is_open = self.client == ClientKind::Attached;
         frames.extend(self.framer.last_frame());
     }
 
-    /// Writes as much as is taken, and adds the marks that were reached.
+    /// Writes as much as the sink accepts, and collects the marks that were reached.
     pub(super) fn flush(&mut self, elapsed: Duration, reached: &mut Vec<Token>) {
         loop {
             let bytes = match self.outgoing.front(&self.framer) {
@@ -364,7 +361,7 @@ impl Direction {
                 }
                 Ok(bytes) => {
                     self.outgoing.taken(bytes);
-                    self.last_taken = elapsed;
+                    self.last_write = elapsed;
                     self.stalled_since = None;
                 }
                 Err(Broken) => {
@@ -376,93 +373,91 @@ impl Direction {
         self.framer.release_framed();
     }
 
-    /// Nobody takes what is written any more.
+    /// Handles a sink whose reader is gone.
     fn lose_reader(&mut self) {
         match (self.from, self.client) {
-            (Side::Server, ClientsEnd::Passing) => self.detach_sink(),
-            (Side::Server, ClientsEnd::Lasting) | (Side::Client, ClientsEnd::Lasting | ClientsEnd::Passing) => {
-                self.give_up()
+            (Side::Server, ClientKind::Attached) => self.detach_sink(),
+            (Side::Server, ClientKind::Launcher) | (Side::Client, ClientKind::Launcher | ClientKind::Attached) => {
+                self.abandon()
             }
         }
     }
 
-    /// Releases what was held back.
     pub(super) fn release(&mut self, token: Token) {
         self.outgoing.release(token);
     }
 
-    /// Lets bytes of ours go out between two lines: at once, or once the long line is over that passes in pieces.
+    /// Inserts own bytes between two lines: at once, or after the long line in progress.
     pub(super) fn inject(&mut self, bytes: Vec<u8>, mark: Option<Token>) {
         self.seam.inject(bytes, mark, &mut self.outgoing);
     }
 
-    /// Whether a line of ours can still reach the other side, and the other side takes what it is sent.
+    /// Whether own lines can still reach the other side, and the other side reads.
     pub(super) fn takes_injections(&self) -> bool {
         let late_bytes: usize = self.seam.injected_late.iter().map(|(bytes, _)| bytes.len()).sum();
         self.sink.is_some() && self.is_open && self.outgoing.own_bytes() + late_bytes < INJECTED_BYTES_MAX
     }
 
-    /// Drops what waits and closes both ends: whoever writes into them learns it as from a pipe. Only of a client that has
-    /// attached itself the end stays open, and what it writes is read away: it may still be told something.
-    pub(super) fn give_up(&mut self) {
+    /// Drops the queue and closes both ends, so that the writers see a closed pipe. An attached client keeps its input
+    /// open and its lines are discarded, because it may still get replies.
+    pub(super) fn abandon(&mut self) {
         self.outgoing = Outgoing::default();
         self.framer = Framer::default();
         self.sink = None;
-        self.given_up = true;
+        self.abandoned = true;
         self.is_open = false;
         match (self.from, self.client) {
-            (Side::Client, ClientsEnd::Passing) => {}
-            (Side::Client, ClientsEnd::Lasting) => {
+            (Side::Client, ClientKind::Attached) => {}
+            (Side::Client, ClientKind::Launcher) => {
                 self.source = None;
-                // The server no longer reads. That is no word of the client's end.
-                self.told_closed = true;
+                // Only the server stopped reading; the client has not closed its end.
+                self.close_reported = true;
             }
-            (Side::Server, ClientsEnd::Lasting | ClientsEnd::Passing) => self.source = None,
+            (Side::Server, ClientKind::Launcher | ClientKind::Attached) => self.source = None,
         }
     }
 
-    /// Both ends were closed because nobody takes what is written.
-    pub(super) fn was_given_up(&self) -> bool {
-        self.given_up
+    /// Whether both ends were closed because the reader is gone.
+    pub(super) fn was_abandoned(&self) -> bool {
+        self.abandoned
     }
 
-    /// What to poll to see that the source has no writer any more, without reading it.
+    /// The poll that detects that the source has no writer any more, without reading it.
     pub(super) fn source_hang_up(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         self.source.as_ref().map(|source| (source.as_fd(), HANG_UP))
     }
 
-    /// What to poll to see that the sink has no reader any more, without writing to it.
+    /// The poll that detects that the sink has no reader any more, without writing to it.
     pub(super) fn sink_hang_up(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         self.sink.as_ref().map(|sink| (sink.as_fd(), HANG_UP))
     }
 
-    /// What to poll to see that whoever is at the source has closed both its ends.
+    /// The poll that detects that the peer of the source has closed both its ends.
     pub(super) fn source_gone(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         self.source.as_ref().map(|source| (source.as_fd(), PollFlags::empty()))
     }
 
-    /// The same of the sink.
+    /// The poll that detects that the peer of the sink has closed both its ends.
     pub(super) fn sink_gone(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         self.sink.as_ref().map(|sink| (sink.as_fd(), PollFlags::empty()))
     }
 
-    /// Whether the engine is to be told that this side has closed its stream and all of it has been handed on; true once.
+    /// Whether this side has closed and everything is forwarded; true only once, since the engine is then informed.
     pub(super) fn has_closed(&mut self) -> bool {
-        self.waiting() == Waiting::Idle && !std::mem::replace(&mut self.told_closed, true)
+        self.waiting() == Waiting::Idle && !std::mem::replace(&mut self.close_reported, true)
     }
 
-    /// Whether nothing more will be read, all of it has been handed on, and that was not told yet.
+    /// As [`Direction::has_closed`], without marking the end as reported.
     pub(super) fn is_at_end(&self) -> bool {
-        self.waiting() == Waiting::Idle && !self.told_closed
+        self.waiting() == Waiting::Idle && !self.close_reported
     }
 
-    /// Closes the sink.
     pub(super) fn close_sink(&mut self) -> Option<Feeder> {
         self.sink.take().and_then(Sink::close)
     }
 
-    /// When the source has been silent for `quiet_max`, or the sink has taken nothing for `stall_max`, both counted from
-    /// `since` at the earliest.
+    /// When the source has been silent for `quiet_max`, or the sink has accepted nothing for `stall_max`; both count
+    /// from `since` at the earliest.
     pub(super) fn drained_at(
         &self,
         since: Duration,
@@ -470,9 +465,9 @@ impl Direction {
         stall_max: Option<Duration>,
     ) -> Option<Duration> {
         match self.waiting() {
-            Waiting::ToRead => Some(since.max(self.last_read).max(self.last_taken) + quiet_max),
-            Waiting::ToWrite => stall_max.map(|stall_max| since.max(self.last_taken) + stall_max),
-            // The engine releases it in time.
+            Waiting::ToRead => Some(since.max(self.last_read).max(self.last_write) + quiet_max),
+            Waiting::ToWrite => stall_max.map(|stall_max| since.max(self.last_write) + stall_max),
+            // The engine has a deadline of its own for the release.
             Waiting::Held | Waiting::Idle => None,
         }
     }
@@ -483,11 +478,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_ours_goes_right_behind_the_long_line_that_it_waits_for() {
+    fn own_line_follows_the_long_line() {
         let (mut seam, mut outgoing) = (Seam::default(), Outgoing::default());
         let mut add = |seam: &mut Seam, frame: &Frame, range: Range<usize>| {
             outgoing.add(range);
-            seam.let_go(frame, &mut outgoing);
+            seam.frame_queued(frame, &mut outgoing);
             outgoing.0.iter().map(|piece| matches!(piece, Piece::Own { .. })).collect::<Vec<_>>()
         };
         assert_eq!(add(&mut seam, &Frame::Piece { range: 0..2 }, 0..2), [false]);

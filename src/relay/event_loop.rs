@@ -1,4 +1,4 @@
-//! The loop: one thread that waits for the two directions and the signals, and carries out what the engine decides.
+//! The event loop: one thread polls the two directions and the signals, and carries out the engine's effects.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -11,11 +11,11 @@ use super::child::Server;
 use super::delivery::Drain;
 use super::direction::{Direction, Waiting};
 use super::hooks::Hooks;
-use super::inbox::{Askers, Inbox, Letter};
-use super::lifecycle::{Lifecycle, Wanted};
+use super::inbox::{ApiCallers, Inbox, Message};
 use super::notices::Notices;
 use super::pipes::Feeder;
 use super::recorder::Recorder;
+use super::serve_loop::{Lifecycle, Wanted};
 use super::signals::Signals;
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
@@ -24,10 +24,10 @@ use crate::engine::{Effect, Engine, Exit, Form, Input, LiveSettings, Note, Now, 
 use crate::store::Order;
 use crate::wire::{Frame, Framer, Line, LineEnd, Side};
 
-/// How soon what the ledger had no room for is handed to it again, where nothing else happens.
-const OVERFLOW_LOOK_AFTER: Duration = Duration::from_millis(10);
+/// How soon to retry orders that the ledger had no room for, if nothing else wakes the loop.
+const OVERFLOW_RETRY_AFTER: Duration = Duration::from_millis(10);
 
-/// Tells the time, for the engine.
+/// The engine's source of time.
 #[derive(Debug)]
 pub(super) struct Clock(Instant);
 
@@ -42,41 +42,39 @@ impl Clock {
     }
 }
 
-/// Everything that one relay owns.
 #[derive(Debug)]
 pub(super) struct Relay {
     pub(super) clock: Clock,
     pub(super) engine: Engine,
     pub(super) recorder: Recorder,
     pub(super) notices: Notices,
-    /// What others may see of all this.
+    /// State that the control socket serves.
     pub(super) published: Arc<Published>,
     pub(super) signals: Signals,
-    /// What other threads tell and ask.
+    /// Messages from other threads.
     pub(super) inbox: Inbox,
-    /// Whose the server is.
     pub(super) lifecycle: Lifecycle,
-    /// Who of them waits for a reply.
-    pub(super) askers: Askers,
-    /// The settings that hold now.
+    /// API callers that wait for a reply.
+    pub(super) callers: ApiCallers,
+    /// The current settings.
     pub(super) settings: Settings,
     pub(super) hooks: Hooks,
     pub(super) fragments: FragmentReader,
-    /// What was to be committed while there was no ledger.
+    /// Commits that failed because there is no ledger.
     pub(super) uncommitted: Vec<Token>,
     pub(super) server: Server,
     pub(super) from_client: Direction,
     pub(super) from_server: Direction,
-    /// The engine has been told that the client is gone.
-    pub(super) client_left: bool,
-    /// The engine has been told that the server's output waits for the client.
+    /// The engine knows that the client is gone.
+    pub(super) client_disconnected: bool,
+    /// The engine knows that the server's output waits for the client.
     pub(super) output_waits: bool,
-    /// How long the client may take nothing of the last output once a signal has come.
+    /// How long after a signal the client may accept none of the last output.
     pub(super) exit_grace: Duration,
     pub(super) drain: Option<Drain>,
-    /// Hands over the last of our output, where a thread does that.
+    /// Delivers the last of our output if stdout needs a thread.
     pub(super) feeder: Option<Feeder>,
-    /// Reused from one read to the next.
+    /// Buffers that the reads reuse.
     pub(super) scratch: Scratch,
 }
 
@@ -87,7 +85,7 @@ pub(super) struct Scratch {
 }
 
 impl Relay {
-    /// Relays until the child is gone and its output handed over; returns how it ended.
+    /// Relays until the child has ended and its output is delivered; returns the exit.
     pub(super) fn run(&mut self) -> Exit {
         let mut effects = Vec::new();
         let now = self.clock.now();
@@ -96,20 +94,20 @@ impl Relay {
             if let Some(exit) = self.carry_out_all(&mut effects) {
                 return exit;
             }
-            self.see_output_before_wait(&mut effects);
+            self.report_output_before_wait(&mut effects);
             let ready = self.wait();
             let now = self.clock.now();
-            self.see_output_after_wait(ready.from_server, &mut effects);
+            self.report_output_after_wait(ready.from_server, &mut effects);
             if ready.signals {
-                self.take_signals(now, &mut effects);
+                self.handle_signals(now, &mut effects);
             }
-            self.take_letters(now, &mut effects);
-            if ready.client_left {
-                self.client_hung_up(now, &mut effects);
+            self.take_messages(now, &mut effects);
+            if ready.client_disconnected {
+                self.handle_disconnect(now, &mut effects);
             }
             if ready.from_client {
                 self.advance(Side::Client, now, &mut effects);
-                // What a client is answered in the server's stead stands before all that the server says next.
+                // Our own answers to a client's request come before the server's next lines.
                 if let Some(exit) = self.carry_out_all(&mut effects) {
                     return exit;
                 }
@@ -117,23 +115,23 @@ impl Relay {
             if ready.from_server {
                 self.advance(Side::Server, now, &mut effects);
             }
-            self.take_deadlines(now, &mut effects);
-            self.take_ends(now, &mut effects);
+            self.handle_deadlines(now, &mut effects);
+            self.handle_closes(now, &mut effects);
         }
     }
 
-    /// Hands over what is left, and ends what stands beside the relay.
+    /// Delivers the rest of the output, then stops the ledger, the index and the control socket.
     pub(super) fn finish(mut self) {
         self.finish_delivery();
         self.recorder.close();
     }
 
-    /// Waits until something can be done or is due.
+    /// Polls until something is ready or due.
     fn wait(&self) -> Ready {
         let none = || PollFd::new(&self.signals, PollFlags::empty());
         let from_client = self.from_client.interest().map(poll_fd);
         let from_server = self.from_server.interest().map(poll_fd);
-        let left = self.sign_of_leaving().map(poll_fd);
+        let left = self.hang_up_poll().map(poll_fd);
         let waits = [true, from_client.is_some(), from_server.is_some(), left.is_some()];
         let mut fds = [
             PollFd::new(&self.signals, PollFlags::IN),
@@ -145,70 +143,70 @@ impl Relay {
             let wait = due.saturating_sub(self.clock.0.elapsed());
             Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) }
         });
-        // An error is an interruption by a signal, which is looked at like any other.
+        // An error means that a signal interrupted the poll; it is handled like any other signal.
         let interrupted = rustix::event::poll(&mut fds, timeout.as_ref()).is_err();
         let ready = |index: usize| waits[index] && !fds[index].revents().is_empty();
         Ready {
             signals: interrupted || ready(0),
             from_client: ready(1),
             from_server: ready(2),
-            client_left: !interrupted && ready(3),
+            client_disconnected: !interrupted && ready(3),
         }
     }
 
-    /// What shows that the client is gone while nothing is read from it: its end of stdin, where lines still wait for
-    /// the server; its end of stdout, where stdin was closed because the server no longer reads.
-    fn sign_of_leaving(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+    /// The poll that detects that the client is gone while nothing is read from it: stdin, if lines still wait for the
+    /// server, or stdout, if stdin was closed because the server no longer reads.
+    fn hang_up_poll(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match self.lifecycle {
-            Lifecycle::Client if !self.client_left => {}
+            Lifecycle::Client if !self.client_disconnected => {}
             Lifecycle::Client => return None,
-            Lifecycle::Served { .. } => return self.sign_of_hanging_up(),
+            Lifecycle::Served { .. } => return self.attached_hang_up_poll(),
         }
         match self.from_client.waiting() {
             Waiting::ToRead => None,
             Waiting::ToWrite | Waiting::Held => self.from_client.source_hang_up(),
-            Waiting::Idle if self.from_client.was_given_up() => self.from_server.sink_hang_up(),
+            Waiting::Idle if self.from_client.was_abandoned() => self.from_server.sink_hang_up(),
             Waiting::Idle => None,
         }
     }
 
     fn next_deadline(&self) -> Option<Duration> {
-        let overflow = self.recorder.overflows().then(|| self.clock.0.elapsed() + OVERFLOW_LOOK_AFTER);
-        // What has waited at the end of the client's lines was let go, and that end is still to be told.
+        let overflow = self.recorder.has_overflow().then(|| self.clock.0.elapsed() + OVERFLOW_RETRY_AFTER);
+        // The client's last lines were released, so the engine must learn of the client's end now.
         let ended = self.from_client.is_at_end().then_some(Duration::ZERO);
         let due = [self.engine.tick_due(), self.delivery_due(), self.client_stalled_at(), overflow, ended];
         due.into_iter().flatten().min()
     }
 
-    /// Takes what other threads have put into the inbox.
-    pub(super) fn take_letters(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.recorder.hand_over();
+    /// Takes all messages out of the inbox.
+    pub(super) fn take_messages(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.recorder.drain_overflow();
         let waiting = self.engine.context_waiting();
-        while let Some(letter) = self.inbox.take() {
-            let input = match letter {
-                Letter::Input(input) => input,
-                Letter::Configured(settings) => {
+        while let Some(message) = self.inbox.take() {
+            let input = match message {
+                Message::Input(input) => input,
+                Message::Configured(settings) => {
                     self.configure(*settings, now, effects);
                     continue;
                 }
-                Letter::Asked { question: Question::Stop, reply } => {
-                    let asker = self.askers.add(reply);
-                    self.want(Wanted::Stopped, asker, now, effects);
+                Message::ApiCall { question: Question::Stop, reply } => {
+                    let caller = self.callers.add(reply);
+                    self.set_wanted(Wanted::Stopped, caller, now, effects);
                     continue;
                 }
-                Letter::Asked { question: Question::Start, reply } => {
-                    let asker = self.askers.add(reply);
-                    self.want(Wanted::Started, asker, now, effects);
+                Message::ApiCall { question: Question::Start, reply } => {
+                    let caller = self.callers.add(reply);
+                    self.set_wanted(Wanted::Started, caller, now, effects);
                     continue;
                 }
-                Letter::Client { admission, client } => {
-                    self.client_came(admission, client, now, effects);
+                Message::Client { admission, client } => {
+                    self.attach_client(admission, client, now, effects);
                     continue;
                 }
-                Letter::Asked { question, reply } => {
-                    let asker = self.askers.add(reply);
+                Message::ApiCall { question, reply } => {
+                    let caller = self.callers.add(reply);
                     let server_listens = self.from_client.takes_injections();
-                    Input::Asked { asker, question, server_listens }
+                    Input::Asked { asker: caller, question, server_listens }
                 }
             };
             self.engine.handle(now, input, effects);
@@ -216,10 +214,9 @@ impl Relay {
         for token in std::mem::take(&mut self.uncommitted) {
             self.engine.handle(now, Input::Committed { token, done: false }, effects);
         }
-        self.tell_waiting(waiting);
+        self.publish_waiting(waiting);
     }
 
-    /// Applies changed settings.
     fn configure(&mut self, settings: Settings, now: Now, effects: &mut Vec<Effect>) {
         self.hooks.on_pending.clone_from(&settings.on_pending.value);
         self.hooks.on_idle.clone_from(&settings.on_idle.value);
@@ -233,8 +230,9 @@ impl Relay {
         self.engine.handle(now, Input::Configured(Box::new(live)), effects);
     }
 
-    /// Lets others see how much waits for the model, where that is not `before` any more, and how much for a human.
-    fn tell_waiting(&self, before: usize) {
+    /// Publishes the number of waiting context entries if it is not `before` any more, and the number of pending
+    /// requests.
+    fn publish_waiting(&self, before: usize) {
         let waiting = self.engine.context_waiting();
         if waiting != before {
             self.published.context_waiting(waiting as u64);
@@ -242,7 +240,7 @@ impl Relay {
         self.published.requests_pending(self.engine.requests_pending() as u64);
     }
 
-    fn take_signals(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    fn handle_signals(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let arrived = self.signals.take();
         for signal in arrived.signals {
             tracing::info!(?signal, "signal received");
@@ -260,38 +258,38 @@ impl Relay {
         }
     }
 
-    fn take_deadlines(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    fn handle_deadlines(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if self.engine.tick_due().is_some_and(|due| due <= now.elapsed) {
             self.engine.handle(now, Input::Tick, effects);
         }
-        self.cut_off_stalled(now, effects);
+        self.disconnect_stalled(now, effects);
         self.end_delivery(now, effects);
     }
 
-    fn take_ends(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let waits = self.client_ends(effects);
+    fn handle_closes(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let waits = self.release_at_end(effects);
         match self.lifecycle {
             _ if waits => {}
             Lifecycle::Client if self.from_client.has_closed() => {
                 self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
             }
             Lifecycle::Client => {}
-            Lifecycle::Served { .. } => self.take_leave(now, effects),
+            Lifecycle::Served { .. } => self.detach_if_done(now, effects),
         }
         if self.from_server.has_closed() {
             self.engine.handle(now, Input::Closed { from: Side::Server }, effects);
         }
     }
 
-    /// Does what a direction waited for.
+    /// Reads or writes, whichever the direction waited for.
     fn advance(&mut self, from: Side, now: Now, effects: &mut Vec<Effect>) {
         let direction = self.direction(from);
         match direction.waiting() {
             Waiting::ToRead => {
                 let mut frames = std::mem::take(&mut self.scratch.frames);
                 self.direction(from).read(now.elapsed, &mut frames);
-                // Whoever was told that something is done may have written what was read just now.
-                self.take_letters(now, effects);
+                // A caller may have written the bytes just read in response to one of these messages.
+                self.take_messages(now, effects);
                 self.pass(from, now, frames, effects);
             }
             Waiting::ToWrite => self.flush(from, now, effects),
@@ -299,7 +297,7 @@ impl Relay {
         }
     }
 
-    /// Decides on frames, puts them on record, and only then lets them go.
+    /// Passes frames to the engine and records them, then forwards them.
     pub(super) fn pass(&mut self, from: Side, now: Now, mut frames: Vec<Frame>, effects: &mut Vec<Effect>) {
         let direction = match from {
             Side::Client => &mut self.from_client,
@@ -309,9 +307,9 @@ impl Relay {
         let mut passed = Passed::default();
         let waiting = self.engine.context_waiting();
         for frame in &frames {
-            let (range, line, input) = seen(&direction.framer, from, frame);
+            let (range, line, input) = engine_input(&direction.framer, from, frame);
             passed.lines += u64::from(!matches!(frame, Frame::Piece { .. }));
-            let mut goes_on = false;
+            let mut is_forwarded = false;
             self.engine.handle(now, input, &mut self.scratch.line_effects);
             for effect in self.scratch.line_effects.drain(..) {
                 match (effect, &mut batch) {
@@ -328,7 +326,7 @@ impl Relay {
                         }
                     }
                     (Effect::Forward, _) => {
-                        (goes_on, passed.bytes) = (true, passed.bytes + range.len() as u64);
+                        (is_forwarded, passed.bytes) = (true, passed.bytes + range.len() as u64);
                         direction.outgoing.add(range.clone());
                     }
                     (Effect::Replace(own), batch) => {
@@ -337,7 +335,7 @@ impl Relay {
                             None => self.recorder.miss_line(),
                         }
                         let bytes = line.end.ends(own.bytes);
-                        (goes_on, passed.bytes) = (true, passed.bytes + bytes.len() as u64);
+                        (is_forwarded, passed.bytes) = (true, passed.bytes + bytes.len() as u64);
                         direction.outgoing.add_own(bytes);
                     }
                     (Effect::Send(own), batch) => {
@@ -360,12 +358,12 @@ impl Relay {
                     }
                     (Effect::Hold(token), _) => direction.outgoing.hold(token),
                     (Effect::Mark(token), _) => direction.outgoing.mark(token),
-                    (Effect::Warn(warning), _) => self.notices.say(&warning.to_string()),
+                    (Effect::Warn(warning), _) => self.notices.report(&warning.to_string()),
                     (later, _) => effects.push(later),
                 }
             }
-            if goes_on {
-                direction.seam.let_go(frame, &mut direction.outgoing);
+            if is_forwarded {
+                direction.seam.frame_queued(frame, &mut direction.outgoing);
             }
         }
         if let Some(batch) = batch {
@@ -374,11 +372,11 @@ impl Relay {
         self.published.count(from, passed);
         frames.clear();
         self.scratch.frames = frames;
-        self.tell_waiting(waiting);
+        self.publish_waiting(waiting);
         self.flush(from, now, effects);
     }
 
-    /// Writes what a direction holds, and tells the engine of the marks that this has reached.
+    /// Writes queued output and reports the marks reached to the engine.
     pub(super) fn flush(&mut self, from: Side, now: Now, effects: &mut Vec<Effect>) {
         let mut reached = Vec::new();
         self.direction(from).flush(now.elapsed, &mut reached);
@@ -387,7 +385,7 @@ impl Relay {
         }
     }
 
-    /// Carries out all that is not about a line, and what comes of that; returns the end once it has come.
+    /// Carries out effects until none is left; returns the exit if the relay has ended.
     fn carry_out_all(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
         while !effects.is_empty() {
             if let Some(exit) = self.carry_out(effects) {
@@ -397,7 +395,7 @@ impl Relay {
         None
     }
 
-    /// Carries out what is not about a line; returns the end once it has come.
+    /// Carries out the effects that are not about a line; returns the exit if the relay has ended.
     pub(super) fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
         for effect in std::mem::take(effects) {
             match effect {
@@ -440,14 +438,14 @@ impl Relay {
                 Effect::Consult(consultation) => self.consult(consultation, effects),
                 Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd, effects),
                 Effect::LetGo(token) => {
-                    if let Some(exit) = self.let_go(token, effects) {
+                    if let Some(exit) = self.decide_held(token, effects) {
                         return Some(exit);
                     }
                 }
-                Effect::PassHeld(lines) => self.pass_held(lines, effects),
+                Effect::PassHeld(lines) => self.forward_held(lines, effects),
                 Effect::Inject(injection) => self.inject(injection, effects),
                 Effect::Answer(line) => self.answer(line, effects),
-                Effect::PassLate(line) => self.pass_late(line, effects),
+                Effect::PassLate(line) => self.send_to_client(line, effects),
                 Effect::NotifyPending(request_id) => {
                     if let Some((ledger, session_id)) = self.recorder.session() {
                         self.hooks.pending(request_id, ledger, session_id);
@@ -457,8 +455,8 @@ impl Relay {
                     let session_id = self.recorder.session().map_or("", |(_, session_id)| session_id);
                     self.hooks.idle(outcome, session_id);
                 }
-                Effect::Reply(asker, reply) => self.reply(asker, reply, effects),
-                Effect::Warn(warning) => self.notices.say(&warning.to_string()),
+                Effect::Reply(caller, reply) => self.reply(caller, reply, effects),
+                Effect::Warn(warning) => self.notices.report(&warning.to_string()),
                 Effect::Finish(exit) => return Some(exit),
                 Effect::Record(_)
                 | Effect::Forward
@@ -472,7 +470,7 @@ impl Relay {
         None
     }
 
-    /// Tells the engine of what the ledger could not be given.
+    /// Reports a commit to the engine that the ledger refused.
     fn refuse_commit(&mut self, ordered: Result<(), Order>, token: Token, effects: &mut Vec<Effect>) {
         if ordered.is_err() {
             self.engine.handle(self.clock.now(), Input::Committed { token, done: false }, effects);
@@ -491,8 +489,8 @@ fn poll_fd<'a>((fd, flags): (BorrowedFd<'a>, PollFlags)) -> PollFd<'a> {
     PollFd::from_borrowed_fd(fd, flags)
 }
 
-/// Where a frame stands, the line that it is, and what that is to the engine.
-fn seen<'a>(framer: &'a Framer, from: Side, frame: &Frame) -> (Range<usize>, Line<'a>, Input<'a>) {
+/// The range, the line and the engine's input of a frame.
+fn engine_input<'a>(framer: &'a Framer, from: Side, frame: &Frame) -> (Range<usize>, Line<'a>, Input<'a>) {
     match frame {
         Frame::Line { range, end } => {
             let line = framer.line(range.clone(), *end);
@@ -509,5 +507,5 @@ struct Ready {
     signals: bool,
     from_client: bool,
     from_server: bool,
-    client_left: bool,
+    client_disconnected: bool,
 }

@@ -1,10 +1,10 @@
-//! Commands of the user's that are run when something waits for them, or is done.
+//! Hooks: the user's commands that run when a request is pending or the session is idle.
 //!
-//! Each has a thread of its own, gets JSON on its stdin, and is killed where it takes too long. What becomes of it is its own
-//! affair: a failure is logged and nothing else.
+//! Each hook has its own thread, gets JSON on stdin, and is killed if it takes too long. A failed hook is logged and
+//! has no other effect.
 //!
-//! Between the relay and a command stands a keeper, a process of ours that does nothing but kill it in time. The relay may end
-//! before: what was begun is then neither cut short nor left to hang for good.
+//! A supervisor process of ours runs each hook and kills it in time. Thus a hook that was started completes, but never
+//! hangs forever, even if the relay ends first.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -19,30 +19,29 @@ use std::time::Duration;
 use crate::launch;
 use crate::store::Ledger;
 
-/// How long a command may take. Source: the contract.
+/// Time limit of a hook. Source: the contract.
 const HOOK_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long a keeper may take: it has to be started too, on a machine that is busy, and to end. What it keeps ends with it only.
-const KEEPER_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Time limit of a supervisor, which has to start and end on a busy machine too. Its hook ends no later than it does.
+const SUPERVISOR_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// How long one that was killed may take to be gone.
+/// How long a killed process may take to end.
 const REAP_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The tool of ours that is a keeper.
-const KEEPER: &str = "hook-keeper";
+/// The hidden subcommand that supervises a hook.
+const SUPERVISOR: &str = "hook-supervisor";
 
-/// What a keeper exits with where the command took too long. Source: `timeout` of the GNU coreutils.
+/// Exit status of a supervisor whose hook took too long. Source: `timeout` of the GNU coreutils.
 const KILLED: i32 = 124;
-/// What it exits with where the command could not be started.
+/// Exit status of a supervisor whose hook could not be started.
 const NOT_STARTED: i32 = 127;
 
-/// Commands that run at once; what comes while so many do is logged and not run.
+/// Limit of hooks that run at once; further ones are logged and not run.
 const HOOKS_MAX: usize = 8;
 
-/// Stack of a thread, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What the user has set.
+/// The user's hooks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hooks {
     pub(super) on_pending: Vec<String>,
@@ -55,13 +54,13 @@ impl Hooks {
         Hooks { on_pending, on_idle, running: Arc::default() }
     }
 
-    /// A request has waited for a while.
+    /// Runs `on_pending`: a request has been pending for a while.
     pub(super) fn pending(&self, request_id: String, ledger: &Ledger, session_id: &str) {
         let ledger = ledger.clone();
         self.run(&self.on_pending, session_id, move || Some(ledger.request_blocking(request_id)?.row.to_string()));
     }
 
-    /// No turn runs any more.
+    /// Runs `on_idle`: no turn is in progress.
     pub(super) fn idle(&self, outcome: String, session_id: &str) {
         self.run(&self.on_idle, session_id, move || Some(outcome));
     }
@@ -72,7 +71,7 @@ impl Hooks {
         let session_id = session_id.to_owned();
         if running.fetch_add(1, Ordering::SeqCst) >= HOOKS_MAX {
             running.fetch_sub(1, Ordering::SeqCst);
-            tracing::warn!(program, "a hook is not run: too many run already");
+            tracing::warn!(program, "too many hooks run: this one is skipped");
             return;
         }
         let thread = std::thread::Builder::new().name("hook".to_owned()).stack_size(STACK_BYTES);
@@ -85,58 +84,59 @@ impl Hooks {
         });
         if let Err(error) = started {
             running.fetch_sub(1, Ordering::SeqCst);
-            tracing::warn!(%error, "a hook has no thread");
+            tracing::warn!(%error, "start a thread for a hook");
         }
     }
 }
 
-/// Has a keeper run a command, and waits until that has ended.
+/// Runs a hook under a supervisor and waits for it.
 fn run(program: &str, args: &[String], session_id: &str, input: &str) {
-    let mut keeper = Command::new(own_program());
-    // Whatever we are called: under another name it would be codex.
-    keeper.arg0("codex-shim").arg(KEEPER).arg("--").arg(program).args(args);
-    // So that a tool of ours in it is about this session.
-    keeper.env("CODEX_SHIM_SESSION", session_id).stdin(Stdio::piped());
-    match run_within(&mut keeper, input, KEEPER_WAIT_MAX) {
-        Came::Ended(Some(0)) => {}
-        Came::Ended(Some(KILLED)) | Came::Killed => tracing::warn!(program, "a hook took too long: killed"),
-        Came::Ended(Some(NOT_STARTED)) => tracing::warn!(program, "a hook cannot be started"),
-        Came::Ended(status) => tracing::warn!(program, ?status, "a hook has failed"),
-        Came::NotStarted(error) => tracing::warn!(%error, program, "a hook has no keeper"),
+    let mut supervisor = Command::new(own_program());
+    // The name decides which program we are: started as `codex`, we would be the relay.
+    supervisor.arg0("codex-shim").arg(SUPERVISOR).arg("--").arg(program).args(args);
+    // A codex-shim that the hook starts then uses this session by default.
+    supervisor.env("CODEX_SHIM_SESSION", session_id).stdin(Stdio::piped());
+    match run_within(&mut supervisor, input, SUPERVISOR_WAIT_MAX) {
+        Outcome::Ended(Some(0)) => {}
+        Outcome::Ended(Some(KILLED)) | Outcome::Killed => {
+            tracing::warn!(program, "the hook took too long and was killed")
+        }
+        Outcome::Ended(Some(NOT_STARTED)) => tracing::warn!(program, "the hook cannot be started"),
+        Outcome::Ended(status) => tracing::warn!(program, ?status, "the hook has failed"),
+        Outcome::NotStarted(error) => tracing::warn!(%error, program, "start the hook's supervisor"),
     }
 }
 
-/// The file that this process runs, also where another one has its name by now.
+/// Our executable, even if the file at its path was replaced.
 fn own_program() -> PathBuf {
     if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe().unwrap_or_default() }
 }
 
-/// Runs `words` with our stdin, and ends them and all of their process group where they take too long. Returns the status
-/// to exit with.
+/// Runs `words` with our stdin, and kills its process group if it takes too long. Returns the exit status.
 #[must_use]
-pub(crate) fn keep_hook(words: &[OsString]) -> i32 {
+pub(crate) fn supervise_hook(words: &[OsString]) -> i32 {
     let Some((program, args)) = words.split_first() else { return NOT_STARTED };
     match run_within(Command::new(program).args(args).stdin(Stdio::inherit()), "", HOOK_WAIT_MAX) {
-        Came::Ended(status) => status.unwrap_or(1),
-        Came::Killed => KILLED,
-        Came::NotStarted(_) => NOT_STARTED,
+        Outcome::Ended(status) => status.unwrap_or(1),
+        Outcome::Killed => KILLED,
+        Outcome::NotStarted(_) => NOT_STARTED,
     }
 }
 
-/// What came of a command.
 #[derive(Debug)]
-enum Came {
-    /// It has ended with this status, or by a signal.
+enum Outcome {
+    /// The exit status; `None` if a signal killed it.
     Ended(Option<i32>),
-    /// It took too long, or could not be waited for.
+    /// Killed because it took too long or could not be waited for.
     Killed,
     NotStarted(io::Error),
 }
 
-/// Runs a command that says nothing, gives it a line where its stdin is a pipe, and kills its process group after `wait_max`.
+/// Runs a command without output, writes `input` to its stdin if that is a pipe, and kills its process group after
+/// `wait_max`.
 #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
-fn run_within(command: &mut Command, input: &str, wait_max: Duration) -> Came {
-    // A group of its own, so that what it has started ends with it.
+fn run_within(command: &mut Command, input: &str, wait_max: Duration) -> Outcome {
+    // A process group of its own, so that its children die with it.
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
     unsafe {
@@ -147,11 +147,11 @@ fn run_within(command: &mut Command, input: &str, wait_max: Duration) -> Came {
     }
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Came::NotStarted(error),
+        Err(error) => return Outcome::NotStarted(error),
     };
     let input = child.stdin.take().map(|stdin| (stdin, format!("{input}\n")));
     let (done, ended) = sync_channel(1);
-    // Written by a thread of its own: a command that reads nothing would hold up the one that kills it.
+    // On a thread of its own: a command that does not read its stdin must not block the one that kills it.
     let writer = std::thread::Builder::new().name("hook-stdin".to_owned()).stack_size(STACK_BYTES).spawn(move || {
         let _ = input.map(|(mut stdin, input)| stdin.write_all(input.as_bytes()));
     });
@@ -159,18 +159,18 @@ fn run_within(command: &mut Command, input: &str, wait_max: Duration) -> Came {
     let waiter = std::thread::Builder::new().name("hook-wait".to_owned()).stack_size(STACK_BYTES).spawn(move || {
         let _ = done.send(wait(&mut child));
     });
-    // Where there is no thread to wait with it is not waited for: the other end is gone.
+    // Without the threads, the receive fails at once and the command is killed.
     let waited = if writer.is_ok() && waiter.is_ok() { wait_max } else { Duration::ZERO };
     match ended.recv_timeout(waited) {
-        Ok(status) => Came::Ended(status),
+        Ok(status) => Outcome::Ended(status),
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
             if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
-                // It has not been reaped, or its thread would have told.
+                // The process is not reaped, or its thread would have sent the status.
                 let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
             }
-            // So that nobody else has to reap it.
+            // Lets the waiting thread reap it.
             let _ = ended.recv_timeout(REAP_WAIT_MAX);
-            Came::Killed
+            Outcome::Killed
         }
     }
 }
@@ -190,22 +190,22 @@ mod tests {
     }
 
     #[test]
-    fn a_command_gets_its_input_and_one_that_is_not_there_harms_nobody() {
+    fn command_gets_input_and_reports_its_status() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let file = dir.path().join("got");
         let script = format!("cat > {0}", file.display());
-        let came = run_within(&mut shell(&script), "{\"a\":1}", HOOK_WAIT_MAX);
-        assert!(matches!(came, Came::Ended(Some(0))), "{came:?}");
+        let outcome = run_within(&mut shell(&script), "{\"a\":1}", HOOK_WAIT_MAX);
+        assert!(matches!(outcome, Outcome::Ended(Some(0))), "{outcome:?}");
         assert_eq!(std::fs::read_to_string(&file).expect("it was written"), "{\"a\":1}\n");
-        let came = run_within(&mut Command::new("/no/such/command"), "", HOOK_WAIT_MAX);
-        assert!(matches!(came, Came::NotStarted(_)), "{came:?}");
-        assert_eq!((keep_hook(&[]), keep_hook(&["/no/such/command".into()])), (NOT_STARTED, NOT_STARTED));
-        assert_eq!(keep_hook(&["sh".into(), "-c".into(), "exit 7".into()]), 7);
+        let outcome = run_within(&mut Command::new("/no/such/command"), "", HOOK_WAIT_MAX);
+        assert!(matches!(outcome, Outcome::NotStarted(_)), "{outcome:?}");
+        assert_eq!((supervise_hook(&[]), supervise_hook(&["/no/such/command".into()])), (NOT_STARTED, NOT_STARTED));
+        assert_eq!(supervise_hook(&["sh".into(), "-c".into(), "exit 7".into()]), 7);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_command_ignores_no_signal_because_we_do() {
+    fn command_inherits_no_ignored_file_size_signal() {
         launch::ignore_file_size_signal();
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let file = dir.path().join("ignored");
@@ -217,23 +217,23 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_hangs_is_killed_with_all_that_it_has_started() {
+    fn hung_command_dies_with_its_children() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let pids = dir.path().join("pids");
         let script = format!("sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; wait", pids.display());
-        // More than a pipe holds, of which it takes nothing.
+        // More than a pipe holds; the command reads none of it.
         let input = "x".repeat(1 << 20);
-        let came = run_within(&mut shell(&script), &input, Duration::from_secs(3));
-        assert!(matches!(came, Came::Killed), "{came:?}");
+        let outcome = run_within(&mut shell(&script), &input, Duration::from_secs(3));
+        assert!(matches!(outcome, Outcome::Killed), "{outcome:?}");
         let pids = std::fs::read_to_string(&pids).expect("it began");
         for pid in pids.split_whitespace() {
             let began = std::time::Instant::now();
-            let lives = || {
+            let is_alive = || {
                 let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
                 stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
             };
-            while lives() {
-                assert!(began.elapsed() < Duration::from_secs(60), "{pid} lives on");
+            while is_alive() {
+                assert!(began.elapsed() < Duration::from_secs(60), "{pid} is_alive on");
                 std::thread::yield_now();
             }
         }

@@ -1,6 +1,7 @@
-//! What other threads tell and ask the relay, and how they wake it.
+//! The inbox: messages from other threads to the relay, which also wake its poll.
 //!
-//! Bounded: who tells more than the relay has taken waits for it, who asks more is refused, and the relay waits for nobody.
+//! The inbox is bounded. A thread that posts to a full inbox blocks, an API call is refused, and the relay itself never
+//! waits.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,118 +12,120 @@ use crate::config::Settings;
 use crate::control::{Errand, Reply};
 use crate::engine::{AskerId, Input, Question, SideReply};
 
-/// Letters that may lie in the inbox.
-const LETTERS_MAX: usize = 256;
+/// Capacity of the inbox, in messages.
+const MESSAGES_MAX: usize = 256;
 
-/// What somebody tells or asks.
+/// A message from another thread.
 #[derive(Debug)]
-pub(super) enum Letter {
-    /// This has happened.
+pub(super) enum Message {
     Input(Input<'static>),
-    /// The settings after a change of the config file.
+    /// New settings after a change of `config.toml`.
     Configured(Box<Settings>),
-    /// Somebody wants something, and waits.
-    Asked { question: Question, reply: Reply },
-    /// The client that was let in by this admission is there, or it is gone before it came.
-    Client { admission: AskerId, client: Option<UnixStream> },
+    /// An API caller's question; the caller waits for the reply.
+    ApiCall {
+        question: Question,
+        reply: Reply,
+    },
+    /// The client that the engine admitted; `None` if it disconnected first.
+    Client {
+        admission: AskerId,
+        client: Option<UnixStream>,
+    },
 }
 
-/// The relay's end.
+/// The receiving end, which the relay owns.
 #[derive(Debug)]
-pub(super) struct Inbox(Receiver<Letter>);
+pub(super) struct Inbox(Receiver<Message>);
 
-/// Another thread's end.
+/// A sending end, which other threads own.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    letters: SyncSender<Letter>,
-    /// A byte into this wakes the loop.
+    messages: SyncSender<Message>,
+    /// The write end of the relay's wake-up socket.
     wake: UnixStream,
 }
 
-/// An inbox, and who puts something into it; `wake` is a stream that the loop polls the other end of.
+/// Creates both ends; the loop polls the other end of `wake`.
 pub(super) fn inbox(wake: UnixStream) -> (Outbox, Inbox) {
-    let (letters, taken) = sync_channel(LETTERS_MAX);
-    (Outbox { letters, wake }, Inbox(taken))
+    let (messages, taken) = sync_channel(MESSAGES_MAX);
+    (Outbox { messages, wake }, Inbox(taken))
 }
 
 impl Inbox {
-    /// The next letter, where there is one.
-    pub(super) fn take(&self) -> Option<Letter> {
+    pub(super) fn take(&self) -> Option<Message> {
         self.0.try_recv().ok()
     }
 }
 
 impl Outbox {
-    /// Another end of the same.
+    /// Another sending end.
     pub(super) fn try_clone(&self) -> io::Result<Outbox> {
-        Ok(Outbox { letters: self.letters.clone(), wake: self.wake.try_clone()? })
+        Ok(Outbox { messages: self.messages.clone(), wake: self.wake.try_clone()? })
     }
 
-    /// Tells the relay something, and wakes it.
-    pub(super) fn tell(&self, input: Input<'static>) {
-        self.send(Letter::Input(input));
+    /// Posts an input to the relay and wakes it.
+    pub(super) fn post(&self, input: Input<'static>) {
+        self.send(Message::Input(input));
     }
 
-    /// Sends changed settings to the relay.
     pub(super) fn configure(&self, settings: Settings) {
-        self.send(Letter::Configured(Box::new(settings)));
+        self.send(Message::Configured(Box::new(settings)));
     }
 
-    fn send(&self, letter: Letter) {
-        // A relay that has ended takes nothing.
-        if self.letters.send(letter).is_ok() {
+    fn send(&self, message: Message) {
+        // Fails only after the relay has ended.
+        if self.messages.send(message).is_ok() {
             self.wake();
         }
     }
 
-    /// As [`Outbox::tell`], from the relay's own thread, which cannot wait for itself.
-    pub(super) fn tell_self(&self, input: Input<'static>) {
-        if self.letters.try_send(Letter::Input(input)).is_ok() {
+    /// As [`Outbox::post`], for the relay's own thread, which must not wait for itself.
+    pub(super) fn try_post(&self, input: Input<'static>) {
+        if self.messages.try_send(Message::Input(input)).is_ok() {
             self.wake();
         } else {
-            tracing::warn!("the inbox is full: a request may be without a row");
+            tracing::warn!("the inbox is full: a request may lack its row");
         }
     }
 
-    /// Asks the relay something, and wakes it; where it does not take any more, the reply is dropped. What it is told of a
-    /// client it has to learn.
-    pub(super) fn run(&self, errand: Errand) {
-        match errand {
+    /// Forwards an API caller's request. If the inbox is full, a question is dropped, which closes its reply channel; a
+    /// client's connection waits for room, because the relay must learn of it.
+    pub(super) fn forward(&self, request: Errand) {
+        match request {
             Errand::Asked(question, reply) => {
-                if self.letters.try_send(Letter::Asked { question, reply }).is_ok() {
+                if self.messages.try_send(Message::ApiCall { question, reply }).is_ok() {
                     self.wake();
                 }
             }
-            Errand::Client { admission, client } => self.send(Letter::Client { admission, client }),
+            Errand::Client { admission, client } => self.send(Message::Client { admission, client }),
         }
     }
 
     fn wake(&self) {
         use std::io::Write as _;
-        // A stream that is full of wake-ups wakes as well.
+        // A full socket wakes the loop as well.
         let _ = (&self.wake).write(&[0]);
     }
 }
 
-/// Who waits for a reply.
+/// API callers that wait for a reply.
 #[derive(Debug, Default)]
-pub(super) struct Askers {
-    asked: AskerId,
+pub(super) struct ApiCallers {
+    last_id: AskerId,
     waiting: HashMap<AskerId, Reply>,
 }
 
-impl Askers {
-    /// One more.
+impl ApiCallers {
     pub(super) fn add(&mut self, reply: Reply) -> AskerId {
         self.waiting.retain(|_, reply| !reply.is_closed());
-        self.asked += 1;
-        self.waiting.insert(self.asked, reply);
-        self.asked
+        self.last_id += 1;
+        self.waiting.insert(self.last_id, reply);
+        self.last_id
     }
 
-    /// Tells one of them; gives whether it was still there to be told.
-    pub(super) fn reply(&mut self, asker: AskerId, reply: SideReply) -> bool {
-        self.waiting.remove(&asker).is_some_and(|waiting| waiting.send(reply).is_ok())
+    /// Replies to a caller; returns whether it still waited.
+    pub(super) fn reply(&mut self, caller: AskerId, reply: SideReply) -> bool {
+        self.waiting.remove(&caller).is_some_and(|waiting| waiting.send(reply).is_ok())
     }
 }
 
@@ -131,15 +134,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whether_somebody_was_told_is_known() {
-        let mut askers = Askers::default();
+    fn reply_reports_whether_the_caller_still_waits() {
+        let mut callers = ApiCallers::default();
         let (reply, replied) = tokio::sync::oneshot::channel();
-        let here = askers.add(reply);
-        assert!(askers.reply(here, SideReply::Done) && !askers.reply(here, SideReply::Done));
+        let here = callers.add(reply);
+        assert!(callers.reply(here, SideReply::Done) && !callers.reply(here, SideReply::Done));
         drop(replied);
         let (reply, replied) = tokio::sync::oneshot::channel();
-        let gone = askers.add(reply);
+        let gone = callers.add(reply);
         drop(replied);
-        assert!(!askers.reply(gone, SideReply::Done));
+        assert!(!callers.reply(gone, SideReply::Done));
     }
 }

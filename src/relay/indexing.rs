@@ -1,4 +1,4 @@
-//! The index beside a relay: what it needs of the ledger, and what the user is told of it.
+//! Starts the session's index, reserves its numbers in the ledger, and reports its faults to the user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,9 @@ use crate::engine::Input;
 use crate::index::{Index, IndexSettings, Marks, Tell, Tidings};
 use crate::store::{Ledger, Session};
 
-/// How long the index waits for the ledger to reserve numbers.
 const RESERVE_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Has a thread index the session's journal, and waits for nothing of it.
+/// Starts the index thread without waiting for it.
 pub(super) fn start(
     opening: &Opening,
     session: &Session,
@@ -30,28 +29,24 @@ pub(super) fn start(
         home: opening.home.clone(),
         indexed_to: opening.indexed_to.clone(),
     };
-    let marks: Marks = Box::new(move |wish| {
+    let marks: Marks = Box::new(move |wanted_numbers| {
         let ledger = ledger.as_ref().ok_or_else(|| "there is no ledger to reserve numbers in".to_owned())?;
-        ledger.reserve_seq(wish, RESERVE_WAIT_MAX).map_err(|error| error.to_string())
+        ledger.reserve_seq(wanted_numbers, RESERVE_WAIT_MAX).map_err(|error| error.to_string())
     });
     let outbox = opening.outbox.try_clone().ok()?;
     let for_thread = Arc::clone(published);
     let tell: Tell = Box::new(move |tidings| match tidings {
         Tidings::Failed(why) => Notices::new(Arc::clone(&for_thread))
-            .say(&format!("{why}; relaying and recording go on, and what happens is indexed once it can be")),
-        // Of the ledger it is said already.
+            .report(&format!("{why}; relaying and recording go on, and the index catches up once it can")),
+        // The ledger reports its own fault.
         Tidings::AwaitsLedger(why) => tracing::warn!("the index waits: {why}"),
-        Tidings::SetAside(kept) => Notices::new(Arc::clone(&for_thread)).say(&format!(
-            "history.db was no database any more; it is kept as {}, and built again from the journal",
-            kept.display()
-        )),
+        Tidings::SetAside(kept) => Notices::new(Arc::clone(&for_thread))
+            .report(&format!("history.db was damaged; it is kept as {} and rebuilt from the journal", kept.display())),
         Tidings::TranscriptFailed(why) => Notices::new(Arc::clone(&for_thread))
-            .say(&format!("{why}; the file is completed once it can be, and nothing else lacks anything")),
-        Tidings::Recovered => outbox.tell(Input::IndexRecovered),
+            .report(&format!("{why}; the file is completed once that is possible; nothing else is affected")),
+        Tidings::Recovered => outbox.post(Input::IndexRecovered),
     });
     Index::start(settings, marks, tell)
-        .map_err(|error| {
-            notices.say(&format!("start a thread for the index: {error}; there is no history of this run"))
-        })
+        .map_err(|error| notices.report(&format!("start a thread for the index: {error}; this run has no history")))
         .ok()
 }

@@ -1,12 +1,13 @@
-//! Finding the real codex: by identity, never by name alone.
+//! Finds the real codex by its identity, never by its name alone.
 //!
-//! What is found on `PATH` is compared with ourselves by device and inode, so a link to us, or a link to that, is passed
-//! over. A wrapper that leads back to us cannot be seen this way; for that there is a limit on how many of us may stand
-//! in a row.
+//! Each candidate on `PATH` is compared with our own device and inode numbers, so a link to codex-shim, direct or not,
+//! is skipped. This cannot detect a wrapper script that starts codex-shim again; a limit on nested relays stops that
+//! loop.
 //!
-//! `codex-shim wrap` pins the codex that it finds: an editor that was started from the desktop has no PATH that leads there. A
-//! link that a tool's setting names runs its pinned codex, and another one on PATH only if that is gone. A link on PATH runs
-//! the codex on PATH, as without us, and its pinned one only if PATH has no codex.
+//! `codex-shim wrap` pins the codex that it finds: an editor that was started from the desktop may have no PATH that
+//! contains it. A link that a tool's setting names runs its pinned codex, and another one on PATH only if the pinned
+//! one is gone. A link on PATH runs the codex on PATH, as it would without us, and its pinned one only if PATH has no
+//! codex.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -18,55 +19,47 @@ use std::path::{Path, PathBuf};
 use crate::config::{Environment, Settings, Source, is_path};
 use crate::files::{self, Folder};
 
-/// How many of us may stand in a row. An agent may well run a codex within a codex; a wrapper that comes back makes the
-/// number grow without end.
+/// Limit of nested relays. An agent may well run a codex within a codex; a wrapper that loops increases the number
+/// forever.
 const DEPTH_MAX: u32 = 8;
 
-/// Why there is no server to start.
+/// Why no server can be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LocateError {
-    /// No codex on `PATH` but ourselves.
+    /// PATH has no codex other than codex-shim.
     NotOnPath {
-        /// The folders that were looked into.
+        /// The folders that were searched.
         looked_in: OsString,
     },
-    /// The codex that `wrap` has pinned is gone, and PATH has no other.
+    /// The codex that `wrap` pinned is gone, and PATH has no other.
     PinIsGone {
-        /// As it was pinned.
         pinned: PathBuf,
-        /// What was wrapped.
+        /// The target of `wrap`.
         target: String,
-        /// The folders that were looked into.
+        /// The folders that were searched.
         looked_in: OsString,
     },
-    /// The program that was named does not exist.
+    /// The configured program does not exist.
     NoSuchProgram {
-        /// As it was named.
         program: PathBuf,
-        /// By what, in words.
+        /// The setting's origin, for the message.
         named_by: String,
-        /// The folders that were looked into; `None` for a path.
+        /// The folders that were searched; `None` for a path.
         looked_in: Option<OsString>,
     },
-    /// The server command does not exist.
     NoSuchServer {
-        /// As it was given.
         program: PathBuf,
-        /// The folders that were looked into; `None` for a path.
+        /// The folders that were searched; `None` for a path.
         looked_in: Option<OsString>,
     },
-    /// The program that was named is codex-shim.
+    /// The configured program is codex-shim.
     IsOurselves {
-        /// As it was named.
         program: PathBuf,
-        /// By what, in words.
+        /// The setting's origin, for the message.
         named_by: String,
     },
-    /// We were started by ourselves too often.
-    LeadsBack {
-        /// How often.
-        depth: u32,
-    },
+    /// codex-shim has started itself too often.
+    LeadsBack { depth: u32 },
 }
 
 impl fmt::Display for LocateError {
@@ -80,7 +73,7 @@ impl fmt::Display for LocateError {
                 let (pinned, looked_in) = (pinned.display(), looked_in.display());
                 write!(
                     f,
-                    "{pinned} is gone, which `codex-shim wrap {target}` has pinned, and no codex is in PATH ({looked_in}); \
+                    "the codex pinned by `codex-shim wrap {target}`, {pinned}, is gone, and PATH has no codex ({looked_in}); \
                      run `codex-shim wrap {target}` again in a terminal in which codex runs"
                 )
             }
@@ -110,33 +103,27 @@ impl fmt::Display for LocateError {
 
 impl std::error::Error for LocateError {}
 
-/// What a codex is called that stands beside a link of ours that has taken its name.
+/// The name that `wrap` gives a codex whose place its link takes.
 pub(crate) const SET_ASIDE: &str = "codex-before-codex-shim";
 
-/// The file, in our home, that has what `codex-shim wrap` has done.
+/// The file in our home that records what `codex-shim wrap` has changed.
 pub(crate) const WRAPPED_FILE: &str = "wrapped.json";
 
-/// The link, in our home, that version 0.1 named in the settings of tools.
+/// The link in our home that version 0.1 wrote into the settings of tools.
 pub(crate) const SHARED_LINK: &str = "bin/codex";
 
-/// Fails where so many of us stand in a row that one of them must have been led back to.
-///
-/// # Errors
-///
-/// [`LocateError::LeadsBack`].
+/// Fails if so many relays are nested that one of them must be a loop.
 pub(crate) fn check_depth(environment: &Environment) -> Result<(), LocateError> {
     let depth = environment.depth();
     if depth >= DEPTH_MAX { Err(LocateError::LeadsBack { depth }) } else { Ok(()) }
 }
 
-/// A codex to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Codex {
-    /// The program.
     pub program: PathBuf,
-    /// The PATH that it is to have, if not ours: a launcher of npm needs the `node` that it was pinned with.
+    /// The PATH for codex, if it differs from ours: an npm launcher needs the `node` that it was pinned with.
     pub path: Option<OsString>,
-    /// A line for the user, if another codex than the pinned one is started.
+    /// A line for the user if this is not the pinned codex.
     pub notice: Option<String>,
 }
 
@@ -146,11 +133,7 @@ impl Codex {
     }
 }
 
-/// The real codex.
-///
-/// # Errors
-///
-/// [`LocateError`], which says where it looked and how to name it.
+/// Finds the real codex.
 pub(crate) fn codex(settings: &Settings, environment: &Environment) -> Result<Codex, LocateError> {
     let ourselves = ourselves();
     let path = environment.get("PATH").unwrap_or_default();
@@ -159,11 +142,11 @@ pub(crate) fn codex(settings: &Settings, environment: &Environment) -> Result<Co
             let started_as = started_as(&path, ourselves);
             let record = Record::read(settings.home.value.as_deref(), &started_as);
             match record.entry_of(&started_as) {
-                Some(entry) => of_entry(&entry, &record, &path, ourselves),
-                None => beside(&started_as, ourselves)
+                Some(entry) => codex_for(&entry, &record, &path, ourselves),
+                None => renamed_codex(&started_as, ourselves)
                     .or_else(|| on_path(OsStr::new("codex"), &path, ourselves))
                     .map(Codex::plain)
-                    .or_else(|| record.any(&path, ourselves))
+                    .or_else(|| record.first_existing(&path, ourselves))
                     .ok_or(LocateError::NotOnPath { looked_in: path }),
             }
         }
@@ -177,8 +160,8 @@ pub(crate) fn codex(settings: &Settings, environment: &Environment) -> Result<Co
     }
 }
 
-/// The codex for a tool that has started us by a link of `wrap`.
-fn of_entry(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Identity>) -> Result<Codex, LocateError> {
+/// The codex for a tool that started us by a link of `wrap`.
+fn codex_for(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Identity>) -> Result<Codex, LocateError> {
     let with_path = |program| Codex { program, path: with_folders(path, &entry.folders), notice: None };
     if let Some(own) = &entry.own {
         let named_by = "the setting that codex-shim wrap has changed".to_owned();
@@ -189,22 +172,22 @@ fn of_entry(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Iden
     let other = match (entry.is_setting, pinned) {
         (true, Some(pinned)) => return Ok(with_path(pinned)),
         (false, pinned) => {
-            let aside = beside(&entry.link, ourselves).map(with_path);
+            let aside = renamed_codex(&entry.link, ourselves).map(with_path);
             let first = aside.or_else(|| found().map(Codex::plain)).or_else(|| pinned.map(with_path));
             if let Some(codex) = first {
                 return Ok(codex);
             }
-            record.any(path, ourselves)
+            record.first_existing(path, ourselves)
         }
-        (true, None) => found().map(Codex::plain).or_else(|| record.any(path, ourselves)),
+        (true, None) => found().map(Codex::plain).or_else(|| record.first_existing(path, ourselves)),
     };
     match (other, &entry.pinned) {
         (Some(codex), None) => Ok(codex),
         (Some(codex), Some(pinned)) => {
             let (pinned, target, program) = (pinned.display(), &entry.target, codex.program.display());
             let notice = format!(
-                "{pinned} is gone, which `codex-shim wrap {target}` has pinned: {program} runs instead; the same wrap pins \
-                 the codex of today"
+                "the codex pinned by `codex-shim wrap {target}`, {pinned}, is gone; {program} runs instead; repeat the \
+                 wrap to pin it"
             );
             Ok(Codex { notice: Some(notice), ..codex })
         }
@@ -217,7 +200,7 @@ fn of_entry(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Iden
     }
 }
 
-/// The folders that a codex needs on PATH to run: those of the programs that run it, if it is a script.
+/// The folders that a codex needs on PATH: if it is a script, those of its interpreters.
 #[must_use]
 pub(crate) fn folders_for(codex: &Path, environment: &Environment) -> Vec<PathBuf> {
     let mut first = [0; 256];
@@ -240,7 +223,7 @@ pub(crate) fn folders_for(codex: &Path, environment: &Environment) -> Vec<PathBu
     folders
 }
 
-/// PATH with these folders ahead of it, if it lacks any.
+/// PATH with the missing ones of `folders` in front; `None` if none is missing.
 fn with_folders(path: &OsStr, folders: &[PathBuf]) -> Option<OsString> {
     let has: Vec<PathBuf> = std::env::split_paths(path).collect();
     let lacks: Vec<PathBuf> = folders.iter().filter(|folder| !has.contains(folder)).cloned().collect();
@@ -248,11 +231,7 @@ fn with_folders(path: &OsStr, folders: &[PathBuf]) -> Option<OsString> {
     (!lacks.is_empty()).then_some(all)
 }
 
-/// The path of a server that was given as a command.
-///
-/// # Errors
-///
-/// [`LocateError::NoSuchServer`].
+/// The path of the program of a server command.
 pub(crate) fn server(program: &OsStr, environment: &Environment) -> Result<PathBuf, LocateError> {
     let missing = |looked_in| LocateError::NoSuchServer { program: program.into(), looked_in };
     if is_path(program) {
@@ -277,14 +256,14 @@ fn named(program: &Path, named_by: String, path: &OsStr, ourselves: Option<Ident
     }
 }
 
-/// The codex that was set aside for the link by whose path we were started, wherever that is.
-fn beside(started_as: &Path, ourselves: Option<Identity>) -> Option<PathBuf> {
+/// The codex that `wrap` renamed for the link that started us.
+fn renamed_codex(started_as: &Path, ourselves: Option<Identity>) -> Option<PathBuf> {
     let is_link_of_ours = is_path(started_as.as_os_str()) && started_as.file_name() == Some(OsStr::new("codex"));
     let aside = is_link_of_ours.then(|| started_as.with_file_name(SET_ASIDE))?;
     Some(aside).filter(|aside| is_program(aside) && Identity::of(aside) != ourselves)
 }
 
-/// The path of the link that we were started by, or of this program.
+/// The absolute path of the link or program that started us.
 fn started_as(path: &OsStr, ourselves: Option<Identity>) -> PathBuf {
     let name = std::env::args_os().next().unwrap_or_default();
     if is_path(&name) {
@@ -294,18 +273,18 @@ fn started_as(path: &OsStr, ourselves: Option<Identity>) -> PathBuf {
     candidates.find(|candidate| Identity::of(candidate) == ourselves).unwrap_or_else(|| name.into())
 }
 
-/// Everything that `codex-shim wrap` says that it has done.
+/// The changes that `codex-shim wrap` has recorded.
 #[derive(Default)]
 struct Record(Vec<Entry>);
 
-/// A link that `wrap` has made, and the codex for it.
+/// A link that `wrap` made, and its codex.
 #[derive(Debug, Clone)]
 struct Entry {
     target: String,
     link: PathBuf,
     /// Whether a tool's setting names the link.
     is_setting: bool,
-    /// The codex that the setting named before: the user's own choice.
+    /// The codex that the setting named before `wrap`, chosen by the user.
     own: Option<PathBuf>,
     /// The codex that was renamed for the link.
     set_aside: Option<PathBuf>,
@@ -315,14 +294,14 @@ struct Entry {
 }
 
 impl Record {
-    /// Reads the record in our home, and in the home that the link stands in: an editor may have no CODEX_SHIM_HOME.
+    /// Reads the records in our home and in the home that contains the link: an editor may lack CODEX_SHIM_HOME.
     fn read(home: Option<&Path>, started_as: &Path) -> Record {
         let bin = started_as.ancestors().skip(1).take(2).find(|folder| folder.file_name() == Some(OsStr::new("bin")));
         let homes = [home, bin.and_then(Path::parent).filter(|of_link| Some(*of_link) != home)];
         Record(homes.into_iter().flatten().flat_map(Record::entries).collect())
     }
 
-    /// Nothing, if the record cannot be read.
+    /// The entries of a home; empty if the record cannot be read.
     fn entries(home: &Path) -> Vec<Entry> {
         let text = Folder::home(home).and_then(|home| home.read(WRAPPED_FILE)).ok();
         let done: Vec<serde_json::Value> = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
@@ -333,8 +312,8 @@ impl Record {
         self.0.iter().find(|entry| entry.link == started_as).cloned()
     }
 
-    /// The first codex on record that is there.
-    fn any(&self, path: &OsStr, ourselves: Option<Identity>) -> Option<Codex> {
+    /// The first recorded codex that still exists.
+    fn first_existing(&self, path: &OsStr, ourselves: Option<Identity>) -> Option<Codex> {
         let aside = self.0.iter().map(|entry| (&entry.set_aside, entry));
         let own = self.0.iter().map(|entry| (&entry.own, entry));
         let pinned = self.0.iter().map(|entry| (&entry.pinned, entry));
@@ -365,13 +344,13 @@ impl Entry {
     }
 }
 
-/// Whether a path leads to a file that can be run.
+/// Whether the path leads to an executable file.
 pub(crate) fn is_program(candidate: &PathBuf) -> bool {
     let is_file = candidate.metadata().is_ok_and(|metadata| metadata.is_file());
     is_file && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// The first executable file called `name` in the folders of `path` that is not `but`.
+/// The first executable file called `name` in the folders of `path`, except `but`.
 fn on_path(name: &OsStr, path: &OsStr, but: Option<Identity>) -> Option<PathBuf> {
     let in_dir = |dir: PathBuf| {
         let candidate = dir.join(name);
@@ -383,7 +362,7 @@ fn on_path(name: &OsStr, path: &OsStr, but: Option<Identity>) -> Option<PathBuf>
     std::env::split_paths(path).find_map(in_dir)
 }
 
-/// What makes two paths the same file.
+/// Two paths with the same identity lead to the same file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -403,21 +382,20 @@ impl From<&Metadata> for Identity {
 }
 
 fn ourselves() -> Option<Identity> {
-    // The link stays right when the file that we were started from has been replaced since.
+    // `/proc/self/exe` stays right even if our file was replaced.
     Identity::of(Path::new("/proc/self/exe")).or_else(|| Identity::of(&std::env::current_exe().ok()?))
 }
 
-/// The path of this program for a link: the name that PATH has for it, or the path that it was started as. An upgrade puts
-/// another program behind the name on PATH; a path into a build folder breaks with the next clean build.
+/// The path of this program for a link: its name on PATH, or the path that started it. An upgrade replaces the program
+/// behind the name on PATH; a path into a build folder breaks with the next clean build.
 pub(crate) struct OwnPath {
-    /// The path.
     pub path: PathBuf,
-    /// Whether PATH has that name.
+    /// Whether the path was found on PATH.
     pub is_on_path: bool,
 }
 
 impl OwnPath {
-    /// Looks it up.
+    /// Looks up the path.
     ///
     /// # Errors
     ///
@@ -454,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn links_to_ourselves_are_passed_over() {
+    fn links_to_codex_shim_are_skipped() {
         let root = tempfile::tempdir().expect("BUG: a temporary folder");
         let dirs: Vec<PathBuf> = ["a", "b", "c", "d"].iter().map(|name| root.path().join(name)).collect();
         dirs.iter().for_each(|dir| std::fs::create_dir(dir).expect("mkdir"));
@@ -470,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_run_is_passed_over() {
+    fn files_that_are_not_executable_are_skipped() {
         let root = tempfile::tempdir().expect("BUG: a temporary folder");
         std::fs::write(root.path().join("codex"), "text").expect("write");
         assert_eq!(on_path(OsStr::new("codex"), root.path().as_os_str(), None), None);

@@ -1,36 +1,35 @@
-//! What the user must know: one line on stderr, once, and on a pipe or a socket never at the cost of a wait. `status`
-//! tells it from then on.
+//! Notices for the user: each is one line on stderr, written once. A pipe or a socket that is full never blocks the
+//! relay. `status` shows the faults from then on.
 
 use std::sync::Arc;
 
 use super::pipes::Sink;
 use crate::control::Published;
 
-/// Longest notice in bytes; a pipe takes this much at once or nothing (`PIPE_BUF`).
+/// Limit of a notice in bytes; a pipe accepts this much at once or nothing (`PIPE_BUF`).
 const NOTICE_BYTES_MAX: usize = 4_000;
 
-/// Says each kind of fault once.
 #[derive(Debug)]
 pub(super) struct Notices {
     stderr: Option<Sink>,
     published: Arc<Published>,
-    journal_told: bool,
+    gap_reported: bool,
 }
 
 impl Notices {
     pub(super) fn new(published: Arc<Published>) -> Notices {
-        Notices { stderr: Sink::stderr().ok(), published, journal_told: false }
+        Notices { stderr: Sink::stderr().ok(), published, gap_reported: false }
     }
 
-    /// Reports a fault now. If stderr takes nothing, the log has it.
-    pub(super) fn say(&self, what: &str) {
+    /// Reports a fault on stderr, in the log and in `status`.
+    pub(super) fn report(&self, what: &str) {
         tracing::warn!("{what}");
         self.published.fault(what);
         self.write(what);
     }
 
-    /// Writes something to stderr that the user must know and that is not a fault.
-    pub(super) fn inform(&self, what: &str) {
+    /// Writes a line to stderr that is not a fault.
+    pub(super) fn info(&self, what: &str) {
         tracing::info!("{what}");
         self.write(what);
     }
@@ -44,10 +43,10 @@ impl Notices {
         }
     }
 
-    /// Says that the journal has a gap, the first time.
+    /// Reports a gap in the journal, but only the first one.
     pub(super) fn journal_failed(&mut self, error: &dyn std::error::Error) {
-        if !std::mem::replace(&mut self.journal_told, true) {
-            self.say(&format!("{error}; relaying goes on, what is not recorded will be marked as a gap"));
+        if !std::mem::replace(&mut self.gap_reported, true) {
+            self.report(&format!("{error}; relaying goes on; the journal will mark the unrecorded lines as a gap"));
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The ends of pipes that the relay reads and writes, without ever blocking and without ever changing what others see.
+//! The pipe and socket ends that the relay reads and writes. They never block, and their use never affects other
+//! processes.
 //!
 //! Our stdin and stdout may share their open file description with other processes, so `O_NONBLOCK` is never set on
 //! them. A pipe is opened a second time, for a description of our own; a socket takes `MSG_DONTWAIT`; a file never
-//! blocks for long. What is none of these, such as a terminal, is fed by a small thread from a pipe of ours.
+//! blocks for long. Anything else, such as a terminal, is fed by a small thread from a pipe of ours.
 //!
-//! Nothing here knows what a line is.
+//! Nothing here knows of lines.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,35 +22,33 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::pipe::PipeFlags;
 
-/// What one read asks for, in bytes: as much as a Linux pipe holds unless somebody made it bigger.
+/// Size of one read in bytes: the default capacity of a Linux pipe.
 const READ_BYTES: usize = 64 << 10;
 
-/// What the feeding thread writes at a time, in bytes: a page, which a pipe takes as a whole.
+/// Size of one write of the feeder thread in bytes: a page, which a pipe accepts as a whole.
 const FED_BYTES: usize = 4 << 10;
 
-/// How often a wait for the feeding thread looks whether it is to go on.
-const FEEDER_LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often [`Feeder::finish`] checks whether to keep waiting.
+const FEEDER_CHECK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Read and written as it is: it has `O_NONBLOCK`, or cannot block.
+    /// Plain reads and writes: the descriptor has `O_NONBLOCK` or cannot block.
     Plain,
-    /// A socket.
     Socket,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// Bytes were appended.
+pub(super) enum ReadOutcome {
     Some,
-    /// Nothing is there now.
+    /// Nothing is available now.
     Nothing,
-    /// The other end is closed.
+    /// The stream has ended.
     End,
 }
 
-/// An end that is read from.
+/// A non-blocking read end.
 #[derive(Debug)]
 pub(super) struct Source {
     fd: OwnedFd,
@@ -57,26 +56,25 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Takes over our stdin; file descriptor 0 becomes `/dev/null`, so that dropping this closes our end of it.
+    /// Takes over our stdin. File descriptor 0 becomes `/dev/null`, so that dropping this closes our end of the pipe.
     pub(super) fn stdin() -> io::Result<Source> {
         let (fd, kind) = own_description(rustix::stdio::stdin(), OFlags::RDONLY)?;
         rustix::stdio::dup2_stdin(dev_null(OFlags::RDONLY)?)?;
         Ok(Source { fd, kind: kind.unwrap_or(Kind::Plain) })
     }
 
-    /// Our end of the child's stdout, which nobody else shares.
+    /// Our end of the child's stdout; no other process shares it.
     pub(super) fn of_child(fd: OwnedFd) -> io::Result<Source> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Source { fd, kind: Kind::Plain })
     }
 
-    /// A connection that somebody has made.
     pub(super) fn socket(stream: UnixStream) -> Source {
         Source { fd: stream.into(), kind: Kind::Socket }
     }
 
-    /// Appends what is there to `buffer`.
-    pub(super) fn read(&self, buffer: &mut Vec<u8>) -> Taken {
+    /// Appends available bytes to `buffer`.
+    pub(super) fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome {
         let room = READ_BYTES.max(buffer.len().min(1 << 20));
         buffer.reserve(room);
         let read = match self.kind {
@@ -86,11 +84,11 @@ impl Source {
             }
         };
         match read {
-            Ok(0) => Taken::End,
-            Ok(_) => Taken::Some,
-            Err(Errno::AGAIN | Errno::INTR) => Taken::Nothing,
-            // A terminal that hung up, a connection that was reset: nothing more will come.
-            Err(_) => Taken::End,
+            Ok(0) => ReadOutcome::End,
+            Ok(_) => ReadOutcome::Some,
+            Err(Errno::AGAIN | Errno::INTR) => ReadOutcome::Nothing,
+            // A terminal hung up, or a connection was reset.
+            Err(_) => ReadOutcome::End,
         }
     }
 }
@@ -101,7 +99,7 @@ impl AsFd for Source {
     }
 }
 
-/// An end that is written to.
+/// A non-blocking write end.
 #[derive(Debug)]
 pub(super) struct Sink {
     fd: OwnedFd,
@@ -109,12 +107,12 @@ pub(super) struct Sink {
     feeder: Option<Feeder>,
 }
 
-/// The other end is gone; nothing more can be written.
+/// The reader is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
 impl Sink {
-    /// Takes over our stdout; file descriptor 1 becomes `/dev/null`, so that dropping this closes our end of it.
+    /// Takes over our stdout. File descriptor 1 becomes `/dev/null`, so that dropping this closes our end of the pipe.
     pub(super) fn stdout() -> io::Result<Sink> {
         let (fd, kind) = own_description(rustix::stdio::stdout(), OFlags::WRONLY)?;
         rustix::stdio::dup2_stdout(dev_null(OFlags::WRONLY)?)?;
@@ -124,7 +122,6 @@ impl Sink {
         }
     }
 
-    /// A connection that somebody has made, to write to.
     pub(super) fn socket(stream: UnixStream) -> Sink {
         Sink { fd: stream.into(), kind: Kind::Socket, feeder: None }
     }
@@ -135,20 +132,20 @@ impl Sink {
         Ok(Sink { fd, kind: kind.unwrap_or(Kind::Plain), feeder: None })
     }
 
-    /// Our end of the child's stdin, which nobody else shares.
+    /// Our end of the child's stdin; no other process shares it.
     pub(super) fn of_child(fd: OwnedFd) -> io::Result<Sink> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Sink { fd, kind: Kind::Plain, feeder: None })
     }
 
-    /// A sink whose writes go through a pipe and a thread that may block.
+    /// A sink whose writes go through a pipe to a thread that may block.
     fn fed(target: OwnedFd) -> io::Result<Sink> {
         let (reading, fd) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Sink { fd, kind: Kind::Plain, feeder: Some(Feeder::start(reading, target)?) })
     }
 
-    /// Writes as much of `bytes` as goes in now, and tells how much that was.
+    /// Writes as much of `bytes` as fits now and returns the count.
     pub(super) fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
         let written = match self.kind {
             Kind::Plain => rustix::io::write(&self.fd, bytes),
@@ -161,7 +158,7 @@ impl Sink {
         }
     }
 
-    /// Closes the end. A feeding thread, where there is one, goes on handing over what it holds.
+    /// Closes the end. A feeder thread, if there is one, goes on to write what it holds.
     pub(super) fn close(self) -> Option<Feeder> {
         self.feeder
     }
@@ -173,48 +170,48 @@ impl AsFd for Sink {
     }
 }
 
-/// A thread that copies a pipe of ours into something whose writes may block.
+/// A thread that copies a pipe of ours to a descriptor whose writes may block.
 #[derive(Debug)]
 pub(super) struct Feeder {
-    /// Closed when the thread has ended.
+    /// Disconnected when the thread has ended.
     running: Receiver<()>,
-    /// How much was taken.
-    taken_bytes: Arc<AtomicU64>,
+    /// Bytes written so far.
+    written_bytes: Arc<AtomicU64>,
 }
 
 impl Feeder {
     fn start(reading: OwnedFd, target: OwnedFd) -> io::Result<Feeder> {
         let (done, running) = sync_channel(1);
-        let taken_bytes = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&taken_bytes);
+        let written_bytes = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&written_bytes);
         let thread = std::thread::Builder::new().name("stdout-feeder".to_owned()).stack_size(128 << 10);
         thread.spawn(move || {
             let _done = done;
-            // An error is the reader's end; dropping `reading` tells the relay.
+            // An error means that the reader is gone; dropping `reading` shows this to the relay.
             let _ = feed(&reading, &target, &counter);
         })?;
-        Ok(Feeder { running, taken_bytes })
+        Ok(Feeder { running, written_bytes })
     }
 
-    /// Waits until everything is handed over. `signals` counts those that have come: after the first one the wait ends if nothing is
-    /// taken for `stall_max`, and a further one ends it at once.
+    /// Waits until everything is written. `signals` counts the signals so far: after the first one the wait ends if
+    /// nothing is written for `stall_max`; a second one ends it at once.
     pub(super) fn finish(self, stall_max: Duration, mut signals: impl FnMut() -> usize) {
-        let mut taken = (self.taken_bytes.load(Ordering::Relaxed), Instant::now());
-        while self.running.recv_timeout(FEEDER_LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-            let (count, bytes) = (signals(), self.taken_bytes.load(Ordering::Relaxed));
+        let mut taken = (self.written_bytes.load(Ordering::Relaxed), Instant::now());
+        while self.running.recv_timeout(FEEDER_CHECK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let (count, bytes) = (signals(), self.written_bytes.load(Ordering::Relaxed));
             if bytes != taken.0 || count == 0 {
                 taken = (bytes, Instant::now());
             }
             if count > 1 || (count == 1 && taken.1.elapsed() >= stall_max) {
-                tracing::warn!("stdout did not take all that was written to it");
+                tracing::warn!("the reader of stdout did not read all of the output");
                 return;
             }
         }
     }
 }
 
-/// Copies in small pieces, so that the progress of a slow reader is seen.
-fn feed(from: &OwnedFd, to: &OwnedFd, taken_bytes: &AtomicU64) -> rustix::io::Result<()> {
+/// Copies in small pieces, so that a slow reader's progress is visible.
+fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> rustix::io::Result<()> {
     let mut buffer = vec![0; READ_BYTES];
     loop {
         let read = match rustix::io::read(from, &mut buffer) {
@@ -228,7 +225,7 @@ fn feed(from: &OwnedFd, to: &OwnedFd, taken_bytes: &AtomicU64) -> rustix::io::Re
             match rustix::io::write(to, &rest[..rest.len().min(FED_BYTES)]) {
                 Ok(written) => {
                     rest = &rest[written..];
-                    taken_bytes.fetch_add(written as u64, Ordering::Relaxed);
+                    written_bytes.fetch_add(written as u64, Ordering::Relaxed);
                 }
                 Err(Errno::INTR) => {}
                 // Another process that shares the description has set O_NONBLOCK.
@@ -239,8 +236,8 @@ fn feed(from: &OwnedFd, to: &OwnedFd, taken_bytes: &AtomicU64) -> rustix::io::Re
     }
 }
 
-/// A descriptor for what `fd` refers to that can be used without blocking and without a side effect on others, and
-/// how; no kind where there is none such.
+/// A descriptor for the target of `fd` that can be used without blocking and without side effects on others; without a
+/// kind if that is impossible.
 fn own_description(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<(OwnedFd, Option<Kind>)> {
     let duplicate = || rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(io::Error::from);
     match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
@@ -259,8 +256,8 @@ fn own_description(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<(OwnedFd, O
     }
 }
 
-/// Opens the pipe behind `fd` a second time. Fails where there is no `/proc`, or the pipe belongs to another user; and
-/// for a pipe with a name, which gives no end of the stream to one who opens it after its writers have left.
+/// Opens the pipe behind `fd` a second time. Fails if there is no `/proc` or the pipe belongs to another user; also
+/// fails for a named pipe, which gives no end of stream to a reader that opens it after its writers have left.
 fn open_again(fd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd as _;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -282,7 +279,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
 
     #[test]
-    fn a_second_description_leaves_the_first_one_blocking() {
+    fn second_description_leaves_the_first_one_blocking() {
         let (reading, writing) = rustix::pipe::pipe().expect("a pipe");
         let (own, kind) = own_description(writing.as_fd(), OFlags::WRONLY).expect("a description");
         let nonblocking = |fd: &OwnedFd| rustix::fs::fcntl_getfl(fd).expect("flags").contains(OFlags::NONBLOCK);
@@ -297,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_takes_nothing_and_does_not_block() {
+    fn full_socket_never_blocks() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let sink = Sink { fd: ours.into(), kind: Kind::Socket, feeder: None };
         let chunk = vec![b'x'; 64 << 10];
@@ -315,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fed_sink_hands_over_everything_before_it_closes() {
+    fn fed_sink_delivers_everything_before_it_closes() {
         let (mut theirs, target) = UnixStream::pair().expect("a pair");
         let sink = Sink::fed(target.into()).expect("a feeder");
         let sent: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
@@ -338,15 +335,15 @@ mod tests {
     }
 
     #[test]
-    fn a_source_tells_silence_from_the_end() {
+    fn source_distinguishes_silence_from_the_end() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         let source = Source { fd: ours.into(), kind: Kind::Socket };
         let mut buffer = Vec::new();
-        assert_eq!(source.read(&mut buffer), Taken::Nothing);
+        assert_eq!(source.read(&mut buffer), ReadOutcome::Nothing);
         theirs.write_all(b"ab").expect("a stream");
-        assert_eq!(source.read(&mut buffer), Taken::Some);
+        assert_eq!(source.read(&mut buffer), ReadOutcome::Some);
         assert_eq!(buffer, b"ab");
         drop(theirs);
-        assert_eq!(source.read(&mut buffer), Taken::End);
+        assert_eq!(source.read(&mut buffer), ReadOutcome::End);
     }
 }

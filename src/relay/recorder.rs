@@ -1,61 +1,60 @@
-//! The session of a relay: held for its time, told about at its control socket, and its journal written.
+//! The recorder: holds the session, serves its control socket, and writes its journal.
 //!
-//! A session that cannot be opened at the start (a full disk, a folder that is not there) is tried again while the relay
-//! goes on; what passed before it could be opened is the gap that its journal begins with.
+//! If the session cannot be opened at the start (a full disk, a missing folder), the recorder retries while the relay
+//! runs. The journal then begins with a gap for the lines that passed before.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::follow_pty;
 use super::inbox::Outbox;
 use super::indexing;
 use super::notices::Notices;
 use super::opening::{Opening, RecordKept};
-use super::watching;
 use crate::config::RetentionBounds;
-use crate::context_engine::{ContextEngine, Conversations, SpeakerSettings};
+use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
 use crate::control::{self, Beside, Published, SocketFiles, Subject};
 use crate::engine::{ContextBounds, Input, Note, Now};
 use crate::index::Index;
 use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, Previous, ServerOrigin, Writer};
 use crate::store::{Ledger, Order, Session, StoreError, open_log};
 
-/// How long a session that could not be opened is left alone.
+/// Delay between attempts to open the session.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the end of a relay waits for the ledger. The contract gives 200 ms for everything after the last byte.
+/// How long a relay that ends waits for the ledger. The contract gives 200 ms for everything after the last byte.
 const LEDGER_END_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// What may wait for room at the ledger; the engine has fewer requests open than a few of these for each.
+/// Limit of orders that wait for room at the ledger. Each request in progress needs only a few.
 const OVERFLOW_MAX: usize = 100_000;
 
-/// Notes that are kept for a journal that is not open yet; what one run of the child gives rise to by itself.
+/// Limit of notes kept for a journal that is not open yet: one run of the child causes no more by itself.
 const NOTES_KEPT_MAX: usize = 8;
 
-/// A session that was opened.
 struct Opened {
     writer: Option<Box<Writer>>,
-    sides: Sides,
+    parts: SessionParts,
 }
 
-/// What stands beside the journal of a session.
+/// Everything of a session except its journal.
 #[derive(Debug, Default)]
-struct Sides {
+struct SessionParts {
     session_id: String,
-    /// Held to the end of the process.
+    /// Held until the process ends.
     session: Option<&'static Session>,
     ledger: Option<Ledger>,
     index: Option<Index>,
     context_engine: Option<ContextEngine>,
-    /// Where others ask, to be removed at the end.
+    /// The control socket's files; removed at the end.
     socket_files: Option<SocketFiles>,
 }
 
 impl Opening {
-    /// Finds the session that this start belongs to, holds it, and has it answer at its socket.
+    /// Finds the session for this start, locks it, and serves its control socket.
     ///
-    /// The lock is never dropped: the process holds it to its end, whichever that is.
+    /// The process holds the lock until it ends, however it ends.
     fn open(&self, published: &Arc<Published>, notices: &Notices) -> Result<Opened, StoreError> {
         let Some(home) = &self.home else {
             let source = io::Error::new(io::ErrorKind::NotFound, "neither CODEX_SHIM_HOME nor HOME is set");
@@ -64,13 +63,13 @@ impl Opening {
         let session = Session::open(home, self.wanted.as_ref(), &self.place, self.fresh_id)?;
         let generation = session.next_generation()?;
         if let Err(error) = open_log(&session.dir) {
-            notices.say(&format!("open {}: {error}; there is no log", session.dir.join("shim.log").display()));
+            notices.report(&format!("open {}: {error}; this run has no log", session.dir.join("shim.log").display()));
         }
         let pid = std::process::id();
         tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
         let ledger = self.start_ledger(&session, &generation, published, notices);
         if let (Some(watched), Some(ledger)) = (&self.watched, &ledger) {
-            watching::start(watched, self.context_bounds, ledger.clone(), published, notices);
+            follow_pty::start(watched, self.context_bounds, ledger.clone(), published, notices);
         }
         let index = match self.record {
             RecordKept::Yes => indexing::start(self, &session, ledger.clone(), published, notices),
@@ -80,7 +79,7 @@ impl Opening {
         let beside = Beside { ledger: ledger.clone(), index: index.clone() };
         let socket_files = self.start_control(&session, &generation, beside, published, notices);
         if ledger.is_some() {
-            self.outbox.tell_self(Input::SessionOpened { generation: generation.to_string() });
+            self.outbox.try_post(Input::SessionOpened { generation: generation.to_string() });
         }
         let writer = match self.record {
             RecordKept::Yes => Some(Box::new(self.writer(&session, generation.clone()))),
@@ -89,10 +88,10 @@ impl Opening {
         published.child_started(&generation.to_string(), self.child_pid);
         let session_id = session.id.clone();
         let session = Some(&*Box::leak(Box::new(session)));
-        Ok(Opened { writer, sides: Sides { session_id, session, ledger, index, context_engine, socket_files } })
+        Ok(Opened { writer, parts: SessionParts { session_id, session, ledger, index, context_engine, socket_files } })
     }
 
-    /// Has a thread open the ledger, and waits for nothing of it.
+    /// Starts the ledger's thread without waiting for it.
     fn start_ledger(
         &self,
         session: &Session,
@@ -101,19 +100,19 @@ impl Opening {
         notices: &Notices,
     ) -> Option<Ledger> {
         let for_thread = Arc::clone(published);
-        let say_fault = move |what: &str| Notices::new(Arc::clone(&for_thread)).say(what);
+        let report_fault = move |what: &str| Notices::new(Arc::clone(&for_thread)).report(what);
         let started = self.outbox.try_clone().and_then(|outbox| {
             let ids = (session.id.clone(), generation.to_string());
-            Ledger::start(&session.dir, ids, move |input| outbox.tell(input), say_fault)
+            Ledger::start(&session.dir, ids, move |input| outbox.post(input), report_fault)
         });
         started
             .map_err(|error| {
-                notices.say(&format!("start a thread for the ledger: {error}; relaying goes on without it"))
+                notices.report(&format!("start a thread for the ledger: {error}; relaying goes on without it"))
             })
             .ok()
     }
 
-    /// Has a thread speak to the user's context engine, where one is set, and waits for nothing of it.
+    /// Starts the thread of the user's context engine, if one is configured, without waiting for it.
     fn start_context_engine(
         &self,
         session: &Session,
@@ -121,16 +120,16 @@ impl Opening {
         published: &Arc<Published>,
         notices: &Notices,
     ) -> Option<ContextEngine> {
-        let settings = SpeakerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone() };
+        let settings = WorkerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone() };
         let conversations = Conversations::new(&session.dir, &session.journal_dir, index);
         let for_thread = Arc::clone(published);
-        let say_fault = move |what: &str| Notices::new(Arc::clone(&for_thread)).say(what);
+        let report_fault = move |what: &str| Notices::new(Arc::clone(&for_thread)).report(what);
         let started = self.outbox.try_clone().and_then(|outbox| {
-            ContextEngine::start(settings, conversations, Box::new(move |input| outbox.tell(input)), say_fault)
+            ContextEngine::start(settings, conversations, Box::new(move |input| outbox.post(input)), report_fault)
         });
         started
             .map_err(|error| {
-                notices.say(&format!("start a thread for the context engine: {error}; turns go on without it"))
+                notices.report(&format!("start a thread for the context engine: {error}; turns go on without it"))
             })
             .ok()
     }
@@ -151,7 +150,7 @@ impl Opening {
         Writer::new(session.journal_dir.clone(), generation, header, self.bounds, self.indexed_to.clone())
     }
 
-    /// Has a thread answer at the control socket, and waits for nothing of it.
+    /// Starts the control socket's thread without waiting for it.
     fn start_control(
         &self,
         session: &Session,
@@ -171,43 +170,45 @@ impl Opening {
             context_bounds: self.context_bounds,
         };
         let for_thread = Arc::clone(published);
-        let say_fault = move |what: &str| Notices::new(for_thread).say(&format!("{what}; {WITHOUT}"));
-        let asking =
-            self.outbox.try_clone().ok().map(|outbox| -> control::Ask { Box::new(move |errand| outbox.run(errand)) });
-        match control::start(subject, Arc::clone(published), beside, asking, say_fault) {
+        let report_fault = move |what: &str| Notices::new(for_thread).report(&format!("{what}; {WITHOUT}"));
+        let api_requests = self
+            .outbox
+            .try_clone()
+            .ok()
+            .map(|outbox| -> control::Ask { Box::new(move |request| outbox.forward(request)) });
+        match control::start(subject, Arc::clone(published), beside, api_requests, report_fault) {
             Ok(files) => Some(files),
             Err(error) => {
-                notices.say(&format!("{error}; {WITHOUT}"));
+                notices.report(&format!("{error}; {WITHOUT}"));
                 None
             }
         }
     }
 }
 
-/// Puts on record what passes, or counts it where that cannot be done.
+/// Records lines and notes, or counts the lines if that is impossible.
 #[derive(Debug)]
 pub(super) struct Recorder {
     opening: Opening,
     published: Arc<Published>,
     state: State,
-    sides: Sides,
-    /// The name of the client, as it introduced itself.
+    parts: SessionParts,
+    /// The name with which the client introduced itself.
     client: Option<String>,
-    /// What the ledger had no room for, in its order.
+    /// Orders that the ledger had no room for, oldest first.
     overflow: VecDeque<Order>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nothing is to be recorded.
+    /// `record` is off.
     Off,
-    /// There is a journal.
     Open(Box<Writer>),
-    /// There is no session yet.
+    /// The session is not open yet.
     Closed(Closed),
 }
 
-/// What has passed before there was a journal.
+/// What was missed before the session was opened.
 #[derive(Debug)]
 struct Closed {
     lines: u64,
@@ -217,48 +218,47 @@ struct Closed {
 }
 
 impl Recorder {
-    /// A recorder that has tried to open its session.
+    /// Tries to open the session.
     pub(super) fn open(opening: Opening, published: Arc<Published>, notices: &Notices) -> Recorder {
         let opened = opening.open(&published, notices).map_err(|error| {
-            notices.say(&format!("{error}; relaying goes on, without a session until it works"));
+            notices.report(&format!("{error}; relaying goes on without a session until it can be opened"));
             Closed { lines: 0, notes: Vec::new(), reason: error.to_string(), retry_at: REOPEN_AFTER }
         });
-        let (state, sides) = match opened {
-            Ok(Opened { writer: Some(writer), sides }) => (State::Open(writer), sides),
-            Ok(Opened { writer: None, sides }) => (State::Off, sides),
-            Err(closed) => (State::Closed(closed), Sides::default()),
+        let (state, parts) = match opened {
+            Ok(Opened { writer: Some(writer), parts }) => (State::Open(writer), parts),
+            Ok(Opened { writer: None, parts }) => (State::Off, parts),
+            Err(closed) => (State::Closed(closed), SessionParts::default()),
         };
-        Recorder { opening, published, state, sides, client: None, overflow: VecDeque::new() }
+        Recorder { opening, published, state, parts, client: None, overflow: VecDeque::new() }
     }
 
     /// The id of the session; `None` if it could not be opened yet.
     pub(super) fn session_id(&self) -> Option<&str> {
-        self.sides.session.map(|session| session.id.as_str())
+        self.parts.session.map(|session| session.id.as_str())
     }
 
-    /// The child was started anew: another run of the session, with a journal of its own.
+    /// Begins another generation of the session, with its own journal, because the child was restarted.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] where the journal's folder cannot be read; what passes goes on being recorded in the run before.
+    /// If the journal's folder cannot be read. The lines that follow go into the journal of the previous generation.
     pub(super) fn next_run(&mut self, child_pid: u32) -> Result<(), StoreError> {
         self.opening.child_pid = child_pid;
-        let Some(session) = self.sides.session else { return Ok(()) };
+        let Some(session) = self.parts.session else { return Ok(()) };
         let generation = session.next_generation()?;
         if let State::Open(_) = &self.state {
             self.state = State::Open(Box::new(self.opening.writer(session, generation.clone())));
         }
-        self.hand_over();
-        if let Some(ledger) = &self.sides.ledger
+        self.drain_overflow();
+        if let Some(ledger) = &self.parts.ledger
             && ledger.begin_run(generation.to_string())
         {
-            self.opening.outbox.tell_self(Input::SessionOpened { generation: generation.to_string() });
+            self.opening.outbox.try_post(Input::SessionOpened { generation: generation.to_string() });
         }
         self.published.child_started(&generation.to_string(), child_pid);
         Ok(())
     }
 
-    /// Applies changed bounds.
     pub(super) fn configure(&mut self, bounds: Bounds, retention: RetentionBounds, context_bounds: ContextBounds) {
         self.opening.bounds = bounds;
         self.opening.retention = retention;
@@ -266,13 +266,13 @@ impl Recorder {
         if let State::Open(writer) = &self.state {
             writer.bound(bounds);
         }
-        if let Some(index) = &self.sides.index {
+        if let Some(index) = &self.parts.index {
             index.retain(retention);
         }
         self.published.bound_context(context_bounds);
     }
 
-    /// A batch for what happened `now`; `None` where there is no journal to put it into.
+    /// A batch for the time `now`; `None` if there is no journal.
     pub(super) fn batch<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
         if let State::Closed(closed) = &self.state
             && now.elapsed >= closed.retry_at
@@ -285,15 +285,15 @@ impl Recorder {
         }
     }
 
-    /// Tries to open the session; what has passed before is the gap that its journal begins with.
+    /// Tries to open the session; its journal begins with a gap for the lines missed so far.
     fn open_again<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
         let State::Closed(closed) = &mut self.state else { return None };
         closed.retry_at = now.elapsed + REOPEN_AFTER;
-        let Opened { writer, sides } = self.opening.open(&self.published, notices).ok()?;
-        self.sides = sides;
-        self.sign_client();
+        let Opened { writer, parts } = self.opening.open(&self.published, notices).ok()?;
+        self.parts = parts;
+        self.write_client_name();
         let State::Closed(closed) = &mut self.state else { return None };
-        notices.say("the session can be used from now on");
+        notices.report("the session is open; recording begins");
         let Some(mut writer) = writer else {
             self.state = State::Off;
             return None;
@@ -307,22 +307,21 @@ impl Recorder {
         Some(batch)
     }
 
-    /// Notes the name of the client in the lock of the session, now or once there is a session.
+    /// Writes the client's name into the session's lock, now or once the session is open.
     pub(super) fn name_client(&mut self, name: Option<String>) {
         self.client = name;
-        self.sign_client();
+        self.write_client_name();
     }
 
-    fn sign_client(&self) {
-        if let Some(session) = self.sides.session
+    fn write_client_name(&self) {
+        if let Some(session) = self.parts.session
             && let Err(error) = session.name_client(self.client.as_deref())
         {
             // Tools then show the session without its client.
-            tracing::warn!(%error, "name the client in the lock");
+            tracing::warn!(%error, "write the client's name into the lock");
         }
     }
 
-    /// Appends a batch.
     pub(super) fn commit(&mut self, batch: Batch<'_>, notices: &mut Notices) {
         let State::Open(writer) = &mut self.state else { return };
         if let Err(error) = writer.commit(batch) {
@@ -331,14 +330,14 @@ impl Recorder {
         self.published.journal(writer.tally());
     }
 
-    /// A line has passed for which there was no batch.
+    /// Counts a line for which there was no batch.
     pub(super) fn miss_line(&mut self) {
         if let State::Closed(closed) = &mut self.state {
             closed.lines += 1;
         }
     }
 
-    /// Something that we did or learned for which there was no batch.
+    /// Keeps a note for which there was no batch.
     pub(super) fn miss_note(&mut self, note: Note) {
         if let State::Closed(closed) = &mut self.state
             && closed.notes.len() < NOTES_KEPT_MAX
@@ -347,7 +346,7 @@ impl Recorder {
         }
     }
 
-    /// Puts something that we did or learned on record, by itself.
+    /// Records a note in a batch of its own.
     pub(super) fn note(&mut self, note: Note, now: Now, notices: &mut Notices) {
         match self.batch(now, notices) {
             Some(mut batch) => {
@@ -358,11 +357,11 @@ impl Recorder {
         }
     }
 
-    /// Puts the last note on record. There is no commit after it that could make good what it fails to write, so it is
-    /// tried in a segment of its own where the one at hand does not take it.
+    /// Records the generation's last note. No later commit could repair a failed write, so this one is retried in a new
+    /// segment.
     pub(super) fn last_note(&mut self, note: &Note, now: Now, notices: &mut Notices) {
         for _ in 0..2 {
-            self.try_at_once();
+            self.retry_now();
             let Some(mut batch) = self.batch(now, notices) else { return };
             batch.push_note(note);
             self.commit(batch, notices);
@@ -372,8 +371,8 @@ impl Recorder {
         }
     }
 
-    /// What comes now is the last: everything is tried once more, however short a time ago it failed.
-    fn try_at_once(&mut self) {
+    /// Allows one more attempt at once, regardless of the last failure.
+    fn retry_now(&mut self) {
         match &mut self.state {
             State::Open(writer) => writer.try_at_once(),
             State::Closed(closed) => closed.retry_at = Duration::ZERO,
@@ -381,27 +380,26 @@ impl Recorder {
         }
     }
 
-    /// The ledger and the id of the session, where there is one.
+    /// The session's ledger and id.
     pub(super) fn session(&self) -> Option<(&Ledger, &str)> {
-        Some((self.sides.ledger.as_ref()?, &self.sides.session_id))
+        Some((self.parts.ledger.as_ref()?, &self.parts.session_id))
     }
 
-    /// The way to the context engine, where there is one.
     pub(super) fn context_engine(&self) -> Option<&ContextEngine> {
-        self.sides.context_engine.as_ref()
+        self.parts.context_engine.as_ref()
     }
 
-    /// Another end of where the relay is told something.
+    /// Another sending end of the relay's inbox.
     pub(super) fn outbox(&self) -> io::Result<Outbox> {
         self.opening.outbox.try_clone()
     }
 
-    /// Has something kept in the ledger, after all that was before it; never waits. Gives it back where there is no ledger,
-    /// or too much waits for it.
+    /// Queues an order for the ledger after all earlier ones; never waits. Returns the order if there is no ledger or
+    /// the queue is full.
     pub(super) fn order(&mut self, order: Order) -> Result<(), Order> {
-        let Some(ledger) = &self.sides.ledger else { return Err(order) };
+        let Some(ledger) = &self.parts.ledger else { return Err(order) };
         if self.overflow.len() >= OVERFLOW_MAX {
-            tracing::warn!("too much waits for the ledger: something is not kept");
+            tracing::warn!("too many orders wait for the ledger: an entry is dropped");
             return Err(order);
         }
         let given_back = if self.overflow.is_empty() { ledger.hand(order).err() } else { Some(order) };
@@ -409,9 +407,9 @@ impl Recorder {
         Ok(())
     }
 
-    /// Hands over what the ledger had no room for.
-    pub(super) fn hand_over(&mut self) {
-        let Some(ledger) = &self.sides.ledger else { return };
+    /// Passes queued orders to the ledger while it has room.
+    pub(super) fn drain_overflow(&mut self) {
+        let Some(ledger) = &self.parts.ledger else { return };
         while let Some(order) = self.overflow.pop_front() {
             if let Err(order) = ledger.hand(order) {
                 self.overflow.push_front(order);
@@ -420,27 +418,27 @@ impl Recorder {
         }
     }
 
-    /// Something waits for room at the ledger.
-    pub(super) fn overflows(&self) -> bool {
+    /// Whether orders wait for room at the ledger.
+    pub(super) fn has_overflow(&self) -> bool {
         !self.overflow.is_empty()
     }
 
-    /// Nobody can ask any more, and what is not kept by then is the next start's.
+    /// Ends the session. The next start indexes whatever the index has not read by then.
     pub(super) fn close(mut self) {
         let began = Instant::now();
-        let ended = self.sides.context_engine.as_ref().map(ContextEngine::end);
-        self.hand_over();
-        if let Some(ledger) = &self.sides.ledger {
+        let ended = self.parts.context_engine.as_ref().map(ContextEngine::end);
+        self.drain_overflow();
+        if let Some(ledger) = &self.parts.ledger {
             ledger.finish(LEDGER_END_WAIT_MAX);
         }
         if let Some(ended) = ended {
-            // At the same time as the ledger, so that both together take no longer.
+            // It ends in parallel with the ledger, so both share one limit.
             let _ = ended.recv_timeout(LEDGER_END_WAIT_MAX.saturating_sub(began.elapsed()));
         }
-        if let Some(index) = &self.sides.index {
+        if let Some(index) = &self.parts.index {
             index.end();
         }
-        if let Some(files) = self.sides.socket_files {
+        if let Some(files) = self.parts.socket_files {
             files.remove();
         }
     }

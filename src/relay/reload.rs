@@ -40,7 +40,7 @@ pub(super) fn start(
         looks: Looks::default(),
         outbox,
         published,
-        told: mistakes(complaints),
+        reported: mistakes(complaints),
     };
     let thread = std::thread::Builder::new().name("config".to_owned()).stack_size(STACK_BYTES);
     let started = thread.spawn(move || {
@@ -50,7 +50,7 @@ pub(super) fn start(
         }
     });
     if let Err(error) = started {
-        notices.say(&format!("start a thread for config.toml: {error}; a change of it waits for a restart"));
+        notices.report(&format!("start a thread for config.toml: {error}; its changes take effect at the next start"));
     }
 }
 
@@ -83,7 +83,7 @@ struct Reload {
     outbox: Outbox,
     published: Arc<Published>,
     /// The mistake that was reported last.
-    told: Option<String>,
+    reported: Option<String>,
 }
 
 impl Reload {
@@ -112,8 +112,8 @@ impl Reload {
     fn apply(&mut self, settings: &Settings) {
         let applied = self.running.with_live_settings_of(settings);
         let restart_needed: Vec<String> = applied.names_that_differ(settings).into_iter().map(str::to_owned).collect();
-        tracing::info!(?restart_needed, "config.toml is read");
-        self.told = None;
+        tracing::info!(?restart_needed, "config.toml was read");
+        self.reported = None;
         let mut loaded_at = self.published.config_document().and_then(|config| config.loaded_at);
         if applied != self.running {
             loaded_at = Some(now());
@@ -125,13 +125,14 @@ impl Reload {
 
     /// Keeps the settings and reports the mistake, unless the relay has reported it before.
     fn refuse(&mut self, mistake: String) {
-        if self.told.as_ref() != Some(&mistake) {
-            Notices::new(Arc::clone(&self.published))
-                .say(&format!("config.toml has changed and is not applied until it is corrected: {mistake}"));
+        if self.reported.as_ref() != Some(&mistake) {
+            Notices::new(Arc::clone(&self.published)).report(&format!(
+                "config.toml has changed but is invalid, and is not applied until it is corrected: {mistake}"
+            ));
         }
         let published = self.published.config_document();
         self.published.config(ConfigDocument { error: Some(mistake.clone()), ..published.unwrap_or_default() });
-        self.told = Some(mistake);
+        self.reported = Some(mistake);
     }
 }
 

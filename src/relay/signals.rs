@@ -1,7 +1,8 @@
-//! Signals that reach us, as something that the loop can poll; other threads wake the loop the same way.
+//! Delivers signals to us as a socket that the loop can poll; other threads wake the loop through the same socket.
 //!
-//! A signal that was ignored when we were started, as under `nohup`, stays ignored, and the child inherits that. One that was
-//! blocked then reaches us all the same: it is passed on to the child, in which it is blocked as it would be without us.
+//! A signal that was ignored when we were started, as under `nohup`, stays ignored, and the child inherits that. A
+//! signal that was blocked is unblocked for us and forwarded to the child, in which it is blocked as it would be
+//! without us.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,27 +16,26 @@ use crate::engine::Signal;
 
 use crate::launch::{is_ignored, unblock, was_blocked};
 
-/// What we listen for, from before the child is started.
+/// The signal handlers, installed before the child is started.
 #[derive(Debug)]
 pub(super) struct Signals {
     wake: UnixStream,
-    /// The other end of it.
+    /// The write end of `wake`.
     waking: UnixStream,
-    passed_on: [(Signal, Arc<AtomicBool>); 3],
+    forwarded: [(Signal, Arc<AtomicBool>); 3],
     child: Arc<AtomicBool>,
 }
 
-/// What has arrived since the last look.
+/// What has arrived since the last call.
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
-    /// Signals to pass on.
+    /// Signals to forward.
     pub(super) signals: Vec<Signal>,
     /// A child may have changed its state.
     pub(super) child: bool,
 }
 
 impl Signals {
-    /// Installs the handlers.
     pub(super) fn listen() -> io::Result<Signals> {
         let (wake, woken_by_handler) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
@@ -52,7 +52,7 @@ impl Signals {
         };
         let terminate = if was_blocked(SIGTERM) { Signal::BlockedTerminate } else { Signal::Terminate };
         Ok(Signals {
-            passed_on: [
+            forwarded: [
                 (terminate, listen_for(SIGTERM)?),
                 (Signal::Interrupt, listen_for(SIGINT)?),
                 (Signal::HangUp, listen_for(SIGHUP)?),
@@ -63,19 +63,19 @@ impl Signals {
         })
     }
 
-    /// What wakes the loop when a byte is written to it; a write never waits.
+    /// A write end that wakes the loop; a write to it never blocks.
     pub(super) fn waker(&self) -> io::Result<UnixStream> {
         self.waking.try_clone()
     }
 
-    /// Takes what has arrived.
+    /// Takes everything that has arrived.
     pub(super) fn take(&self) -> Arrived {
         use std::io::Read as _;
         let mut bytes = [0; 64];
         while matches!((&self.wake).read(&mut bytes), Ok(read) if read == bytes.len()) {}
         let took = |seen: &AtomicBool| seen.swap(false, Ordering::SeqCst);
         Arrived {
-            signals: self.passed_on.iter().filter(|(_, seen)| took(seen)).map(|(signal, _)| *signal).collect(),
+            signals: self.forwarded.iter().filter(|(_, seen)| took(seen)).map(|(signal, _)| *signal).collect(),
             child: took(&self.child),
         }
     }

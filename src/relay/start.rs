@@ -1,4 +1,4 @@
-//! Starting a relay: the child first, so that our own preparations cost it no time, then what we keep.
+//! Starts a relay: the child first, so that our own setup does not delay it, then the session.
 
 use std::fmt;
 use std::io;
@@ -13,16 +13,16 @@ use super::child::{Server, Spawned};
 use super::command::ServerCommand;
 use super::direction::Direction;
 use super::event_loop::{Clock, Relay, Scratch};
+use super::follow_pty::Watched;
 use super::hooks::Hooks;
-use super::inbox::{self, Askers};
-use super::lifecycle::{Lifecycle, Rested, Wanted};
+use super::inbox::{self, ApiCallers};
 use super::notices::Notices;
 use super::opening::{Opening, RecordKept};
 use super::pipes::{Sink, Source};
 use super::recorder::Recorder;
 use super::reload;
+use super::serve_loop::{Lifecycle, PauseEnd, Wanted};
 use super::signals::Signals;
-use super::watching::Watched;
 use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
 use crate::context_engine::FragmentReader;
@@ -34,21 +34,15 @@ use crate::launch;
 use crate::store::Place;
 use crate::wire::Side;
 
-/// Why a relay could not be started.
 #[derive(Debug)]
 pub(crate) enum RelayError {
-    /// The server could not be started.
     Start {
-        /// Its program.
         program: PathBuf,
-        /// What came of it.
         source: io::Error,
     },
-    /// A pipe or a signal handler of ours could not be set up.
+    /// A pipe or a signal handler could not be set up.
     SetUp {
-        /// What it was.
         what: &'static str,
-        /// What came of it.
         source: io::Error,
     },
 }
@@ -70,20 +64,20 @@ impl std::error::Error for RelayError {
     }
 }
 
-/// Becomes the server: this process goes on as `command`. Returns only where that fails.
+/// Replaces this process with `command`; returns only if that fails.
 #[must_use]
 pub(crate) fn become_server(command: &ServerCommand) -> RelayError {
     let source = command.to_process(&[0, 1, 2]).exec();
     RelayError::Start { program: command.program.clone(), source }
 }
 
-/// Relays between our stdin and stdout and `command` until that has ended. `complaints` are told on stderr.
+/// Relays between our stdin and stdout and `command` until that has ended. Reports `complaints` on stderr.
 ///
-/// Call this from the thread that lives as long as the process: on Linux the child is ended with it.
+/// Call this from a thread that is_alive as long as the process: on Linux the child is killed with it.
 ///
 /// # Errors
 ///
-/// [`RelayError`] where the server could not be started; nothing has been read or written then.
+/// If the server could not be started; nothing has been read or written then.
 pub(crate) fn run(
     command: &ServerCommand,
     settings: &Settings,
@@ -103,10 +97,10 @@ pub(crate) fn run(
     Ok(exit)
 }
 
-/// Runs `command` with nobody at its stdin and stdout but clients that attach themselves: it is initialized by us, driven
-/// through the control socket, and started again where it ends by itself. Returns once a signal has ended us.
+/// Runs `command` without a client on stdin and stdout: the relay initializes the server, API callers drive it through
+/// the control socket, clients attach to it, and it is restarted if it ends by itself. Returns after a signal.
 ///
-/// Call this from the thread that lives as long as the process.
+/// Call this from a thread that is_alive as long as the process.
 ///
 /// # Errors
 ///
@@ -117,17 +111,17 @@ pub(crate) fn serve(
     environment: &Environment,
     complaints: &[Complaint],
 ) -> Result<Exit, RelayError> {
-    let ends = |input, output| Ok((Direction::from_nobody(input), Direction::to_nobody(output)));
+    let ends = |input, output| Ok((Direction::without_client_input(input), Direction::without_client_output(output)));
     let mut relay = prepare(command, settings, environment, complaints, Attendance::Nobody, ends)?;
     relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
     if let Some(id) = relay.recorder.session_id() {
-        // Nobody but the user knows under which name to reach it. A client does not care.
+        // Only the user needs the name to reach the session; a client does not.
         if let Some(wanted) = settings.session.value.as_ref().filter(|wanted| wanted.to_string() != id) {
-            relay.notices.inform(&format!(
+            relay.notices.info(&format!(
                 "session {wanted} is already in use by another codex-shim; this one is session {id}: `codex-shim status {id}`"
             ));
         }
-        relay.notices.inform(&format!(
+        relay.notices.info(&format!(
             "serving session {id}; to reach it: `codex-shim send --session {id} --new TEXT`, `codex-shim tui {id}`, or \
              `codex-shim attach {id}` in place of `codex app-server`"
         ));
@@ -142,38 +136,38 @@ pub(crate) fn serve(
         *runs = false;
         let (wanted, signalled) = (*wanted, *signalled);
         if wanted == Wanted::Stopped {
-            relay.is_as_wanted();
+            relay.reply_to_waiting();
         }
         if signalled {
             relay.finish();
             return Ok(exit);
         }
-        let rested = match wanted {
-            Wanted::Stopped => relay.rest(None),
+        let pause_end = match wanted {
+            Wanted::Stopped => relay.pause(None),
             Wanted::Started => {
                 if relay.clock.now().elapsed - began >= BACK_OFF_FORGOTTEN_AFTER {
                     back_off = BACK_OFF_MIN;
                 }
-                relay.notices.say(&format!("the server has ended ({exit:?}); it is started again in {back_off:?}"));
-                let rested = relay.rest(Some(back_off));
+                relay.notices.report(&format!("the server has ended ({exit:?}); it restarts in {back_off:?}"));
+                let pause_end = relay.pause(Some(back_off));
                 back_off = (back_off * 2).min(BACK_OFF_MAX);
-                rested
+                pause_end
             }
         };
-        if rested == Rested::Signalled {
+        if pause_end == PauseEnd::Signalled {
             relay.finish();
             return Ok(exit);
         }
         if matches!(relay.lifecycle, Lifecycle::Served { wanted: Wanted::Stopped, .. }) {
-            // It was told to stay stopped while it waited to be started.
-            relay.is_as_wanted();
-            if relay.rest(None) == Rested::Signalled {
+            // An API caller stopped the server during the back-off.
+            relay.reply_to_waiting();
+            if relay.pause(None) == PauseEnd::Signalled {
                 relay.finish();
                 return Ok(exit);
             }
         }
         let Spawned { server, input, output } = spawn(command)?;
-        // What the ledger has yet to say of the run before is about no token of this one.
+        // A late report of the ledger on the previous run must not match a token of this one.
         let mut engine = engine(&relay.settings, Attendance::Nobody, Uuid::now_v7(), relay.engine.last_token());
         // The context engine outlives the server.
         let owns = Input::OwnsCompaction(relay.engine.owns_compaction());
@@ -181,21 +175,20 @@ pub(crate) fn serve(
         relay.uncommitted.clear();
         let (from_client, from_server) = ends(input, output)?;
         if let Err(error) = relay.recorder.next_run(server.pid()) {
-            relay.notices.say(&error.to_string());
+            relay.notices.report(&error.to_string());
         }
         (relay.server, relay.engine, relay.from_client, relay.from_server) = (server, engine, from_client, from_server);
-        (relay.client_left, relay.output_waits, relay.drain) = (false, false, None);
-        relay.is_started();
+        (relay.client_disconnected, relay.output_waits, relay.drain) = (false, false, None);
+        relay.server_started();
     }
 }
 
-/// The shortest time that a server is left alone that has ended by itself.
+/// Initial delay before a server that ended by itself is restarted.
 const BACK_OFF_MIN: Duration = Duration::from_secs(1);
 
-/// The longest one.
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
-/// How long it has to have run for the next time to be the shortest again.
+/// A run of this length resets the back-off.
 const BACK_OFF_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 fn set_up(what: &'static str) -> impl FnOnce(io::Error) -> RelayError {
@@ -218,7 +211,7 @@ fn engine(settings: &Settings, attendance: Attendance, fresh_id: Uuid, tokens_be
     })
 }
 
-/// Starts the child, and opens the session beside it. `ends` makes the two directions of its stdin and stdout.
+/// Starts the child and opens the session. `ends` makes the two directions of its stdin and stdout.
 fn prepare(
     command: &ServerCommand,
     settings: &Settings,
@@ -260,7 +253,7 @@ fn prepare(
         reload::start(settings, complaints, outbox, &published, &notices);
     }
     for complaint in complaints {
-        notices.say(&complaint.to_string());
+        notices.report(&complaint.to_string());
     }
     Ok(Relay {
         clock,
@@ -271,7 +264,7 @@ fn prepare(
         signals,
         inbox,
         lifecycle: Lifecycle::Client,
-        askers: Askers::default(),
+        callers: ApiCallers::default(),
         settings: settings.clone(),
         fragments: FragmentReader::new(settings.assembly().fragments),
         hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
@@ -279,7 +272,7 @@ fn prepare(
         server,
         from_client,
         from_server,
-        client_left: false,
+        client_disconnected: false,
         output_waits: false,
         exit_grace: settings.exit_grace.value,
         drain: None,
@@ -288,20 +281,20 @@ fn prepare(
     })
 }
 
-/// What the ids of this run's own calls begin with; the low 32 bits of a UUIDv7 are random.
+/// The prefix of the ids of this run's own calls; the low 32 bits of a UUIDv7 are random.
 fn own_ids(fresh_id: Uuid) -> String {
     format!("codex-shim:{:08x}:", fresh_id.as_u128() as u32)
 }
 
-/// The events that are followed, where some are.
+/// The `agent_pty` events to follow.
 fn watched(settings: &Settings) -> Option<Watched> {
     let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
     settings.agent_pty.value.clone().map(|path| Watched { path, whose })
 }
 
-/// What the session of this start is found by.
+/// The properties by which the session of this start is found.
 fn place(command: &ServerCommand, environment: &Environment) -> Place {
     let cwd = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
     let codex_home = environment.codex_home().to_string_lossy().into_owned();
-    Place { cwd, codex_home, server: command.told() }
+    Place { cwd, codex_home, server: command.masked() }
 }

@@ -1,7 +1,7 @@
-//! Taking out of a record what is of one machine: paths, names, ids and times, each replaced by the same thing wherever it
-//! stands, all else byte for byte as it was.
+//! Removes machine-specific data from records: paths, names, ids and times. Each value is replaced by the same
+//! placeholder everywhere; all other bytes stay the same.
 //!
-//! Pure: what is known of the machine comes in as [`Machine`].
+//! Pure: facts about the machine come in as [`Machine`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,18 +16,18 @@ use crate::engine::names_secret;
 use crate::engine::redacted;
 use crate::wire::{TokenKind, tokens};
 
-/// Where the time of a tape begins: 2026-01-01T00:00:00Z, in seconds since the Unix epoch.
+/// The first second of every tape: 2026-01-01T00:00:00Z, in seconds since the Unix epoch.
 pub(super) const TAPE_BEGINS_S: i64 = 1_767_225_600;
 
-/// What stands for a secret.
+/// The placeholder of a secret.
 const MASK: &str = "[redacted]";
 
-/// How far from the start of a recording a number can be and still be one of its times, in seconds.
+/// How far from the start of a recording a number may be and still count as one of its times, in seconds.
 pub(super) const NEAR_S: i64 = 400 * 86_400;
 
 const SECONDS_OF_DAY: i64 = 86_400;
 
-/// What stands for a recording's own working directory, home, and server.
+/// The placeholder of the recording's working directory.
 const CWD: &str = "/home/user/project";
 pub(super) const HOME: &str = "/home/user";
 const CODEX_HOME: &str = "/home/user/.codex";
@@ -35,7 +35,7 @@ const CODEX: &str = "/usr/local/bin/codex";
 const SHIM_HOME: &str = "/home/user/.local/state/codex-shim";
 const SESSION_DIR: &str = "/home/user/.local/state/codex-shim/sessions/tape";
 
-/// All of these, each before those that it begins with.
+/// All path placeholders; each stands before those that are its prefixes.
 pub(super) const PATHS: [&str; 6] = [SESSION_DIR, SHIM_HOME, CODEX_HOME, CWD, CODEX, HOME];
 
 static UUID: LazyLock<Regex> =
@@ -43,7 +43,7 @@ static UUID: LazyLock<Regex> =
 static DATE_TIME: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(\d{4}-\d{2}-\d{2})T(\d{2})([:-])(\d{2})[:-](\d{2})"));
 static DATE_PATH: LazyLock<Regex> = LazyLock::new(|| pattern(r"/(\d{4})/(\d{2})/(\d{2})\b"));
 static LOOPBACK: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(127\.0\.0\.1|localhost):\d{2,5}\b"));
-/// What stands before a path that begins here, and not before a `/` within one.
+/// The characters before a path that begins here; a `/` within a path is not one of them.
 const PATH_BEGINS: &str = r#"(?<before>^|file://|[\s"'`=:;,(<>\[{|&])"#;
 static HOME_OF_SOMEONE: LazyLock<Regex> =
     LazyLock::new(|| pattern(&format!(r"{PATH_BEGINS}/(?:home|Users)/\w(?:[\w.-]*\w)?")));
@@ -56,47 +56,42 @@ pub(super) fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("BUG: the pattern is a regular expression")
 }
 
-/// What is known of the machine that a recording was made on.
+/// Facts about the machine of a recording.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Machine {
     /// The working directory of the recording.
     pub cwd: String,
     /// The server's program.
     pub codex: String,
-    /// The user's home folder.
     pub home: Option<String>,
-    /// The home of codex-shim.
     pub shim_home: Option<String>,
     /// The session that was recorded.
     pub session: String,
-    /// The name of the host.
     pub host: Option<String>,
-    /// When the recording began, in microseconds since the Unix epoch.
+    /// The start of the recording, in microseconds since the Unix epoch.
     pub began_us: u64,
 }
 
-/// Maps records, one after the other.
+/// Maps the records of one recording, in order.
 #[derive(Debug)]
 pub(crate) struct Anonymizer {
-    /// What is replaced where it stands as a path or the beginning of one; longest first.
+    /// Paths to replace, longest first, with their placeholders; each also as the beginning of a longer path.
     paths: Vec<(String, &'static str)>,
-    /// The host's name alone, and as a word in a text where it is long enough to be no other word.
+    /// The host's name. It is replaced as a whole string, and within a text only if it is too long to be a common word.
     host: Option<String>,
     host_word: Option<Regex>,
     ids: HashMap<String, String>,
     temporary: HashMap<String, String>,
     began_s: i64,
     redacts: Redaction,
-    /// Something of the record at hand was masked.
+    /// The current record had a secret masked.
     has_masked: bool,
 }
 
-/// Whether what looks like a secret is masked too.
+/// Whether apparent secrets are masked too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redaction {
-    /// It is.
     Masked,
-    /// It stays.
     Left,
 }
 
@@ -125,7 +120,7 @@ impl Anonymizer {
         anonymizer
     }
 
-    /// Learns the home of codex, which stands in the answer to `initialize`.
+    /// Adds the home of codex, which the server sends in the response to `initialize`.
     pub(crate) fn learn_codex_home(&mut self, path: String) {
         self.learn_path(path, CODEX_HOME);
     }
@@ -137,7 +132,7 @@ impl Anonymizer {
         }
     }
 
-    /// The record with everything of the machine replaced. `record` is one line of a journal without its `\n`.
+    /// Anonymizes a record: one line of a journal without its `\n`.
     #[must_use]
     pub(crate) fn record(&mut self, record: &str) -> String {
         let kind = RecordKind::of(record);
@@ -162,7 +157,7 @@ impl Anonymizer {
             }
         }
         mapped.push_str(&record[copied..]);
-        // `codex-shim redact` masks a record in place and cannot mark it.
+        // `codex-shim redact` masks a record in place and cannot mark it as masked.
         if (self.has_masked || mapped.contains(MASK)) && kind.is_line(record) && !is_marked(&mapped) {
             mapped.truncate(mapped.len() - 1);
             mapped.push_str(",\"masked\":true}");
@@ -170,7 +165,7 @@ impl Anonymizer {
         mapped
     }
 
-    /// Numbers that are times, told by their size.
+    /// Moves a number that is a time, judged by its size.
     fn number(&self, text: &str) -> Option<String> {
         let (whole, fraction) = text.split_once('.').map_or((text, None), |(whole, rest)| (whole, Some(rest)));
         let unit = match whole.len() {
@@ -183,7 +178,7 @@ impl Anonymizer {
         Some(fraction.map_or_else(|| shifted.to_string(), |fraction| format!("{shifted}.{fraction}")))
     }
 
-    /// A time in `unit`s a second, moved to the tape's; `None` where it is none of the recording's times.
+    /// Moves a time of `unit` ticks a second to the tape's; `None` if it is not a time of the recording.
     fn shifted(&self, time: i64, unit: i64) -> Option<i64> {
         let near = (time / unit - self.began_s).abs() <= NEAR_S;
         near.then_some(time + (TAPE_BEGINS_S - self.began_s) * unit)
@@ -194,7 +189,7 @@ impl Anonymizer {
             (RecordKind::Header, "\"session\"") => Some("\"tape\"".to_owned()),
             (RecordKind::Header, "\"generation\"") => Some("\"000000000001\"".to_owned()),
             (RecordKind::OfBytes, "\"base64\"") => self.bytes(quoted),
-            // Output of a command; what is called so and is no Base64 is a text.
+            // A command's output; a member of this name that is not Base64 is plain text.
             (_, "\"deltaBase64\"") => self.bytes(quoted),
             (_, "\"chunk\"") => {
                 self.text_in_base64(quoted).or_else(|| self.quoted(quoted)).or_else(|| self.bytes(quoted))
@@ -215,7 +210,7 @@ impl Anonymizer {
         (mapped != text).then(|| serde_json::Value::String(mapped).to_string())
     }
 
-    /// A line that is not UTF-8: each byte is taken as a character, and each character is a byte again afterwards.
+    /// Maps a line that is not UTF-8, by treating each byte as one character.
     fn bytes(&mut self, quoted: &str) -> Option<String> {
         let line = BASE64_STANDARD.decode(quoted.trim_matches('"')).ok()?;
         let text: String = line.iter().map(|byte| char::from(*byte)).collect();
@@ -224,7 +219,7 @@ impl Anonymizer {
         Some(format!("\"{}\"", BASE64_STANDARD.encode(line)))
     }
 
-    /// Output that is told in Base64; `None` where that is no text, as of a word that only looks like Base64.
+    /// Maps output in Base64; `None` if it does not decode to text, for example a word that only looks like Base64.
     fn text_in_base64(&mut self, quoted: &str) -> Option<String> {
         let text = String::from_utf8(BASE64_STANDARD.decode(quoted.trim_matches('"')).ok()?).ok()?;
         Some(format!("\"{}\"", BASE64_STANDARD.encode(self.text(&text))))
@@ -259,13 +254,13 @@ impl Anonymizer {
         }
     }
 
-    /// The id that stands for `id`: a UUID too, numbered by first appearance.
+    /// The placeholder of an id: a UUID numbered by first appearance.
     fn id(&mut self, id: &str) -> String {
         let next = self.ids.len() + 1;
         self.ids.entry(id.to_ascii_lowercase()).or_insert_with(|| format!("00000000-0000-7000-8000-{next:012}")).clone()
     }
 
-    /// What stands for a temporary folder or file, numbered by first appearance.
+    /// The placeholder of a temporary folder or file, numbered by first appearance.
     fn temporary(&mut self, found: &Captures<'_>) -> String {
         let next = self.temporary.len() + 1;
         let stands_for_it =
@@ -281,7 +276,7 @@ impl Anonymizer {
         format!("{date}{}", time.trim_end_matches('Z').replace(':', &found[3]))
     }
 
-    /// A date in a path is moved by whole days, as the day of the recording is moved.
+    /// Moves a date in a path by whole days, together with the day of the recording.
     fn date_path(&self, found: &Captures<'_>) -> String {
         let midnight = seconds_of(&format!("{}-{}-{}T00:00:00Z", &found[1], &found[2], &found[3]));
         let days = TAPE_BEGINS_S / SECONDS_OF_DAY - self.began_s / SECONDS_OF_DAY;
@@ -293,11 +288,11 @@ impl Anonymizer {
     }
 }
 
-/// What a record holds, as far as it is treated otherwise.
+/// The kinds of records that are treated differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RecordKind {
     Header,
-    /// What codex-shim did itself.
+    /// An action of codex-shim.
     OfShim,
     /// A line that is not UTF-8.
     OfBytes,
@@ -310,7 +305,7 @@ impl RecordKind {
         if record.starts_with("{\"journal\":") {
             return RecordKind::Header;
         }
-        // Records are written by us, so their members stand in one order; a line comes after its sender.
+        // codex-shim writes the records, so their members have a fixed order; a line follows its sender.
         let rest = record.split_once("\"from\":\"").map_or("", |(_, rest)| rest);
         if rest.starts_with("shim\",\"event\"") {
             RecordKind::OfShim
@@ -323,7 +318,7 @@ impl RecordKind {
 }
 
 impl RecordKind {
-    /// Whether a record of this kind holds a line.
+    /// Whether a record of this kind contains a line.
     fn is_line(self, record: &str) -> bool {
         matches!(self, RecordKind::OfBytes | RecordKind::Other)
             && record.contains("\"from\":\"")
@@ -331,19 +326,19 @@ impl RecordKind {
     }
 }
 
-/// Whether a record says that some of its values are masks.
+/// Whether a record is marked as containing masks.
 fn is_marked(record: &str) -> bool {
     record.trim_end_matches(",\"eol\":false}").trim_end_matches('}').ends_with(",\"masked\":true")
 }
 
-/// Replaces a path where it stands as a whole or before a `/`.
+/// Replaces a path if it is complete or a `/` follows.
 fn replace_path(text: &str, path: &str, by: &str) -> String {
     let in_a_word = |char: char| char.is_alphanumeric() || char == '_';
     let mut replaced = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(path) {
         let after = &rest[at + path.len()..];
-        // A dot or a dash goes on with a name only where more of it follows: a sentence may end with a path.
+        // A dot or a dash belongs to the name only if more of the name follows: a sentence may end with a path.
         let name_goes_on = after.starts_with(['-', '.']) && after[1..].starts_with(in_a_word);
         let goes_on = after.starts_with(in_a_word) || name_goes_on;
         let began_before = rest[..at].ends_with(|last: char| in_a_word(last) || matches!(last, '.' | '-'));

@@ -1,7 +1,7 @@
-//! Comparing what a client sends with what a tape has, where ids, paths and times may differ.
+//! Compares a client's messages with those of a tape; ids, paths and times may differ.
 //!
-//! What differs in such a place is remembered as a pair, held to from then on, and put into everything that the player
-//! says. Pure.
+//! Each such difference is stored as a pair, which later messages must respect and which is applied to every line of
+//! the player. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,16 +12,16 @@ use serde_json::Value;
 use super::anonymizer::{NEAR_S, TAPE_BEGINS_S};
 use crate::wire::{TokenKind, tokens};
 
-/// A place where a client's message differs from the tape's.
+/// A difference between a client's message and the tape's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The message, in words.
+    /// A description of the message.
     pub message: String,
-    /// Where in it, such as `params.input[0].text`; empty for the whole.
+    /// The place in the message, such as `params.input[0].text`; empty for the whole.
     pub place: String,
-    /// What the tape has; `None` for nothing.
+    /// The tape's value; `None` if it is absent.
     pub on_tape: Option<String>,
-    /// What the client sent; `None` for nothing.
+    /// The client's value; `None` if it is absent.
     pub sent: Option<String>,
 }
 
@@ -36,26 +36,26 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Pairs of what stands on the tape and what stands for it now. Each stands for one thing only.
+/// Pairs of a value on the tape and the current value, in a one-to-one mapping.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mapping {
     ids: Pairs,
-    /// Paths, to be replaced also at the beginning of longer ones.
+    /// Paths, which are also replaced at the beginning of longer ones.
     paths: Pairs,
     hosts: Pairs,
-    /// Whole texts with placeholders in them.
+    /// Whole texts that contain placeholders.
     texts: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Pairs {
     now: BTreeMap<String, String>,
-    /// What already stands for something.
+    /// The current values that are already in use.
     taken: BTreeSet<String>,
 }
 
 impl Pairs {
-    /// Whether a pair can be held to; it is, from then on.
+    /// Adds a pair; returns whether it agrees with the others.
     fn hold(&mut self, on_tape: &str, now: &str) -> bool {
         match self.now.get(on_tape) {
             Some(known) => known == now,
@@ -68,24 +68,23 @@ impl Pairs {
     }
 }
 
-/// What came of comparing two messages.
+/// The result of comparing two messages.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
-    /// Where they differ.
     pub(super) differences: Vec<Difference>,
-    /// How many pairs of different texts had to be learned for the rest to be the same.
+    /// The number of pairs of different texts that the comparison added.
     pub(super) learned: usize,
 }
 
 impl Mapping {
-    /// Compares two values, learns what may differ, and returns what may not.
+    /// Compares two values, stores the permitted differences and returns the others.
     pub(super) fn compare(&mut self, message: &str, on_tape: &Value, sent: &Value, values: Values) -> Compared {
         let mut comparison = Comparison { mapping: self, message, values, compared: Compared::default() };
         comparison.values("params", on_tape, sent);
         comparison.compared
     }
 
-    /// Remembers the ids in a line that is said as it stands on the tape: they stand for themselves.
+    /// Reserves the ids of a line that is sent unchanged: each stands for itself.
     pub(super) fn hold_ids(&mut self, line: &str) {
         for token in tokens(line).filter(|token| token.kind == TokenKind::Text && token.range.len() == ID_LENGTH + 2) {
             let text = &line[token.range.start + 1..token.range.end - 1];
@@ -95,7 +94,7 @@ impl Mapping {
         }
     }
 
-    /// A line of the tape with everything that was learned put in.
+    /// Applies all pairs to a line of the tape.
     pub(super) fn applied(&self, line: &str) -> String {
         if self.ids.now.is_empty() && self.paths.now.is_empty() && self.texts.is_empty() {
             return line.to_owned();
@@ -113,27 +112,27 @@ impl Mapping {
         mapped
     }
 
-    /// The path that stands for a path of the tape.
+    /// The current path for a path of the tape.
     pub(super) fn path(&self, on_tape: &str) -> Option<&str> {
         self.paths.now.get(on_tape).map(String::as_str)
     }
 
-    /// Whether an id can stand for one of the tape; it does, from then on.
+    /// Adds a pair of ids; returns whether it agrees with the others.
     pub(super) fn hold_id(&mut self, on_tape: &str, now: &str) -> bool {
         self.ids.hold(on_tape, now)
     }
 
-    /// Whether a path can stand for a placeholder of the tape; it does, from then on.
+    /// Adds a path for a placeholder of the tape; returns whether it agrees with the others.
     pub(super) fn hold_path(&mut self, on_tape: &str, now: &str) -> bool {
         self.paths.hold(on_tape, now)
     }
 
-    /// Whether a host's name can stand for that of the tape; it does, from then on.
+    /// Adds a host's name for that of the tape; returns whether it agrees with the others.
     pub(super) fn hold_host(&mut self, on_tape: &str, now: &str) -> bool {
         self.hosts.hold(on_tape, now)
     }
 
-    /// Remembers a text that was sent, for its echoes.
+    /// Stores a text that the client sent, for its echoes.
     pub(super) fn hold_text(&mut self, on_tape: &str, sent: &str) {
         if on_tape != sent {
             self.texts.insert(on_tape.into(), sent.into());
@@ -156,19 +155,19 @@ impl Mapping {
         if !text.starts_with('/') {
             return text.to_owned();
         }
-        // The path itself, then what it lies in, from the inside out.
+        // The path itself, then its parent folders, innermost first.
         let ends = [text.len()].into_iter().chain(text.rmatch_indices('/').map(|(at, _)| at)).filter(|end| *end > 0);
         let mut mapped = ends.filter_map(|end| Some(format!("{}{}", self.paths.now.get(&text[..end])?, &text[end..])));
         mapped.next().unwrap_or_else(|| text.to_owned())
     }
 }
 
-/// Whether a message on a tape may hold masks.
+/// Whether a message on a tape may contain masks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Values {
-    /// Those that were sent.
+    /// The message has its original values.
     AsSent,
-    /// Some may be masks in place of credentials; a mask stands for any value.
+    /// Some values may be masks in place of credentials; a mask matches any value.
     MaybeMasked,
 }
 
@@ -187,7 +186,7 @@ impl Comparison<'_> {
                 let mut others: Vec<&String> = sent.keys().filter(|name| !on_tape.contains_key(*name)).collect();
                 for (name, on_tape) in on_tape {
                     let sent = sent.get(name).or_else(|| sent.get(self.other_name(name, &mut others)?));
-                    // An explicit null says the same as no member.
+                    // An explicit null equals an absent member.
                     self.values(&format!("{place}.{name}"), on_tape, sent.unwrap_or(&Value::Null));
                 }
                 for name in others {
@@ -211,7 +210,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether two texts are the same, or may stand for each other from now on.
+    /// Whether two texts are equal or can be added as a pair.
     fn texts(&mut self, place: &str, on_tape: &str, sent: &str) -> bool {
         let pairs = if is_id(on_tape) && is_id(sent) {
             &mut self.mapping.ids
@@ -228,14 +227,14 @@ impl Comparison<'_> {
         held || (is_path(on_tape) && on_tape != sent && self.placeholders(on_tape, sent))
     }
 
-    /// Whether a text is the tape's with other texts in place of placeholders.
+    /// Whether the client's text is the tape's with other texts in place of placeholders.
     fn placeholders(&mut self, on_tape: &str, sent: &str) -> bool {
         let held = on_tape == sent || self.mapping.holds_placeholders(on_tape, sent, self.values);
         self.compared.learned += usize::from(held && on_tape != sent);
         held
     }
 
-    /// The member that stands for one of the tape's whose name is a path; it is taken from `others`.
+    /// The client's member for a member of the tape whose name is a path; it is removed from `others`.
     fn other_name<'a>(&mut self, on_tape: &str, others: &mut Vec<&'a String>) -> Option<&'a String> {
         let index = others.iter().position(|sent| self.mapping.holds_placeholders(on_tape, sent, Values::AsSent))?;
         Some(others.remove(index))
@@ -252,7 +251,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Whether a value on the tape is a mask, and `sent` may be what it was put in place of. The mask is the end of a text.
+/// Whether a value on the tape is a mask that may stand for `sent`. A mask may be the end of a text.
 fn may_stand_for(on_tape: &Value, sent: &Value) -> bool {
     match (on_tape, sent) {
         (Value::String(on_tape), Value::String(sent)) => {
@@ -268,10 +267,10 @@ fn may_stand_for(on_tape: &Value, sent: &Value) -> bool {
     }
 }
 
-/// Characters of a UUID.
+/// Length of a UUID in characters.
 pub(super) const ID_LENGTH: usize = 36;
 
-/// The shape of a UUID.
+/// Whether a text has the shape of a UUID.
 pub(super) fn is_id(text: &str) -> bool {
     text.len() == ID_LENGTH
         && text.bytes().enumerate().all(|(index, byte)| match index {
@@ -284,17 +283,17 @@ fn is_path(text: &str) -> bool {
     text.starts_with('/') && !text.contains(char::is_whitespace)
 }
 
-/// Whether a member is what somebody said or ran, where a path is a word like any other.
+/// Whether a member contains a user's or a model's words, or a command; a path in it is an ordinary word.
 fn is_said(place: &str) -> bool {
     place.ends_with(".text") || place.contains("command")
 }
 
-/// Whether a member is a time by its name.
+/// Whether a member is a time, judged by its name.
 fn is_time(place: &str) -> bool {
     place.ends_with("At") || place.ends_with("AtMs")
 }
 
-/// Whether two numbers are times, by their size: one that export has moved, and one in the same unit.
+/// Whether two numbers are times, judged by their size: one that export has moved, and one in the same unit.
 fn are_times(on_tape: &str, sent: &str) -> bool {
     let whole = |number: &str| number.split('.').next().unwrap_or_default().to_owned();
     let (on_tape, sent) = (whole(on_tape), whole(sent));
@@ -333,7 +332,7 @@ mod tests {
                 .len()
         };
         assert_eq!(again(&mut mapping, A, A), 1);
-        // What stands for something already stands for nothing else.
+        // A current value that is in use cannot stand for another one.
         assert_eq!(again(&mut mapping, C, B), 1);
         assert_eq!(again(&mut mapping, C, C), 0);
     }

@@ -1,9 +1,9 @@
-//! Tapes: a recording is exported, looked at, checked, and played as a server.
+//! Tapes: recordings that are exported, listed, checked, and played as a server.
 //!
-//! A tape is a journal file. [`Anonymizer`] takes out of its records what is of one machine, [`TapeReader`] reads them,
-//! [`Survey`] tells what they hold, and [`Player`] decides what a server that repeats them says to a client.
+//! A tape is a journal file. [`Anonymizer`] removes machine-specific data from its records, [`TapeReader`] reads them,
+//! [`Survey`] summarizes them, and [`Player`] decides the replies of a server that repeats them.
 //!
-//! Nothing here changes a recording, and the player knows no clock: what it says and when is told to [`serve`].
+//! Nothing here changes a recording. The player has no clock: [`serve`] sends its lines at their times.
 
 mod anonymizer;
 mod mapping;

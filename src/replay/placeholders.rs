@@ -1,7 +1,7 @@
-//! Comparing a text of a tape with the text that a client sends: export has put placeholders into the tape's.
+//! Compares a text of a tape, which contains the placeholders of export, with a client's text.
 //!
-//! A placeholder stands for a text of its kind (a home folder, a temporary folder, an id, a time, a port, a host's name, a
-//! secret); all else has to be the same. Pure.
+//! A placeholder matches a text of its kind (a home folder, a temporary folder, an id, a time, a port, a host's name, a
+//! secret); everything else must be equal. Pure.
 
 use std::sync::LazyLock;
 
@@ -10,13 +10,13 @@ use regex::Regex;
 use super::anonymizer::{PATHS, pattern};
 use super::mapping::{ID_LENGTH, Mapping, Values, is_id};
 
-/// Longest text that a placeholder stands for, in bytes. Source: `PATH_MAX` of Linux.
+/// Limit of a text that a placeholder matches, in bytes. Source: `PATH_MAX` of Linux.
 const REPLACED_BYTES_MAX: usize = 4096;
 
-/// Attempts at placing the end of a replaced text, for one text.
+/// Limit of attempts, per text, to find the end of a replaced text.
 const ATTEMPTS_MAX: usize = 4096;
 
-/// Replaced texts of unknown length that may be open at once, for one text.
+/// Limit of replaced texts of unknown length that are open at once, per text.
 const DEPTH_MAX: usize = 32;
 
 static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| {
@@ -55,7 +55,7 @@ impl Kind {
         (Kind::Mask, "mask"),
     ];
 
-    /// Whether it can stand for `sent` beside all that stands for something already.
+    /// Adds `sent` for this placeholder; returns whether it agrees with the other pairs.
     fn hold(self, mapping: &mut Mapping, on_tape: &str, sent: &str) -> bool {
         match self {
             Kind::Path | Kind::Temporary => mapping.hold_path(on_tape, sent),
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Whether it can stand for `text`.
+    /// Whether the placeholder may stand for `text`.
     fn fits(self, text: &str) -> bool {
         let is_path = || text.len() > 1 && text.starts_with('/') && !text.ends_with('/') && !text.contains(['\n', '"']);
         match self {
@@ -89,7 +89,7 @@ struct Found {
 }
 
 impl Mapping {
-    /// Whether `sent` is `on_tape` with other texts in place of its placeholders. If so, they are remembered.
+    /// Whether `sent` is `on_tape` with other texts in place of its placeholders. If so, stores those as pairs.
     pub(super) fn holds_placeholders(&mut self, on_tape: &str, sent: &str, values: Values) -> bool {
         let found: Vec<Found> = PLACEHOLDER
             .captures_iter(on_tape)
@@ -119,7 +119,7 @@ struct Matching<'a> {
 }
 
 impl Matching<'_> {
-    /// Matches the rest: of the tape's text from `at`, of what was sent from `to`, with the placeholders from `next` on.
+    /// Matches the rest: the tape's text from `at`, the client's from `to`, with the placeholders from `next` on.
     fn rest(
         &mut self,
         mut mapping: Mapping,
@@ -145,7 +145,7 @@ impl Matching<'_> {
         }
     }
 
-    /// Matches a placeholder that stands for a text of known length.
+    /// Matches a placeholder for a text of known length.
     fn fixed(&self, mapping: &mut Mapping, found: Found, rest: &str) -> Fixed {
         let text = &self.on_tape[found.start..found.end];
         let shape = |shape: &Regex| match shape.find(rest) {
@@ -174,7 +174,7 @@ impl Matching<'_> {
                 if rest.starts_with(text) {
                     return Fixed::Taken { on_tape: text.len(), sent: text.len() };
                 }
-                // Export gives the homes of all users one name.
+                // Export gives all users' homes the same placeholder.
                 match HOME_OF_SOMEONE.find(rest) {
                     Some(home) if mapping.path(HOME).is_some() => {
                         Fixed::Taken { on_tape: HOME.len(), sent: home.len() }
@@ -191,7 +191,8 @@ impl Matching<'_> {
         }
     }
 
-    /// Matches a placeholder by trying where the text ends that it stands for: where the tape goes on as what was sent does.
+    /// Matches a placeholder for a text of unknown length: tries each end after which the client's text continues like
+    /// the tape's.
     fn open(&mut self, mapping: &Mapping, found: Found, next: usize, to: usize, depth: usize) -> Option<Mapping> {
         let begun = match found.kind {
             Kind::Path => self.paths(found).collect(),
@@ -232,26 +233,26 @@ impl Matching<'_> {
         None
     }
 
-    /// The paths that a placeholder may be, longest first: the folder may be another's that only begins with its name.
+    /// The paths that a placeholder may be, longest first: another user's folder may begin with the name of one.
     fn paths(&self, found: Found) -> impl Iterator<Item = &'static str> {
         let text = self.on_tape[found.start..found.end].to_owned();
         PATHS.into_iter().filter(move |path| text.starts_with(path))
     }
 }
 
-/// Result of matching a placeholder of known length.
+/// The result of matching a placeholder of known length.
 enum Fixed {
-    /// The placeholder matches; lengths in bytes.
+    /// A match, with lengths in bytes.
     Taken {
         on_tape: usize,
         sent: usize,
     },
     Differs,
-    /// Its length is not known.
+    /// The length is unknown.
     Open,
 }
 
-/// Placeholder of a user's home.
+/// The placeholder of a user's home.
 const HOME: &str = super::anonymizer::HOME;
 
 #[cfg(test)]

@@ -1,21 +1,22 @@
-//! The player: what a server that repeats a tape says to what a client says.
+//! The player: decides the replies of a server that repeats a tape.
 //!
-//! *Matching.* A request is matched to one of the tape that was not matched yet: to the one that is the same, else to one
-//! that is the same but for ids, paths and times, else, unless differences are errors, to the one of the same method with
-//! the fewest differences; of equals, to the first. One that the tape has only once and that is asked again gets the same
-//! answer again. A line that is no message means nothing to a server, and nothing here.
+//! *Matching.* A client's request is matched to an unmatched request of the tape: an equal one; else one that differs
+//! only in ids, paths and times; else, unless differences are errors, the one of the same method with the fewest
+//! differences. Among equals, the first is taken. If the tape has a request only once and the client repeats it, it
+//! gets the same response again. A line that is not a message gets no reply, as from a real server.
 //!
-//! *Release.* An answer goes out when its request was matched. Everything else that the server said belongs to a line of
-//! the client: the last one before it that moves its thread (starts it or a turn of it, answers one of its requests),
-//! else the last one that moves anything. It goes out once that line was matched and all before it of the same thread
-//! has gone out. So a client may ask in another order, or leave out a look at something, and a turn that waits for an
-//! answer waits for it here too.
+//! *Release.* A response is sent when its request is matched. Every other line of the server belongs to a line of the
+//! client: the last earlier one that moves its thread (starts it or a turn of it, answers one of its requests), else
+//! the last one that moves any thread. It is sent once that line is matched and all earlier lines of the same thread
+//! are sent. So a client may change the order of its requests or omit a read-only one, and a turn that waits for an
+//! answer also waits for it here.
 //!
-//! *Requests that resolve themselves.* If codex-shim gave the answer in the recording (an API caller's, or a policy's), nothing
-//! waits for the client. A client that answers such a request gives the same answer, or differs: the tape goes on with the
-//! other one. The client's own late answer in the recording had no effect, so that it may be left out.
+//! *Requests that resolve themselves.* If codex-shim gave the answer in the recording (an API caller's, or a policy's),
+//! nothing waits for the client. A client that answers such a request must give the same answer, or it differs: the
+//! tape continues with the recorded one. The client's own late answer in the recording had no effect, so it may be
+//! omitted.
 //!
-//! Pure: it knows no clock, and what it decides depends on the tape and the client's lines alone.
+//! Pure: the player has no clock, and its decisions depend only on the tape and the client's lines.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,28 +27,28 @@ use super::mapping::{Compared, Difference, Mapping, Values};
 use super::tape::{Entry, EntryKind, ShimAnswer, Tape};
 use crate::wire::{Body, LineEnd, RpcId, Side};
 
-/// JSON-RPC code of the error for what is not on the tape. Source: the range that JSON-RPC 2.0 leaves to servers, without
-/// the codes that codex uses itself.
+/// JSON-RPC error code of a request that is not on the tape. Source: the range that JSON-RPC 2.0 reserves for servers,
+/// without the codes that codex uses itself.
 const NOT_ON_TAPE: i32 = -32_050;
 
-/// Lines of the tape that a client's line is compared with, of those that it can be.
+/// Limit of the tape's lines that a client's line is compared with.
 const CANDIDATES_MAX: usize = 256;
 
-/// Something that the player says.
+/// A line that the player sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     /// The line, with its `\n` unless the tape had none.
     pub bytes: Vec<u8>,
-    /// How long after the client's line it stood on the tape, in microseconds.
+    /// The delay after the client's line on the tape, in microseconds.
     pub after_us: u64,
 }
 
 /// Whether a difference from the tape is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
-    /// It is told, and nothing more is said.
+    /// A difference is reported and ends the playing.
     Strict,
-    /// It is passed over as far as that goes.
+    /// A difference is tolerated if possible.
     Lenient,
 }
 
@@ -56,15 +57,15 @@ pub enum Strictness {
 pub struct Player {
     entries: Vec<Entry>,
     strictness: Strictness,
-    /// By index of an entry: for a client's line, whether it was matched; for a server's, whether it has gone out.
+    /// By index of an entry: whether a client's line is matched, or a server's line sent.
     done: Vec<bool>,
-    /// For a client's request, its answer; for a server's line, the client's line that it belongs to.
+    /// For a client's request, its response; for a server's line, the client's line that it belongs to.
     linked: Vec<Option<usize>>,
     /// The server's requests that codex-shim answered on the tape and the client has not answered yet.
     resolve_themselves: BTreeSet<usize>,
-    /// The client's lines that were not matched yet, by what they are.
+    /// The client's unmatched lines, by kind.
     unmatched: BTreeMap<Sort, VecDeque<usize>>,
-    /// The server's lines that have not gone out, by thread.
+    /// The server's unsent lines, by thread.
     waiting: BTreeMap<Option<String>, VecDeque<usize>>,
     mapping: Mapping,
     differences: Vec<Difference>,
@@ -104,12 +105,12 @@ impl Player {
         }
     }
 
-    /// What the server says before the client has said anything.
+    /// The server's lines before the client's first line.
     pub fn begin(&mut self) -> Vec<Said> {
         self.release(Vec::new(), 0)
     }
 
-    /// What the server says to a line of the client, given without its `\n`.
+    /// The server's lines in reply to a line of the client, given without its `\n`.
     pub fn take(&mut self, line: &[u8]) -> Vec<Said> {
         let (kind, message) = (EntryKind::of(line), Body::parse(line));
         let (params, id) = match &message {
@@ -127,7 +128,7 @@ impl Player {
         }
     }
 
-    /// Where the client has differed from the tape so far; the lines of the tape that it never sent are not among them.
+    /// The client's differences from the tape so far, except the lines that it never sent.
     #[must_use]
     pub fn differences(&self) -> &[Difference] {
         &self.differences
@@ -147,7 +148,7 @@ impl Player {
             .collect()
     }
 
-    /// A line that is no message: on the tape or not, nothing is said to it.
+    /// Handles a line that is not a message; it gets no reply, whether it is on the tape or not.
     fn no_message(&mut self, line: &[u8]) {
         let on_tape = self.unmatched.get_mut(&Sort::Other(line.to_vec())).and_then(VecDeque::pop_front);
         match on_tape {
@@ -192,7 +193,7 @@ impl Player {
         self.unanswered(&format!("the answer to request {id}"), result, &Sort::Response(id.clone()))
     }
 
-    /// Compares the client's answer with the one that the request resolved itself with.
+    /// Compares the client's answer with codex-shim's recorded one.
     fn compare_with_shim_answer(&mut self, request: usize, id: &RpcId, result: Option<&RawValue>) {
         let Some(ShimAnswer { bytes: Some(bytes), masked }) = &self.entries[request].shim_answer else { return };
         let values = if *masked { Values::MaybeMasked } else { Values::AsSent };
@@ -202,7 +203,7 @@ impl Player {
         self.differences.extend(compared.differences);
     }
 
-    /// A line that nothing is owed for.
+    /// Handles a line that needs no reply of its own.
     fn unanswered(&mut self, message: &str, params: Option<&RawValue>, sort: &Sort) -> Vec<Said> {
         match self.matched(message, params, sort) {
             Some(index) => {
@@ -210,7 +211,7 @@ impl Player {
                 self.release(Vec::new(), index)
             }
             None => {
-                // Where it is on the tape with a difference, that has been told.
+                // If the tape has it with a difference, that difference is already reported.
                 if self.unmatched.get(sort).is_none_or(VecDeque::is_empty) {
                     self.differ(message, None, params.map(|params| params.get().to_owned()));
                 }
@@ -219,13 +220,13 @@ impl Player {
         }
     }
 
-    /// The line of the tape that a client's line is, and remembers how they differ.
+    /// Finds the tape's line for a client's line, and stores their differences.
     fn matched(&mut self, message: &str, params: Option<&RawValue>, sort: &Sort) -> Option<usize> {
         let sent: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null);
         let mut closest: Option<(usize, Mapping, Compared)> = None;
         for (place, index) in self.unmatched.get(sort)?.iter().enumerate().take(CANDIDATES_MAX) {
             let mut mapping = self.mapping.clone();
-            // What is on the tape only as omitted is the same as anything.
+            // A line that the tape omits equals anything.
             let compared = match &self.entries[*index].bytes {
                 Some(bytes) => mapping.compare(message, &params_of(bytes), &sent, self.entries[*index].values()),
                 None => Compared::default(),
@@ -249,7 +250,7 @@ impl Player {
         self.unmatched.get_mut(sort)?.remove(place)
     }
 
-    /// A request that the tape has no further one for: answered as before where it was asked before, else refused.
+    /// Handles a request that the tape does not have again: repeats the earlier response if there is one, else refuses.
     fn refused(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>) -> Vec<Said> {
         let sent: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null);
         let again = self.entries.iter().enumerate().find(|(index, entry)| {
@@ -279,7 +280,7 @@ impl Player {
         vec![Said { bytes: error(id, &why), after_us: 0 }]
     }
 
-    /// What goes out now that the client's line `cause` was matched, with `first` among it, in the tape's order.
+    /// The lines to send now that the client's line `cause` is matched, including `first`, in the tape's order.
     fn release(&mut self, first: Vec<(usize, Vec<u8>)>, cause: usize) -> Vec<Said> {
         let mut going = first;
         for queue in self.waiting.values_mut() {
@@ -290,7 +291,7 @@ impl Player {
                 queue.pop_front();
                 self.done[index] = true;
                 let entry = &self.entries[index];
-                // What the tape has only as omitted cannot be said.
+                // A line that the tape omits cannot be sent.
                 if let Some(bytes) = &entry.bytes {
                     going.push((index, ended(mapped(&mut self.mapping, bytes), entry.end)));
                 }
@@ -304,7 +305,7 @@ impl Player {
             .collect()
     }
 
-    /// An answer of the tape with the client's id.
+    /// A response of the tape with the client's id.
     fn answered(mapping: &mut Mapping, bytes: &[u8], id: &RawValue, end: LineEnd) -> Vec<u8> {
         let mut line = mapped(mapping, bytes);
         let range = match Body::parse(&line) {
@@ -331,16 +332,16 @@ impl Entry {
     }
 }
 
-/// What a client's line is, as far as it has to be the same on the tape.
+/// The kind of a client's line; lines match only within a kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Sort {
     /// A request of this method.
     Request(String),
     /// A notification of this method.
     Notification(String),
-    /// The answer to the request of this id.
+    /// The response to the request of this id.
     Response(RpcId),
-    /// This line, which is no message.
+    /// A line that is not a message.
     Other(Vec<u8>),
 }
 
@@ -357,9 +358,9 @@ impl Sort {
 
 /// How the lines of a tape belong together.
 struct Links {
-    /// For a client's request, its answer; for a server's line, the client's line that it belongs to.
+    /// For a client's request, its response; for a server's line, the client's line that it belongs to.
     linked: Vec<Option<usize>>,
-    /// The client's answers that nothing waits for: to requests that the tape has only as omitted, and to those that codex-shim
+    /// The client's answers that no line waits for: to requests that the tape omits, and to those that codex-shim
     /// answered.
     not_awaited: BTreeSet<usize>,
 }
@@ -406,7 +407,7 @@ fn links(entries: &[Entry]) -> Links {
     Links { linked, not_awaited }
 }
 
-/// The client's lines that moved something, up to where a tape was read.
+/// The client's lines that moved a thread, while a tape is read.
 #[derive(Default)]
 struct Moves {
     last: Option<usize>,
@@ -422,7 +423,7 @@ impl Moves {
     }
 }
 
-/// Whether a request only looks at something, by the last word of its method.
+/// Whether a request is read-only, judged by the last word of its method.
 fn only_looks(method: &str) -> bool {
     matches!(method.rsplit('/').next(), Some("list" | "read" | "get" | "search" | "searchOccurrences" | "status"))
 }
@@ -433,7 +434,7 @@ fn params_of(line: &[u8]) -> Value {
     params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null)
 }
 
-/// A line as it is said now; the ids in it that stand for themselves do so from now on.
+/// Applies the pairs to a line; reserves the ids in it that stand for themselves.
 fn mapped(mapping: &mut Mapping, line: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(line) {
         Ok(text) => {
@@ -457,7 +458,7 @@ fn error(id: &RawValue, why: &str) -> Vec<u8> {
     format!("{{\"id\":{},\"error\":{{\"code\":{NOT_ON_TAPE},\"message\":{message}}}}}\n", id.get()).into_bytes()
 }
 
-/// A line of the tape, short.
+/// A line of the tape in short form.
 fn told(entry: &Entry) -> String {
     match &entry.kind {
         EntryKind::Request { method, id } => format!("{method}, request {id}"),
@@ -473,7 +474,7 @@ mod tests {
     use crate::journal::{FORMAT, Header, ServerOrigin};
     use crate::replay::tape::thread_of;
 
-    /// A tape from lines marked `>` client and `<` server, a millisecond apart; `>!METHOD ID` is one that was omitted.
+    /// A tape from lines marked `>` client and `<` server, a millisecond apart; `>!METHOD ID` is an omitted line.
     fn tape(script: &[&str]) -> Tape {
         let header = Header {
             journal: FORMAT,
@@ -521,7 +522,7 @@ mod tests {
         r#"<{"method":"turn/completed","params":{"threadId":"T"}}"#,
     ];
 
-    /// Plays client lines against a tape; what is said to each, joined by ` | `.
+    /// Plays client lines against a tape; returns the replies to each, joined by ` | `.
     fn play(player: &mut Player, lines: &[&str]) -> Vec<String> {
         let said = |said: Vec<Said>| {
             let lines = said.iter().map(|said| String::from_utf8_lossy(&said.bytes).trim_end().to_owned());

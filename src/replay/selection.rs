@@ -1,4 +1,4 @@
-//! Which records of a recording belong to one thread.
+//! Selects the records that belong to one thread.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,20 @@ use super::tape::{EntryKind, thread_of};
 use crate::journal::{Content, Origin, Record};
 use crate::wire::{RpcId, Side};
 
-/// Chooses the records of one thread, and those that belong to none. Look at every record in order, then ask.
+/// Selects the records of one thread and those of no thread. Call `look` for every record in order, then ask for the
+/// results.
 #[derive(Debug)]
 pub(crate) struct Selection {
     thread: Option<String>,
     keeps: Vec<bool>,
     seen_thread: bool,
-    /// Requests that wait for their answers, with their records, by the side that made them.
+    /// Open requests of the client, with their record numbers.
     by_client: BTreeMap<RpcId, usize>,
     by_server: BTreeMap<RpcId, usize>,
 }
 
 impl Selection {
-    /// Chooses what is of `thread`; of no thread in particular, everything.
+    /// Selects the records of `thread`, or all records if it is `None`.
     #[must_use]
     pub(crate) fn new(thread: Option<String>) -> Selection {
         Selection {
@@ -30,7 +31,7 @@ impl Selection {
         }
     }
 
-    /// Looks at the next record.
+    /// Reads the next record.
     pub(crate) fn look(&mut self, record: &[u8]) {
         let number = self.keeps.len();
         self.keeps.push(true);
@@ -38,8 +39,8 @@ impl Selection {
         let Ok(Record::Line { from, to, replaces, content, .. }) = Record::parse(record) else { return };
         let side = match (from, to) {
             (Origin::Side(side), _) => side,
-            // What went in the place of a line goes with it; a call of ours is one like the client's, an answer one like the
-            // server's.
+            // A replacement belongs to the line that it replaces. Our own call is treated as the client's, our own
+            // answer as the server's.
             (Origin::Shim, _) if replaces => {
                 self.keeps[number] = number.checked_sub(1).is_none_or(|replaced| self.keeps[replaced]);
                 return;
@@ -65,7 +66,7 @@ impl Selection {
         match kind {
             EntryKind::Request { id, .. } => drop(asked_here.insert(id, number)),
             EntryKind::Response { id } => {
-                // An answer goes with its request, whichever of the two names a thread.
+                // An answer belongs to its request; either may name the thread.
                 if let Some(request) = asked_there.remove(&id) {
                     let keeps = self.keeps[request] && self.keeps[number];
                     self.keeps[request] = keeps;
@@ -76,13 +77,13 @@ impl Selection {
         }
     }
 
-    /// Whether anything was of the thread that was asked for.
+    /// Whether any record names the wanted thread.
     #[must_use]
     pub(crate) fn has_seen_thread(&self) -> bool {
         self.seen_thread
     }
 
-    /// Whether the record of this number, from 0, was chosen.
+    /// Whether the record of this number, from 0, is selected.
     #[must_use]
     pub(crate) fn keeps(&self, number: usize) -> bool {
         self.keeps.get(number).copied().unwrap_or(false)

@@ -1,7 +1,7 @@
-//! Playing a tape on stdin and stdout, as a server would: the shell around the [`Player`].
+//! Plays a tape on stdin and stdout as a server: the shell around the [`Player`].
 //!
-//! A thread reads the client's lines; this one writes what is due. Nothing is said before the client has said what it
-//! stood behind on the tape.
+//! One thread reads the client's lines; this one writes the lines that are due. No line is sent before the client's
+//! line that precedes it on the tape.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,19 +16,19 @@ use super::player::{Player, Said, Strictness};
 use super::tape::Tape;
 use crate::wire::LINE_BYTES_MAX;
 
-/// Client lines that are read ahead of what is said.
+/// Limit of client lines that are read ahead.
 const LINES_AHEAD_MAX: usize = 16;
 
-/// Slowest and fastest pace that is kept, in times of the recording's.
+/// The slowest and the fastest pace, as multiples of the recording's.
 const TIMES_MIN: f64 = 0.001;
 const TIMES_MAX: f64 = 1_000_000.0;
 
 /// How fast a tape is played.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
-    /// Without waiting.
+    /// Without delays.
     Max,
-    /// So many times as fast as it was recorded.
+    /// A multiple of the recording's speed.
     Times(f64),
 }
 
@@ -47,12 +47,10 @@ impl std::str::FromStr for Pace {
     }
 }
 
-/// Why playing ended early.
+/// Why the playing ended early.
 #[derive(Debug)]
 pub(crate) enum ReplayError {
-    /// stdin could not be read.
     Read(io::Error),
-    /// stdout could not be written to.
     Write(io::Error),
 }
 
@@ -73,7 +71,7 @@ impl std::error::Error for ReplayError {
     }
 }
 
-/// What is to be said, in order, each with its time.
+/// The lines to send, in order, with their times.
 #[derive(Debug, Default)]
 struct Schedule(VecDeque<(Instant, Vec<u8>)>);
 
@@ -90,7 +88,7 @@ impl Schedule {
         }
     }
 
-    /// Writes what is due, all of it in one write where it is due at once.
+    /// Writes the due lines; those due at the same time in one write.
     fn write_due(&mut self, to: &mut impl Write) -> io::Result<()> {
         let now = Instant::now();
         let mut bytes = Vec::new();
@@ -104,7 +102,7 @@ impl Schedule {
         to.flush()
     }
 
-    /// How long until something is due; `None` where nothing waits.
+    /// The time until the next line is due; `None` if the queue is empty.
     fn wait(&self) -> Option<Duration> {
         self.0.front().map(|(due, _)| due.saturating_duration_since(Instant::now()))
     }
@@ -112,11 +110,7 @@ impl Schedule {
 
 /// Plays `tape` to the client on stdin and stdout until stdin ends. A strict player ends at the first difference.
 ///
-/// Returns where the client differed; of a strict player, the lines that it never sent too.
-///
-/// # Errors
-///
-/// [`ReplayError`].
+/// Returns the client's differences; for a strict player, including the lines that it never sent.
 pub(crate) fn serve(tape: Tape, strictness: Strictness, pace: Pace) -> Result<Vec<Difference>, ReplayError> {
     // A client may end its server by SIGTERM, and codex then exits with 0.
     let always = Arc::new(AtomicBool::new(true));
@@ -155,7 +149,7 @@ pub(crate) fn serve(tape: Tape, strictness: Strictness, pace: Pace) -> Result<Ve
     Ok(differences)
 }
 
-/// Lines of stdin without their `\n`, read on a thread of their own.
+/// Reads lines from stdin on a separate thread, without their `\n`.
 fn read_lines() -> Receiver<io::Result<Vec<u8>>> {
     let (send, lines) = sync_channel(LINES_AHEAD_MAX);
     std::thread::spawn(move || read_into(&send));

@@ -1,4 +1,4 @@
-//! What a tape holds and what it lacks, record by record.
+//! Summarizes a tape: its records, and what is missing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::tape::{EntryKind, TapeError, TapeReader, TapeStep};
 use crate::journal::{Content, Origin, Record, RecordError};
 use crate::wire::{RpcId, Side};
 
-/// Faults that are named one by one; the rest are only counted.
+/// Limit of the faults that are listed; further ones are only counted.
 const FAULTS_NAMED_MAX: usize = 20;
 
-/// A record in short, for a list.
+/// A record in short form, for a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Summary {
     /// Microseconds since the Unix epoch.
@@ -21,21 +21,21 @@ pub(crate) struct Summary {
     pub from: &'static str,
     /// `header`, `request`, `notification`, `response`, `text`, `omitted`, `event` or `gap`.
     pub kind: &'static str,
-    /// The method, or what stands in its place.
+    /// The method, or the name that identifies a record without one.
     pub method: Option<String>,
     /// The id, as JSON.
     pub id: Option<String>,
-    /// The thread that it is about.
+    /// The thread that the record belongs to.
     pub thread: Option<String>,
     /// Length of the line in bytes.
     pub line_bytes: u64,
 }
 
-/// Sums up a record.
+/// Summarizes a record.
 ///
 /// # Errors
 ///
-/// [`RecordError`] where it is none.
+/// If it is not a valid record.
 pub(crate) fn summary_of(record: &[u8]) -> Result<Summary, RecordError> {
     let ours = |at_us, kind, method: String| Summary {
         at_us,
@@ -81,42 +81,42 @@ fn named(kind: EntryKind) -> (&'static str, Option<String>, Option<String>) {
     }
 }
 
-/// Whether a tape is whole, and what it lacks.
+/// The contents of a tape, and the reasons why it is incomplete.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Survey {
     /// Version of its format.
     pub format: Option<u32>,
-    /// Records, all kinds.
+    /// Number of records of all kinds.
     pub records: u64,
-    /// Lines of the client.
+    /// Number of the client's lines.
     pub client_lines: u64,
-    /// Lines of the server.
+    /// Number of the server's lines.
     pub server_lines: u64,
-    /// Runs of the server.
+    /// Number of the server's runs.
     pub generations: u64,
-    /// The last run has its end on record.
+    /// The record of the last run's end exists.
     pub ended: bool,
-    /// Segments that are missing before the first one that is there.
+    /// Number of segments missing before the first one that exists.
     pub segments_missing: u32,
     /// The last record was cut off.
     pub torn: bool,
-    /// Lines that could not be written when they passed.
+    /// Number of lines that could not be recorded.
     pub gap_lines: u64,
-    /// Lines left out as secret.
+    /// Number of lines omitted as secret.
     pub omitted_secret: u64,
-    /// Lines left out as too long.
+    /// Number of lines omitted as too long.
     pub omitted_size: u64,
-    /// Requests of the client that have no answer.
+    /// Requests of the client without a response.
     pub unanswered_by_server: Vec<String>,
-    /// Requests of the server that have no answer.
+    /// Requests of the server without a response.
     pub unanswered_by_client: Vec<String>,
-    /// What is no record, with its line; at most [`FAULTS_NAMED_MAX`] of them.
+    /// Invalid records with their line numbers; at most [`FAULTS_NAMED_MAX`] of them.
     pub faults: Vec<String>,
-    /// All of what is no record, counted.
+    /// Number of invalid records.
     pub faults_counted: u64,
 }
 
-/// Whether the rest of a tape can be read too.
+/// Whether the rest of a tape can be read.
 #[derive(PartialEq, Eq)]
 enum Readable {
     Yes,
@@ -128,7 +128,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// [`TapeError`], if it is not a tape that can be read; a later record that cannot be read is a fault in the survey.
+    /// If it is not a readable tape. A later record that is invalid is a fault in the survey.
     pub(crate) fn of(path: &Path) -> Result<Survey, TapeError> {
         let mut reader = TapeReader::open(path)?;
         let mut survey = Survey::default();
@@ -158,7 +158,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Every record is there, as it was made.
+    /// Whether every record exists and is unchanged.
     #[must_use]
     pub(crate) fn is_whole(&self) -> bool {
         self.format.is_some()
@@ -168,7 +168,7 @@ impl Survey {
             && self.faults_counted == 0
     }
 
-    /// `open` are the requests that wait for an answer, by the side that made them.
+    /// `open` are the unanswered requests, by the side that made them.
     fn add(&mut self, line: u64, bytes: &[u8], open: &mut [BTreeMap<RpcId, String>; 2]) -> Readable {
         self.records += 1;
         let record = match Record::parse(bytes) {

@@ -1,4 +1,4 @@
-//! Reading a tape: a journal file, finished or cut off, of this format or an older one.
+//! Reads a tape: a journal file, finished or cut off, of this format or an older one.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,33 +12,23 @@ use serde_json::value::RawValue;
 use crate::journal::{Content, Header, Origin, Record, RecordError};
 use crate::wire::{Body, LineEnd, Message, RpcId, Side};
 
-/// Buffer of a reader, in bytes; a longer record makes it grow for its time.
+/// Buffer of a reader, in bytes; it grows for a longer record.
 const READ_BYTES: usize = 256 << 10;
 
 /// Why a tape cannot be read.
 #[derive(Debug)]
 pub enum TapeError {
     /// The file cannot be opened or read.
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What came of it.
-        source: io::Error,
-    },
-    /// A line of it is no record that we can read.
+    Io { path: PathBuf, source: io::Error },
+    /// A line is not a valid record.
     Record {
-        /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line number, from 1.
         line: u64,
-        /// What is wrong with it.
         source: RecordError,
     },
-    /// Its first line is not the header of a journal.
-    NotATape {
-        /// The file.
-        path: PathBuf,
-    },
+    /// The first line is not the header of a journal.
+    NotATape { path: PathBuf },
 }
 
 impl fmt::Display for TapeError {
@@ -69,23 +59,21 @@ impl std::error::Error for TapeError {
     }
 }
 
-/// What a reader finds next.
+/// The next part of a tape.
 #[derive(Debug)]
 pub(crate) enum TapeStep<'a> {
     /// A line of the file, without its `\n`.
     Record {
-        /// Which line, from 1.
+        /// The line number, from 1.
         line: u64,
-        /// Its bytes.
         bytes: &'a [u8],
     },
-    /// What stands at the end without a `\n`: a record that was cut off.
+    /// A rest without a `\n`: a record that was cut off.
     Torn,
-    /// The end.
     End,
 }
 
-/// Reads a tape from its start to its end, a record at a time.
+/// Reads a tape from start to end, a record at a time.
 #[derive(Debug)]
 pub(crate) struct TapeReader {
     path: PathBuf,
@@ -96,10 +84,6 @@ pub(crate) struct TapeReader {
 
 impl TapeReader {
     /// Opens the file at `path`.
-    ///
-    /// # Errors
-    ///
-    /// [`TapeError::Io`].
     pub(crate) fn open(path: &Path) -> Result<TapeReader, TapeError> {
         let input = File::open(path).map_err(|source| TapeError::Io { path: path.to_owned(), source })?;
         Ok(TapeReader {
@@ -110,7 +94,7 @@ impl TapeReader {
         })
     }
 
-    /// The error of a file without a whole first record.
+    /// The error for a file without a whole first record.
     #[must_use]
     pub(crate) fn not_a_tape(&self) -> TapeError {
         TapeError::NotATape { path: self.path.clone() }
@@ -120,9 +104,9 @@ impl TapeReader {
     ///
     /// # Errors
     ///
-    /// [`TapeError`]; of the lines after the first one, only [`TapeError::Io`].
+    /// If the file cannot be read; for the first line, also if it is not a header.
     pub(crate) fn step(&mut self) -> Result<TapeStep<'_>, TapeError> {
-        // What was cut off at the last look is gone on with: the tape may be written still.
+        // An incomplete record from the last call continues, since the tape may still be written.
         if self.buffer.last() == Some(&b'\n') {
             self.buffer.clear();
             self.line += 1;
@@ -147,7 +131,7 @@ impl TapeReader {
     }
 }
 
-/// The first record is a header of a version that can be read.
+/// Checks that the first record is a header of a supported version.
 fn check_first(path: &Path, bytes: &[u8]) -> Result<(), TapeError> {
     match Record::parse(bytes) {
         Ok(Record::Header(_)) => Ok(()),
@@ -156,62 +140,54 @@ fn check_first(path: &Path, bytes: &[u8]) -> Result<(), TapeError> {
     }
 }
 
-/// A line of a tape, as far as a player needs to know it.
+/// A line of a tape, in the player's form.
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// Who wrote it.
+    /// The sender.
     pub from: Side,
-    /// The line without its `\n`; `None` where it is not on the tape.
+    /// The line without its `\n`; `None` if the tape omits it.
     pub bytes: Option<Vec<u8>>,
-    /// Credentials in it are overwritten.
+    /// Credentials in it are masked.
     pub masked: bool,
-    /// How it ended.
     pub end: LineEnd,
-    /// What it is.
     pub kind: EntryKind,
-    /// The thread that it is about.
+    /// The thread that the line belongs to.
     pub thread: Option<String>,
-    /// Of a request of the server: the answer that codex-shim gave in the client's place.
+    /// For a request of the server: the answer that codex-shim gave in the client's place.
     pub shim_answer: Option<ShimAnswer>,
 }
 
 /// An answer that codex-shim gave to a request of the server: an API caller's, or that of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShimAnswer {
-    /// The line; `None` if it is not on the tape.
+    /// The line; `None` if the tape omits it.
     pub bytes: Option<Vec<u8>>,
-    /// Credentials in it are overwritten.
+    /// Credentials in it are masked.
     pub masked: bool,
 }
 
-/// What a line is, by the protocol.
+/// The kind of a line, by the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A request.
     Request {
-        /// Its method.
         method: String,
-        /// Its id.
         id: RpcId,
     },
-    /// A notification.
     Notification {
-        /// Its method.
         method: String,
     },
-    /// The answer to a request of the other side.
+    /// The response to a request of the other side.
     Response {
         /// The request's id.
         id: RpcId,
     },
-    /// Anything else.
     Other,
 }
 
 impl EntryKind {
-    /// The kind of a line.
+    /// Classifies a line.
     #[must_use]
     pub fn of(line: &[u8]) -> EntryKind {
         match Body::parse(line) {
@@ -229,7 +205,7 @@ impl EntryKind {
         }
     }
 
-    /// The method, where there is one.
+    /// The method, if there is one.
     #[must_use]
     pub fn method(&self) -> Option<&str> {
         match self {
@@ -242,18 +218,17 @@ impl EntryKind {
 /// A tape, read for playing.
 #[derive(Debug)]
 pub struct Tape {
-    /// Its header.
     pub header: Header,
-    /// Its lines, in order, as the client wrote and saw them; what we did ourselves is left out.
+    /// The lines in order, as the client sent and received them, without codex-shim's own.
     pub entries: Vec<Entry>,
 }
 
 impl Tape {
-    /// Reads the tape at `path`. A record that was cut off at the end is passed over.
+    /// Reads the tape at `path`, without a record that was cut off at the end.
     ///
     /// # Errors
     ///
-    /// [`TapeError`].
+    /// If it is not a valid tape.
     pub fn load(path: &Path) -> Result<Tape, TapeError> {
         let mut reader = TapeReader::open(path)?;
         let (mut header, mut entries) = (None, Vec::new());
@@ -288,7 +263,7 @@ impl Tape {
                         *replaced = entry(at_us, Side::Server, &content, end);
                     }
                 }
-                // An answer in the server's stead is one to the client.
+                // An answer in the server's place goes to the client.
                 Record::Line {
                     at_us,
                     from: Origin::Shim,
@@ -347,7 +322,7 @@ fn entry(at_us: u64, from: Side, content: &Content<'_>, end: LineEnd) -> Entry {
     Entry { at_us, from, bytes, masked: false, end, kind, thread, shim_answer: None }
 }
 
-/// The thread that a message is about: named by its parameters, or the one that an answer brings.
+/// The thread that a message belongs to: the one that its parameters or its result name.
 #[must_use]
 pub(super) fn thread_of(line: &[u8]) -> Option<String> {
     #[derive(Deserialize)]

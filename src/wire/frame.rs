@@ -1,9 +1,9 @@
 //! Framing: the byte `\n` ends a line, and nothing else does.
 //!
-//! A [`Framer`] owns the bytes that were read from one side and have not been handed on yet. The caller appends to it,
-//! asks for the frames that are complete, forwards their ranges, and says when all of them are gone.
+//! A [`Framer`] owns the bytes that were read from one side and are not forwarded yet. The caller appends input, takes
+//! the complete frames, forwards their ranges, and then releases them.
 //!
-//! It never looks into a line, and never holds back a line whose `\n` is there.
+//! The framer never inspects a line and never delays a line whose `\n` has arrived.
 
 use std::ops::Range;
 
@@ -11,49 +11,47 @@ use memchr::memchr;
 
 use super::{Line, LineEnd};
 
-/// The longest line that is held until its `\n` comes, in bytes without the `\n`; a longer one passes in pieces, unseen.
-/// Source: the contract of the journal, which leaves out lines over 64 MiB.
+/// The longest line that is buffered until its `\n`, in bytes without the `\n`. A longer line is forwarded in pieces,
+/// without a look at its content. Source: the journal's contract, which omits lines over 64 MiB.
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// Capacity that the buffer goes back to once what was read has been handed on, in bytes. One read of a default Linux
-/// pipe brings at most 64 KiB; the rest is room for a line that straddles two reads.
+/// Capacity that the buffer shrinks to once it is empty, in bytes. One read of a default Linux pipe returns at most 64
+/// KiB; the rest is room for a line that straddles two reads.
 const BUFFER_BYTES_KEPT: usize = 192 << 10;
 
-/// A stretch of what was read that can be handed on now.
+/// A range of the input that can be forwarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// A whole line; the range includes its `\n` where it has one.
+    /// A whole line; the range includes the `\n`, if the line has one.
     Line {
-        /// Where it stands in the buffer.
+        /// Range in the buffer.
         range: Range<usize>,
-        /// How it ended.
         end: LineEnd,
     },
-    /// A piece of a line that is over the limit, and not the last one.
+    /// A piece of a line over the limit, but not the last one.
     Piece {
-        /// Where it stands in the buffer.
+        /// Range in the buffer.
         range: Range<usize>,
     },
-    /// The last piece of a line that is over the limit.
+    /// The last piece of a line over the limit.
     LastPiece {
-        /// Where it stands in the buffer.
+        /// Range in the buffer.
         range: Range<usize>,
         /// Length of the whole line in bytes, without its `\n`.
         line_bytes: u64,
-        /// How it ended.
         end: LineEnd,
     },
 }
 
-/// The bytes of one side that were read and not handed on yet.
+/// Buffers the bytes of one side that are not forwarded yet.
 #[derive(Debug)]
 pub struct Framer {
     buffer: Vec<u8>,
-    /// Start of the line that is not complete yet; all before it has been framed.
+    /// Start of the incomplete line; all bytes before it are framed.
     unframed: usize,
-    /// Up to here the unfinished line is known to hold no `\n`.
+    /// The incomplete line has no `\n` before this index.
     searched: usize,
-    /// Bytes of the current over-long line that have been framed as pieces.
+    /// Number of bytes of the current long line that are framed as pieces.
     passed_bytes: u64,
     line_bytes_max: usize,
 }
@@ -65,24 +63,24 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// A framer that holds a line of up to `line_bytes_max` bytes until it is complete.
+    /// A framer that buffers lines of up to `line_bytes_max` bytes.
     #[must_use]
     pub fn new(line_bytes_max: usize) -> Framer {
         Framer { buffer: Vec::new(), unframed: 0, searched: 0, passed_bytes: 0, line_bytes_max }
     }
 
-    /// The buffer, to append what was read.
+    /// The buffer, to which the caller appends input.
     pub fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// The bytes at `range` of the buffer, as given by a [`Frame`].
+    /// The bytes of a [`Frame`]'s range.
     #[must_use]
     pub fn bytes(&self, range: Range<usize>) -> &[u8] {
         &self.buffer[range]
     }
 
-    /// The line at `range`, without the `\n` that `end` says it has.
+    /// The line at `range`, without its `\n` if `end` includes one.
     #[must_use]
     pub fn line(&self, range: Range<usize>, end: LineEnd) -> Line<'_> {
         let bytes = &self.buffer[range];
@@ -93,7 +91,7 @@ impl Framer {
         Line { bytes, end }
     }
 
-    /// The next stretch that can be handed on, or `None` while the next line is not complete.
+    /// The next range that can be forwarded; `None` if the next line is incomplete.
     pub fn next_frame(&mut self) -> Option<Frame> {
         match memchr(b'\n', &self.buffer[self.searched..]) {
             Some(at) => Some(self.frame_to(self.searched + at + 1, LineEnd::Newline)),
@@ -105,13 +103,13 @@ impl Framer {
         }
     }
 
-    /// What the end of the stream left without a `\n`, if anything.
+    /// The rest of the input at the end of the stream, if any.
     pub fn last_frame(&mut self) -> Option<Frame> {
         (self.unfinished_bytes() > 0 || self.passed_bytes > 0)
             .then(|| self.frame_to(self.buffer.len(), LineEnd::EndOfStream))
     }
 
-    /// Forgets the bytes that have been framed, once they have been handed on; keeps the unfinished line.
+    /// Drops the framed bytes and keeps the incomplete line.
     pub fn release_framed(&mut self) {
         let unfinished = self.unfinished_bytes();
         if self.unframed > 0 {
@@ -158,7 +156,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Feeds `chunks` and returns what was forwarded, and the frames as text: `L` whole, `P` piece, `E` last piece.
+    /// Feeds `chunks`; returns the forwarded bytes, and the frames as text: a line's own text, `P` for a piece, `E` for
+    /// a last piece.
     fn run(chunks: &[&[u8]], line_bytes_max: usize) -> (Vec<u8>, String) {
         let mut framer = Framer::new(line_bytes_max);
         let (mut forwarded, mut kinds) = (Vec::new(), String::new());
@@ -194,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_what_stands_before_a_newline() {
+    fn newline_ends_a_line() {
         check(&[b"a\nb\r\n\nc"], 9, "a|b\r||c|");
     }
 
     #[test]
-    fn a_line_that_straddles_reads_is_whole() {
+    fn line_across_reads_is_whole() {
         check(&[b"ab", b"c", b"\nd\n"], 9, "abc|d|");
     }
 
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_at_the_limit_is_seen_and_one_over_it_passes_in_pieces() {
+    fn line_over_the_limit_passes_in_pieces() {
         check(&[b"1234\n"], 4, "1234|");
         check(&[b"12345\n"], 4, "E5|");
         check(&[b"12345", b"678", b"9\nx\n"], 4, "P|P|E9|x|");
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_goes_back_after_a_big_line() {
+    fn buffer_shrinks_after_a_big_line() {
         let mut framer = Framer::default();
         framer.buffer_mut().resize(1 << 20, b'x');
         framer.buffer_mut().push(b'\n');
@@ -229,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_chunking_gives_the_same_bytes_and_the_same_lines(
+        fn chunking_changes_neither_bytes_nor_lines(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
             cuts in proptest::collection::vec(0usize..200, 0..12),
         ) {

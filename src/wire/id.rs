@@ -1,22 +1,22 @@
-//! Ids of requests, as the protocol compares them.
+//! Request ids, with the protocol's rules for equality.
 
 use std::fmt;
 
 use serde_json::value::RawValue;
 
-/// The id of a request. The JSON type is part of it: `92` and `"92"` are two ids.
+/// The id of a request. The JSON type is part of it: `92` and `"92"` are different ids.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RpcId {
     /// An integer that fits the protocol's `int64`.
     Integer(i64),
     /// A string, unescaped.
     Text(String),
-    /// Anything else that stood where an id belongs, as it was written.
+    /// Any other JSON value in the place of an id, as it was written.
     Other(String),
 }
 
 impl RpcId {
-    /// The id of an answer to a line that could not be read.
+    /// The id `null`, which answers an unreadable line.
     #[must_use]
     pub fn null() -> RpcId {
         RpcId::Other("null".to_owned())
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn type_and_value_make_an_id() {
+    fn ids_compare_by_type_and_value() {
         assert_eq!(id("92"), RpcId::Integer(92));
         assert_ne!(id("92"), id("\"92\""));
         assert_eq!(id(r#""a""#), id(r#""\u0061""#));

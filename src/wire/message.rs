@@ -1,7 +1,7 @@
-//! A message, seen in the bytes of its line.
+//! A message, parsed in the bytes of its line.
 //!
-//! [`Body::parse`] reads a line once and borrows from it. It is total: a line that is no JSON, no object or no message
-//! is a value like any other. It never judges what a message means.
+//! [`Body::parse`] reads a line once and borrows from it. Parsing is total: a line that is not JSON, not an object or
+//! not a message becomes a value too. This module never interprets a message.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,42 +11,42 @@ use serde_json::value::RawValue;
 
 use super::tokens::string_end;
 
-/// Deepest nesting of arrays and objects for which a line counts as JSON that any reader can take. Common parsers stop
-/// at 128 levels (serde_json) or 1,000 (CPython's `json`); a record adds one level around the line.
+/// Limit of nested arrays and objects for which a line counts as JSON that any reader can parse. Common parsers stop at
+/// 128 levels (serde_json) or 1,000 (CPython's `json`); a record adds one level around the line.
 const DEPTH_MAX: usize = 120;
 
-/// What a line holds.
+/// The content of a line.
 #[derive(Debug)]
 pub enum Body<'a> {
-    /// A JSON object, by far the usual case.
+    /// A JSON object, the usual case.
     Message(Message<'a>),
-    /// JSON of another kind: a batch, a number, a string.
+    /// Another JSON value: a batch, a number, a string.
     OtherJson,
-    /// UTF-8 that is not one JSON value.
+    /// UTF-8, but not exactly one JSON value.
     Text,
-    /// Not even UTF-8.
+    /// Not UTF-8.
     Bytes,
 }
 
-/// The members of a message, in whatever order they stood. A member that stands twice is kept as it stood last.
+/// The members of a message, in any order. The last of several members with the same name counts.
 #[derive(Debug, Default)]
 pub struct Message<'a> {
-    /// `id` as it was written; JSON `null` is present too.
+    /// `id` as it was written; JSON `null` counts as present.
     pub id: Option<&'a RawValue>,
-    /// `method`, unescaped, where it is a string.
+    /// `method`, unescaped, if it is a string.
     pub method: Option<Cow<'a, str>>,
-    /// `params`, not looked into.
+    /// `params`, unparsed.
     pub params: Option<&'a RawValue>,
-    /// `result`, not looked into.
+    /// `result`, unparsed.
     pub result: Option<&'a RawValue>,
-    /// `error`, not looked into.
+    /// `error`, unparsed.
     pub error: Option<&'a RawValue>,
-    /// A member of this struct stood more than once.
+    /// A member of this struct occurs more than once.
     pub repeated_member: bool,
 }
 
 impl<'a> Body<'a> {
-    /// Looks at one line, given without its `\n`. White space around the value is tolerated, as the server does.
+    /// Parses one line without its `\n`. Accepts white space around the value, as the server does.
     #[must_use]
     pub fn parse(line: &'a [u8]) -> Body<'a> {
         let Ok(text) = std::str::from_utf8(line) else {
@@ -65,27 +65,27 @@ impl<'a> Body<'a> {
 }
 
 impl Message<'_> {
-    /// Has an id and a method: the other side owes an answer.
+    /// Whether this is a request: it has an id and a method.
     #[must_use]
     pub fn is_request(&self) -> bool {
         self.id.is_some() && self.method.is_some()
     }
 
-    /// The error of an answer that has one; a `null` there is none.
+    /// The error of an error response; a `null` does not count.
     #[must_use]
     pub fn refusal(&self) -> Option<&RawValue> {
         self.error.filter(|error| error.get() != "null")
     }
 
-    /// Has an id and no method: an answer.
+    /// Whether this is a response: it has an id and no method.
     #[must_use]
     pub fn is_response(&self) -> bool {
         self.id.is_some() && self.method.is_none() && (self.result.is_some() || self.error.is_some())
     }
 }
 
-/// Whether a line that holds JSON can stand in a record as it is: the value is the whole line to the last byte, no raw
-/// `\r` stands in it (some readers of text files end a line there), and it is not nested deeper than common parsers go.
+/// Whether a line of JSON can be embedded in a record verbatim: the value fills the whole line, the line has no raw
+/// `\r` (some readers of text files end a line there), and it is not nested deeper than common parsers accept.
 #[must_use]
 pub(crate) fn stands_verbatim(line: &[u8]) -> bool {
     let bounded = match (line.first(), line.last()) {
@@ -97,7 +97,7 @@ pub(crate) fn stands_verbatim(line: &[u8]) -> bool {
 
 /// Whether valid JSON nests at most [`DEPTH_MAX`] deep.
 fn depth_is_ordinary(json: &[u8]) -> bool {
-    // Nesting needs an opening bracket a level, and counting bytes costs next to nothing.
+    // Each level needs an opening bracket, and counting those is cheap.
     if json.len() <= 2 * DEPTH_MAX || openings(json) <= DEPTH_MAX {
         return true;
     }
@@ -117,8 +117,8 @@ fn depth_is_ordinary(json: &[u8]) -> bool {
     true
 }
 
-/// How many `[` and `{` there are, in strings too. They differ in one bit. Counted in bytes for as long as those cannot
-/// overflow, so that the compiler can do many at once.
+/// The number of `[` and `{` bytes, including those in strings. The two differ in one bit. The inner counter is a byte,
+/// for as many bytes as cannot overflow it, so that the compiler can vectorize the loop.
 fn openings(json: &[u8]) -> usize {
     let in_chunk = |chunk: &[u8]| chunk.iter().map(|byte| u8::from(*byte | 0x20 == b'{')).sum::<u8>();
     json.chunks(usize::from(u8::MAX)).map(|chunk| usize::from(in_chunk(chunk))).sum()
@@ -221,7 +221,7 @@ impl<'de> Deserialize<'de> for Member {
     }
 }
 
-/// A method name; `None` where something else than a string stood in its place.
+/// A method name; `None` if the value is not a string.
 struct Method<'a>(Option<Cow<'a, str>>);
 
 impl<'de> Deserialize<'de> for Method<'de> {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_by_shape() {
+    fn members_determine_the_kind() {
         check(r#"{"id":1,"method":"turn/start","params":{}}"#, "request 1 turn/start");
         check(r#"{"params":[{"id":7}],"method":"a\u0062c","id":"x"}"#, r#"request "x" abc"#);
         check(r#"{"method":"initialized"}"#, "message - initialized");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_no_object_is_a_value_too() {
+    fn non_objects_are_values_too() {
         for other in ["[]", "[{\"id\":1}]", "1e400", "-0", "\"x\"", "null", "true", "18446744073709551616"] {
             check(other, if other == "1e400" { "text" } else { "other" });
         }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_no_danger() {
+    fn deep_nesting_is_parsed_safely() {
         let deep = format!(r#"{{"method":"a","params":{}{}}}"#, "[".repeat(20_000), "]".repeat(20_000));
         check(&deep, "message - a");
         assert!(!stands_verbatim(deep.as_bytes()));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn verbatim_is_for_one_value_that_is_the_whole_line() {
+    fn only_a_whole_line_stands_verbatim() {
         assert!(stands_verbatim(b"{\"a\": \"b\"}"));
         for not in [&b""[..], b" {}", b"{}\r", b"{} ", b"{\r}"] {
             assert!(!stands_verbatim(not), "{not:?}");
@@ -311,13 +311,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_can_hurt(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = Body::parse(&bytes);
             let _ = stands_verbatim(&bytes);
         }
 
         #[test]
-        fn no_json_like_text_can_hurt(text in "[\\[\\]{}\",:\\\\u0-9a-f]{0,200}") {
+        fn json_like_text_never_panics(text in "[\\[\\]{}\",:\\\\u0-9a-f]{0,200}") {
             let _ = Body::parse(text.as_bytes());
             let _ = stands_verbatim(text.as_bytes());
         }

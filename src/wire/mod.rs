@@ -1,10 +1,10 @@
-//! What travels on the wire: lines, the messages in them, their ids and methods.
+//! The wire format: lines, their messages, ids and methods.
 //!
-//! Bytes flow in through [`Framer`], which finds the lines; [`Body::parse`] looks at one line and borrows from it.
+//! Bytes flow in through [`Framer`], which finds the lines; [`Body::parse`] parses one line and borrows from it.
 //!
-//! A line that is changed is changed through a [`Splice`], which keeps every byte that it is not told to change.
+//! A line changes only through a [`Splice`], which keeps every byte outside its edits.
 //!
-//! This room is pure, and it never prints back what was parsed.
+//! This room is pure and never serializes a parsed message.
 
 mod frame;
 mod id;
@@ -21,17 +21,17 @@ pub use splice::{Members, elements, text};
 pub use tokens::tokens;
 pub(crate) use tokens::{Token, TokenKind};
 
-/// One of the two parties that speak through us.
+/// One of the two parties that the relay connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Whatever speaks to us on stdin and stdout.
+    /// The process on our stdin and stdout.
     Client,
     /// The child process, normally `codex app-server`.
     Server,
 }
 
 impl Side {
-    /// The name that records carry in `from` and `to`.
+    /// The name in the `from` and `to` of a record.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ pub enum LineEnd {
 }
 
 impl LineEnd {
-    /// A line with this end.
+    /// Appends this end to a line.
     #[must_use]
     pub fn ends(self, mut line: Vec<u8>) -> Vec<u8> {
         match self {
@@ -62,17 +62,16 @@ impl LineEnd {
     }
 }
 
-/// One line as it was read, without its `\n`.
+/// A line as it was read, without its `\n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// The bytes before the `\n`; a `\r` before it is one of them.
+    /// The bytes before the `\n`, including a `\r`.
     pub bytes: &'a [u8],
-    /// Whether the `\n` was there.
     pub end: LineEnd,
 }
 
 impl Line<'_> {
-    /// Stands for a line whose bytes are not looked at.
+    /// A placeholder for a line whose bytes are not inspected.
     #[must_use]
     pub fn unseen(end: LineEnd) -> Line<'static> {
         Line { bytes: &[], end }

@@ -1,7 +1,6 @@
-//! Looking into a JSON text without losing where things stand in it, and changing stretches of it while every other byte
-//! stays as it was written.
+//! Reads members of a JSON text with their positions, and replaces ranges of it while every other byte stays the same.
 //!
-//! A value is a [`RawValue`] borrowed from the line, one level at a time. It never prints a value back.
+//! Values are [`RawValue`]s borrowed from the line, one level at a time. Nothing here serializes a value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,12 +9,12 @@ use std::ops::Range;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The members of a JSON object in their order, none left out where a name stands twice.
+/// The members of a JSON object in order, including repeated names.
 #[derive(Debug, Default)]
 pub struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    /// Those of `value`; `None` where it is no object, or one that cannot be read.
+    /// The members of `value`; `None` if it is not a valid object.
     #[must_use]
     pub fn of(value: &'a RawValue) -> Option<Members<'a>> {
         if !value.get().starts_with('{') {
@@ -24,19 +23,18 @@ impl<'a> Members<'a> {
         serde_json::from_str(value.get()).ok()
     }
 
-    /// The member of this name. Where there are several it is the last one, which is the one that codex takes.
+    /// The member of this name. The last of several counts, as for codex.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
         self.0.iter().rev().find(|(seen, _)| seen == name).map(|(_, value)| *value)
     }
 
-    /// The text of the member of this name, where it is one.
+    /// The member of this name, if it is a string.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         self.get(name).and_then(text)
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
@@ -88,7 +86,7 @@ impl<'de> Deserialize<'de> for Name<'de> {
     }
 }
 
-/// The elements of `value`; `None` where it is no array, or one that cannot be read.
+/// The elements of `value`; `None` if it is not a valid array.
 #[must_use]
 pub fn elements(value: &RawValue) -> Option<Vec<&RawValue>> {
     if !value.get().starts_with('[') {
@@ -97,13 +95,13 @@ pub fn elements(value: &RawValue) -> Option<Vec<&RawValue>> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// The text that `value` is, unescaped; `None` where it is none.
+/// The unescaped text of `value`; `None` if it is not a string.
 #[must_use]
 pub fn text(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// Changes to one line, in any order, none across another.
+/// Edits of one line, in any order; they must not overlap.
 #[derive(Debug)]
 pub(crate) struct Splice<'a> {
     line: &'a [u8],
@@ -111,13 +109,12 @@ pub(crate) struct Splice<'a> {
 }
 
 impl<'a> Splice<'a> {
-    /// No change yet.
     #[must_use]
     pub(crate) fn of(line: &'a [u8]) -> Splice<'a> {
         Splice { line, edits: Vec::new() }
     }
 
-    /// Where `value`, which was borrowed from the line, stands in it.
+    /// The range of `value` in the line that it was borrowed from.
     #[must_use]
     pub(crate) fn range_of(&self, value: &RawValue) -> Range<usize> {
         let value = value.get();
@@ -126,12 +123,12 @@ impl<'a> Splice<'a> {
         start..start + value.len()
     }
 
-    /// Puts `bytes` in the place of a stretch; an empty stretch is a place between two bytes.
+    /// Replaces a range with `bytes`; an empty range inserts them.
     pub(crate) fn replace(&mut self, range: Range<usize>, bytes: impl Into<Vec<u8>>) {
         self.edits.push((range, bytes.into()));
     }
 
-    /// The line with its changes; `None` where there are none, or where they do not fit it.
+    /// The edited line; `None` if there are no edits or they do not fit the line.
     #[must_use]
     pub(crate) fn apply(mut self) -> Option<Vec<u8>> {
         if self.edits.is_empty() {
@@ -160,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn members_keep_their_order_and_the_last_of_a_name_counts() {
+    fn last_member_of_a_name_counts() {
         let members = Members::of(raw(r#"{"a":1,"b":[2],"\u0061":"x"}"#)).expect("an object");
         let all: Vec<(&str, &str)> = members.iter().map(|(name, value)| (name, value.get())).collect();
         assert_eq!(all, [("a", "1"), ("b", "[2]"), ("a", "\"x\"")]);
@@ -170,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn all_but_the_edits_stays() {
+    fn bytes_outside_edits_stay() {
         let line = br#" {"a" : [ 1, "two"], "b":{}} "#;
         let value: &RawValue = serde_json::from_slice(line).expect("it is JSON");
         let members = Members::of(value).expect("an object");
@@ -185,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_changes_nothing() {
+    fn edits_that_do_not_fit_are_refused() {
         let mut splice = Splice::of(b"0123");
         splice.replace(0..3, "x");
         splice.replace(2..4, "y");

@@ -1,30 +1,26 @@
-//! The tokens of a JSON text that carry a value or a name, with where they stand, so that some can be replaced and all
-//! else stay as it was written.
+//! The strings and numbers of a JSON text with their positions, so that some can be replaced while all other bytes stay
+//! the same.
 
 use std::ops::Range;
 
 /// A string or a number in a JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
     pub kind: TokenKind,
-    /// Where it stands; of a string, with its quotation marks.
+    /// Range in the text, including the quotation marks of a string.
     pub range: Range<usize>,
 }
 
-/// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenKind {
     /// The name of a member.
     Name,
-    /// A string.
     Text,
-    /// A number.
     Number,
 }
 
-/// The strings and numbers of `json`, in order. The text is taken as JSON: of something else it gives something, and
-/// never panics.
+/// The strings and numbers of `json`, in order. Input that is not valid JSON gives unspecified tokens, but never a
+/// panic.
 pub fn tokens(json: &str) -> impl Iterator<Item = Token> {
     let bytes = json.as_bytes();
     let mut at = 0;
@@ -50,8 +46,8 @@ pub fn tokens(json: &str) -> impl Iterator<Item = Token> {
     })
 }
 
-/// The index of the quotation mark that ends the string whose first character is at `from`; the length of `json` where
-/// there is none.
+/// The index of the quotation mark that ends the string whose first character is at `from`; the length of `json` if the
+/// string does not end.
 pub(super) fn string_end(json: &[u8], mut from: usize) -> usize {
     while let Some(found) = json.get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
         from += found;
@@ -69,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_texts_and_numbers() {
+    fn names_strings_and_numbers_are_found() {
         let json = r#"{"a":"x\"y", "b" : [-1.5e3,true,"z"],"c":{"d":null}}"#;
         let seen: Vec<String> = tokens(json).map(|token| format!("{:?} {}", token.kind, &json[token.range])).collect();
         assert_eq!(
@@ -88,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_can_hurt(text in "[\\[\\]{}\",:\\\\ä0-9e.-]{0,80}") {
+        fn arbitrary_text_never_panics(text in "[\\[\\]{}\",:\\\\ä0-9e.-]{0,80}") {
             for token in tokens(&text) {
                 prop_assert!(text.get(token.range).is_some_and(|text| !text.is_empty()));
             }

@@ -68,12 +68,12 @@ fn attached_client_that_takes_nothing_is_cut_off() {
     let scripted = Scripted::start("exit_grace = \"100ms\"", r#"read -r line; exec yes '{"method":"x"}'"#);
     let (mut tool, stdin) = scripted.attached("{\"id\":0,\"method\":\"initialize\"}\n{\"method\":\"go\"}\n");
     // The tool's output is not read, so every buffer up to the relay's is full.
-    let document = eventually("that it is cut off", || {
+    let document = eventually("that it is disconnected", || {
         scripted
             .document()
             .filter(|document| document["client"]["name"] == "codex-shim" && document["faults"] != json!([]))
     });
-    assert_eq!(document["faults"][0]["what"], "the attached client has taken nothing for 100ms: it is cut off");
+    assert_eq!(document["faults"][0]["what"], "the attached client has read nothing for 100ms; it is disconnected");
     let lines = |document: &Value| document["counters"]["server_lines"].as_u64();
     eventually("that the server goes on", || (lines(&scripted.document()?) > lines(&document)).then_some(()));
     let rest = lines_of(tool.stdout.take().expect("stdout is piped"));
@@ -184,5 +184,5 @@ fn attached_client_that_is_stopped_freezes_nobody() {
     client.tool.wait().expect("it is ours");
     let (_, stderr) = live.signal_end();
     let faults: Vec<&str> = stderr.lines().filter(|line| !line.contains(": serving session ")).collect();
-    assert_eq!(faults, ["codex-shim: the attached client has taken nothing for 200ms: it is cut off"]);
+    assert_eq!(faults, ["codex-shim: the attached client has read nothing for 200ms; it is disconnected"]);
 }

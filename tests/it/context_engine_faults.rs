@@ -83,9 +83,9 @@ fn an_answer_that_comes_late_is_nobodys() {
 fn an_engine_that_writes_without_end_is_ended_and_costs_no_memory() {
     for (floods, why) in [
         ("head -c 104857600 /dev/zero | tr '\\0' x; sleep 600", "over 8 MiB"),
-        ("yes nonsense | head -c 104857600; sleep 600", "no answer"),
-        // An answer without a call does not count as an answer.
-        ("yes '{\"id\":999,\"result\":1}' | head -c 104857600; sleep 600", "no answer"),
+        ("yes nonsense | head -c 104857600; sleep 600", "answers no call"),
+        // A response without a request is not counted as one.
+        ("yes '{\"id\":999,\"result\":1}' | head -c 104857600; sleep 600", "answers no call"),
     ] {
         let home = Home::new();
         let engine = Engine::new(&home, "assemble", &[("assemble", floods)]);
@@ -336,7 +336,7 @@ fn an_engine_that_reads_nothing_for_ten_seconds_is_ended() {
     eventually("its end", || (!ends(&live.home).is_empty()).then_some(()));
     let (home, stderr) = live.end();
     assert_eq!(outcomes(&home), ["assemble not_reading"; 2]);
-    assert_eq!(ends(&home), ["it does not read what it is sent"]);
+    assert_eq!(ends(&home), ["it does not read its input"]);
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
@@ -381,7 +381,7 @@ fn a_thread_whose_history_could_not_be_had_is_brought_up_later() {
     );
     let log = live.session.join("shim.log");
     eventually("that is given up", || {
-        fs::read_to_string(&log).ok().filter(|log| log.contains("is not asked: there is no history"))
+        fs::read_to_string(&log).ok().filter(|log| log.contains("skip the context engine: the history is unavailable"))
     });
     assert_eq!(engine.methods(), ["initialize"]);
     holder.execute_batch("ROLLBACK").expect("it is let go");

@@ -305,7 +305,7 @@ fn a_session_that_cannot_be_opened_is_tried_again_and_its_journal_begins_with_th
     let output = relay.wait_with_output().expect("the shim ends");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("home is a file, not a folder"), "{stderr}");
-    assert!(stderr.contains("can be used from now on"), "{stderr}");
+    assert!(stderr.contains("the session is open; recording begins"), "{stderr}");
     let journal = home.journal();
     assert!(journal.texts[1].contains("\"gap\":{\"lines\":"), "{:?}", &journal.texts[..2]);
     assert_eq!(journal.event_names(), ["generation_started", "generation_ended"]);
@@ -319,7 +319,7 @@ fn a_log_that_cannot_be_opened_costs_only_the_log() {
     std::fs::create_dir_all(home.path().join("sessions/s/shim.log")).expect("a folder");
     let relay = home.shim(&["run", "--session", "s", "--", "cat"]).spawn().expect("the shim starts");
     let output = pass(relay, &lines(3));
-    assert!(told_once(&output).contains("there is no log"));
+    assert!(told_once(&output).contains("this run has no log"));
     assert_eq!(home.journal().client.len(), 3);
 }
 

@@ -1,9 +1,9 @@
-//! The thread that speaks to a context engine: starts it, asks it, and starts it again where it has ended.
+//! The worker thread of a context engine: starts it, calls it, and restarts it after its end.
 //!
-//! Calls of one thread of codex go one after the other, in the order of [`super::lifecycle`]; those of several threads go at the
-//! same time, as many as it reads; the rest waits here. Whoever waits for an answer is always told something, in time: an engine
-//! that is not there, or is slow, or answers nonsense, costs what it would have said. Nothing here waits for the history: what
-//! was said is read by a thread of its own ([`super::reading`]).
+//! The calls for one thread of codex are sequential, in the order of [`super::lifecycle`]; those for several threads
+//! run in parallel while the engine reads; the rest is queued here. Every task gets a result in time: an engine that is
+//! absent or slow, or gives invalid answers, costs only its contribution. The worker never waits for the history; a
+//! separate thread reads it ([`super::history_reader`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -11,104 +11,97 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::call::{self, Beginning, Introduced};
 use super::conversation::Conversation;
+use super::history_reader::{Conversations, Reader};
 use super::lifecycle::{Abilities, Method};
-use super::process::{Heard, Process};
-use super::reading::{Conversations, Reader};
+use super::process::{Output, Process};
+use super::protocol::{self, EngineInfo, TurnStart};
 use super::silence::{Silence, Wait};
-use super::task::{Call, Line, Reporter, Task, Tell};
+use super::task::{Call, Post, Reporter, Task, ThreadQueue};
 use crate::engine::{Consultation, ContextEngineSettings, Input, Note, redacted};
 
-/// Says what the user must know.
-type SayFault = Box<dyn Fn(&str) + Send>;
+/// Reports a fault to the user.
+type ReportFault = Box<dyn Fn(&str) + Send>;
 
-/// What is to be done and was heard, and not looked at yet.
+/// Capacity of the event queue.
 const EVENTS_MAX: usize = 256;
 
-/// Threads that are kept apart; with more than these those are forgotten that wait for nothing.
+/// Limit of tracked threads; beyond it, the threads without tasks are forgotten.
 const THREADS_MAX: usize = 1_024;
 
-/// What may wait for one thread's turn; of more than these the oldest is not done.
+/// Limit of a thread's queued tasks; beyond it, the oldest is dropped.
 const TASKS_MAX: usize = 32;
 
-/// How long an engine may take to say who it is.
+/// Time limit of `initialize`.
 const INITIALIZE_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long it may read nothing of what waits for it.
+/// How long an engine may read nothing of its queued input.
 const NOT_READING_MAX: Duration = Duration::from_secs(10);
 
-/// Calls in a row, each made after the one before was given up, that may stay unanswered.
+/// Limit of consecutive unanswered calls, each sent after the previous one was given up.
 const UNANSWERED_MAX: u32 = 3;
 
-/// The shortest and the longest time until an engine is started again.
+/// The shortest and the longest delay before a restart.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// How long it has to have run for the next time to be the shortest again.
+/// A run of this length resets the back-off.
 const BACK_OFF_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// How long its end is waited for, until it is told to a second time. The relay waits a little longer for that, and no more.
+/// How long `dispose` may take, until SIGTERM. The relay waits only a little longer.
 const END_WAIT_MAX: Duration = Duration::from_millis(60);
 
-/// Stack of the thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;
 
-/// What a speaker is told at its beginning.
 #[derive(Debug, Clone)]
-pub(crate) struct SpeakerSettings {
-    /// The engine.
+pub(crate) struct WorkerSettings {
     pub engine: ContextEngineSettings,
-    /// The session's id.
     pub session_id: String,
 }
 
-/// The way to the thread.
+/// A handle of the worker thread.
 #[derive(Debug)]
 pub(crate) struct ContextEngine(SyncSender<Event>);
 
 #[derive(Debug)]
 enum Event {
-    /// What the relay asks or tells, and when that began to count its time.
+    /// A consultation of the relay, and when its time began.
     Consult(Box<Consultation>, Instant),
-    /// Of the run of this number.
-    Heard(u64, Heard),
-    /// The engine has read something.
+    /// Output of the engine's run with this number.
+    Output(u64, Output),
+    /// The engine has read a line.
     HasRead,
-    /// What came of the reading of this number.
+    /// The result of the reading with this number.
     Read(u64, Result<Conversation, String>),
     End(SyncSender<()>),
 }
 
 impl ContextEngine {
-    /// Starts the thread, and with it the engine. What comes of it is told through `tell`; `say_fault` is called once, where the
+    /// Starts the worker thread, which starts the engine. Results go to `post`; `report_fault` is called once if the
     /// engine cannot be used.
-    ///
-    /// # Errors
-    ///
-    /// That of starting the thread.
     pub(crate) fn start(
-        settings: SpeakerSettings,
+        settings: WorkerSettings,
         conversations: Conversations,
-        tell: Tell,
-        say_fault: impl Fn(&str) + Send + 'static,
+        post: Post,
+        report_fault: impl Fn(&str) + Send + 'static,
     ) -> io::Result<ContextEngine> {
         let (own, events) = sync_channel(EVENTS_MAX);
-        let (to_speaker, from_reader) = (own.clone(), own.clone());
-        // Once nobody listens any more, there is nothing to be told.
+        let (to_worker, from_reader) = (own.clone(), own.clone());
+        // The send fails only after the worker has ended.
         let reader = conversations.start(move |number, read| drop(from_reader.send(Event::Read(number, read))))?;
         let thread = std::thread::Builder::new().name("context-engine".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || {
-            let say_fault: SayFault = Box::new(say_fault);
-            Speaker::new(settings, reader, tell, say_fault, to_speaker).run(&events);
+            let report_fault: ReportFault = Box::new(report_fault);
+            Worker::new(settings, reader, post, report_fault, to_worker).run(&events);
         })?;
         Ok(ContextEngine(own))
     }
 
-    /// Asks or tells the engine something, and never waits. `elapsed` is the relay's time now, by which it says what is due when.
+    /// Passes a consultation to the engine without waiting. `elapsed` is the relay's current time, to which its
+    /// deadlines refer.
     ///
     /// # Errors
     ///
-    /// What was to be asked, where too much waits already.
+    /// The consultation, if the queue is full or the worker has ended.
     pub(crate) fn consult(&self, consultation: Box<Consultation>, elapsed: Duration) -> Result<(), Box<Consultation>> {
         let now = Instant::now();
         let began_at = now.checked_sub(elapsed).unwrap_or(now);
@@ -116,18 +109,18 @@ impl ContextEngine {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(event) | TrySendError::Disconnected(event)) => match event {
                 Event::Consult(consultation, _) => Err(consultation),
-                Event::Heard(..) | Event::HasRead | Event::Read(..) | Event::End(_) => {
-                    unreachable!("BUG: an event is given back as it came")
+                Event::Output(..) | Event::HasRead | Event::Read(..) | Event::End(_) => {
+                    unreachable!("BUG: a failed send returns the event that was sent")
                 }
             },
         }
     }
 
-    /// Has the engine end. What is given back is told once it has, or was told to a second time.
+    /// Ends the engine. The receiver gets a message or is disconnected once the engine has ended or got SIGTERM.
     #[must_use]
     pub(crate) fn end(&self) -> Receiver<()> {
         let (done, ended) = sync_channel(1);
-        // Where there is no room for it the sender goes, which is an end as well.
+        // If the queue is full, dropping `done` disconnects the receiver.
         drop(self.0.try_send(Event::End(done)));
         ended
     }
@@ -149,48 +142,48 @@ impl Phase {
     }
 }
 
-pub(super) struct Speaker {
-    pub(super) settings: SpeakerSettings,
+pub(super) struct Worker {
+    pub(super) settings: WorkerSettings,
     pub(super) reader: Reader,
     pub(super) reporter: Reporter,
-    say_fault: SayFault,
-    fault_said: bool,
+    report_fault: ReportFault,
+    fault_reported: bool,
     own: SyncSender<Event>,
     pub(super) phase: Phase,
-    /// Counts the processes.
+    /// The number of the engine process.
     run: u64,
     began: Instant,
     back_off: Duration,
     pub(super) last_call: u64,
     pub(super) calls: HashMap<u64, Call>,
-    pub(super) lines: HashMap<String, Line>,
-    /// Counts whoever waits.
+    pub(super) threads: HashMap<String, ThreadQueue>,
+    /// A counter that orders the waiting threads.
     pub(super) waited: u64,
     pub(super) last_reading: u64,
-    /// For whom what was said is read: thread and task.
+    /// The readings in progress, with their thread and task.
     pub(super) readings: HashMap<u64, (String, Task)>,
-    /// Readings that were asked for and have come to nothing yet, also those that nobody waits for any more.
+    /// Readings without a result yet, including those that no task waits for any more.
     pub(super) readings_open: usize,
-    /// Calls in a row that were not answered, and when the last of them was given up.
+    /// Consecutive unanswered calls, and when the last of them was given up.
     pub(super) unanswered: (u32, Instant),
     pub(super) silence: Silence,
 }
 
-impl Speaker {
+impl Worker {
     fn new(
-        settings: SpeakerSettings,
+        settings: WorkerSettings,
         reader: Reader,
-        tell: Tell,
-        say_fault: SayFault,
+        post: Post,
+        report_fault: ReportFault,
         own: SyncSender<Event>,
-    ) -> Speaker {
+    ) -> Worker {
         let now = Instant::now();
-        Speaker {
+        Worker {
             settings,
             reader,
-            reporter: Reporter(tell),
-            say_fault,
-            fault_said: false,
+            reporter: Reporter(post),
+            report_fault,
+            fault_reported: false,
             own,
             phase: Phase::Down { until: now },
             run: 0,
@@ -198,7 +191,7 @@ impl Speaker {
             back_off: BACK_OFF.0,
             last_call: 0,
             calls: HashMap::new(),
-            lines: HashMap::new(),
+            threads: HashMap::new(),
             waited: 0,
             last_reading: 0,
             readings: HashMap::new(),
@@ -211,7 +204,7 @@ impl Speaker {
     fn run(mut self, events: &Receiver<Event>) {
         let mut next = None;
         loop {
-            // What has come already comes before what is due: an answer that is there was not missed.
+            // Events come before deadlines: an answer that has already arrived is not late.
             for event in next.take().into_iter().chain(events.try_iter().take(EVENTS_MAX)) {
                 if let Some(done) = self.take_event(event) {
                     self.end();
@@ -232,14 +225,14 @@ impl Speaker {
         }
     }
 
-    /// Takes what has happened; gives whom to tell of the end, where it is to end.
+    /// Handles an event; returns the sender to notify if the worker must end.
     fn take_event(&mut self, event: Event) -> Option<SyncSender<()>> {
         match event {
             Event::Consult(consultation, began_at) => self.take(*consultation, began_at),
-            Event::Heard(run, heard) if run == self.run => self.heard(heard),
-            // There may be room for more.
-            Event::Heard(..) | Event::HasRead => {}
-            Event::Read(number, read) => self.has_read(number, read),
+            Event::Output(run, output) if run == self.run => self.handle_output(output),
+            // The queue may have room again.
+            Event::Output(..) | Event::HasRead => {}
+            Event::Read(number, read) => self.handle_reading(number, read),
             Event::End(done) => return Some(done),
         }
         None
@@ -251,18 +244,19 @@ impl Speaker {
             Phase::Starting { due, .. } => Some(*due),
             Phase::Ready { .. } => None,
         };
-        let reads = self.phase.process().and_then(|process| process.stuck_since()).map(|since| since + NOT_READING_MAX);
+        let reads =
+            self.phase.process().and_then(|process| process.stalled_since()).map(|since| since + NOT_READING_MAX);
         let calls = self.calls.values().map(|call| self.due(call));
         let reading = self.readings.values().filter_map(|(_, task)| task.due(None));
-        let waiting = self.lines.values().flat_map(|line| {
-            let silent_since = line.silent_since(self.silence.since());
-            line.tasks.iter().filter_map(move |task| task.due(silent_since))
+        let waiting = self.threads.values().flat_map(|thread| {
+            let silent_since = thread.silent_since(self.silence.since());
+            thread.tasks.iter().filter_map(move |task| task.due(silent_since))
         });
         let hung = self.silence.hung_at();
         phase.into_iter().chain(reads).chain(calls).chain(reading).chain(waiting).chain(hung).min()
     }
 
-    /// Does what is due.
+    /// Handles all that is due.
     fn tick(&mut self) {
         let now = Instant::now();
         match &self.phase {
@@ -271,13 +265,13 @@ impl Speaker {
             Phase::Down { .. } | Phase::Starting { .. } | Phase::Ready { .. } => {}
         }
         if let Some(process) = self.phase.process() {
-            process.look(now);
-            if process.stuck_since().is_some_and(|since| since + NOT_READING_MAX <= now) {
-                self.fail("it does not read what it is sent", "not_reading");
+            process.update_progress(now);
+            if process.stalled_since().is_some_and(|since| since + NOT_READING_MAX <= now) {
+                self.fail("it does not read its input", "not_reading");
             }
         }
         self.give_up_late_calls(now);
-        self.refuse_what_is_late(now);
+        self.refuse_late_tasks(now);
         if self.unanswered.0 >= UNANSWERED_MAX {
             self.fail("it did not answer three calls in a row in time", "ended");
         }
@@ -291,19 +285,19 @@ impl Speaker {
         self.began = Instant::now();
         self.unanswered = (0, self.began);
         let (own, reads, run) = (self.own.clone(), self.own.clone(), self.run);
-        // Whoever hears may wait; once nobody listens any more, there is nothing to be told.
-        let hear = move |heard| drop(own.send(Event::Heard(run, heard)));
-        // Where there is no room for it something else wakes us.
+        // The send may block; it fails only after the worker has ended.
+        let on_output = move |output| drop(own.send(Event::Output(run, output)));
+        // If the queue is full, another event wakes the worker.
         let has_read = move || drop(reads.try_send(Event::HasRead));
-        // On this thread, which ends with the relay, or because it was told to.
-        let started = Process::start(&self.settings.engine.command, &self.settings.session_id, hear, has_read);
+        // Spawned from this thread, since the kernel kills the engine when this thread ends.
+        let started = Process::start(&self.settings.engine.command, &self.settings.session_id, on_output, has_read);
         match started {
             Ok(mut process) => {
-                let line = call::line(0, Method::Initialize, &call::initialize(&self.settings.session_id));
+                let line = protocol::line(0, Method::Initialize, &protocol::initialize(&self.settings.session_id));
                 let sent = process.send(0, line);
                 self.phase = Phase::Starting { process, due: Instant::now() + INITIALIZE_WAIT_MAX };
                 if sent.is_err() {
-                    self.fail("it does not read what it is sent", "not_reading");
+                    self.fail("it does not read its input", "not_reading");
                 }
             }
             Err(error) => {
@@ -314,7 +308,7 @@ impl Speaker {
         }
     }
 
-    /// The engine is of no use any more: it is ended, and started again later. That is the `outcome` of its open calls.
+    /// Ends an engine that is unusable and schedules a restart. `outcome` is reported for its calls in flight.
     pub(super) fn fail(&mut self, why: &str, outcome: &'static str) {
         if self.began.elapsed() >= BACK_OFF_FORGOTTEN_AFTER {
             self.back_off = BACK_OFF.0;
@@ -326,7 +320,7 @@ impl Speaker {
             Phase::Starting { process, .. } | Phase::Ready { process, .. } => process.kill(),
             Phase::Down { .. } => {}
         }
-        // What it still says is not heard.
+        // Events of this run are ignored from now on.
         self.run += 1;
         self.unanswered.0 = 0;
         self.silence.ended();
@@ -336,77 +330,77 @@ impl Speaker {
         }
         for (_, (thread_id, task)) in std::mem::take(&mut self.readings) {
             self.reporter.refuse(&thread_id, &task, "not_running");
-            self.is_free(&thread_id);
+            self.release_thread(&thread_id);
         }
-        for line in self.lines.values_mut() {
-            (line.is_met, line.is_met_again_at, line.silent_since) = (false, None, None);
+        for thread in self.threads.values_mut() {
+            (thread.is_known, thread.retry_at, thread.silent_since) = (false, None, None);
         }
         tracing::warn!(why, ?wait, "the context engine has ended");
-        if !std::mem::replace(&mut self.fault_said, true) {
-            (self.say_fault)(&format!("the context engine: {why}; turns go on without it, and it is started again"));
+        if !std::mem::replace(&mut self.fault_reported, true) {
+            (self.report_fault)(&format!("the context engine: {why}; turns go on without it, and it restarts"));
         }
         let restart_in_ms = wait.as_millis() as u64;
-        self.reporter.say(Note::ContextEngineEnded { reason: why.to_owned(), restart_in_ms });
+        self.reporter.emit(Note::ContextEngineEnded { reason: why.to_owned(), restart_in_ms });
     }
 
-    /// Tells it to end.
+    /// Ends the engine.
     fn end(self) {
         match self.phase {
             Phase::Starting { process, .. } => process.kill(),
             Phase::Ready { process, can: _ } => {
                 let id = self.last_call + 1;
-                process.end(id, call::line(id, Method::Dispose, &serde_json::json!({})), END_WAIT_MAX);
+                process.end(id, protocol::line(id, Method::Dispose, &serde_json::json!({})), END_WAIT_MAX);
             }
             Phase::Down { .. } => {}
         }
     }
 
-    /// Takes what the relay asks or tells.
+    /// Queues a consultation as a task of its thread.
     fn take(&mut self, consultation: Consultation, began_at: Instant) {
-        let wait = |due: Duration| Wait { came_at: Instant::now(), due: began_at + due };
+        let wait = |due: Duration| Wait { queued_at: Instant::now(), due: began_at + due };
         let (thread_id, task) = match consultation {
-            Consultation::Opened { thread_id } => (thread_id, Task::Met),
+            Consultation::Opened { thread_id } => (thread_id, Task::NewThread),
             Consultation::Assemble { token, due, thread_id, prompt, room_chars, model, tools } => {
-                let beginning = Rc::new(Beginning { prompt, room_chars, model, tools });
-                (thread_id, Task::TurnBegins { token, beginning, wait: wait(due) })
+                let turn_start = Rc::new(TurnStart { prompt, room_chars, model, tools });
+                (thread_id, Task::TurnBegins { token, turn_start, wait: wait(due) })
             }
             Consultation::Compact { token, thread_id, due } => (thread_id, Task::Compaction { token, wait: wait(due) }),
             Consultation::TurnCompleted { thread_id, turn_id } => (thread_id, Task::TurnCompleted { turn_id }),
         };
-        if self.lines.len() >= THREADS_MAX {
-            self.lines.retain(|_, line| line.is_busy || !line.tasks.is_empty());
+        if self.threads.len() >= THREADS_MAX {
+            self.threads.retain(|_, thread| thread.is_busy || !thread.tasks.is_empty());
         }
-        let line = self.lines.entry(thread_id).or_default();
-        if line.tasks.is_empty() {
+        let thread = self.threads.entry(thread_id).or_default();
+        if thread.tasks.is_empty() {
             self.waited += 1;
-            line.waits_since = self.waited;
+            thread.queued_as = self.waited;
         }
-        line.tasks.push_back(task);
-        let surplus = if line.tasks.len() > TASKS_MAX { line.tasks.pop_front() } else { None };
+        thread.tasks.push_back(task);
+        let surplus = if thread.tasks.len() > TASKS_MAX { thread.tasks.pop_front() } else { None };
         if let Some(task) = surplus {
             self.reporter.answer_without(&task);
         }
     }
 
-    fn heard(&mut self, heard: Heard) {
-        match heard {
-            Heard::Answer { id: 0, answer, bytes: _ } if matches!(self.phase, Phase::Starting { .. }) => {
+    fn handle_output(&mut self, output: Output) {
+        match output {
+            Output::Answer { id: 0, answer, bytes: _ } if matches!(self.phase, Phase::Starting { .. }) => {
                 self.silence.answered(0, Instant::now());
-                match answer.and_then(|result| call::introduced(&result)) {
-                    Ok(introduced) => self.is_ready(introduced),
+                match answer.and_then(|result| protocol::read_info(&result)) {
+                    Ok(read_info) => self.is_ready(read_info),
                     Err(why) => {
-                        log_words("initialize", &why);
-                        self.fail("it has answered initialize with an error, or with what is no answer to it", "ended");
+                        log_engine_error("initialize", &why);
+                        self.fail("its answer to initialize is an error or not valid", "ended");
                     }
                 }
             }
-            Heard::Answer { id, answer, bytes } => {
+            Output::Answer { id, answer, bytes } => {
                 if let Some(thread_id) = self.silence.answered(id, Instant::now())
-                    && let Some(line) = self.lines.get_mut(&thread_id)
+                    && let Some(thread) = self.threads.get_mut(&thread_id)
                 {
-                    line.silent_since = None;
+                    thread.silent_since = None;
                 }
-                // One that was given up by then is nobody's.
+                // The call may have been given up.
                 let Some(call) = self.calls.remove(&id) else { return };
                 self.unanswered.0 = 0;
                 if call.step.method() == Method::Assemble && call.due <= Instant::now() {
@@ -415,17 +409,17 @@ impl Speaker {
                 }
                 self.answered(call, answer, bytes);
             }
-            Heard::Broken(why) => self.fail(why, "ended"),
-            Heard::Ended => self.fail("it has ended", "ended"),
+            Output::Broken(why) => self.fail(why, "ended"),
+            Output::Ended => self.fail("it has ended", "ended"),
         }
     }
 
-    fn is_ready(&mut self, introduced: Introduced) {
+    fn is_ready(&mut self, read_info: EngineInfo) {
         let down = Phase::Down { until: Instant::now() };
         let Phase::Starting { process, due: _ } = std::mem::replace(&mut self.phase, down) else { return };
-        let Introduced { id, name, version, abilities } = introduced;
-        self.reporter.tell(Input::OwnsCompaction(abilities.owns_compaction));
-        self.reporter.say(Note::ContextEngineStarted {
+        let EngineInfo { id, name, version, abilities } = read_info;
+        self.reporter.post(Input::OwnsCompaction(abilities.owns_compaction));
+        self.reporter.emit(Note::ContextEngineStarted {
             pid: process.pid(),
             id,
             name,
@@ -437,8 +431,8 @@ impl Speaker {
     }
 }
 
-/// Logs what an engine has said of an error. It may be the user's words.
-pub(super) fn log_words(method: &str, words: &str) {
-    let words = call::told(words);
+/// Logs an engine's error, redacted: it may contain the user's words.
+pub(super) fn log_engine_error(method: &str, words: &str) {
+    let words = protocol::printable(words);
     tracing::warn!(method, words = redacted(&words).unwrap_or(words), "the context engine");
 }

@@ -1,7 +1,7 @@
-//! The thread that reads what was said: it waits until the index has come so far, so that whoever asks does not have to.
+//! The thread that reads conversations. It waits for the index to catch up, so that its callers need not.
 //!
-//! Readings are given one after the other. What is asked later waits for nothing less: the journal only grows, so nobody waits
-//! here for somebody else whom they would not have waited for anyway. Nothing is kept of one that is over its time.
+//! Readings run sequentially. That delays no one: the journal only grows, so a later reading needs at least what an
+//! earlier one waits for. A reading whose deadline has passed is dropped.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,15 @@ use super::conversation::Conversation;
 use crate::index::{HISTORY_FILE, History, Index, IndexState};
 use crate::journal::{Position, end_of};
 
-/// Readings that may wait.
+/// Limit of queued readings.
 pub(super) const READINGS_MAX: usize = 32;
 
-/// Bytes of a thread's newest entries that are read; what is older is left out.
+/// Limit of a conversation in bytes of its newest entries; older entries are left out.
 const ENTRIES_BYTES_MAX: usize = 2 << 20;
 
-/// Stack of the thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Where conversations are read from.
+/// The source of conversations.
 #[derive(Debug)]
 pub(crate) struct Conversations {
     index: Option<Index>,
@@ -32,42 +31,42 @@ pub(crate) struct Conversations {
     journal_dir: PathBuf,
 }
 
-/// The way to the thread.
+/// A handle of the thread.
 #[derive(Debug)]
 pub(super) struct Reader {
     readings: SyncSender<Reading>,
     journal_dir: PathBuf,
 }
 
-/// A conversation that is to be read.
+/// A conversation to read.
 #[derive(Debug)]
 struct Reading {
     number: u64,
     thread_id: String,
-    /// What was recorded by then is in it.
+    /// The end of the journal at the time of the request.
     end: Option<Position>,
     due: Instant,
 }
 
-/// More is to be read than may wait.
+/// The queue is full.
 #[derive(Debug)]
-pub(super) struct TooMuch;
+pub(super) struct QueueFull;
 
 impl Conversations {
-    /// Those of the session in `session_dir`. Without an index nothing is recorded, and nothing can be read.
+    /// The conversations of the session in `session_dir`. Without an index, nothing is recorded or can be read.
     #[must_use]
     pub(crate) fn new(session_dir: &Path, journal_dir: &Path, index: Option<Index>) -> Conversations {
         let history = History::new(&session_dir.join(HISTORY_FILE));
         Conversations { index, history, journal_dir: journal_dir.to_owned() }
     }
 
-    /// Has a thread read them; what comes of each reading is told by its number, from that thread. It ends with the reader.
-    pub(super) fn start(self, tell: impl Fn(u64, Result<Conversation, String>) + Send + 'static) -> io::Result<Reader> {
+    /// Starts the thread, which passes each result to `post`. The thread ends with the [`Reader`].
+    pub(super) fn start(self, post: impl Fn(u64, Result<Conversation, String>) + Send + 'static) -> io::Result<Reader> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let (readings, to_read) = sync_channel(READINGS_MAX);
         let journal_dir = self.journal_dir.clone();
         let thread = std::thread::Builder::new().name("engine-history".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || self.read_all(&to_read, &runtime, &tell))?;
+        thread.spawn(move || self.read_all(&to_read, &runtime, &post))?;
         Ok(Reader { readings, journal_dir })
     }
 
@@ -75,11 +74,11 @@ impl Conversations {
         &self,
         to_read: &Receiver<Reading>,
         runtime: &Runtime,
-        tell: &impl Fn(u64, Result<Conversation, String>),
+        post: &impl Fn(u64, Result<Conversation, String>),
     ) {
         for reading in to_read {
             let number = reading.number;
-            tell(number, self.read(&reading, runtime));
+            post(number, self.read(&reading, runtime));
         }
     }
 
@@ -90,12 +89,12 @@ impl Conversations {
         let is_there = |state: &IndexState| end.is_none() || state.position >= *end;
         let left = due.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err("its time was over".to_owned());
+            return Err("the deadline has passed".to_owned());
         }
         if !is_there(&state.borrow()) {
             index.look();
             let settled = state.wait_for(|state| is_there(state) || state.fault.is_some());
-            // Late or not, the state tells.
+            // The state below shows whether it caught up in time.
             drop(runtime.block_on(async { timeout(left, settled).await }));
         }
         let (is_behind, fault, epoch) = {
@@ -106,7 +105,7 @@ impl Conversations {
             return Err(fault);
         }
         if is_behind {
-            return Err("the index has not come so far in time".to_owned());
+            return Err("the index did not catch up in time".to_owned());
         }
         let entries = self.history.transcript_end(thread_id, ENTRIES_BYTES_MAX, epoch).map_err(|error| {
             if error.is_broken() {
@@ -119,10 +118,10 @@ impl Conversations {
 }
 
 impl Reader {
-    /// Has the conversation of a thread read as it is now, where that can be had until `due`. Never waits.
-    pub(super) fn read(&self, number: u64, thread_id: &str, due: Instant) -> Result<(), TooMuch> {
+    /// Queues a reading of the thread's conversation as of now, to be completed by `due`. Never waits.
+    pub(super) fn read(&self, number: u64, thread_id: &str, due: Instant) -> Result<(), QueueFull> {
         let end = end_of(&self.journal_dir);
         let reading = Reading { number, thread_id: thread_id.to_owned(), end, due };
-        self.readings.try_send(reading).map_err(|_| TooMuch)
+        self.readings.try_send(reading).map_err(|_| QueueFull)
     }
 }

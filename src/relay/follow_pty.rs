@@ -1,4 +1,4 @@
-//! The events of an `agent_pty` beside a relay: what is run there is kept in its ledger.
+//! Follows the events of an `agent_pty` and adds the commands run there to the session's ledger.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::control::{Published, new_commands};
 use crate::engine::ContextBounds;
 use crate::store::Ledger;
 
-/// What is followed.
+/// The events to follow.
 #[derive(Debug, Clone)]
 pub(super) struct Watched {
     pub(super) path: PathBuf,
     pub(super) whose: Whose,
 }
 
-/// Has a thread follow the events, and waits for nothing of it.
+/// Starts the thread that follows the events, without waiting for it.
 pub(super) fn start(
     watched: &Watched,
     bounds: ContextBounds,
@@ -35,11 +35,12 @@ pub(super) fn start(
                 ledger.push_context_blocking(commands).map(|_| ()).map_err(|error| error.to_string())
             },
             |why| {
-                Notices::new(Arc::clone(&for_thread)).say(&format!("{why}; relaying goes on"));
+                Notices::new(Arc::clone(&for_thread)).report(&format!("{why}; relaying goes on"));
             },
         );
     };
     if let Err(error) = std::thread::Builder::new().name("watch-pty".to_owned()).spawn(follow) {
-        notices.say(&format!("start a thread for {}: {error}; it is not followed", watched.path.display()));
+        notices
+            .report(&format!("start a thread for {}: {error}; its commands are not recorded", watched.path.display()));
     }
 }

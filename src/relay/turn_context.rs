@@ -1,6 +1,7 @@
-//! What the model is shown besides: the engine's wishes are handed to those who know, and lines that have waited go on.
+//! Added context for the model: passes the engine's questions to the context engine and the fragments' threads, and
+//! forwards lines that were held meanwhile.
 //!
-//! Nobody is waited for. What goes on late is put on record before it is sent, as all that passes.
+//! Nothing here waits. A line that is forwarded late is recorded before it is sent, like any other.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,8 @@ use crate::engine::{Consultation, Effect, Exit, Form, Input, LateLine, Note, Tok
 use crate::wire::{Line, LineEnd, Side};
 
 impl Relay {
-    /// Asks the context engine, or tells it. Where there is no way to it, that is the answer.
+    /// Passes a consultation to the context engine. If there is none or it cannot be reached, the engine learns that at
+    /// once.
     pub(super) fn consult(&mut self, consultation: Box<Consultation>, effects: &mut Vec<Effect>) {
         let refused = match self.recorder.context_engine() {
             Some(engine) => engine.consult(consultation, self.clock.now().elapsed).err(),
@@ -32,20 +34,20 @@ impl Relay {
         self.engine.handle(self.clock.now(), Input::Consulted { token, assembled: None }, effects);
     }
 
-    /// Has it found out what fragments say now, in the folder of the thread that is to be told where that is known.
+    /// Starts to read the fragments, in the thread's folder if it is known.
     pub(super) fn read_fragments(&mut self, token: Token, cwd: Option<String>, effects: &mut Vec<Effect>) {
         match self.recorder.outbox() {
-            Ok(outbox) => self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.tell(input)),
+            Ok(outbox) => self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.post(input)),
             Err(error) => {
-                tracing::warn!(%error, "fragments are not read");
+                tracing::warn!(%error, "the fragments cannot be read");
                 let states = Vec::new();
                 self.engine.handle(self.clock.now(), Input::FragmentsRead { token, states }, effects);
             }
         }
     }
 
-    /// Lets lines go on that have waited: all that was read until now is decided on, and nothing is read in between.
-    pub(super) fn let_go(&mut self, token: Token, effects: &mut Vec<Effect>) -> Option<Exit> {
+    /// Lets the engine decide on held lines. All lines read so far are decided on, and nothing is read in between.
+    pub(super) fn decide_held(&mut self, token: Token, effects: &mut Vec<Effect>) -> Option<Exit> {
         let mut at_once = Vec::new();
         self.engine.handle(self.clock.now(), Input::LetGo(token), &mut at_once);
         let exit = self.carry_out(&mut at_once);
@@ -53,8 +55,8 @@ impl Relay {
         exit
     }
 
-    /// Passes lines of the client's on that have waited.
-    pub(super) fn pass_held(&mut self, lines: Vec<LateLine>, effects: &mut Vec<Effect>) {
+    /// Records and forwards the client's held lines.
+    pub(super) fn forward_held(&mut self, lines: Vec<LateLine>, effects: &mut Vec<Effect>) {
         let mut batch = self.recorder.batch(self.clock.now(), &self.notices);
         let (mut outgoing, mut passed) = (Vec::new(), Passed::default());
         for LateLine { bytes, end, effects: of_line } in &lines {
@@ -102,8 +104,9 @@ impl Relay {
         self.flush(Side::Client, self.clock.now(), effects);
     }
 
-    /// The client has written all that it will, and lines of it wait: they wait no longer, and its end comes behind them.
-    pub(super) fn client_ends(&mut self, effects: &mut Vec<Effect>) -> bool {
+    /// Releases the client's held lines if the client has closed its input, so that its end follows them. Returns
+    /// whether there were any.
+    pub(super) fn release_at_end(&mut self, effects: &mut Vec<Effect>) -> bool {
         let waits = self.engine.holds_lines() && self.from_client.is_at_end();
         if waits {
             self.engine.handle(self.clock.now(), Input::LetAllGo, effects);

@@ -1,21 +1,21 @@
-//! What is late: calls that the engine has not answered in time, and turns that no longer wait for it.
+//! Deadlines: gives up calls that the engine has not answered in time, and tasks that no longer wait for it.
 //!
-//! Nothing here ends the engine: [`super::silence`] says when that is due.
+//! Nothing here ends the engine; [`super::silence`] decides when that is due.
 
 use std::time::Instant;
 
-use super::reading::READINGS_MAX;
-use super::speaker::Speaker;
+use super::history_reader::READINGS_MAX;
 use super::task::{Call, Task};
+use super::worker::Worker;
 
-impl Speaker {
-    /// Gives up the calls that are not answered in time.
+impl Worker {
+    /// Gives up the calls whose deadline has passed.
     pub(super) fn give_up_late_calls(&mut self, now: Instant) {
         let late: Vec<u64> = self.calls.iter().filter(|(_, call)| self.due(call) <= now).map(|(id, _)| *id).collect();
         for id in late {
             let Some(call) = self.calls.remove(&id) else { continue };
-            // One that it has not come to says nothing of it, nor does one that had less than its deadline; those that it was
-            // asked at the same time count as one.
+            // A call counts as unanswered only if the engine has read it and had its full time; calls sent together
+            // count as one.
             let has_read = self.phase.process().is_some_and(|process| process.has_read(call.line));
             if has_read && call.due <= now && call.sent_at >= self.unanswered.1 {
                 self.unanswered = (self.unanswered.0 + 1, now);
@@ -29,10 +29,10 @@ impl Speaker {
             self.reporter.note(&call, 0, "timeout");
             self.give_up(call);
         }
-        // The line of a compaction goes on before the call of the engine is given up.
+        // A held compaction goes on earlier than its call is given up.
         let compactions = self.calls.values().filter(|call| {
             call.work.task.is_overdue(None, now)
-                && self.lines.get(&call.thread_id).is_some_and(|line| line.silent_since.is_none())
+                && self.threads.get(&call.thread_id).is_some_and(|thread| thread.silent_since.is_none())
         });
         let threads: Vec<String> = compactions.map(|call| call.thread_id.clone()).collect();
         threads.iter().for_each(|thread_id| self.waited_in_vain(thread_id, now));
@@ -42,49 +42,49 @@ impl Speaker {
     pub(super) fn due(&self, call: &Call) -> Instant {
         match &call.work.task {
             Task::TurnBegins { wait, .. } => wait.until_from(call.sent_at, self.silent_since(&call.thread_id)),
-            Task::Met | Task::TurnCompleted { .. } | Task::Compaction { .. } => call.due,
+            Task::NewThread | Task::TurnCompleted { .. } | Task::Compaction { .. } => call.due,
         }
     }
 
-    /// Since when the engine is silent, as far as this thread is concerned.
+    /// Since when the engine is silent for this thread.
     pub(super) fn silent_since(&self, thread_id: &str) -> Option<Instant> {
         let engine = self.silence.since();
-        self.lines.get(thread_id).map_or(engine, |line| line.silent_since(engine))
+        self.threads.get(thread_id).map_or(engine, |thread| thread.silent_since(engine))
     }
 
-    /// A turn of this thread has waited for the engine in vain: the next one is not to wait as long.
+    /// Notes a turn of this thread that waited for the engine in vain; the next one waits less.
     fn waited_in_vain(&mut self, thread_id: &str, now: Instant) {
         self.silence.waited_in_vain(now);
-        if let Some(line) = self.lines.get_mut(thread_id) {
-            line.silent_since.get_or_insert(now);
+        if let Some(thread) = self.threads.get_mut(thread_id) {
+            thread.silent_since.get_or_insert(now);
         }
     }
 
-    /// Lines no longer wait for what no call was made for.
-    pub(super) fn refuse_what_is_late(&mut self, now: Instant) {
+    /// Refuses the tasks whose deadline passed before a call was made.
+    pub(super) fn refuse_late_tasks(&mut self, now: Instant) {
         let late = self.readings.iter().filter(|(_, (_, task))| task.is_overdue(None, now));
         let late: Vec<u64> = late.map(|(number, _)| *number).collect();
         for number in late {
             let Some((thread_id, task)) = self.readings.remove(&number) else { continue };
             self.reporter.refuse(&thread_id, &task, "timeout");
-            self.is_free(&thread_id);
+            self.release_thread(&thread_id);
         }
         let engine = self.silence.since();
         let waits_for_history = self.readings_open >= READINGS_MAX;
         let mut in_vain = Vec::new();
-        for (thread_id, line) in &mut self.lines {
-            let silent_since = line.silent_since(engine);
-            let before = line.tasks.len();
-            line.tasks.retain(|task| {
+        for (thread_id, thread) in &mut self.threads {
+            let silent_since = thread.silent_since(engine);
+            let before = thread.tasks.len();
+            thread.tasks.retain(|task| {
                 let is_overdue = task.is_overdue(silent_since, now);
                 if is_overdue {
                     self.reporter.refuse(thread_id, task, "timeout");
                 }
                 !is_overdue
             });
-            // That the history is late is not the fault of the engine.
+            // A late history is not the engine's fault.
             let reads_history = waits_for_history || self.readings.values().any(|(reading, _)| reading == thread_id);
-            if line.tasks.len() < before && !reads_history {
+            if thread.tasks.len() < before && !reads_history {
                 in_vain.push(thread_id.clone());
             }
         }

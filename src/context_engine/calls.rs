@@ -1,53 +1,53 @@
-//! How the speaker makes its calls: one after the other for each thread of codex, for as many threads as the engine reads.
+//! Makes the worker's calls: sequentially for each thread of codex, and in parallel for several threads while the
+//! engine reads.
 //!
-//! Nothing is waited for. What is begun here is a reading of what was said, and then a call; what comes of either comes back as an
-//! event.
+//! Nothing here waits. Each call starts with a read of the conversation; the results of both come back as events.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
-use super::call::{self, About};
 use super::conversation::Conversation;
+use super::history_reader::READINGS_MAX;
 use super::lifecycle::{self, Method, Occasion, Step};
-use super::reading::READINGS_MAX;
-use super::speaker::{Phase, Speaker, log_words};
+use super::protocol::{self, CallContext};
 use super::task::{Call, Task, Work};
+use super::worker::{Phase, Worker, log_engine_error};
 use crate::engine::Assembled;
 
-/// Calls that may be open at the same time; each holds what was said in its thread.
+/// Limit of calls in flight; each holds a conversation.
 const CALLS_MAX: usize = 32;
 
-/// Lines that the engine has not read, with which no more calls are begun.
+/// Number of unread lines at which no more calls are made.
 const UNREAD_MAX: usize = 8;
 
-/// How long a call may take that no line waits for.
+/// Limit of a call that no held line waits for.
 const CALL_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How long the history is waited for, where no line waits. What comes behind it in the same thread could not be had earlier.
+/// How long to wait for the history if no held line waits. Later tasks of the same thread need this history anyway.
 const HISTORY_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// When a thread is made up for whose history could not be had.
-const MEET_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Delay before `bootstrap` is retried for a thread whose history was unavailable.
+const NEW_THREAD_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-impl Speaker {
-    /// Begins whatever can be begun.
+impl Worker {
+    /// Starts as many tasks as possible.
     pub(super) fn pump(&mut self) {
         match &self.phase {
-            // It may be there in time.
+            // The engine may become ready in time.
             Phase::Starting { .. } => {}
             Phase::Down { .. } => {
-                for (thread_id, line) in &mut self.lines {
-                    for task in std::mem::take(&mut line.tasks) {
+                for (thread_id, thread) in &mut self.threads {
+                    for task in std::mem::take(&mut thread.tasks) {
                         self.reporter.refuse(thread_id, &task, "not_running");
                     }
                 }
             }
             Phase::Ready { .. } => {
-                let waiting = self.lines.iter().filter(|(_, line)| !line.is_busy && !line.tasks.is_empty());
+                let waiting = self.threads.iter().filter(|(_, thread)| !thread.is_busy && !thread.tasks.is_empty());
                 let mut free: Vec<(u64, String)> =
-                    waiting.map(|(thread_id, line)| (line.waits_since, thread_id.clone())).collect();
+                    waiting.map(|(thread_id, thread)| (thread.queued_as, thread_id.clone())).collect();
                 free.sort_unstable();
                 for (_, thread_id) in free {
                     if !self.has_room() {
@@ -59,7 +59,7 @@ impl Speaker {
         }
     }
 
-    /// Whether one more call may be begun.
+    /// Whether another call can be made.
     fn has_room(&self) -> bool {
         let Phase::Ready { process, .. } = &self.phase else { return false };
         let begun = self.readings.len();
@@ -68,18 +68,18 @@ impl Speaker {
             && process.unread() as usize + begun < UNREAD_MAX
     }
 
-    /// Begins what waits for a thread, up to the first that needs to know what was said in it.
+    /// Starts the tasks of a thread, up to the first one that needs its conversation.
     fn begin(&mut self, thread_id: &str) {
         let now = Instant::now();
         loop {
             let Phase::Ready { can, .. } = &self.phase else { return };
-            let Some(line) = self.lines.get_mut(thread_id).filter(|line| !line.is_busy) else { return };
-            let Some(task) = line.next(can.has(Method::Bootstrap), now) else { return };
+            let Some(thread) = self.threads.get_mut(thread_id).filter(|thread| !thread.is_busy) else { return };
+            let Some(task) = thread.next(can.has(Method::Bootstrap), now) else { return };
             if matches!(task, Task::Compaction { .. }) && !can.owns_compaction {
                 self.reporter.answer_without(&task);
                 continue;
             }
-            line.is_busy = true;
+            thread.is_busy = true;
             self.last_reading += 1;
             let due = task.due(None).unwrap_or(now + HISTORY_WAIT_MAX);
             if self.reader.read(self.last_reading, thread_id, due).is_ok() {
@@ -87,32 +87,32 @@ impl Speaker {
                 self.readings.insert(self.last_reading, (thread_id.to_owned(), task));
                 return;
             }
-            self.has_no_history(thread_id, &task, "too much is to be read");
+            self.history_unavailable(thread_id, &task, "too many conversations wait to be read");
         }
     }
 
-    /// What was said is known, or cannot be: the first call is made.
-    pub(super) fn has_read(&mut self, number: u64, read: Result<Conversation, String>) {
+    /// Makes the first call of a task, now that its conversation was read or could not be.
+    pub(super) fn handle_reading(&mut self, number: u64, read: Result<Conversation, String>) {
         self.readings_open = self.readings_open.saturating_sub(1);
         let Some((thread_id, task)) = self.readings.remove(&number) else { return };
         if task.is_overdue(None, Instant::now()) {
             self.reporter.refuse(&thread_id, &task, "timeout");
-            return self.is_free(&thread_id);
+            return self.release_thread(&thread_id);
         }
         let mut conversation = match read {
             Ok(conversation) => conversation,
-            Err(why) => return self.has_no_history(&thread_id, &task, &why),
+            Err(why) => return self.history_unavailable(&thread_id, &task, &why),
         };
-        self.is_free(&thread_id);
+        self.release_thread(&thread_id);
         let occasion = match &task {
-            Task::Met => {
-                // Turns that it will be told of are not what was said before.
-                let told_later = self.lines.get(&thread_id).map(|line| line.completed_turns());
-                conversation.leave_out(&told_later.unwrap_or_default());
+            Task::NewThread => {
+                // Completed turns that are still queued get calls of their own.
+                let queued_turns = self.threads.get(&thread_id).map(|thread| thread.completed_turns());
+                conversation.leave_out(&queued_turns.unwrap_or_default());
                 if conversation.messages.is_empty() {
                     return;
                 }
-                Occasion::Met
+                Occasion::NewThread
             }
             Task::TurnBegins { .. } => Occasion::TurnBegins,
             Task::TurnCompleted { turn_id } => {
@@ -129,43 +129,42 @@ impl Speaker {
         }
     }
 
-    fn has_no_history(&mut self, thread_id: &str, task: &Task, why: &str) {
-        tracing::warn!(thread_id, why, "the context engine is not asked: there is no history");
+    fn history_unavailable(&mut self, thread_id: &str, task: &Task, why: &str) {
+        tracing::warn!(thread_id, why, "skip the context engine: the history is unavailable");
         self.reporter.refuse(thread_id, task, "no_history");
-        self.is_free(thread_id);
-        if let (Task::Met, Some(line)) = (task, self.lines.get_mut(thread_id)) {
-            (line.is_met, line.is_met_again_at) = (false, Some(Instant::now() + MEET_AGAIN_AFTER));
+        self.release_thread(thread_id);
+        if let (Task::NewThread, Some(thread)) = (task, self.threads.get_mut(thread_id)) {
+            (thread.is_known, thread.retry_at) = (false, Some(Instant::now() + NEW_THREAD_RETRY_AFTER));
         }
     }
 
-    /// Makes a call.
     fn call(&mut self, thread_id: &str, work: Work, step: Step) {
         let Phase::Ready { process, .. } = &mut self.phase else { return };
-        let (beginning, turn_id) = match &work.task {
-            Task::TurnBegins { beginning, .. } => (Some(&**beginning), ""),
+        let (turn_start, turn_id) = match &work.task {
+            Task::TurnBegins { turn_start, .. } => (Some(&**turn_start), ""),
             Task::TurnCompleted { turn_id } => (None, turn_id.as_str()),
-            Task::Met | Task::Compaction { .. } => (None, ""),
+            Task::NewThread | Task::Compaction { .. } => (None, ""),
         };
         let token_budget = self.settings.engine.token_budget;
-        let about = About { session_id: &self.settings.session_id, thread_id, token_budget };
-        let params = call::params(step, about, &work.conversation, beginning, turn_id);
+        let context = CallContext { session_id: &self.settings.session_id, thread_id, token_budget };
+        let params = protocol::params(step, context, &work.conversation, turn_start, turn_id);
         self.last_call += 1;
-        let line = call::line(self.last_call, step.method(), &params);
+        let line = protocol::line(self.last_call, step.method(), &params);
         let (bytes, sent_at) = (line.len(), Instant::now());
         let due = match &work.task {
             Task::TurnBegins { wait, .. } => wait.due,
-            Task::Met | Task::TurnCompleted { .. } | Task::Compaction { .. } => sent_at + CALL_WAIT_MAX,
+            Task::NewThread | Task::TurnCompleted { .. } | Task::Compaction { .. } => sent_at + CALL_WAIT_MAX,
         };
         let sent = process.send(self.last_call, line);
         self.silence.sent(self.last_call, thread_id, step.method(), due.saturating_duration_since(sent_at), sent_at);
         let line = *sent.as_ref().unwrap_or(&u64::MAX);
         let call = Call { thread_id: thread_id.to_owned(), work, step, line, sent_at, due, bytes };
-        if let Some(line) = self.lines.get_mut(thread_id) {
-            line.is_busy = true;
+        if let Some(thread) = self.threads.get_mut(thread_id) {
+            thread.is_busy = true;
         }
         self.calls.insert(self.last_call, call);
         if sent.is_err() {
-            self.fail("it does not read what it is sent", "not_reading");
+            self.fail("it does not read its input", "not_reading");
         }
     }
 
@@ -184,29 +183,29 @@ impl Speaker {
                         self.call(&thread_id, work, step);
                     }
                     None => {
-                        self.is_free(&call.thread_id);
+                        self.release_thread(&call.thread_id);
                         self.reporter.consulted(&call.work.task, assembled);
                     }
                 }
             }
             Err((outcome, why)) => {
-                log_words(call.step.method().name(), &why);
+                log_engine_error(call.step.method().name(), &why);
                 self.reporter.note(&call, bytes, outcome);
                 self.give_up(call);
             }
         }
     }
 
-    /// Reads what a call has come to.
+    /// Reads the result of a call.
     fn read_answer(&self, call: &Call, result: &RawValue) -> Result<Option<Assembled>, String> {
         match (&call.work.task, call.step) {
-            (Task::TurnBegins { beginning, .. }, Step::Assemble) => {
-                call::assembled(result, beginning, self.settings.engine.projection_chars_max).map(Some)
+            (Task::TurnBegins { turn_start, .. }, Step::Assemble) => {
+                protocol::read_assembled(result, turn_start, self.settings.engine.projection_chars_max).map(Some)
             }
             (Task::Compaction { .. }, Step::Compact) => {
-                let compaction = call::compaction(result)?;
+                let compaction = protocol::read_compaction(result)?;
                 if let Some(reason) = &compaction.reason {
-                    log_words("compact", reason);
+                    log_engine_error("compact", reason);
                 }
                 self.reporter.compacted(&call.thread_id, Some(compaction));
                 Ok(None)
@@ -215,20 +214,20 @@ impl Speaker {
         }
     }
 
-    /// A call has come to nothing; whoever waits is told so, and nothing follows it.
+    /// Ends a call without a result: no further step follows, and nothing waits for it any more.
     pub(super) fn give_up(&mut self, call: Call) {
-        self.is_free(&call.thread_id);
+        self.release_thread(&call.thread_id);
         if let (Task::Compaction { .. }, Step::Compact) = (&call.work.task, call.step) {
             self.reporter.compacted(&call.thread_id, None);
         }
         self.reporter.answer_without(&call.work.task);
     }
 
-    /// What waits behind it in its thread may go on, once it is its turn.
-    pub(super) fn is_free(&mut self, thread_id: &str) {
-        if let Some(line) = self.lines.get_mut(thread_id) {
+    /// Lets the thread's next task start, behind the threads that already wait.
+    pub(super) fn release_thread(&mut self, thread_id: &str) {
+        if let Some(thread) = self.threads.get_mut(thread_id) {
             self.waited += 1;
-            (line.is_busy, line.waits_since) = (false, self.waited);
+            (thread.is_busy, thread.queued_as) = (false, self.waited);
         }
     }
 }
