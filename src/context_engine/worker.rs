@@ -324,6 +324,9 @@ impl Worker {
         self.run += 1;
         self.unanswered.0 = 0;
         self.silence.ended();
+        // Ahead of the turns: a relay may end as soon as they go on.
+        let restart_in_ms = wait.as_millis() as u64;
+        self.reporter.emit(Note::ContextEngineEnded { reason: why.to_owned(), restart_in_ms });
         for (_, call) in std::mem::take(&mut self.calls) {
             self.reporter.note(&call, 0, outcome);
             self.give_up(call);
@@ -339,8 +342,6 @@ impl Worker {
         if !std::mem::replace(&mut self.fault_reported, true) {
             (self.report_fault)(&format!("the context engine: {why}; turns go on without it, and it restarts"));
         }
-        let restart_in_ms = wait.as_millis() as u64;
-        self.reporter.emit(Note::ContextEngineEnded { reason: why.to_owned(), restart_in_ms });
     }
 
     /// Ends the engine.
