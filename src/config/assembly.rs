@@ -8,13 +8,21 @@ use toml::{Table, Value};
 
 use super::sources::{Sources, article, parse_count};
 use super::toml_text::{list, quoted};
-use super::{Complaint, Name, Row, SETTING_VARIABLES, Setting, Source, name};
+use super::{Complaint, Name, Row, Setting, Source, name};
 use crate::engine::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 
-const COMMAND: Name = name("context_engine.command", SETTING_VARIABLES[28], "");
-const DEADLINE_MS: Name = name("context_engine.deadline_ms", SETTING_VARIABLES[29], "");
-const TOKEN_BUDGET: Name = name("context_engine.token_budget", SETTING_VARIABLES[30], "");
-const PROJECTION_CHARS_MAX: Name = name("context_engine.projection_chars_max", SETTING_VARIABLES[31], "");
+/// The variables of these settings.
+pub(super) const VARIABLES: [&str; 4] = [
+    "CODEX_SHIM_CONTEXT_ENGINE",
+    "CODEX_SHIM_CONTEXT_ENGINE_DEADLINE_MS",
+    "CODEX_SHIM_CONTEXT_ENGINE_TOKEN_BUDGET",
+    "CODEX_SHIM_CONTEXT_ENGINE_PROJECTION_CHARS_MAX",
+];
+
+const COMMAND: Name = name("context_engine.command", VARIABLES[0], "");
+const DEADLINE_MS: Name = name("context_engine.deadline_ms", VARIABLES[1], "");
+const TOKEN_BUDGET: Name = name("context_engine.token_budget", VARIABLES[2], "");
+const PROJECTION_CHARS_MAX: Name = name("context_engine.projection_chars_max", VARIABLES[3], "");
 
 const DEFAULT_DEADLINE_MS: usize = 2_000;
 const DEFAULT_PROJECTION_CHARS_MAX: usize = 24_000;
@@ -125,13 +133,13 @@ impl AssemblyChoice {
         let shown = |fragment: &Fragment| format!("{} ({}, {})", fragment.name, fragment.role.name(), fragment.source);
         let fragments = &self.fragments.value;
         vec![
-            Row::list(COMMAND, &self.command.value, " ", &self.command.source),
-            Row::bare(DEADLINE_MS, self.deadline_ms.value, &self.deadline_ms.source),
+            Row::list(COMMAND.file, &self.command.value, " ", &self.command.source),
+            Row::bare(DEADLINE_MS.file, self.deadline_ms.value, &self.deadline_ms.source),
             match self.token_budget.value {
-                Some(tokens) => Row::bare(TOKEN_BUDGET, tokens, &self.token_budget.source),
-                None => Row::text(TOKEN_BUDGET, None, &self.token_budget.source),
+                Some(tokens) => Row::bare(TOKEN_BUDGET.file, tokens, &self.token_budget.source),
+                None => Row::text(TOKEN_BUDGET.file, None, &self.token_budget.source),
             },
-            Row::bare(PROJECTION_CHARS_MAX, self.projection_chars_max.value, &self.projection_chars_max.source),
+            Row::bare(PROJECTION_CHARS_MAX.file, self.projection_chars_max.value, &self.projection_chars_max.source),
             Row {
                 name: "fragments",
                 value: Some(fragments.iter().map(shown).collect::<Vec<_>>().join("; ")),

@@ -7,6 +7,7 @@
 
 mod assembly;
 mod environment;
+mod kind;
 mod sources;
 mod toml_text;
 
@@ -22,11 +23,12 @@ use crate::protocol::RequestType;
 
 pub(crate) use assembly::AssemblyChoice;
 pub(crate) use environment::DEPTH_VARIABLE;
-pub use environment::{Environment, SETTING_VARIABLES};
+pub use environment::Environment;
 pub use sources::parse_duration;
 pub(crate) use sources::{is_path, parse_bool};
 
-use sources::{Sources, parse_bytes, parse_count, parse_names, read_file};
+use kind::{carrier, command, count, expiry, file, names, program, session, size, time, truth};
+use sources::{Sources, read_file};
 
 pub(crate) const SESSION_NAME_BYTES_MAX: usize = 64;
 
@@ -53,35 +55,6 @@ struct Name {
 const fn name(file: &'static str, variable: &'static str, flag: &'static str) -> Name {
     Name { file, variable, flag }
 }
-
-const OFF: Name = name("off", SETTING_VARIABLES[0], "");
-const CODEX: Name = name("codex", SETTING_VARIABLES[1], "--codex");
-const SESSION: Name = name("session", SETTING_VARIABLES[2], "--session");
-const RECORD: Name = name("record", SETTING_VARIABLES[3], "--record");
-const EXIT_GRACE: Name = name("exit_grace", SETTING_VARIABLES[4], "--exit-grace");
-const JOURNAL_BYTES_MAX: Name = name("journal_bytes_max", SETTING_VARIABLES[5], "");
-const JOURNAL_AGE_MAX: Name = name("journal_age_max", SETTING_VARIABLES[6], "");
-const CARRIER: Name = name("carrier", SETTING_VARIABLES[7], "");
-const COMMANDS_MAX: Name = name("context_commands_max", SETTING_VARIABLES[8], "");
-const LINES_MAX: Name = name("context_preview_lines_max", SETTING_VARIABLES[9], "");
-const PREVIEW_BYTES_MAX: Name = name("context_preview_bytes_max", SETTING_VARIABLES[10], "");
-const CMD_BYTES_MAX: Name = name("context_cmd_bytes_max", SETTING_VARIABLES[11], "");
-const CWD_BYTES_MAX: Name = name("context_cwd_bytes_max", SETTING_VARIABLES[12], "");
-const CONTEXT_BYTES_MAX: Name = name("context_bytes_max", SETTING_VARIABLES[13], "");
-const MCP: Name = name("mcp", SETTING_VARIABLES[14], "");
-const HOLD: Name = name("hold", SETTING_VARIABLES[15], "");
-const EXPIRY: Name = name("expiry", SETTING_VARIABLES[16], "");
-const ON_PENDING: Name = name("on_pending", SETTING_VARIABLES[17], "");
-const ON_PENDING_AFTER: Name = name("on_pending_after", SETTING_VARIABLES[18], "");
-const ON_IDLE: Name = name("on_idle", SETTING_VARIABLES[19], "");
-const EVENTS_MAX: Name = name("events_max", SETTING_VARIABLES[20], "");
-const TOOL_EVENTS_MAX: Name = name("tool_events_max", SETTING_VARIABLES[21], "");
-const TURN_EVENTS_MAX: Name = name("turn_events_max", SETTING_VARIABLES[22], "");
-const HISTORY_AGE_MAX: Name = name("history_age_max", SETTING_VARIABLES[23], "");
-const SESSION_AGE_MAX: Name = name("session_age_max", SETTING_VARIABLES[24], "");
-const TRANSCRIPT_FILES: Name = name("transcript_files", SETTING_VARIABLES[25], "");
-const AGENT_PTY: Name = name("agent_pty", SETTING_VARIABLES[26], "");
-const AGENT_PTY_ALL: Name = name("agent_pty_all", SETTING_VARIABLES[27], "");
 
 /// The name of a session: `[A-Za-z0-9._-]{1,64}`, and not only dots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -169,69 +142,127 @@ pub struct Flags {
     pub exit_grace: Option<Duration>,
 }
 
-/// All settings, resolved.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Our home; `None` if neither CODEX_SHIM_HOME nor HOME is set.
-    pub home: Setting<Option<PathBuf>>,
+/// Declares the settings: each with its type, kind and default, its variable, whether a running relay applies a change (`live`)
+/// or not (`restart`), and its flag. The name is that in the config file.
+macro_rules! settings {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident: $type:ty = $kind:expr, $variable:literal, $when:ident $(, flag $flag:literal $of_flag:expr)?;
+    )*) => {
+        /// The variables of the settings. A process that must ignore the user's settings removes them.
+        pub const SETTING_VARIABLES: &[&str] = &[
+            $($variable,)*
+            assembly::VARIABLES[0], assembly::VARIABLES[1], assembly::VARIABLES[2], assembly::VARIABLES[3],
+        ];
+
+        /// All settings, resolved.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Settings {
+            /// Our home; `None` if neither CODEX_SHIM_HOME nor HOME is set.
+            pub home: Setting<Option<PathBuf>>,
+            $($(#[$doc])* pub $name: Setting<$type>,)*
+            /// The added context.
+            pub assembly: AssemblyChoice,
+        }
+
+        impl Settings {
+            fn resolve(home: Setting<Option<PathBuf>>, flags: &Flags, sources: &mut Sources<'_>) -> Settings {
+                Settings {
+                    $($name: {
+                        let flag: Option<fn(&Flags) -> Option<$type>> = None$(.or(Some($of_flag)))?;
+                        let name = name(stringify!($name), $variable, concat!($($flag)?));
+                        $kind.resolve(sources, name, flag.and_then(|flag| flag(flags)))
+                    },)*
+                    assembly: AssemblyChoice::resolve(sources),
+                    home,
+                }
+            }
+
+            /// These settings, with the live ones of `newer`: those that a running relay can change. The others wait for a
+            /// restart.
+            #[must_use]
+            pub fn with_live_settings_of(&self, newer: &Settings) -> Settings {
+                Settings {
+                    home: self.home.clone(),
+                    $($name: settings!(@$when newer, self).$name.clone(),)*
+                    assembly: AssemblyChoice { fragments: newer.assembly.fragments.clone(), ..self.assembly.clone() },
+                }
+            }
+
+            /// Every setting with its source, in the order of the documentation.
+            #[must_use]
+            pub fn rows(&self) -> Vec<Row> {
+                let home = self.home.value.as_ref().map(|home| home.display().to_string());
+                let mut rows = vec![
+                    Row { name: "home", value: home, toml: None, source: self.home.source.clone() },
+                    $($kind.row(stringify!($name), &self.$name),)*
+                ];
+                rows.extend(self.assembly.rows());
+                rows
+            }
+        }
+    };
+    (@live $newer:ident, $current:ident) => { $newer };
+    (@restart $newer:ident, $current:ident) => { $current };
+}
+
+settings! {
     /// Every relay becomes the server at once.
-    pub off: Setting<bool>,
+    off: bool = truth(false), "CODEX_SHIM_OFF", restart;
     /// The real codex: a path, or a name to look up on `PATH`; `None` looks for `codex`.
-    pub codex: Setting<Option<PathBuf>>,
+    codex: Option<PathBuf> = program(), "CODEX_SHIM_CODEX", restart, flag "--codex" |flags| flags.codex.clone().map(Some);
     /// The session to run in; `None` selects it by the working directory.
-    pub session: Setting<Option<SessionName>>,
-    pub record: Setting<bool>,
+    session: Option<SessionName> = session(), "CODEX_SHIM_SESSION", restart, flag "--session" |flags| flags.session.clone().map(Some);
+    record: bool = truth(true), "CODEX_SHIM_RECORD", restart, flag "--record" |flags| flags.record;
     /// How long the server may take to end after the client has closed our stdin.
-    pub exit_grace: Setting<Duration>,
+    exit_grace: Duration = time(DEFAULT_EXIT_GRACE), "CODEX_SHIM_EXIT_GRACE", restart, flag "--exit-grace" |flags| flags.exit_grace;
     /// Limit of a session's journal; beyond it, the oldest segments are deleted.
-    pub journal_bytes_max: Setting<ByteSize>,
+    journal_bytes_max: ByteSize = size(DEFAULT_JOURNAL_BYTES_MAX), "CODEX_SHIM_JOURNAL_BYTES_MAX", live;
     /// Age at which a segment of the journal is deleted.
-    pub journal_age_max: Setting<Duration>,
+    journal_age_max: Duration = time(DEFAULT_JOURNAL_AGE_MAX), "CODEX_SHIM_JOURNAL_AGE_MAX", live;
     /// How the user's commands reach the model.
-    pub carrier: Setting<Carrier>,
+    carrier: Carrier = carrier(), "CODEX_SHIM_CARRIER", live;
     /// Limit of commands in one message.
-    pub context_commands_max: Setting<usize>,
+    context_commands_max: usize = count(ContextBounds::default().commands_max), "CODEX_SHIM_CONTEXT_COMMANDS_MAX", live;
     /// Limit of the output of each command, in lines.
-    pub context_preview_lines_max: Setting<usize>,
+    context_preview_lines_max: usize = count(ContextBounds::default().preview_lines_max), "CODEX_SHIM_CONTEXT_PREVIEW_LINES_MAX", live;
     /// Limit of the output of each command, in bytes.
-    pub context_preview_bytes_max: Setting<usize>,
+    context_preview_bytes_max: usize = count(ContextBounds::default().preview_bytes_max), "CODEX_SHIM_CONTEXT_PREVIEW_BYTES_MAX", live;
     /// Limit of each command line, in bytes.
-    pub context_cmd_bytes_max: Setting<usize>,
+    context_cmd_bytes_max: usize = count(ContextBounds::default().cmd_bytes_max), "CODEX_SHIM_CONTEXT_CMD_BYTES_MAX", live;
     /// Limit of each command's folder, in bytes.
-    pub context_cwd_bytes_max: Setting<usize>,
+    context_cwd_bytes_max: usize = count(ContextBounds::default().cwd_bytes_max), "CODEX_SHIM_CONTEXT_CWD_BYTES_MAX", live;
     /// Limit of all context in one message, in bytes.
-    pub context_bytes_max: Setting<usize>,
+    context_bytes_max: usize = count(ContextBounds::default().envelope_bytes_max), "CODEX_SHIM_CONTEXT_BYTES_MAX", live;
     /// Tools that the context names for the rest of a terminal's output; `None` names the tools of the terminal's
     /// source.
-    pub mcp: Setting<Option<Vec<String>>>,
+    mcp: Option<Vec<String>> = names(), "CODEX_SHIM_MCP", live;
     /// Requests for a human are held back from the client.
-    pub hold: Setting<bool>,
+    hold: bool = truth(false), "CODEX_SHIM_HOLD", live;
     /// For each type of request that expires, the time after which policy answers it.
-    pub expiry: Setting<Vec<(RequestType, Duration)>>,
+    expiry: Vec<(RequestType, Duration)> = expiry(), "CODEX_SHIM_EXPIRY", live;
     /// The program and its arguments that run for a pending request.
-    pub on_pending: Setting<Vec<String>>,
+    on_pending: Vec<String> = command(), "CODEX_SHIM_ON_PENDING", live;
     /// How long a request is pending before `on_pending` runs.
-    pub on_pending_after: Setting<Duration>,
+    on_pending_after: Duration = time(DEFAULT_ON_PENDING_AFTER), "CODEX_SHIM_ON_PENDING_AFTER", live;
     /// The program and its arguments that run when no turn is in progress any more.
-    pub on_idle: Setting<Vec<String>>,
+    on_idle: Vec<String> = command(), "CODEX_SHIM_ON_IDLE", live;
     /// Limit of the events in a session's history.
-    pub events_max: Setting<usize>,
+    events_max: usize = count(DEFAULT_EVENTS_MAX), "CODEX_SHIM_EVENTS_MAX", live;
     /// Limit of the tool rows in it.
-    pub tool_events_max: Setting<usize>,
+    tool_events_max: usize = count(DEFAULT_TOOL_EVENTS_MAX), "CODEX_SHIM_TOOL_EVENTS_MAX", live;
     /// Limit of the turn rows in it.
-    pub turn_events_max: Setting<usize>,
+    turn_events_max: usize = count(DEFAULT_TURN_EVENTS_MAX), "CODEX_SHIM_TURN_EVENTS_MAX", live;
     /// Age at which events and rows are deleted.
-    pub history_age_max: Setting<Duration>,
+    history_age_max: Duration = time(DEFAULT_HISTORY_AGE_MAX), "CODEX_SHIM_HISTORY_AGE_MAX", live;
     /// How long after its last use a session is deleted.
-    pub session_age_max: Setting<Duration>,
+    session_age_max: Duration = time(DEFAULT_SESSION_AGE_MAX), "CODEX_SHIM_SESSION_AGE_MAX", live;
     /// Transcripts are also written as files.
-    pub transcript_files: Setting<bool>,
+    transcript_files: bool = truth(false), "CODEX_SHIM_TRANSCRIPT_FILES", restart;
     /// The `agent_pty` event file to follow.
-    pub agent_pty: Setting<Option<PathBuf>>,
+    agent_pty: Option<PathBuf> = file(), "CODEX_SHIM_AGENT_PTY", restart;
     /// Commands that the user did not run are included too.
-    pub agent_pty_all: Setting<bool>,
-    /// The added context.
-    pub assembly: AssemblyChoice,
+    agent_pty_all: bool = truth(false), "CODEX_SHIM_AGENT_PTY_ALL", restart;
 }
 
 /// Retention of a session's history.
@@ -277,40 +308,8 @@ impl Settings {
         let mut complaints = Vec::new();
         let file = home.value.as_deref().map_or_else(toml::Table::new, |home| read_file(home, &mut complaints));
         let beside_file = home.value.clone().unwrap_or_default();
-        let context = ContextBounds::default();
         let mut sources = Sources { environment, file, beside_file, complaints };
-        let settings = Settings {
-            off: sources.resolve(OFF, None, parse_bool, false),
-            codex: sources.resolve_path(CODEX, flags.codex),
-            session: sources.resolve(SESSION, flags.session.map(Some), |text| text.parse().map(Some), None),
-            record: sources.resolve(RECORD, flags.record, parse_bool, true),
-            exit_grace: sources.resolve(EXIT_GRACE, flags.exit_grace, parse_duration, DEFAULT_EXIT_GRACE),
-            journal_bytes_max: sources.resolve(JOURNAL_BYTES_MAX, None, parse_bytes, DEFAULT_JOURNAL_BYTES_MAX),
-            journal_age_max: sources.resolve(JOURNAL_AGE_MAX, None, parse_duration, DEFAULT_JOURNAL_AGE_MAX),
-            carrier: sources.resolve(CARRIER, None, str::parse, Carrier::default()),
-            context_commands_max: sources.resolve(COMMANDS_MAX, None, parse_count, context.commands_max),
-            context_preview_lines_max: sources.resolve(LINES_MAX, None, parse_count, context.preview_lines_max),
-            context_preview_bytes_max: sources.resolve(PREVIEW_BYTES_MAX, None, parse_count, context.preview_bytes_max),
-            context_cmd_bytes_max: sources.resolve(CMD_BYTES_MAX, None, parse_count, context.cmd_bytes_max),
-            context_cwd_bytes_max: sources.resolve(CWD_BYTES_MAX, None, parse_count, context.cwd_bytes_max),
-            context_bytes_max: sources.resolve(CONTEXT_BYTES_MAX, None, parse_count, context.envelope_bytes_max),
-            mcp: sources.resolve(MCP, None, |text| parse_names(text).map(Some), None),
-            hold: sources.resolve(HOLD, None, parse_bool, false),
-            expiry: sources.resolve_expiry(EXPIRY),
-            on_pending: sources.resolve_command(ON_PENDING),
-            on_pending_after: sources.resolve(ON_PENDING_AFTER, None, parse_duration, DEFAULT_ON_PENDING_AFTER),
-            on_idle: sources.resolve_command(ON_IDLE),
-            events_max: sources.resolve(EVENTS_MAX, None, parse_count, DEFAULT_EVENTS_MAX),
-            tool_events_max: sources.resolve(TOOL_EVENTS_MAX, None, parse_count, DEFAULT_TOOL_EVENTS_MAX),
-            turn_events_max: sources.resolve(TURN_EVENTS_MAX, None, parse_count, DEFAULT_TURN_EVENTS_MAX),
-            history_age_max: sources.resolve(HISTORY_AGE_MAX, None, parse_duration, DEFAULT_HISTORY_AGE_MAX),
-            session_age_max: sources.resolve(SESSION_AGE_MAX, None, parse_duration, DEFAULT_SESSION_AGE_MAX),
-            transcript_files: sources.resolve(TRANSCRIPT_FILES, None, parse_bool, false),
-            agent_pty: sources.resolve_file(AGENT_PTY),
-            agent_pty_all: sources.resolve(AGENT_PTY_ALL, None, parse_bool, false),
-            assembly: AssemblyChoice::resolve(&mut sources),
-            home,
-        };
+        let settings = Settings::resolve(home, &flags, &mut sources);
         let unknown = sources.file.keys().map(|name| {
             Complaint(format!("config.toml: unknown setting `{name}`; `codex-shim config` lists the settings"))
         });
@@ -329,37 +328,6 @@ impl Settings {
             session: of_flag(&self.session).flatten(),
             record: of_flag(&self.record),
             exit_grace: of_flag(&self.exit_grace),
-        }
-    }
-
-    /// These settings, with the live ones of `newer`: those that a running relay can change. The others wait for a
-    /// restart.
-    #[must_use]
-    pub fn with_live_settings_of(&self, newer: &Settings) -> Settings {
-        let newer = newer.clone();
-        Settings {
-            journal_bytes_max: newer.journal_bytes_max,
-            journal_age_max: newer.journal_age_max,
-            carrier: newer.carrier,
-            context_commands_max: newer.context_commands_max,
-            context_preview_lines_max: newer.context_preview_lines_max,
-            context_preview_bytes_max: newer.context_preview_bytes_max,
-            context_cmd_bytes_max: newer.context_cmd_bytes_max,
-            context_cwd_bytes_max: newer.context_cwd_bytes_max,
-            context_bytes_max: newer.context_bytes_max,
-            mcp: newer.mcp,
-            hold: newer.hold,
-            expiry: newer.expiry,
-            on_pending: newer.on_pending,
-            on_pending_after: newer.on_pending_after,
-            on_idle: newer.on_idle,
-            events_max: newer.events_max,
-            tool_events_max: newer.tool_events_max,
-            turn_events_max: newer.turn_events_max,
-            history_age_max: newer.history_age_max,
-            session_age_max: newer.session_age_max,
-            assembly: AssemblyChoice { fragments: newer.assembly.fragments, ..self.assembly.clone() },
-            ..self.clone()
         }
     }
 
@@ -415,69 +383,6 @@ impl Settings {
         let notify_after = (!self.on_pending.value.is_empty()).then_some(self.on_pending_after.value);
         RequestSettings { hold: self.hold.value, expiry: self.expiry.value.clone(), notify_after }
     }
-
-    /// Every setting with its source, in the order of the documentation.
-    #[must_use]
-    pub fn rows(&self) -> Vec<Row> {
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let time = |name, setting: &Setting<Duration>| {
-            Row::text(name, Some(toml_text::duration(setting.value)), &setting.source)
-        };
-        let truth = |name, setting: &Setting<bool>| Row::bare(name, setting.value, &setting.source);
-        let count = |name, setting: &Setting<usize>| Row::bare(name, setting.value, &setting.source);
-        let command = |name, setting: &Setting<Vec<String>>| Row::list(name, &setting.value, " ", &setting.source);
-        let size = toml_text::bytes(self.journal_bytes_max.value);
-        let mcp = match &self.mcp.value {
-            Some(names) => Row::list(MCP, names, ",", &self.mcp.source),
-            None => Row { name: MCP.file, value: Some(String::new()), toml: None, source: self.mcp.source.clone() },
-        };
-        let mut rows = vec![
-            Row { name: "home", value: path(&self.home.value), toml: None, source: self.home.source.clone() },
-            truth(OFF, &self.off),
-            Row::text(CODEX, path(&self.codex.value), &self.codex.source),
-            Row::text(SESSION, self.session.value.as_ref().map(ToString::to_string), &self.session.source),
-            truth(RECORD, &self.record),
-            time(EXIT_GRACE, &self.exit_grace),
-            Row::text(JOURNAL_BYTES_MAX, Some(size), &self.journal_bytes_max.source),
-            time(JOURNAL_AGE_MAX, &self.journal_age_max),
-            Row::text(CARRIER, Some(self.carrier.value.to_string()), &self.carrier.source),
-            count(COMMANDS_MAX, &self.context_commands_max),
-            count(LINES_MAX, &self.context_preview_lines_max),
-            count(PREVIEW_BYTES_MAX, &self.context_preview_bytes_max),
-            count(CMD_BYTES_MAX, &self.context_cmd_bytes_max),
-            count(CWD_BYTES_MAX, &self.context_cwd_bytes_max),
-            count(CONTEXT_BYTES_MAX, &self.context_bytes_max),
-            mcp,
-            truth(HOLD, &self.hold),
-            expiry(&self.expiry),
-            command(ON_PENDING, &self.on_pending),
-            time(ON_PENDING_AFTER, &self.on_pending_after),
-            command(ON_IDLE, &self.on_idle),
-            count(EVENTS_MAX, &self.events_max),
-            count(TOOL_EVENTS_MAX, &self.tool_events_max),
-            count(TURN_EVENTS_MAX, &self.turn_events_max),
-            time(HISTORY_AGE_MAX, &self.history_age_max),
-            time(SESSION_AGE_MAX, &self.session_age_max),
-            truth(TRANSCRIPT_FILES, &self.transcript_files),
-            Row::text(AGENT_PTY, path(&self.agent_pty.value), &self.agent_pty.source),
-            truth(AGENT_PTY_ALL, &self.agent_pty_all),
-        ];
-        rows.extend(self.assembly.rows());
-        rows
-    }
-}
-
-/// As `TYPE=TIME,…` for a variable, and as `{ TYPE = "TIME", … }` for the file.
-fn expiry(setting: &Setting<Vec<(RequestType, Duration)>>) -> Row {
-    let each = |pair: fn(&RequestType, String) -> String| -> Vec<String> {
-        setting.value.iter().map(|(of, after)| pair(of, toml_text::duration(*after))).collect()
-    };
-    let plain = each(|of, after| format!("{of}={after}")).join(",");
-    let toml = match &setting.value[..] {
-        [] => "{}".to_owned(),
-        _ => format!("{{ {} }}", each(|of, after| format!("{of} = \"{after}\"")).join(", ")),
-    };
-    Row { name: EXPIRY.file, value: Some(plain), toml: Some(toml), source: setting.source.clone() }
 }
 
 #[cfg(test)]

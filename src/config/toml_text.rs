@@ -4,26 +4,25 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::Source;
-use super::{Name, Row};
+use super::{Row, Source};
 
 impl Row {
     /// A number or a boolean.
-    pub(super) fn bare(name: Name, value: impl ToString, source: &Source) -> Row {
+    pub(super) fn bare(name: &'static str, value: impl ToString, source: &Source) -> Row {
         let value = value.to_string();
-        Row { name: name.file, value: Some(value.clone()), toml: Some(value), source: source.clone() }
+        Row { name, value: Some(value.clone()), toml: Some(value), source: source.clone() }
     }
 
     /// A string; `None` if it is not set.
-    pub(super) fn text(name: Name, value: Option<String>, source: &Source) -> Row {
+    pub(super) fn text(name: &'static str, value: Option<String>, source: &Source) -> Row {
         let toml = value.as_deref().map(quoted);
-        Row { name: name.file, value, toml, source: source.clone() }
+        Row { name, value, toml, source: source.clone() }
     }
 
     /// A list of strings; `separator` joins them for programs.
-    pub(super) fn list(name: Name, value: &[String], separator: &str, source: &Source) -> Row {
+    pub(super) fn list(name: &'static str, value: &[String], separator: &str, source: &Source) -> Row {
         let value_text = Some(value.join(separator));
-        Row { name: name.file, value: value_text, toml: Some(list(value)), source: source.clone() }
+        Row { name, value: value_text, toml: Some(list(value)), source: source.clone() }
     }
 }
 
