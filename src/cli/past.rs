@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::say;
 use crate::config::{Environment, Flags, RetentionBounds, Settings};
+use crate::files::{Folder, Refused};
 use crate::history::ActivityFold;
 use crate::index::{HISTORY_FILE, History, Index, IndexSettings, Marks, Tell, Tidings, TranscriptFiles};
 use crate::journal::{IndexedTo, end_of};
@@ -48,6 +49,11 @@ impl Past {
         settle(session)?;
         let _lock = take_lock(session)?;
         let Some(end) = session.while_stopped(|| end_of(&session.journal_dir())) else { return Err(NoPast::Live) };
+        if let Err(error) = Folder::at(&session.journal_dir())
+            && let Some(refused) = Refused::behind(&error)
+        {
+            return Err(NoPast::Failed(format!("the journal of session {} is not read: {refused}", session.id)));
+        }
         let history = History::new(&session.dir.join(HISTORY_FILE));
         let Some(end) = end else { return Err(NoPast::NothingRecorded) };
         let settings = IndexSettings {

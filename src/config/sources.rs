@@ -178,11 +178,16 @@ pub(super) fn read_file(home: &Path, complaints: &mut Vec<Complaint>) -> toml::T
         return toml::Table::new();
     }
     // The file itself may be a link, since only the user can create one in this folder.
-    let text = match files::read_named(&path) {
+    let text = match files::read_trusted(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return toml::Table::new(),
         // An unreachable home is reported when it is used.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return toml::Table::new(),
+        // It can name programs that we run.
+        Err(error) if Refused::behind(&error).is_some() => {
+            complaints.push(Complaint(format!("config.toml is ignored: {error}")));
+            return toml::Table::new();
+        }
         Err(error) => {
             complaints.push(Complaint(format!("read {}: {error}; it is ignored", path.display())));
             return toml::Table::new();

@@ -67,15 +67,15 @@ impl Query {
         }
     }
 
-    /// The place of a reader, if one is named: `since_seq`, and the epoch that the number is of.
-    pub(super) fn cursor(&self) -> Result<Option<Cursor>, Refusal> {
+    /// The place of a reader, if it is named: the number in the parameter `name`, and the epoch that the number is of.
+    pub(super) fn cursor(&self, name: &str) -> Result<Option<Cursor>, Refusal> {
         let epoch = match self.text("since_epoch") {
             Some(text) => Some(epoch_of(text).ok_or_else(|| {
                 bad(format!("`since_epoch={text}`: not an epoch; give the `epoch` of a page or an event"))
             })?),
             None => None,
         };
-        Ok(self.number("since_seq")?.map(|seq| Cursor { seq, epoch }))
+        Ok(self.number(name)?.map(|seq| Cursor { seq, epoch }))
     }
 
     /// How many, at least one and at most `most`.
@@ -112,7 +112,7 @@ pub(super) async fn events(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     let query = Query::of(query.as_deref(), &["since_seq", "since_epoch", "limit"])?;
-    let (since, limit) = (query.cursor()?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
+    let (since, limit) = (query.cursor("since_seq")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
     let historian = historian(&known)?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
     let since_seq = since.as_ref().map(|cursor| cursor.seq);
@@ -161,13 +161,13 @@ pub(super) async fn turns(
 }
 
 async fn rows(table: Table, known: &Known, _: ThisSession, RawQuery(query): RawQuery) -> Result<Response, Refusal> {
-    let query = Query::of(query.as_deref(), &["since_id", "limit"])?;
-    let (since, limit) = (query.number("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
+    let query = Query::of(query.as_deref(), &["since_id", "since_epoch", "limit"])?;
+    let (since, limit) = (query.cursor("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
     let historian = historian(known)?;
-    let CaughtUp { opened, .. } = historian.catch_up().await;
+    let CaughtUp { opened, is_behind } = historian.catch_up().await;
     let page =
-        historian.ask(opened, move |history| history.rows(table, since, limit, opened)).await.map_err(unreadable)?;
-    Ok(json(StatusCode::OK, &page))
+        historian.ask(opened, move |history| history.rows(table, since.as_ref(), limit, opened, is_behind)).await;
+    Ok(json(StatusCode::OK, &page.map_err(unreadable)?))
 }
 
 pub(super) async fn transcript(

@@ -77,7 +77,7 @@ pub(super) async fn stream(
         other => return Err(bad(format!("`mode={other}`: there is events, raw and ui"))),
     };
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
-    let since = query.cursor()?;
+    let since = query.cursor("since_seq")?;
     historian(&known)?;
     let (sender, body) = Channel::new(WAITING_MAX);
     match mode {

@@ -72,6 +72,19 @@ const RENUMBER: [&str; 3] = [
     "UPDATE codex_event_checkpoints SET last_seq = last_seq + ?1",
 ];
 
+/// The tables whose rows are numbered by SQLite.
+const NUMBERED: [&str; 2] = ["codex_tool_events", "codex_turn_events"];
+
+/// The last number that such a table has given.
+const LAST_ROW: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
+
+/// The first row of a table without one gets the number behind this.
+const BEGIN_ROWS: &str = "
+    INSERT INTO sqlite_sequence (name, seq)
+    SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)";
+
+const GO_ON_ROWS: &str = "UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1";
+
 /// A history, as far as it is committed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Reached {
@@ -178,6 +191,13 @@ impl Database {
         Some(Position { segment: SegmentName { generation: Generation::parse(&generation)?, number }, offset })
     }
 
+    /// The last number of each table of rows.
+    pub(super) fn last_rows(&self) -> Result<[u64; 2], DatabaseError> {
+        let last = |table| last_row(&self.connection, table).map_err(|source| self.error(source));
+        let [tools, turns] = NUMBERED;
+        Ok([last(tools)?.unwrap_or(0), last(turns)?.unwrap_or(0)])
+    }
+
     /// Keeps which epoch the numbers are of.
     pub(super) fn set_epoch(&self, epoch: &Epoch) -> Result<(), DatabaseError> {
         set_epoch(&self.connection, &self.session_id, epoch).map_err(|source| self.error(source))
@@ -195,6 +215,9 @@ impl Database {
             let higher_by = epoch.after_seq.saturating_sub(before);
             for sql in RENUMBER {
                 transaction.execute(sql, [higher_by as i64])?;
+            }
+            for table in NUMBERED {
+                renumber_rows(&transaction, table, epoch.after_seq)?;
             }
             set_epoch(&transaction, session_id, epoch)?;
             transaction.commit()?;
@@ -231,7 +254,27 @@ fn set_epoch(connection: &Connection, session_id: &str, epoch: &Epoch) -> rusqli
     let Epoch { id, after_seq, cause, promised } = epoch;
     connection.execute(FORGET_OTHERS, [session_id])?;
     let row = params![session_id, id, *after_seq as i64, cause.name(), *promised as i64];
-    connection.execute(SET_EPOCH, row).map(drop)
+    connection.execute(SET_EPOCH, row)?;
+    for table in NUMBERED {
+        connection.execute(BEGIN_ROWS, params![table, *after_seq as i64])?;
+    }
+    Ok(())
+}
+
+/// The last number that a table has given its rows; `None` if it has given none.
+pub(super) fn last_row(connection: &Connection, table: &str) -> rusqlite::Result<Option<u64>> {
+    let last: Option<i64> = connection.query_row(LAST_ROW, [table], |row| row.get(0)).optional()?;
+    Ok(last.map(i64::unsigned_abs))
+}
+
+/// Gives all rows of a table numbers above `after`, in their order and without a hole.
+fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::Result<()> {
+    let Some(last) = last_row(connection, table)? else { return Ok(()) };
+    let first: Option<i64> = connection.query_row(&format!("SELECT MIN(id) FROM {table}"), [], |row| row.get(0))?;
+    let before = first.map_or(last, |first| first.unsigned_abs().saturating_sub(1));
+    let higher_by = after.saturating_sub(before);
+    connection.execute(&format!("UPDATE {table} SET id = id + ?1"), [higher_by as i64])?;
+    connection.execute(GO_ON_ROWS, params![table, (last + higher_by) as i64]).map(drop)
 }
 
 fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqlite::Result<Option<Reached>> {

@@ -1,5 +1,6 @@
 //! Epochs over real files: which evidence keeps an epoch, and what begins a new one.
 
+use super::tables::RowPage;
 use super::tests::{Lab, numbered, words};
 use super::*;
 use crate::journal::{Generation, SegmentName};
@@ -9,6 +10,26 @@ const ENDED: &str = r#"{"at":9,"from":"shim","event":"generation_ended","data":{
 impl Lab {
     fn epoch(&self) -> String {
         self.catch_up().epoch.expect("an epoch")
+    }
+
+    /// Cuts the last `count` lines of a run.
+    fn cut(&self, generation: u32, count: usize) {
+        let text = std::fs::read_to_string(self.segment(generation)).expect("it is there");
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        std::fs::write(self.segment(generation), lines[..lines.len() - count].concat()).expect("it can be cut");
+    }
+
+    /// Puts an older history in the place of the one that there is.
+    fn restore(&self, history: &[u8]) {
+        for beside in ["history.db-wal", "history.db-shm"] {
+            let _ = std::fs::remove_file(self.session().join(beside));
+        }
+        std::fs::write(self.history(), history).expect("it can be restored");
+    }
+
+    fn turns(&self, since: u64, epoch: Option<&str>) -> RowPage {
+        let cursor = Cursor { seq: since, epoch: epoch.map(str::to_owned) };
+        History::new(&self.history()).rows(Table::Turns, Some(&cursor), 9, 0, false).expect("it can be asked")
     }
 
     fn segment(&self, generation: u32) -> std::path::PathBuf {
@@ -145,4 +166,129 @@ fn rows_that_the_journal_lacks_stay_in_a_new_epoch() {
     assert!(first > 20_000 && first % 10_000 == 1, "{first}");
     let expect: Vec<String> = (0..6).map(|number| format!("{} m{}", first + number, number + 1)).collect();
     assert_eq!((words(&page), page.gap_reason), (expect, Some(GapReason::NewEpoch)));
+}
+
+#[test]
+fn witness_names_every_number_that_was_issued() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=2));
+    lab.catch_up();
+    let older = std::fs::read(lab.history()).expect("it is there");
+    lab.append(1, 1, &numbered(3..=3));
+    lab.catch_up();
+    // As after a crash between the witness and the commit: the next look indexes the third event with all that follows.
+    lab.restore(&older);
+    lab.append(2, 1, &numbered(4..=6));
+    let epoch = lab.epoch();
+    assert_eq!(lab.events().len(), 6);
+    // Restored in place.
+    lab.restore(&older);
+    std::fs::remove_file(lab.segment(2)).expect("it is there");
+    lab.append(3, 1, &numbered(7..=9));
+    assert_ne!(lab.epoch(), epoch);
+    assert_eq!(lab.page(Some(6), 9).gap_reason, Some(GapReason::NewEpoch));
+}
+
+#[test]
+fn lost_end_of_the_last_run_is_a_gap() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=3));
+    lab.append(2, 1, &numbered(4..=6));
+    let epoch = lab.epoch();
+    lab.cut(2, 1);
+    std::fs::remove_file(lab.history()).expect("it is there");
+    lab.append(3, 1, &numbered(7..=7));
+    let after = lab.epoch();
+    assert_ne!(after, epoch);
+    let expect = ["10001 m1", "10002 m2", "10003 m3", "10004 m4", "10005 m5", "10006 event_gap", "10007 m7"];
+    for _ in 0..2 {
+        assert_eq!(lab.events(), expect);
+        assert_eq!(lab.page(Some(0), 9).gap_reason, Some(GapReason::NewEpoch));
+        assert_eq!(lab.page(Some(10_002), 9).gap_reason, Some(GapReason::JournalGap));
+        assert_eq!(lab.page(Some(10_006), 9).gap_reason, None);
+        // The next rebuild knows it, too.
+        std::fs::remove_file(lab.history()).expect("it is there");
+        assert_eq!(lab.epoch(), after);
+    }
+}
+
+#[test]
+fn lost_last_run_is_a_gap() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=2));
+    lab.append(2, 1, &numbered(3..=4));
+    lab.catch_up();
+    [lab.segment(2), lab.history()].iter().for_each(|path| std::fs::remove_file(path).expect("it is there"));
+    lab.append(3, 1, &numbered(5..=5));
+    lab.catch_up();
+    assert_eq!(lab.events(), ["10001 m1", "10002 m2", "10003 event_gap", "10004 m5"]);
+}
+
+#[test]
+fn without_evidence_only_the_epoch_tells() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=4));
+    let epoch = lab.epoch();
+    lab.cut(1, 2);
+    std::fs::remove_file(lab.history()).expect("it is there");
+    std::fs::remove_dir_all(lab.home().join("marks")).expect("it is there");
+    lab.forget_mark();
+    lab.append(2, 1, &numbered(5..=5));
+    assert_ne!(lab.epoch(), epoch);
+    assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m5"]);
+    let told = |seq, epoch: Option<&str>| {
+        let cursor = Cursor { seq, epoch: epoch.map(str::to_owned) };
+        History::new(&lab.history()).events(Some(&cursor), 9, 0, false).expect("it can be asked").gap_reason
+    };
+    assert_eq!(told(2, Some(&epoch)), Some(GapReason::NewEpoch));
+    assert_eq!(told(4, None), Some(GapReason::CursorAhead));
+    assert_eq!((told(3, None), told(0, None)), (None, None));
+}
+
+#[test]
+fn rows_have_the_epoch_of_the_events() {
+    let turn = |number: u64| {
+        let at = numbered(number..=number)[0].clone();
+        let line = |method: &str| {
+            let turn = format!(r#""turn":{{"id":"u{number}","status":"completed"}}"#);
+            at.replace(&format!("m{number}"), method).replace(r#""threadId":"t""#, &format!(r#""threadId":"t",{turn}"#))
+        };
+        vec![line("turn/started"), line("turn/completed")]
+    };
+    let ids = |page: &RowPage| -> Vec<u64> { page.events.iter().filter_map(|row| row["id"].as_u64()).collect() };
+    let lab = Lab::new();
+    lab.append(1, 1, &turn(1));
+    lab.append(2, 1, &turn(2));
+    let epoch = lab.epoch();
+    for _ in 0..2 {
+        let page = lab.turns(0, None);
+        assert_eq!((ids(&page), page.next_id, page.gap_reason), (vec![1, 2, 3, 4], 5, None));
+        assert_eq!((page.epoch, page.earliest_id, page.latest_id), (Some(epoch.clone()), Some(1), Some(4)));
+        assert_eq!(ids(&lab.turns(3, Some(&epoch))), [4]);
+        let ahead = lab.turns(5, None);
+        assert_eq!((ids(&ahead), ahead.gap_reason), (vec![1, 2, 3, 4], Some(GapReason::CursorAhead)));
+        // A whole journal gives the same numbers.
+        std::fs::remove_file(lab.history()).expect("it is there");
+        assert_eq!(lab.epoch(), epoch);
+    }
+    let check_new = |gap: Option<GapReason>| {
+        let page = lab.turns(2, None);
+        let first = page.earliest_id.expect("rows");
+        assert!(first > 10_000, "{first}");
+        assert_eq!((ids(&page), page.gap_reason), ((first..first + 4).collect(), gap));
+        let other = lab.turns(first + 1, Some(&epoch));
+        assert_eq!((other.events.len(), other.gap_reason), (4, Some(GapReason::NewEpoch)));
+        assert_eq!(
+            (ids(&lab.turns(first, None)), lab.turns(first, None).gap_reason),
+            (vec![first + 1, first + 2, first + 3], None)
+        );
+    };
+    // The rows of the database go on in the new epoch.
+    std::fs::remove_dir_all(lab.home().join("marks")).expect("it is there");
+    assert_ne!(lab.epoch(), epoch);
+    check_new(Some(GapReason::NewEpoch));
+    // And so do those of one that is rebuilt.
+    std::fs::remove_file(lab.history()).expect("it is there");
+    lab.catch_up();
+    check_new(Some(GapReason::NewEpoch));
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use memchr::memmem::Finder;
 
@@ -23,6 +23,7 @@ pub struct Follower {
     reader: Reader,
     /// A record that may be replaced by the next one.
     held: Vec<u8>,
+    known_ends: Arc<[Position]>,
 }
 
 /// What comes next in a journal.
@@ -59,7 +60,15 @@ impl Follower {
     /// Follows the journal in the folder `dir` from `from` on, or all of it.
     #[must_use]
     pub fn new(dir: &Path, from: Option<Position>) -> Follower {
-        Follower { dir: dir.to_owned(), reader: Reader::new(dir, from), held: Vec::new() }
+        let known_ends = Arc::default();
+        Follower { dir: dir.to_owned(), reader: Reader::new(dir, from), held: Vec::new(), known_ends }
+    }
+
+    /// The same follower, which also reports a loss if the journal lacks one of these ends.
+    pub(super) fn with_known_ends(mut self, known_ends: &[Position]) -> Follower {
+        self.known_ends = known_ends.into();
+        self.go_to(self.position().cloned());
+        self
     }
 
     /// Where the next record begins.
@@ -70,7 +79,7 @@ impl Follower {
 
     /// Goes to where it was before.
     pub(super) fn go_to(&mut self, position: Option<Position>) {
-        self.reader = Reader::new(&self.dir, position);
+        self.reader = Reader::new(&self.dir, position).with_known_ends(Arc::clone(&self.known_ends));
     }
 
     /// Gives the next record, if there is one by now.
@@ -101,11 +110,11 @@ impl Follower {
         match (replaces, patience) {
             (Some(true), _) => Ok(Next::Record { at, bytes: &self.held, successor: Some(self.reader.last()) }),
             (None, Patience::Some) => {
-                self.reader = Reader::new(&self.dir, Some(at));
+                self.go_to(Some(at));
                 Ok(Next::End)
             }
             (Some(false), _) | (None, Patience::None) => {
-                self.reader = Reader::new(&self.dir, behind);
+                self.go_to(behind);
                 Ok(Next::Record { at, bytes: &self.held, successor: None })
             }
         }

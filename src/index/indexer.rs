@@ -381,7 +381,10 @@ impl Indexer {
         let (position, reserved) = (follower.position().cloned(), reached.reserved);
         let next = Reached { fold: batch.fold, position, seq, reserved, digest: digests };
         let last_key = batch.rows.events.last().map(|event| event.key.0.clone()).or(numbers.last_key.clone());
-        self.bear_witness(&next, last_key.as_ref());
+        let last_rows = numbers.last_rows;
+        let added = [batch.rows.tools.len() as u64, batch.rows.turns.len() as u64];
+        let last_rows = [last_rows[0] + added[0], last_rows[1] + added[1]];
+        self.bear_witness(&next, last_key.as_ref(), last_rows[0].max(last_rows[1]));
         let next = Reached { reserved: self.reserve(seq)?, ..next };
         let Some(Indexed { database, reached, numbers, .. }) = &mut self.indexed else {
             return Ok(Committed::BegunAgain);
@@ -396,6 +399,7 @@ impl Indexer {
         }
         numbers.expected.take_if(|expected| expected.seq <= seq);
         numbers.last_key = last_key;
+        numbers.last_rows = last_rows;
         let begun = reached.fold.open_since().or(reached.position.as_ref());
         begun.into_iter().for_each(|at| self.settings.indexed_to.reached(&at.segment));
         if self.ahead.is_none() {

@@ -6,7 +6,7 @@ use super::committed::{Database, Reached, first_segment};
 use super::follow::Follower;
 use super::indexer::{Failure, Indexed, Indexer};
 use super::settings::{IndexSettings, Tidings};
-use super::vouching::{Cause, Epoch, Evidence, Expected, RESERVE, Same, Verdict, judge, needs_mark};
+use super::vouching::{Cause, Epoch, Evidence, Expected, RESERVE, Same, Verdict, judge, known_ends, needs_mark};
 use crate::journal::Position;
 use crate::store::{DatabaseError, FoundWitness, SeqMark, SeqWish, Witness, WitnessFile};
 
@@ -19,6 +19,10 @@ pub(super) struct Numbers {
     pub(super) first_generation: Option<String>,
     /// The first record of the event with the last number.
     pub(super) last_key: Option<Position>,
+    /// The last number of each table of rows.
+    pub(super) last_rows: [u64; 2],
+    /// Ends of runs that the journal once had.
+    pub(super) known_ends: Vec<Position>,
     /// The ledger does not know yet that there is a witness.
     pub(super) tells_ledger: bool,
 }
@@ -46,9 +50,11 @@ impl Indexer {
             false => SeqMark::default(),
         };
         let key_of = |seq| database.key_of(seq);
+        let highest_row = database.last_rows().map_err(failed)?.into_iter().fold(0, u64::max);
         let evidence = Evidence {
             journal_dir,
             kept: kept.as_ref(),
+            highest_row,
             begun: begun.as_ref(),
             witness: &witness,
             mark: &mark,
@@ -63,11 +69,15 @@ impl Indexer {
                 }
                 let tells_ledger = witness == FoundWitness::Nothing;
                 let last_key = database.key_of(reached.seq);
-                let numbers = Numbers { epoch, expected, first_generation, last_key, tells_ledger };
+                let last_rows = database.last_rows().map_err(failed)?;
+                let known_ends = known_ends(journal_dir, &witness, None);
+                let numbers =
+                    Numbers { epoch, expected, first_generation, last_key, last_rows, known_ends, tells_ledger };
                 self.go_on(database, reached, numbers);
             }
             Verdict::New { after_seq, cause } => {
-                self.begin_epoch(database, kept.map(|kept| kept.reached), after_seq, cause)?;
+                let known_ends = known_ends(journal_dir, &witness, Some(cause));
+                self.begin_epoch(database, kept.map(|kept| kept.reached), known_ends, (after_seq, cause))?;
             }
         }
         self.complete_transcripts(None);
@@ -78,8 +88,9 @@ impl Indexer {
     pub(super) fn disown(&mut self) -> Result<(), Failure> {
         let Some(Indexed { database, reached, numbers, .. }) = self.indexed.take() else { return Ok(()) };
         let highest = numbers.expected.map_or(0, |expected| expected.seq).max(reached.reserved).max(reached.seq);
+        let highest = numbers.last_rows.into_iter().fold(highest, u64::max).next_multiple_of(RESERVE);
         let reached = reached.position.is_some().then_some(reached);
-        self.begin_epoch(database, reached, highest.next_multiple_of(RESERVE), Cause::OtherEvents)
+        self.begin_epoch(database, reached, numbers.known_ends, (highest, Cause::OtherEvents))
     }
 
     /// Begins an epoch behind the number `after_seq`, which is reserved before anybody sees a number of it.
@@ -87,8 +98,8 @@ impl Indexer {
         &mut self,
         mut database: Database,
         reached: Option<Reached>,
-        after_seq: u64,
-        cause: Cause,
+        known_ends: Vec<Position>,
+        (after_seq, cause): (u64, Cause),
     ) -> Result<(), Failure> {
         let wish = SeqWish { up_to: after_seq + RESERVE, ..SeqWish::default() };
         let reserved = (self.marks)(wish).map_err(Failure::Ledger)?.reserved.max(after_seq);
@@ -100,15 +111,23 @@ impl Indexer {
             None => Reached { seq: after_seq, reserved, digest: Some(0), ..Reached::default() },
         };
         let last_key = database.key_of(reached.seq);
-        let numbers =
-            Numbers { epoch, expected: None, first_generation: None, last_key: last_key.clone(), tells_ledger: true };
+        let numbers = Numbers {
+            epoch,
+            expected: None,
+            first_generation: None,
+            last_key: last_key.clone(),
+            last_rows: database.last_rows().map_err(|error| error.to_string())?,
+            known_ends,
+            tells_ledger: true,
+        };
         self.go_on(database, reached.clone(), numbers);
-        self.bear_witness(&reached, last_key.as_ref());
+        self.bear_witness(&reached, last_key.as_ref(), 0);
         Ok(())
     }
 
     fn go_on(&mut self, database: Database, reached: Reached, numbers: Numbers) {
         let follower = Follower::new(&self.settings.journal_dir, reached.position.clone());
+        let follower = follower.with_known_ends(&numbers.known_ends);
         let now = Instant::now();
         self.shared.state.send_modify(|state| {
             state.opened += 1;
@@ -142,9 +161,10 @@ impl Indexer {
     /// Writes outside the session's folder which numbers are issued, before anybody sees them: a history that lacks them after
     /// a crash gives them to the same events again. Without it the numbers go on as before: only a copy, or a journal that has
     /// lost its end, is not noticed then.
-    pub(super) fn bear_witness(&mut self, reached: &Reached, last_key: Option<&Position>) {
+    pub(super) fn bear_witness(&mut self, reached: &Reached, last_key: Option<&Position>, highest_row: u64) {
         let (Some(file), Some(Indexed { numbers, .. })) = (&mut self.witness, &self.indexed) else { return };
-        if numbers.expected.is_some() {
+        // Below that number the witness in the file knows more. The numbers above it are new, even if they come with it.
+        if numbers.expected.as_ref().is_some_and(|expected| expected.seq > reached.seq) {
             return;
         }
         let witness = Witness {
@@ -158,6 +178,8 @@ impl Indexer {
             reserved: reached.reserved,
             first_generation: numbers.first_generation.clone(),
             boot: self.boot.clone(),
+            highest_row: numbers.last_rows.into_iter().fold(highest_row, u64::max),
+            known_ends: numbers.known_ends.clone(),
         };
         if let Err(error) = file.write(&witness)
             && !std::mem::replace(&mut self.witness_fault_told, true)

@@ -118,6 +118,40 @@ impl EventPage {
     }
 }
 
+/// Where a page begins, for a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Begun {
+    /// The number behind which the page begins; `None` for the last rows.
+    pub(super) from: Option<u64>,
+    /// The reason, if the cursor is not of this history.
+    other_history: Option<GapReason>,
+}
+
+impl Begun {
+    /// The begin of the page for a reader.
+    pub(super) fn of(since: Option<&Cursor>, around: &Around) -> Begun {
+        match since.map(|cursor| begin(cursor, around)) {
+            Some((from, other_history)) => Begun { from: Some(from), other_history },
+            None => Begun { from: None, other_history: None },
+        }
+    }
+
+    /// The number that the next cursor is one less than, and what the reader of a page with these first and last numbers has to
+    /// be told.
+    pub(super) fn end(self, first: Option<u64>, last: Option<u64>, around: &Around) -> (u64, Option<GapReason>) {
+        let Begun { from, other_history } = self;
+        let gap_reason = other_history.or_else(|| gap(from, first, around));
+        let next = match other_history {
+            // An empty page must not skip the next event.
+            Some(GapReason::NewEpoch | GapReason::CursorAhead) => last.unwrap_or(around.last) + 1,
+            Some(GapReason::Retention | GapReason::PersistenceError | GapReason::JournalGap) | None => {
+                next_seq(last, from)
+            }
+        };
+        (next, gap_reason)
+    }
+}
+
 /// What is known besides the rows of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Around {
@@ -135,7 +169,7 @@ pub(super) struct Around {
 
 /// The number before the page of a cursor, and the reason if that is not the cursor itself. The oldest page has every event that the
 /// reader of a number that is not of this history can lack.
-pub(super) fn begin(cursor: &Cursor, around: &Around) -> (u64, Option<GapReason>) {
+fn begin(cursor: &Cursor, around: &Around) -> (u64, Option<GapReason>) {
     let Some(epoch) = &around.epoch else { return (cursor.seq, Some(GapReason::PersistenceError)) };
     if cursor.epoch.as_ref().is_some_and(|of| *of != epoch.id) {
         return (0, Some(GapReason::NewEpoch));
@@ -156,7 +190,7 @@ pub(super) fn begin(cursor: &Cursor, around: &Around) -> (u64, Option<GapReason>
 }
 
 /// What a cursor has to be told. `first` is the first number of the page, where it has one.
-pub(super) fn gap(since: Option<u64>, first: Option<u64>, around: &Around) -> Option<GapReason> {
+fn gap(since: Option<u64>, first: Option<u64>, around: &Around) -> Option<GapReason> {
     let Around { earliest, last_gap_after, is_behind, .. } = *around;
     // Without a cursor the page itself is where it stands.
     let since = since.or(first.map(|first| first.saturating_sub(1)));
@@ -171,7 +205,7 @@ pub(super) fn gap(since: Option<u64>, first: Option<u64>, around: &Around) -> Op
 }
 
 /// What the next cursor is one more than.
-pub(super) fn next_seq(last: Option<u64>, since: Option<u64>) -> u64 {
+fn next_seq(last: Option<u64>, since: Option<u64>) -> u64 {
     last.map_or_else(|| since.map_or(1, |since| since.saturating_add(1)), |last| last + 1)
 }
 

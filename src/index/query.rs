@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::files;
 use crate::store::is_no_database;
 
-use super::page::{Around, Cursor, EventDocument, EventPage, GapReason, begin, gap, next_seq};
+use super::page::{Around, Begun, Cursor, EventDocument, EventPage};
 use super::vouching::{Cause, Epoch};
 
 /// How long a reader waits where the file is locked as a whole.
@@ -120,27 +120,17 @@ impl History {
                 is_behind,
                 epoch,
             };
-            let (from, other_history) = match since.map(|cursor| begin(cursor, &around)) {
-                Some((from, reason)) => (Some(from), reason),
-                None => (None, None),
-            };
+            let begun = Begun::of(since, &around);
             let epoch = around.epoch.as_ref().map(|epoch| epoch.id.clone());
-            let events = rows(&transaction, from, limit, epoch.as_deref())?;
+            let events = rows(&transaction, begun.from, limit, epoch.as_deref())?;
             let first = events.first().and_then(|event| event.seq);
             let last_of_page = events.last().and_then(|event| event.seq);
-            let gap_reason = other_history.or_else(|| gap(from, first, &around));
-            let next = match other_history {
-                // An empty page must not skip the next event.
-                Some(GapReason::NewEpoch | GapReason::CursorAhead) => last_of_page.unwrap_or(last) + 1,
-                Some(GapReason::Retention | GapReason::PersistenceError | GapReason::JournalGap) | None => {
-                    next_seq(last_of_page, from)
-                }
-            };
+            let (next_seq, gap_reason) = begun.end(first, last_of_page, &around);
             Ok(EventPage {
                 events,
                 earliest_seq: earliest,
                 latest_seq: latest,
-                next_seq: next,
+                next_seq,
                 history_gap: gap_reason.is_some(),
                 gap_reason,
                 epoch,
@@ -191,12 +181,12 @@ impl History {
 }
 
 /// A number that is not negative.
-fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
+pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
     Ok(row.get::<_, Option<i64>>(column)?.and_then(|value| u64::try_from(value).ok()))
 }
 
 /// The epoch of the numbers; `None` in a database that the index has not begun.
-fn epoch(connection: &Connection) -> rusqlite::Result<Option<Epoch>> {
+pub(super) fn epoch(connection: &Connection) -> rusqlite::Result<Option<Epoch>> {
     let read = |row: &Row<'_>| {
         let cause: String = row.get(2)?;
         Ok(Epoch {

@@ -4,10 +4,14 @@ use std::borrow::Cow;
 use std::time::UNIX_EPOCH;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Row, params};
+use rusqlite::{Connection, Row, params};
 use serde_json::{Map, Value};
 
-use super::query::{History, HistoryError};
+use super::committed::last_row;
+use super::page::{Around, Begun, Cursor, GapReason};
+use super::query::{History, HistoryError, epoch, number};
+use super::retention;
+use super::vouching::Epoch;
 use crate::history::{Action, KeptTool, actions};
 
 /// A table whose rows are told as they are.
@@ -24,8 +28,18 @@ pub enum Table {
 pub struct RowPage {
     /// The rows, in their order.
     pub events: Vec<Value>,
+    /// The lowest number that there is.
+    pub earliest_id: Option<u64>,
+    /// The highest number that there is.
+    pub latest_id: Option<u64>,
     /// What the next cursor is one more than.
     pub next_id: u64,
+    /// Something is missing for this cursor.
+    pub history_gap: bool,
+    /// What.
+    pub gap_reason: Option<GapReason>,
+    /// The epoch of all numbers of this history; `null` if the index has not begun it.
+    pub epoch: Option<String>,
 }
 
 const TOOLS_NEWEST_FIRST: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT 5000";
@@ -45,6 +59,21 @@ pub(super) const TRANSCRIPT_NEWEST_FIRST: &str =
 pub(super) const TRANSCRIPT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
 
 impl Table {
+    fn name(self) -> &'static str {
+        match self {
+            Table::Tools => "codex_tool_events",
+            Table::Turns => "codex_turn_events",
+        }
+    }
+
+    /// The lowest and the highest number.
+    fn bounds(self) -> &'static str {
+        match self {
+            Table::Tools => retention::TOOLS.bounds,
+            Table::Turns => retention::TURNS.bounds,
+        }
+    }
+
     pub(super) fn after(self) -> &'static str {
         match self {
             Table::Tools => "SELECT * FROM codex_tool_events WHERE id > ?1 ORDER BY id LIMIT ?2",
@@ -61,15 +90,28 @@ impl Table {
 }
 
 impl History {
-    /// At most `limit` rows behind the number `since`, or the last ones.
+    /// At most `limit` rows behind the cursor `since`, or the last ones, as [`History::events`] gives events. A stretch that the
+    /// journal lacks is told by events alone.
     ///
     /// # Errors
     ///
     /// [`HistoryError`] where the file cannot be read.
-    pub fn rows(&self, table: Table, since: Option<u64>, limit: u64, opened: u64) -> Result<RowPage, HistoryError> {
+    pub fn rows(
+        &self,
+        table: Table,
+        since: Option<&Cursor>,
+        limit: u64,
+        opened: u64,
+        is_behind: bool,
+    ) -> Result<RowPage, HistoryError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.read(opened, |connection| {
-            let events: Vec<Value> = match since {
+            let connection = connection.unchecked_transaction()?;
+            let bounds = |row: &Row<'_>| Ok((number(row, 0)?, number(row, 1)?));
+            let (earliest, latest) = connection.prepare_cached(table.bounds())?.query_row([], bounds)?;
+            let around = around(&connection, table, earliest, is_behind)?;
+            let begun = Begun::of(since, &around);
+            let events: Vec<Value> = match begun.from {
                 Some(since) => {
                     let since = i64::try_from(since).unwrap_or(i64::MAX);
                     let mut select = connection.prepare_cached(table.after())?;
@@ -80,8 +122,17 @@ impl History {
                     select.query_map(params![limit], document)?.collect::<Result<_, _>>()?
                 }
             };
-            let last = events.last().and_then(|event| event["id"].as_u64());
-            Ok(RowPage { next_id: super::page::next_seq(last, since), events })
+            let id = |event: Option<&Value>| event.and_then(|event| event["id"].as_u64());
+            let (next_id, gap_reason) = begun.end(id(events.first()), id(events.last()), &around);
+            Ok(RowPage {
+                events,
+                earliest_id: earliest,
+                latest_id: latest,
+                next_id,
+                history_gap: gap_reason.is_some(),
+                gap_reason,
+                epoch: around.epoch.map(|epoch| epoch.id),
+            })
         })
     }
 
@@ -160,6 +211,23 @@ impl History {
             select.query_map([thread_id], |row| row.get(0))?.collect()
         })
     }
+}
+
+/// What is known of a table besides the rows of a page.
+fn around(connection: &Connection, table: Table, earliest: Option<u64>, is_behind: bool) -> rusqlite::Result<Around> {
+    let last = last_row(connection, table.name())?;
+    let epoch = epoch(connection)?.map(|epoch| {
+        // An older version gave rows numbers that did not begin with the epoch.
+        let is_older = earliest.is_some_and(|earliest| earliest <= epoch.after_seq);
+        let after_seq = if is_older { 0 } else { epoch.after_seq };
+        // A database that is being built again does not know how far its rows went.
+        let promised = if is_behind { u64::MAX } else { 0 };
+        Epoch { after_seq, promised, ..epoch }
+    });
+    let last = last.unwrap_or_else(|| epoch.as_ref().map_or(0, |epoch| epoch.after_seq));
+    // An empty table still has a last number.
+    let earliest = earliest.or((last > 0).then_some(last + 1));
+    Ok(Around { earliest, last, last_gap_after: None, is_behind, epoch })
 }
 
 /// A row by the names of its columns; those that hold JSON are read, and lose the ending of their name.

@@ -31,6 +31,11 @@ impl Lab {
         self.home().join("sessions/s")
     }
 
+    /// As a ledger that was lost.
+    pub(super) fn forget_mark(&self) {
+        *self.mark.lock().expect("a lock") = SeqMark::default();
+    }
+
     /// As a ledger of an older version.
     pub(super) fn forget_epoch(&self) {
         self.mark.lock().expect("a lock").epoch = None;

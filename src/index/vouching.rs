@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
@@ -19,6 +20,12 @@ pub(super) const RESERVE: u64 = 10_000;
 
 /// How many times [`RESERVE`] an epoch at most begins above the mark if that may be too low.
 const LEAP_MAX: u64 = 1_000_000;
+
+/// Within this time a run that has its name has its first segment.
+const RUN_BEGINS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Ends of runs that a witness names at most; each has some 80 bytes.
+const KNOWN_ENDS_MAX: usize = 16;
 
 /// An epoch of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,6 +150,8 @@ pub(super) struct Kept {
 pub(super) struct Evidence<'a> {
     pub(super) journal_dir: &'a Path,
     pub(super) kept: Option<&'a Kept>,
+    /// The highest number of a row of tools or turns that the database has given.
+    pub(super) highest_row: u64,
     /// The epoch that the database names.
     pub(super) begun: Option<&'a Epoch>,
     pub(super) witness: &'a FoundWitness,
@@ -178,11 +187,13 @@ pub(super) fn needs_mark(kept: Option<&Kept>, witness: &FoundWitness) -> bool {
 
 /// The number behind which a new epoch begins.
 pub(super) fn base(evidence: &Evidence<'_>, cause: Cause) -> u64 {
-    let Evidence { kept, witness, mark, .. } = evidence;
-    let kept = kept.map_or(0, |kept| kept.reached.reserved.max(kept.reached.seq));
+    let Evidence { kept, witness, mark, highest_row, .. } = evidence;
+    let kept = kept.map_or(0, |kept| kept.reached.reserved.max(kept.reached.seq)).max(*highest_row);
     let witnessed = match witness {
         FoundWitness::Nothing => 0,
-        FoundWitness::Original(witness) | FoundWitness::Copied(witness) => witness.reserved.max(witness.seq),
+        FoundWitness::Original(witness) | FoundWitness::Copied(witness) => {
+            witness.reserved.max(witness.seq).max(witness.highest_row)
+        }
     };
     let highest = kept.max(witnessed).max(mark.reserved).next_multiple_of(RESERVE);
     if highest == 0 || !cause.may_have_old_mark() {
@@ -283,6 +294,38 @@ fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<V
             }
         }
     }
+}
+
+/// The ends that the journal must have, or the history lacks records, after `cause` has begun a new epoch, or none has.
+pub(super) fn known_ends(journal_dir: &Path, witness: &FoundWitness, cause: Option<Cause>) -> Vec<Position> {
+    let (witness, is_original) = match witness {
+        FoundWitness::Nothing => return Vec::new(),
+        FoundWitness::Original(witness) => (witness, true),
+        FoundWitness::Copied(witness) => (witness, false),
+    };
+    let is_journal_in_doubt = match cause {
+        Some(Cause::JournalShorter | Cause::MachineRestarted) => is_original,
+        // The journal may be that of another session, or older than the witness.
+        Some(Cause::First | Cause::StartLost | Cause::Copied | Cause::OtherHistory | Cause::OtherEvents) | None => {
+            false
+        }
+    };
+    let mut ends = witness.known_ends.clone();
+    let first = witness.first_generation.as_deref();
+    ends.extend(witness.read_to.clone().filter(|end| is_journal_in_doubt && is_of_journal(journal_dir, first, end)));
+    ends.dedup();
+    ends.split_off(ends.len().saturating_sub(KNOWN_ENDS_MAX))
+}
+
+/// Whether a journal whose first run is `first` can tell where it lacks this end: its segment is there, or whichever run
+/// comes next has a later name. Runs that began within a second have no order.
+fn is_of_journal(journal_dir: &Path, first: Option<&str>, end: &Position) -> bool {
+    if std::fs::symlink_metadata(journal_dir.join(end.segment.to_string())).is_ok() {
+        return true;
+    }
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let begun = Duration::from_secs(end.segment.generation.begun_unix_s());
+    begins_with(journal_dir, first) && now.saturating_sub(begun) > RUN_BEGINS_WITHIN
 }
 
 /// Whether the first record of the journal is that of this run.

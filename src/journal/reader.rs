@@ -15,6 +15,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memchr::memchr;
 
@@ -57,6 +58,7 @@ pub struct Reader {
     consumed: usize,
     /// Where in the buffer the record stands that was given last.
     given: Range<usize>,
+    known_ends: Arc<[Position]>,
 }
 
 enum Filled {
@@ -70,7 +72,22 @@ impl Reader {
     /// Reads the journal in the folder `dir` from `from` on, or all of it.
     #[must_use]
     pub fn new(dir: &Path, from: Option<Position>) -> Reader {
-        Reader { dir: dir.to_owned(), next: from, file: None, buffer: Vec::new(), consumed: 0, given: 0..0 }
+        Reader {
+            dir: dir.to_owned(),
+            next: from,
+            file: None,
+            buffer: Vec::new(),
+            consumed: 0,
+            given: 0..0,
+            known_ends: Arc::default(),
+        }
+    }
+
+    /// The same reader, which also reports a loss if a segment ends before one of these positions. The header of a segment
+    /// names the length of the one before it as it was found, so it cannot tell of an end that was cut before.
+    #[must_use]
+    pub(crate) fn with_known_ends(self, known_ends: Arc<[Position]>) -> Reader {
+        Reader { known_ends, ..self }
     }
 
     /// Where the next record begins; `None` before there is a first segment.
@@ -108,7 +125,7 @@ impl Reader {
                 Some(Filled::Short) => {}
                 None => match self.successor(&at.segment)? {
                     // Every record of the removed segment was read.
-                    Some(after) if chain::ended_at(&self.dir, &at, &after)? => {
+                    Some(after) if chain::ended_at(&self.dir, &at, &after)? && !self.lacks_end(&at, &after) => {
                         self.go_to(after);
                         continue;
                     }
@@ -123,10 +140,19 @@ impl Reader {
             // exists it appends no more.
             match self.fill(&at)? {
                 Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
-                Some(Filled::Short) | None if !chain::is_broken(&self.dir, &at, &after)? => self.go_to(after),
+                Some(Filled::Short) | None
+                    if !self.lacks_end(&at, &after) && !chain::is_broken(&self.dir, &at, &after)? =>
+                {
+                    self.go_to(after);
+                }
                 Some(Filled::Short) | None => return Ok(self.lost(at, after)),
             }
         }
+    }
+
+    /// Whether an end is known between `at`, the end of its segment, and the segment `next`.
+    fn lacks_end(&self, at: &Position, next: &SegmentName) -> bool {
+        self.known_ends.iter().any(|end| at < end && end.segment < *next)
     }
 
     fn lost(&mut self, at: Position, next: SegmentName) -> Step<'_> {

@@ -111,7 +111,8 @@ pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, d
             Ok(Ok(left)) => {
                 let in_home = |path: &PathBuf| format!("sessions/{}/{}", session.id, path.display());
                 pruned.left.extend(left.iter().map(in_home));
-                let (files, bytes) = (session.files.iter().map(in_home).collect(), session.bytes);
+                let beside = session.beside.iter().map(|path| path.display().to_string());
+                let (files, bytes) = (session.files.iter().map(in_home).chain(beside).collect(), session.bytes);
                 pruned.went.push(Went { session_id: session.id, what: Kind::Session, count: 1, bytes, files });
             }
             Ok(Err(_used)) => {}

@@ -23,6 +23,9 @@ use crate::journal::SegmentName;
 /// What the names of folders begin with that are being removed; no session's name has this sign.
 const GOING: &str = "~going.";
 
+/// The folder of the home whose files name the session that last ran in a place.
+const PLACES_DIR: &str = "places";
+
 /// When a session was used last: the newest of the times at which its lock, the segments of its journal and its ledger were
 /// written to. `None` where there are none: it cannot be told.
 #[must_use]
@@ -48,6 +51,8 @@ pub(crate) struct Outlived {
     pub files: Vec<PathBuf>,
     /// Files in its folder that codex-shim did not create, likewise; they stay.
     pub foreign: Vec<PathBuf>,
+    /// Files of it outside its folder, by their paths in the home; they are deleted with it.
+    pub beside: Vec<PathBuf>,
 }
 
 /// Why a session that is outlived is still there.
@@ -81,7 +86,10 @@ pub(crate) fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::R
         let dir = entry.path();
         if is_outlived(last_use(times_of(&dir)), now, age_max) && shared_lock(&dir).is_ok_and(|lock| lock.is_some()) {
             let Contents { files, foreign, bytes, .. } = Contents::of(&dir)?;
-            found.push(Outlived { id, bytes, files, foreign });
+            let beside = beside(home, &id);
+            let size = |path: &PathBuf| std::fs::symlink_metadata(home.join(path)).map_or(0, |file| file.len());
+            let bytes = bytes + beside.iter().map(size).sum::<u64>();
+            found.push(Outlived { id, bytes, files, foreign, beside });
         }
     }
     found.sort_by(|one, other| one.id.cmp(&other.id));
@@ -114,10 +122,9 @@ pub(crate) fn remove_outlived(
     }
     let going = home.join("sessions").join(format!("{GOING}{id}.{}", std::process::id()));
     std::fs::rename(&dir, &going)?;
-    forget_places(home, id);
-    // A session of this name may come again, and its readers with it. An id that is a UUID never comes again.
-    if uuid::Uuid::try_parse(id).is_ok() {
-        witness::forget(home, id);
+    for path in beside(home, id) {
+        // It leads nowhere now, and is written anew by the next start there.
+        let _ = std::fs::remove_file(home.join(path));
     }
     let contents = Contents::of(&going)?;
     if !contents.delete(&going)? {
@@ -160,19 +167,25 @@ fn shared_lock(dir: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Removes what says that `id` last ran somewhere.
-fn forget_places(home: &Path, id: &str) {
-    let places = home.join("places");
-    if !std::fs::symlink_metadata(&places).is_ok_and(|file| file.is_dir()) {
-        return;
-    }
-    for entry in std::fs::read_dir(places).into_iter().flatten().flatten() {
-        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_file && files::read(&entry.path()).is_ok_and(|known| known == id.as_bytes()) {
-            // It leads nowhere now, and is written anew by the next start there.
-            let _ = std::fs::remove_file(entry.path());
+/// The files of the session `id` outside its folder that are deleted with it, by their paths in the home: those that say that it
+/// last ran somewhere, and its witness if the id is a UUID. A session of another name may come again, and its readers with it.
+fn beside(home: &Path, id: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let places = home.join(PLACES_DIR);
+    if std::fs::symlink_metadata(&places).is_ok_and(|file| file.is_dir()) {
+        for entry in std::fs::read_dir(places).into_iter().flatten().flatten() {
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            if is_file && files::read(&entry.path()).is_ok_and(|known| known == id.as_bytes()) {
+                found.push(Path::new(PLACES_DIR).join(entry.file_name()));
+            }
         }
     }
+    let witness = witness::path_in_home(id);
+    if uuid::Uuid::try_parse(id).is_ok() && std::fs::symlink_metadata(home.join(&witness)).is_ok() {
+        found.push(witness);
+    }
+    found.sort();
+    found
 }
 
 #[cfg(test)]

@@ -52,6 +52,12 @@ pub(crate) struct Witness {
     pub first_generation: Option<String>,
     /// The start of the machine during which it was written; `None` if the system does not tell.
     pub boot: Option<String>,
+    /// No row of tools or turns ever had a higher number.
+    #[serde(default)]
+    pub highest_row: u64,
+    /// Ends of runs that the journal once had, although its headers may not name them; oldest first.
+    #[serde(default)]
+    pub known_ends: Vec<Position>,
 }
 
 /// A witness as it stands in its file.
@@ -173,14 +179,14 @@ fn put(file: &File, witness: &Witness, identity: Identity) -> io::Result<()> {
     file.write_all_at(&text, 0)
 }
 
-/// Removes the witness of a session that is removed.
-pub(super) fn forget(home: &Path, session_id: &str) {
-    // Sessions without events have no witness.
-    let _ = std::fs::remove_file(path_of(home, session_id));
+/// The file of a session's witness, by its path in the home.
+#[must_use]
+pub(super) fn path_in_home(session_id: &str) -> PathBuf {
+    Path::new(MARKS_DIR).join(session_id)
 }
 
 fn path_of(home: &Path, session_id: &str) -> PathBuf {
-    home.join(MARKS_DIR).join(session_id)
+    home.join(path_in_home(session_id))
 }
 
 /// The id of this start of the machine, if the system tells.
@@ -213,6 +219,8 @@ mod tests {
             reserved: 10_000,
             first_generation: None,
             boot: None,
+            highest_row: 0,
+            known_ends: Vec::new(),
         }
     }
 
@@ -238,7 +246,7 @@ mod tests {
         std::fs::copy(&path, &kept).expect("it can be copied");
         std::fs::rename(&kept, &path).expect("it can be put there");
         assert_eq!(open().read(), Found::Copied(witness(9)));
-        forget(home.path(), "s");
+        std::fs::remove_file(&path).expect("it is there");
         assert_eq!(open().read(), Found::Nothing);
     }
 

@@ -15,7 +15,7 @@ use crate::support::conversations::start_turn;
 use crate::support::eventually;
 use crate::support::pane::Pane;
 use crate::support::real::{Real, says};
-use crate::support::shim::{Home, SHIM};
+use crate::support::shim::{Home, SHIM, copy_shim};
 
 /// Whether a program is there; says loudly what is left out where it is not.
 pub fn installed(program: &str, test: &str) -> bool {
@@ -308,8 +308,8 @@ fn exec_runs_a_command_once_however_little_is_left() {
     // Where another user finds it, wherever it was built.
     let (dir, binary) = (home.beside().join("open"), home.beside().join("open/codex-shim"));
     fs::create_dir(&dir).expect("a folder");
-    fs::copy(SHIM, &binary).expect("it can be copied");
-    for path in [home.beside(), &dir, &binary] {
+    copy_shim(&binary);
+    for path in [home.beside(), &dir] {
         fs::set_permissions(path, Permissions::from_mode(0o755)).expect("it is ours");
     }
     // From none but the command's own on.

@@ -109,7 +109,7 @@ fn status_of(line: &str) -> i64 {
     match line {
         "false" => 1,
         "(exit 3)" => 3,
-        "two() { return 4; }; two" | "(exit 3) | (exit 4)" => 4,
+        "two() { return 4; }; two" | "(exit 3) | (cat >/dev/null; exit 4)" => 4,
         _ => i64::from(line == "! true"),
     }
 }
@@ -152,7 +152,7 @@ fn letters_that_are_drawn_again_are_shown_once() {
     assert_eq!(plain("abc\r\u{1b}[Kd"), "d");
 }
 
-/// Lines with statuses, pipelines, functions, and a private line.
+/// Lines with statuses, pipelines, functions, and a private line. A DEBUG trap may print into the pipeline, so its end reads.
 const TYPED: &[&str] = &[
     "false",
     "true one",
@@ -162,7 +162,7 @@ const TYPED: &[&str] = &[
     "echo status=$?",
     "for i in 1 2; do echo $i; done",
     " echo private",
-    "(exit 3) | (exit 4)",
+    "(exit 3) | (cat >/dev/null; exit 4)",
     "echo \"${PIPESTATUS[@]-$pipestatus} jobs=$(jobs)\"",
     "echo end",
 ];
@@ -273,6 +273,8 @@ fn zsh_traps_do_not_see_the_hook() {
     check_zsh(test, &["trap 'print -r -- D:$ZSH_DEBUG_CMD' DEBUG"], BOTH);
     check_zsh(test, &["setopt no_debug_before_cmd; trap 'print D' DEBUG"], BOTH);
     check_zsh(test, &["TRAPZERR() { print ZERR:$? }"], BOTH);
+    check_zsh(test, &["TRAPCHLD() { print CHLD }"], BOTH);
+    check_zsh(test, &["trap 'print CHLD' CHLD"], BOTH);
 }
 
 #[test]
@@ -292,6 +294,15 @@ fn zsh_options_and_names_do_not_break_the_hook() {
     if installed("zsh", test) {
         let typed = ["true one", "echo two"];
         Script { shell: &bare("zsh"), set_up: &["setopt xtrace"], typed: &typed, path: None }.check(BOTH);
+    }
+}
+
+#[test]
+fn shells_tell_of_no_job_of_the_hook() {
+    check_bash(&["set -m; set -b"], BOTH);
+    check_bash(&["set +m"], BOTH);
+    for set_up in ["setopt monitor notify long_list_jobs", "setopt no_monitor", "setopt verbose"] {
+        check_zsh("shells_tell_of_no_job_of_the_hook", &[set_up], BOTH);
     }
 }
 

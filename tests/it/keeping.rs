@@ -589,6 +589,30 @@ fn prune_deletes_only_what_codex_shim_created() {
 }
 
 #[test]
+fn dry_run_names_files_beside_the_session_folder() {
+    let home = Home::new();
+    // Without a name, the id of the session is a UUID.
+    let output = home.shim(&["run", "--", "cat"]).stdin(Stdio::null()).output().expect("the shim runs");
+    assert!(output.status.success(), "{output:?}");
+    // What was recorded is indexed now.
+    done(&home, &["events"]);
+    let session = home.sessions().pop().expect("a session");
+    age(&session, DAY * 40);
+    let before: Vec<PathBuf> = files(&home.path()).into_keys().collect();
+    let (would, went) = (document(&home, &["prune", "--dry-run", "--json"]), document(&home, &["prune", "--json"]));
+    assert_eq!(would["went"], went["went"]);
+    let named = went["went"][0]["files"].as_array().expect("files").iter().filter_map(Value::as_str);
+    let mut named: Vec<PathBuf> = named.map(|name| home.path().join(name)).collect();
+    named.sort();
+    let left = files(&home.path());
+    let gone: Vec<PathBuf> = before.into_iter().filter(|path| !left.contains_key(path)).collect();
+    assert_eq!(named, gone);
+    for dir in ["marks", "places"] {
+        assert!(gone.iter().any(|path| path.starts_with(home.path().join(dir))), "{dir}: {gone:?}");
+    }
+}
+
+#[test]
 fn rests_of_a_removal_keep_what_is_not_ours() {
     let home = Home::new();
     run_quickly(&home, "young");

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::both_ends::Live;
 use crate::support::requests::{command_asked, parsed, turn_completed};
-use crate::support::shim::{Home, SHIM};
+use crate::support::shim::{Home, copy_shim};
 use crate::support::{PATIENCE, eventually};
 
 const LINE: &[u8] = b"{\"id\":1}\n";
@@ -197,6 +197,59 @@ fn settings_that_others_can_write_are_ignored() {
     symlink(home.beside().join("dotfile.toml"), home.path().join("config.toml")).expect("a link");
     let settings: Value = serde_json::from_slice(&tool(&home, &["config", "--json"]).stdout).expect("one document");
     assert_eq!(settings["codex"]["value"], json!(codex));
+}
+
+#[test]
+fn settings_file_that_others_can_write_is_ignored() {
+    let home = Home::new();
+    folder(&home.path(), 0o700);
+    let config = home.path().join("config.toml");
+    fs::write(&config, "exit_grace = \"3s\"\n").expect("write");
+    let source = || {
+        let settings: Value = serde_json::from_slice(&tool(&home, &["config", "--json"]).stdout).expect("one document");
+        settings["exit_grace"]["source"].clone()
+    };
+    let check = |found: &str, remedy: &str| {
+        let said = relay(&home, found);
+        assert!(said.lines().count() == 1 && said.starts_with("codex-shim: config.toml is ignored: "), "{said}");
+        assert!(said.contains(found) && said.contains(remedy), "{said}");
+        assert_eq!(source(), json!("default"));
+        doctor_finds(&home, found, "`codex-shim config`");
+    };
+    for bits in [0o666, 0o602] {
+        chmod(&config, bits);
+        check(&format!("(mode {bits:04o})"), &format!("chmod go-w {}", config.display()));
+    }
+    chmod(&config, 0o644);
+    assert_eq!((source(), relay(&home, "mended")), (json!("config.toml"), String::new()));
+    if is_root("the test of another user's settings file") {
+        std::os::unix::fs::chown(&config, Some(NOBODY), None).expect("root may");
+        check(&format!("belongs to another user (uid {NOBODY})"), "chown");
+        std::os::unix::fs::chown(&config, Some(0), Some(NOBODY)).expect("root may");
+        chmod(&config, 0o664);
+        check("(mode 0664)", "chmod go-w");
+    }
+}
+
+#[test]
+fn doctor_names_inner_folders_that_others_can_write() {
+    let home = Home::new();
+    let _ = relay(&home, "a run");
+    let session = home.path().join("sessions/s");
+    folder(&session.join("transcripts"), 0o700);
+    let inner = ["journal", "transcripts"].map(|name| session.join(name));
+    folder(&home.path().join("shell"), 0o700);
+    for path in inner.into_iter().chain(["marks", "places", "shell"].map(|name| home.path().join(name))) {
+        chmod(&path, 0o777);
+        let remedy = format!("chmod go-w {}", path.display());
+        doctor_finds(&home, &format!("write to {} (mode 0777)", path.display()), &remedy);
+        let output = tool(&home, &["events", "--session", "s"]);
+        let said = text(&output.stderr);
+        let is_journal = path.ends_with("journal");
+        assert_eq!((said.contains(&remedy), output.status.success()), (is_journal, !is_journal), "{said}");
+        assert!(!said.contains("not affected"), "{said}");
+        chmod(&path, 0o700);
+    }
 }
 
 // Links
@@ -472,10 +525,8 @@ fn created_files_stay_usable_under_any_umask() {
         let home = Home::new();
         // The other user must be able to reach the binary.
         let binary = home.beside().join("codex-shim");
-        // Another process writes it: a file that this process has open for writing cannot be run while another test
-        // forks.
-        assert!(Command::new("cp").arg(SHIM).arg(&binary).status().expect("it runs").success());
-        [home.beside(), &binary].into_iter().for_each(|path| chmod(path, 0o755));
+        copy_shim(&binary);
+        chmod(home.beside(), 0o755);
         let theirs = home.beside().join("theirs");
         folder(&theirs, 0o700);
         std::os::unix::fs::chown(&theirs, Some(NOBODY), Some(NOBODY)).expect("root may");

@@ -159,7 +159,7 @@ const OPENING: [&str; 14] = [
 
 /// Files that may use them because their targets are not below the home, the reason, and the number of calls.
 const OPENS: [(&str, &str, usize); 19] = [
-    ("files.rs", "this is where it is done", 4),
+    ("files/mod.rs", "this is where it is done", 4),
     ("store/database.rs", "connects to what `files` has checked", 2),
     ("index/query.rs", "the same", 1),
     ("index/plans.rs", "a database in memory", 1),

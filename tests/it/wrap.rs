@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::both_ends::Live;
 use crate::support::pane::Pane;
 use crate::support::requests::{command_asked, turn_started};
-use crate::support::shim::{Home, SHIM};
+use crate::support::shim::{Home, SHIM, copy_shim, put_program};
 use crate::surroundings::ends;
 
 /// The PATH of a program that was started from the desktop.
@@ -47,8 +47,7 @@ impl Lab {
     pub fn program(&self, path: &str, script: &str) -> PathBuf {
         let path = self.user.join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        fs::write(&path, format!("#!/bin/sh\n{script}")).expect("write");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
+        put_program(&path, format!("#!/bin/sh\n{script}").as_bytes());
         path
     }
 
@@ -174,8 +173,7 @@ fn what_was_set_aside_comes_back_whatever_became_of_the_link() {
 fn copy(lab: &Lab, folder: &str) -> PathBuf {
     let program = lab.user.join(folder).join("codex-shim");
     fs::create_dir_all(program.parent().expect("a folder")).expect("a folder");
-    // By another process: what this one writes cannot be run while another test starts something.
-    assert!(std::process::Command::new("cp").arg(SHIM).arg(&program).status().expect("it runs").success());
+    copy_shim(&program);
     program
 }
 

@@ -30,6 +30,8 @@ __codex_shim_tell() {
   for __codex_shim_pwd in "${!__codex_shim_dirs[@]}"; do
     if [[ ${__codex_shim_dirs[$__codex_shim_pwd]} == "$__codex_shim_dir" ]]; then \builtin break; fi
   done
+  # The shell's process group has this process, too, and the end of the terminal would kill it.
+  \builtin trap '' HUP
   {
     # Without cmdhist, each line of a command is an entry of its own.
     if ((__codex_shim_count == 1)) || \builtin shopt -q cmdhist; then

@@ -1,7 +1,8 @@
 # codex-shim: records the commands that are typed here, for zsh 5.0 or later.
 #
 # `emulate -c` ties the functions to options of their own: whatever the user has set, they run without a trace and with traps
-# of their own. Their first command removes the DEBUG and ZERR traps until they return, before one of them fires.
+# of their own. Their first command removes the DEBUG, ZERR and CHLD traps until they return, before one
+# of them fires.
 if [[ -n ${ZSH_VERSION-} && -o interactive ]]; then
 'builtin' 'zmodload' zsh/datetime 2>/dev/null
 'builtin' 'typeset' -g __codex_shim_bin=@PROGRAM@ __codex_shim_line="" __codex_shim_at="" __codex_shim_pwd="$PWD"
@@ -10,7 +11,7 @@ if [[ -n ${ZSH_VERSION-} && -o interactive ]]; then
 'builtin' 'emulate' -R zsh -o local_traps -o no_debug_before_cmd -o no_xtrace \
   -o no_verbose -o no_aliases -c '
 __codex_shim_preexec() {
-  builtin trap - DEBUG ZERR
+  builtin trap - DEBUG ZERR CHLD
   builtin typeset -g __codex_shim_line=${1-} __codex_shim_pwd=$PWD __codex_shim_at=${EPOCHREALTIME-}
   if [[ -n ${CODEX_SHIM_SHELL-} ]]; then
     builtin print -n -- "\e]133;C;aid=codex-shim.$$.$__codex_shim_seq\a"
@@ -19,7 +20,7 @@ __codex_shim_preexec() {
 }
 
 __codex_shim_precmd() {
-  builtin local code=$? && builtin trap - DEBUG ZERR
+  builtin local code=$? && builtin trap - DEBUG ZERR CHLD
   builtin local line=${__codex_shim_line-} began=${__codex_shim_at-} ended=${EPOCHREALTIME-}
   if [[ -n $began$line ]]; then
     builtin typeset -g __codex_shim_line= __codex_shim_at=
@@ -27,8 +28,11 @@ __codex_shim_precmd() {
       builtin print -n -- "\e]133;D;$code;aid=codex-shim.$$.$__codex_shim_seq\a"
     fi
     if [[ -n $line && $line != " "* && ! ${CODEX_SHIM_PRIVATE-} =~ "^(1|true|yes|on)$" ]]; then
-      # In a subshell, so that neither `jobs` nor `$!` knows of it.
-      ( {
+      # In a subshell, so that neither `jobs` nor `$!` knows of it. Without job control it is in the process group of the shell,
+      # and the end of the terminal would kill it. A process in the background inherits an ignored signal with posix_traps only.
+      ( builtin setopt posix_traps
+        builtin trap "" HUP
+        {
           builtin print -rn -- "$line" |
             "$__codex_shim_bin" hooked zsh --exit-code "$code" --cwd "$__codex_shim_pwd" \
               --began "${began%%.*}${${began#*.}[1,6]}" --ended "${ended%%.*}${${ended#*.}[1,6]}" \

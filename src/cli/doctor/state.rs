@@ -30,6 +30,9 @@ const DATABASE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long it is waited for somebody to let go of it.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// The name of the check of a folder inside the home.
+const FOLDER: &str = "folder";
+
 /// Of the sessions it looks at all, or at `only` one.
 pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<Check>) {
     let Some(home) = &settings.home.value else {
@@ -43,6 +46,9 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
         return;
     }
     checks.push(home_can_be_written(home));
+    checks.extend(folder_not_used(&home.join("marks"), "a session that is restored from a copy is not noticed"));
+    checks.extend(folder_not_used(&home.join("places"), "a relay does not find the last session of its folder"));
+    checks.extend(folder_not_used(&home.join("shell"), "`codex-shim shell` does not start"));
     checks.extend(open_to_others(home));
     checks.extend(room(home));
     match Survey::of(home) {
@@ -76,6 +82,12 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
 /// Something of ours that cannot be trusted, and what that leads to.
 fn not_used(name: &'static str, refused: &Refused, so: &str) -> Check {
     Check::broken(name, format!("{}: {so}", refused.problem()), refused.remedy())
+}
+
+/// A folder that is there and cannot be trusted, and what that leads to.
+fn folder_not_used(folder: &Path, so: &str) -> Option<Check> {
+    let error = Folder::at(folder).err()?;
+    Refused::behind(&error).map(|refused| not_used(FOLDER, refused, so))
 }
 
 fn home_can_be_written(home: &Path) -> Check {
@@ -130,9 +142,11 @@ fn of_session(session: &Found) -> Vec<Check> {
     let id = &session.id;
     let holder =
         session.holder.as_ref().map_or_else(|| "its process".to_owned(), |holder| format!("pid {}", holder.pid));
-    if let Some(check) = lock(session) {
-        checks.push(check);
-    }
+    checks.extend(lock(session));
+    let not_recorded = format!("session {id} records nothing, and tools cannot read its events");
+    checks.extend(folder_not_used(&session.journal_dir(), &not_recorded));
+    let no_transcripts = format!("session {id} writes no transcript files");
+    checks.extend(folder_not_used(&session.dir.join("transcripts"), &no_transcripts));
     if session.live
         && let Err(why) = client::get(&session.dir, "/healthz")
         && session.is_still_live()
@@ -140,7 +154,7 @@ fn of_session(session: &Found) -> Vec<Check> {
         let remedy = format!("see shim.log in {}; if {holder} hangs, end it and start anew", session.dir.display());
         checks.push(Check::broken("socket", why.told(session), remedy));
     }
-    let is_silent = checks.iter().any(|check| check.verdict == Verdict::Broken);
+    let is_silent = checks.iter().any(|check| check.name != FOLDER && check.verdict == Verdict::Broken);
     if !session.live && session.dir.join(SOCKET_FILE).symlink_metadata().is_ok() {
         let remedy = "nothing: the next start in this session replaces it";
         checks.push(Check::note("socket", format!("{id}: left over from a relay that was killed"), remedy));

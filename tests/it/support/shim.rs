@@ -1,6 +1,8 @@
 //! The binary under test, in its own home.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -67,4 +69,20 @@ impl Home {
         assert_eq!(sessions.len(), 1, "{sessions:?}");
         Journal::read(&sessions[0])
     }
+}
+
+/// Puts a program at `path`. Another process writes it: a file that this process has open to write cannot be run as long as a child
+/// of another test, which is about to run something, holds its descriptor ("Text file busy").
+pub fn put_program(path: &Path, bytes: &[u8]) {
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
+    let mut writer = with_default_signals(&mut writer).spawn().expect("sh runs");
+    writer.stdin.take().expect("it is piped").write_all(bytes).expect("it is read");
+    assert!(writer.wait().expect("it ends").success(), "{}", path.display());
+}
+
+/// Puts a copy of the binary under test at `path`, as [`put_program`] does.
+pub fn copy_shim(path: &Path) {
+    assert!(Command::new("cp").arg(SHIM).arg(path).status().expect("cp runs").success());
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }

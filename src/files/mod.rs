@@ -9,8 +9,9 @@
 //!
 //! It never changes the mode of a folder or a file that was there before, except as [`repair_beside_database`] does.
 
+mod refused;
+
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,6 +20,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+
+pub(crate) use refused::Refused;
+use refused::Why;
 
 /// Mode of a folder of ours.
 const FOLDER_MODE: Mode = Mode::RWXU;
@@ -40,72 +44,6 @@ const DATABASE_SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 const NAMES_A_FOLDER: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const NAMES_A_FOLDER: OFlags = OFlags::RDONLY;
-
-/// Why a file or folder is not used although it is there. Carried as the source of an [`io::Error`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refused {
-    path: PathBuf,
-    why: Why,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Why {
-    /// It belongs to the user of this uid.
-    Foreign(u32),
-    /// Its mode lets the group or others write.
-    Writable(Mode),
-    /// Not a folder but this kind of file.
-    NotFolder(&'static str),
-    /// Not a regular file but this kind.
-    NotFile(&'static str),
-}
-
-impl Refused {
-    /// The refusal behind an error, if it is one.
-    #[must_use]
-    pub(crate) fn behind(error: &io::Error) -> Option<&Refused> {
-        error.get_ref()?.downcast_ref()
-    }
-
-    /// The problem, for a message.
-    #[must_use]
-    pub(crate) fn problem(&self) -> String {
-        let path = self.path.display();
-        match &self.why {
-            Why::Foreign(uid) => format!("{path} belongs to another user (uid {uid})"),
-            Why::Writable(mode) => format!("group or others can write to {path} (mode {:04o})", mode.bits()),
-            Why::NotFolder(kind) => format!("{path} is {kind}, not a folder"),
-            Why::NotFile(kind) => format!("{path} is {kind}, not a regular file"),
-        }
-    }
-
-    /// The remedy, for a message.
-    #[must_use]
-    pub(crate) fn remedy(&self) -> String {
-        let path = self.path.display();
-        match &self.why {
-            Why::Foreign(_) => "make it yours with `chown`, or set CODEX_SHIM_HOME to a folder of your own".to_owned(),
-            Why::Writable(_) => format!("run `chmod go-w {path}`, or set CODEX_SHIM_HOME to a folder of your own"),
-            Why::NotFolder(_) | Why::NotFile(_) => "move it away".to_owned(),
-        }
-    }
-
-    fn error(path: &Path, why: Why) -> io::Error {
-        let kind = match why {
-            Why::Foreign(_) | Why::Writable(_) => io::ErrorKind::PermissionDenied,
-            Why::NotFolder(_) | Why::NotFile(_) => io::ErrorKind::InvalidInput,
-        };
-        io::Error::new(kind, Refused { path: path.to_owned(), why })
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.problem(), self.remedy())
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -423,6 +361,28 @@ pub(crate) fn open_named(path: &Path) -> io::Result<File> {
 pub(crate) fn read_named(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open_named(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Reads a text that is trusted like a setting: as [`read_named`], from a file that no other user can have written. A group that
+/// has the number of the user is taken for the user's own.
+///
+/// # Errors
+///
+/// As [`read_named`]; a [`Refused`] if another user owns the file or can write to it.
+pub(crate) fn read_trusted(path: &Path) -> io::Result<String> {
+    let mut file = open_named(path)?;
+    let stat = rustix::fs::fstat(&file)?;
+    if !is_trusted_owner(&stat) {
+        return Err(Refused::error(path, Why::Foreign(stat.st_uid)));
+    }
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    let writable_by_others = if stat.st_gid == own_uid() { Mode::WOTH } else { WRITABLE_BY_OTHERS };
+    if mode.intersects(writable_by_others) {
+        return Err(Refused::error(path, Why::Writable(mode)));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
     Ok(text)
 }
 
