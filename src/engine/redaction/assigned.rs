@@ -17,6 +17,9 @@ use super::value::{Quote, Values, blanks, escapes, quote_at};
 /// Bytes of a line in front of a name that are read.
 const LINE_BYTES_MAX: usize = 96;
 
+/// Shortest value of `key` and `sig` in an address that is a secret, in bytes.
+const QUERY_BYTES_MIN: usize = 8;
+
 /// Longest distance from a name to the member `value` that belongs to it, in bytes.
 const PAIR_BYTES_MAX: usize = 120;
 
@@ -111,7 +114,7 @@ fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Name> {
     let rest = &text[mark.end..text.len().min(mark.end + NAME_BYTES_MAX)];
     let is_word = text[mark.end - 1].is_ascii();
     let end = if is_word { mark.end + rest.iter().take_while(|byte| is_part(byte)).count() } else { mark.end };
-    let end = if text[mark.end - 1] == b' ' { mark.end - 1 } else { end };
+    let end = if matches!(text[mark.end - 1], b' ' | b'=') { mark.end - 1 } else { end };
     let mut start = after_escape(text, mark.start - front, mark.start);
     let dashes = text[start..end].iter().take_while(|byte| **byte == b'-').count();
     let is_at_word = start == 0
@@ -192,7 +195,15 @@ fn sort_of(name: &[u8]) -> Sort {
         Sort::Scheme
     } else if plain == b"cookie" || plain == b"setcookie" || plain == b"cookies" {
         Sort::Cookie
-    } else if has("pass") || has("pwd") || has("secret") || has("mnemonic") || has("phrase") || !name.is_ascii() {
+    } else if has("pass")
+        || has("pwd")
+        || plain.ends_with(b"pw")
+        || has("psk")
+        || has("secret")
+        || has("mnemonic")
+        || has("phrase")
+        || !name.is_ascii()
+    {
         Sort::Password
     } else {
         Sort::Other
@@ -216,6 +227,21 @@ fn means_secret(text: &[u8], name: &Name, mark: Range<usize>) -> bool {
     (name.sort == Sort::Weak && !is_verdict(text, name))
         || word.split('.').any(word_names_secret)
         || is_label(text, name.range.start, word)
+        || is_query(text, name, word)
+}
+
+/// Whether a name is that of a part of an address that opens something: `?key=…`, `&sig=…`.
+fn is_query(text: &[u8], name: &Name, word: &str) -> bool {
+    let front = &text[..name.range.start];
+    let is_part = [&b"?"[..], b"&", b"&amp;", b"\\u0026"].iter().any(|mark| front.ends_with(mark));
+    let is_word = ["key", "sig", "signature", "x-amz-signature", "x-goog-signature"].iter();
+    if !is_part || !is_word.clone().any(|open| word.eq_ignore_ascii_case(open)) {
+        return false;
+    }
+    let Some(value) = text[name.range.end..].strip_prefix(b"=") else { return false };
+    let is_sign = |byte: &&u8| byte.is_ascii_alphanumeric() || b"-_.~%+/".contains(byte);
+    let bytes = value.iter().take(QUERY_BYTES_MIN).take_while(is_sign).count();
+    bytes == QUERY_BYTES_MIN && value[..bytes].iter().any(u8::is_ascii_digit)
 }
 
 /// Whether `PASS:` is the verdict of a test runner: `--- PASS: TestX` of Go, or `PASS: test` of automake at the start of a line.
@@ -229,6 +255,9 @@ fn is_verdict(text: &[u8], name: &Name) -> bool {
 
 /// Whether the words in front make `key` a secret: `Secret Access Key: …`.
 fn is_label(text: &[u8], at: usize, word: &str) -> bool {
+    if word.eq_ignore_ascii_case("passe") {
+        return text[..at].ends_with(b"ot de ");
+    }
     if !word.eq_ignore_ascii_case("key") && !word.eq_ignore_ascii_case("keys") {
         return false;
     }
@@ -248,6 +277,7 @@ fn is_label(text: &[u8], at: usize, word: &str) -> bool {
             | "unseal"
             | "auth"
             | "license"
+            | "recovery"
     )
 }
 

@@ -8,6 +8,8 @@
 
 mod assigned;
 mod blocks;
+#[cfg(test)]
+mod cases;
 mod commands;
 mod judged;
 mod keys;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::assigned::{Joined, Name, Sort};
-use super::judged::{JUDGED_BYTES_MAX, is_code, is_open, is_prose, is_small_number};
+use super::judged::{JUDGED_BYTES_MAX, is_code, is_open, is_prose, is_remark, is_setting, is_small_number};
 use super::names::names_secret;
 use super::table::{DESCRIBING, SCHEMES};
 
@@ -257,6 +257,8 @@ impl<'a> Values<'a> {
         }
         let run = at + self.run(&text[at..end], joined);
         let has_more = text[run..end].iter().take(JUDGED_BYTES_MAX).any(|byte| !byte.is_ascii_whitespace());
+        // `name: value`
+        let is_told = text[..at].ends_with(b" ") && text[..at].trim_ascii_end().ends_with(b":");
         let is_whole = |end: usize| {
             matches!(text.get(end), Some(b'"' | b'\'' | b'`' | b'\\')) && {
                 let behind = text[end..].iter().take(12).find(|byte| !b"\"'`\\ ".contains(byte));
@@ -267,7 +269,13 @@ impl<'a> Values<'a> {
             (_, Some(hard_end)) if joined != Joined::Argument && is_whole(hard_end) => hard_end,
             (Joined::Line, _) if name.sort == Sort::Password && has_more => rest_of_line(text, at, end),
             (Joined::Line | Joined::Within, _)
-                if name.sort != Sort::Password && is_prose(&text[at..run], &text[run..end]) =>
+                if (name.sort != Sort::Password || (is_told && joined == Joined::Within))
+                    && is_prose(&text[at..run], &text[run..end]) =>
+            {
+                return;
+            }
+            (Joined::Line | Joined::Within, _)
+                if is_told && !has_more && is_remark(&text[name.range.clone()], &text[at..run]) =>
             {
                 return;
             }
@@ -409,7 +417,7 @@ impl<'a> Values<'a> {
         let is_other = match name.sort {
             Sort::Password | Sort::Scheme => false,
             Sort::Weak => is_count || value.first().is_some_and(|first| b"/~.".contains(first)),
-            Sort::Cookie | Sort::Other => is_count && joined != Joined::Argument,
+            Sort::Cookie | Sort::Other => is_count && joined != Joined::Argument || is_setting(value),
         };
         // `--api-key API_KEY` in the text of a help.
         let is_name = |word: &str| {

@@ -1,0 +1,184 @@
+//! Tables of texts that hold a secret, and of texts that only look as if they did. The secret stands at `@`.
+
+use super::{redacted, redacted_json};
+use crate::engine::Masker;
+
+/// Values that are masked: with a sign in the middle, a word of one alphabet, one in letters and digits.
+const VALUES: [&str; 3] = ["Hunter2!Zq", "correcthorse", "a7Bq2Rt9XzK4"];
+
+/// Fails with every text of which something is left, each with what became of it.
+fn check_all(texts: &[&str], values: &[&str], ways: [&dyn Fn(&str) -> Option<String>; 2], is_fit: fn(&str) -> bool) {
+    let mut left = Vec::new();
+    for text in texts {
+        for value in values {
+            let text = text.replace('@', value);
+            for masked in ways.map(|masked| masked(&text).unwrap_or_default()) {
+                if masked.is_empty()
+                    || masked.contains(&value[..value.len() - 3])
+                    || masked.contains(&value[3..])
+                    || !is_fit(&masked)
+                {
+                    left.push(format!("{text} -> {masked}"));
+                }
+            }
+        }
+    }
+    assert!(left.is_empty(), "{} {left:#?}", left.len());
+}
+
+fn check_goes(texts: &[&str], values: &[&str]) {
+    let masker = Masker::new(&[]).expect("no pattern");
+    check_all(texts, values, [&redacted, &|text| masker.text(text)], |_| true);
+}
+
+/// The same of JSON, which stays JSON.
+fn check_json_goes(texts: &[&str], values: &[&str]) {
+    let masker = Masker::new(&[]).expect("no pattern");
+    let is_json = |text: &str| serde_json::from_str::<serde_json::Value>(text).is_ok();
+    check_all(texts, values, [&redacted_json, &|text| masker.json(text)], is_json);
+}
+
+fn check_stays(texts: &[&str]) {
+    let changed: Vec<_> = texts.iter().filter_map(|text| Some(format!("{text} -> {}", redacted(text)?))).collect();
+    assert!(changed.is_empty(), "{} {changed:#?}", changed.len());
+}
+
+fn check_json_stays(texts: &[&str]) {
+    let changed: Vec<_> = texts.iter().filter_map(|text| Some(format!("{text} -> {}", redacted_json(text)?))).collect();
+    assert!(changed.is_empty(), "{} {changed:#?}", changed.len());
+}
+
+#[test]
+fn other_arrays_stay() {
+    check_json_stays(&[
+        r#"["--password-stdin","login"]"#,
+        r#"["psql","-p","5432"]"#,
+        r#"["mkdir","-p","a/b/c"]"#,
+        r#"{"value":"open-thing","name":"COLOUR"}"#,
+        r#"["git","commit","-m","token parser"]"#,
+        r#"{"required":["password","username"]}"#,
+        r#"[["name","token"],["a","b"]]"#,
+        r#"["curl","-o","out.txt","https://h:80/x"]"#,
+    ]);
+}
+
+#[test]
+fn other_numbers_stay() {
+    check_json_stays(&[r#"{"max_tokens":924681357924681}"#, r#"{"total_tokens":924681357924681,"tokens":5}"#]);
+}
+
+#[test]
+fn other_names_stay() {
+    check_stays(&[
+        "https://h/p?key=name&order=asc",
+        "https://h/p?sort_key=name",
+        "the api key is missing",
+        "the password is needed",
+        "the password is required",
+        "the token is invalid",
+        "pat=1",
+        "otp: 12",
+        "the signature sig=ok",
+    ]);
+}
+
+#[test]
+fn other_options_stay() {
+    check_stays(&[
+        "aws configure set region eu-west-1",
+        "npm config set registry https://r.io/",
+        "git config user.name Bob",
+        "git config --get x.token",
+        "git config --list",
+        "kubectl create secret generic s --from-file=k=./f",
+        "kubectl create configmap s --from-file k",
+        "gh secret set N < file",
+        "openssl enc -kfile f",
+        "zip -r a.zip b",
+        "cp -P a b",
+        "ldapsearch -x -W -b dc=x",
+        "htpasswd f u",
+        "curl -b cookies.txt h",
+        "http h a==b",
+        "sqlcmd -S h -i f",
+    ]);
+}
+
+#[test]
+fn keys_of_more_makers_go() {
+    let hex = |bytes: usize| "0a1b2c3d4e5f6789".repeat(8)[..bytes].to_owned();
+    let word = |bytes: usize| "a7Bq2Rt9XzK4mN8pLs3Dv6Wy".repeat(8)[..bytes].to_owned();
+    for (start, tail) in [
+        ("sk-or-v1-", hex(64)),
+        ("xsk-or-v1-", hex(64)),
+        ("pul-", hex(40)),
+        ("CCIPAT_", format!("{}_{}", word(22), hex(40))),
+        ("CCIPRJ_", format!("{}_{}", word(22), hex(40))),
+        ("rnd_", word(28)),
+        ("fc-", hex(32)),
+        ("sb_secret_", format!("{}_{}", word(22), word(8))),
+        ("pcsk_", format!("{}_{}", word(5), word(63))),
+        ("secret_", word(43)),
+    ] {
+        let key = format!("{start}{tail}");
+        for (front, back) in [("", ""), ("use ", " now"), ("\"", "\""), ("k=", "\n"), ("\\n", "\\n")] {
+            let text = format!("{front}{key}{back}");
+            let masked = redacted(&text).unwrap_or_default();
+            assert!(!masked.is_empty() && !masked.contains(&tail[4..]), "{text} {masked}");
+        }
+    }
+}
+
+#[test]
+fn words_like_keys_stay() {
+    check_stays(&[
+        "task-runner-abcdefghijklmnopqrstuvwx",
+        "sk-button-primary-large",
+        "class=\"sk-button-primary-large sk-cube-grid-animation\"",
+        "disk-or-v1-something",
+        "pul-request and fc-cache -f and rnd_seed_of_the_generator",
+        "fc-list-of-all-fonts",
+        "secret_manager_of_the_whole_company_of_ours",
+        "sb_secret_key and pcsk_ and CCIPAT_",
+    ]);
+}
+
+#[test]
+fn programs_and_prose_stay() {
+    check_stays(&[
+        "os.environ[\"API_KEY\"]",
+        "key = os.environ[\"API_KEY\"]",
+        "api_key = os.environ['API_KEY']",
+        "token = os.getenv(\"API_KEY\")",
+        "api_key = os.environ.get(\"API_KEY\", \"\")",
+        "tokens = line.split(\",\")",
+        "token = line.split(\",\")",
+        "let token = line.split(\",\").next();",
+        "password = input(\"Password: \")",
+        "token = getpass(\"Enter token\")",
+        "token: Token::Ident(\"foo\")",
+        "let token = Token::Ident(\"foo\");",
+        "assert_eq!(token, Token::Ident(\"foo\"));",
+        "invalid password: too short",
+        "missing secret: DATABASE_URL",
+        "token: identifier",
+        "basic auth: enabled",
+        "credentials: include",
+        "credentials: 'include'",
+        "fetch(url, { credentials: \"same-origin\" })",
+        "passwd:x:1000:1000",
+        "root:x:0:0:root:/root:/bin/bash",
+        "STATUS_KEY=done",
+        "private_key: /etc/ssl/key.pem",
+        "private_key = \"/etc/ssl/key.pem\"",
+        "ssl_key=./certs/key.pem",
+        "ssl_key=certs/server.key",
+        "TLS_KEY=~/x/tls.key",
+        "error: invalid token: expected `;` but found `}`",
+    ]);
+    check_goes(
+        &["password: @", "PASSWORD: @", "Password: @", "password=@", "token = @", "private_key: @", "ssl_key=@"],
+        &["Hunter2!Zq", "a7Bq2Rt9XzK4"],
+    );
+    check_goes(&["password=@", "PASSWORD: @", "password: @"], &["correcthorse", "/Zq7/x9Kt2+q=="]);
+}
