@@ -49,6 +49,46 @@ fn check_json_stays(texts: &[&str]) {
 }
 
 #[test]
+fn values_in_nested_quotes_go() {
+    check_goes(
+        &[
+            "sh -c \"DB_PASS='@' true\"",
+            "sh -c \"export DB_PASS='@'; true\"",
+            "sh -c 'DB_PASS=\"@\" true'",
+            "sh -c 'DB_PASS='\\''@'\\'' true'",
+            "sh -c 'DB_PASS='\"'\"'@'\"'\"' true'",
+            "bash -lc \"TOKEN=\\\"@\\\" true\"",
+            "python3 -c \"password='@'\"",
+            "python3 -c \"password='@'; print(1)\"",
+            "python3 -c 'password = \"@\"'",
+            "python3 -c \"connect(host='h', password='@')\"",
+            "node -e \"const apiKey='@'\"",
+            "fish -c 'set -gx API_KEY @'",
+            "fish -c \"set -gx API_KEY @; ls\"",
+            "fish -c \"set -x API_KEY '@'\"",
+            "set -gx API_KEY @",
+            "setenv API_KEY @",
+            "csh -c 'setenv API_KEY @'",
+            "csh -c 'setenv API_KEY @; make'",
+            "setx API_KEY @",
+            "setx API_KEY \"@\" /M",
+            "cmd /c \"set API_KEY=@\"",
+            "PASSWORD=ab(@",
+            "PASSWORD=@)x",
+            "psql -c \"CREATE USER bob PASSWORD '@'\"",
+            "psql -c \"ALTER USER bob WITH PASSWORD '@';\"",
+            "mysql -e \"CREATE USER 'bob'@'h' IDENTIFIED BY '@'\"".replace("'bob'@'h'", "bob").as_str(),
+            "psql -c 'ALTER USER bob PASSWORD '\\''@'\\'''",
+            "{\"cmd\":\"sh -c \\\"DB_PASS='@' true\\\"\"}",
+            "[\"bash\",\"-lc\",\"DB_PASS='@' true\"]",
+            "ssh host \"API_KEY='@' ./deploy\"",
+            "docker run -e \"API_KEY=@\" x",
+        ],
+        &["Hunter2!Zq", "correcthorse", "a7Bq2Rt9XzK4"],
+    );
+}
+
+#[test]
 fn other_arrays_stay() {
     check_json_stays(&[
         r#"["--password-stdin","login"]"#,
@@ -65,6 +105,47 @@ fn other_arrays_stay() {
 #[test]
 fn other_numbers_stay() {
     check_json_stays(&[r#"{"max_tokens":924681357924681}"#, r#"{"total_tokens":924681357924681,"tokens":5}"#]);
+}
+
+#[test]
+fn more_names_mean_secrets() {
+    check_goes(
+        &[
+            "psk=@",
+            "psk=\"@\"",
+            "psw=@",
+            "bindpw=@",
+            "bindpw @",
+            "rootpw @",
+            "rootpw: @",
+            "rootpw = @",
+            "https://a.blob.core.windows.net/c?sv=2020&sig=@&se=2026",
+            "https://maps.example.com/api?key=@&x=1",
+            "https://h/api?x=1&key=@",
+            "mot_de_passe=@",
+            "mot de passe : @",
+            "motdepasse: @",
+            "contraseña: @",
+            "contraseña=@",
+            "senha=@",
+            "Kennwort: @",
+            "密码: @",
+            "密码：@",
+            "令牌：@",
+            "令牌: @",
+            "APIキー：@",
+            "API密钥：@",
+            "Your API key is: @",
+            "The password is: @",
+            "your new token is: @",
+            "SetEnv DB_PASSWORD @",
+            "    SetEnv API_KEY \"@\"",
+            "fastcgi_param DB_PASSWORD @;",
+            "fastcgi_param API_KEY \"@\";",
+            "proxy_set_header X-Api-Key @;",
+        ],
+        &["Hunter2-Zq", "a7Bq2Rt9XzK4"],
+    );
 }
 
 #[test]

@@ -15,8 +15,11 @@ mod judged;
 mod keys;
 mod members;
 mod names;
+mod quotes;
+mod spaced;
 mod table;
 mod value;
+mod wrapped;
 
 use std::borrow::Cow;
 use std::ops::Range;
