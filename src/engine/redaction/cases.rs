@@ -164,6 +164,69 @@ fn other_names_stay() {
 }
 
 #[test]
+fn options_of_more_commands_go() {
+    check_goes(
+        &[
+            "mysql -e \"ALTER USER bob IDENTIFIED WITH mysql_native_password BY '@'\"",
+            "aws configure set aws_secret_access_key @",
+            "aws configure set aws_secret_access_key @ --profile x",
+            "aws configure set profile.x.aws_session_token '@'",
+            "npm config set //host/:_authToken @",
+            "npm config set //host/:_authToken=@",
+            "npm config set '//host/:_authToken' \"@\"",
+            "yarn config set npmAuthToken @",
+            "pip config set global.password @",
+            "kubectl create secret generic s --from-literal=k=@",
+            "kubectl create secret generic s --from-literal k=@ --from-literal=b=@",
+            "kubectl -n x create secret generic s --from-literal='k=@'",
+            "gh secret set N --body @",
+            "gh secret set N -b @",
+            "gh secret set N --body '@'",
+            "openssl enc -aes-256-cbc -k @ -in a",
+            "openssl enc -d -aes-256-cbc -in a -k '@'",
+            "zip -P @ a.zip b",
+            "unzip -P @ a.zip",
+            "zip -r -P '@' a.zip b",
+            "htpasswd -b f u @",
+            "htpasswd -bc f u @",
+            "htpasswd -nb u @",
+            "ldapsearch -x -D cn=admin -w @ -b dc=x",
+            "ldapmodify -w '@' -f x",
+            "http -a u:@ https://h",
+            "https --auth u:@ h",
+            "xh -a u:@ h",
+            "curl -b 'session=@' https://h",
+            "curl -b session=@ https://h",
+            "curl --cookie \"session=@; a=b\" https://h",
+            "curl -b 'a=b; session=@' https://h",
+            "git config x.token @",
+            "git config --global github.token @",
+            "git config --global user.password '@'",
+            "wget --password @ h",
+            "wget --http-password=@ h",
+            "fly secrets set API=@",
+            "heroku config:set API_KEY=@",
+            "vault kv put secret/a password=@",
+            "echo @ | docker login --password-stdin",
+            "curl --oauth2-bearer @ h",
+            "curl --pass @ h",
+            "smbclient -U bob%@ //h/x",
+            "mongo -u a -p @ db",
+            "mongosh --username a -p @ h",
+            "mysql -u root --password=@ db",
+            "PGPASSWORD=@ psql",
+            "sqlcmd -S h -U sa -P @",
+            "plink -pw @ h",
+            "pscp -pw @ a b",
+            "keytool -storepass @ -keypass @",
+            "az login --service-principal -u x -p @ --tenant t",
+            "7z a -p@ a.7z b",
+        ],
+        &["Hunter2-Zq", "correcthorse", "a7Bq2Rt9XzK4"],
+    );
+}
+
+#[test]
 fn other_options_stay() {
     check_stays(&[
         "aws configure set region eu-west-1",
@@ -182,6 +245,15 @@ fn other_options_stay() {
         "curl -b cookies.txt h",
         "http h a==b",
         "sqlcmd -S h -i f",
+        "curl -u bob:$PASSWORD https://h",
+        "docker login -u me -p \"$PASSWORD\" r",
+        "echo $TOKEN | docker login --password-stdin",
+        "echo done | tee log",
+        "fly secrets list",
+        "vault kv get secret/a",
+        "the openssl and zip tools, http and https",
+        "7z x a.7z -o./out",
+        "mongod --dbpath /x -p 27017",
     ]);
 }
 
