@@ -4,7 +4,8 @@
 //! given, as text and as JSON, and read as JSON every string in it is as long as it was: whatever counts bytes counts the same
 //! before and after. What is masked already stays as it is.
 //!
-//! It never touches what the protocol is made of: kinds, methods, ids, and numbers; nor, in a record, what is said of a line.
+//! It never touches what the protocol is made of: kinds, methods, ids, and numbers whose names mean nothing secret; nor, in a
+//! record, what is said of a line.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -326,6 +327,7 @@ impl Masker {
                     piece.masked_base64(self, written, in_delta).or_else(|| Masker::key_in(written))
                 }
                 Role::Base64 => self.base64(written),
+                Role::Number => Some(number(written)),
                 Role::Name | Role::Text | Role::Secret => {
                     let parsed = Written::of(written);
                     let text = parsed.text();
@@ -333,7 +335,7 @@ impl Masker {
                         Role::Secret if !text.is_empty() && !is_masked(&text) => {
                             std::iter::once(0..text.len()).collect()
                         }
-                        Role::Name | Role::Text | Role::Secret | Role::Kept | Role::Base64 => {
+                        Role::Name | Role::Text | Role::Secret | Role::Kept | Role::Base64 | Role::Number => {
                             let more = of_piece.map_or(Vec::new(), |piece| piece.spans_in(&text, in_delta));
                             merged(self.spans(&text).into_iter().chain(more).collect())
                         }
@@ -366,6 +368,12 @@ impl Masker {
     }
 }
 
+/// A number with other digits. One of more than one digit does not begin with 0.
+fn number(written: &str) -> String {
+    let mut digits = std::iter::once('1').chain(std::iter::repeat('0'));
+    written.chars().map(|char| if char.is_ascii_digit() { digits.next().unwrap_or('0') } else { char }).collect()
+}
+
 fn mask(bytes: &mut [u8], spans: &[Range<usize>]) {
     for span in spans {
         let mut signs = MaskSigns::of(span);
@@ -396,6 +404,8 @@ enum Role {
     Text,
     /// Its name says that it is a secret.
     Secret,
+    /// The same of a number.
+    Number,
     Base64,
 }
 
@@ -414,7 +424,7 @@ impl<'a> Place<'a> {
         match kind {
             TokenKind::Number => {
                 self.name = "";
-                Role::Kept
+                if named == Role::Secret && !is_of_record && !self.is_kept_part(of) { Role::Number } else { Role::Kept }
             }
             TokenKind::Name => {
                 self.name = json[range.clone()].trim_matches('"');
@@ -481,6 +491,15 @@ mod tests {
             &["é.😀"],
             r#"{"at":1,"from":"server","line":"\u00e9 \ud83d\ude00 \u0061"}"#,
             r#"{"at":1,"from":"server","line":"\u00b7 \ud83d\udd12 \u0061"}"#,
+        );
+    }
+
+    #[test]
+    fn numbers_under_secret_names_get_other_digits() {
+        check(
+            &[],
+            r#"{"at":12345678901234,"from":"client","line":{"id":12345678901234,"password":924681357924681,"n":12345678901234}}"#,
+            r#"{"at":12345678901234,"from":"client","line":{"id":12345678901234,"password":100000000000000,"n":12345678901234}}"#,
         );
     }
 

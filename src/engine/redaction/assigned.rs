@@ -8,7 +8,9 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, Input};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use regex::bytes::{Regex, RegexBuilder};
 
+use super::judged::is_open;
 use super::keys::ends_escape;
 use super::names::{NAME_BYTES_MAX, word_names_secret};
 use super::quotes::{Quote, quote_at, quote_before};
@@ -94,6 +96,7 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
             continue;
         }
         let before = spans.len();
+        spans.extend(value_before(text, &name));
         if let Some(value) = beside(text, &name) {
             at = at.max(value.end);
             spans.push(value);
@@ -318,6 +321,12 @@ fn credential(text: &[u8], name: &Name) -> Option<Range<usize>> {
     fits.then_some(from..from + bytes)
 }
 
+/// Whether a name is that of a header in a pair: `["X-Api-Key", "x"]`.
+fn is_header(text: &[u8], name: &Name) -> bool {
+    let open = name.range.start - name.open_quote.map_or(0, Quote::bytes);
+    text[name.range.clone()].contains(&b'-') && text[..open].ends_with(b"[")
+}
+
 /// The value in the next cell of a table or below the name of a field.
 fn beside(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let closed = quote_at(&text[name.range.end..]).map_or(0, Quote::bytes);
@@ -326,6 +335,23 @@ fn beside(text: &[u8], name: &Name) -> Option<Range<usize>> {
         0 => cell(text, name, at + blanks(&text[at..])),
         _ => field(text, name, at),
     }
+}
+
+/// The value in a pair that begins with it: `"value": "…", "name": "X"`.
+fn value_before(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    static PAIR: LazyLock<Regex> = LazyLock::new(|| {
+        let pair = r#"(?i:\bvalue)["'\\]*\s*[:=]\s*["'\\]*([^"'\\\n,]+)["'\\]*[\s,]+["'\\]*(?i:name|key)["'\\]*\s*[:=]\s*["'\\]*$"#;
+        RegexBuilder::new(pair).unicode(false).build().expect("BUG: the pattern is a regular expression")
+    });
+    let from = name.range.start.saturating_sub(PAIR_BYTES_MAX);
+    let front = &text[from..name.range.start];
+    // Most names stand behind something else.
+    let end = front.iter().rev().find(|byte| !b"\"'\\ \t".contains(byte));
+    if !matches!(end, Some(b':' | b'=')) {
+        return None;
+    }
+    let value = PAIR.captures(front)?.get(1)?.range();
+    (!is_open(&front[value.clone()])).then(|| from + value.start..from + value.end)
 }
 
 /// Returns the syntax behind a name and the start of the value.
@@ -375,7 +401,9 @@ fn joined(text: &[u8], name: &Name) -> Option<(Joined, usize)> {
             Some((Joined::Variable, at + 1))
         }
         Some(b'=') => Some((if is_at_line(text, name) { Joined::Line } else { Joined::Within }, at + 1)),
-        Some(b',') if closed.is_some() && (name.is_option || is_call()) => Some((Joined::Quoted, at + 1)),
+        Some(b',') if closed.is_some() && (name.is_option || is_call() || is_header(text, name)) => {
+            Some((Joined::Quoted, at + 1))
+        }
         Some(b'>') if at == end && text[..name.range.start].ends_with(b"<") => Some((Joined::Element, at + 1)),
         Some(_) if at > tight => spaced(text, name, at, closed).map(|joined| (joined, at)),
         Some(_) | None => None,

@@ -89,6 +89,42 @@ fn values_in_nested_quotes_go() {
 }
 
 #[test]
+fn values_in_argument_arrays_go() {
+    const TEXTS: [&str; 14] = [
+        r#"["--password","@"]"#,
+        r#"["--password", "@"]"#,
+        r#"["mysql","-p@"]"#,
+        r#"["mysql","-uroot","-p@","db"]"#,
+        r#"["curl","-u","u:@"]"#,
+        r#"["curl","-u","u:@","https://h"]"#,
+        r#"["curl","--user","u:@","https://h"]"#,
+        r#"["curl","-H","X-Api-Key: @","https://h"]"#,
+        r#"["sshpass","-p","@","ssh","h"]"#,
+        r#"["redis-cli","-a","@","ping"]"#,
+        r#"["docker","login","-u","me","-p","@"]"#,
+        r#"["bash","-lc","mysql -p@ db"]"#,
+        r#"[["X-Api-Key","@"]]"#,
+        r#"{"value":"@","name":"API_KEY"}"#,
+    ];
+    check_json_goes(&TEXTS, &VALUES);
+    check_goes(&TEXTS, &VALUES);
+    let escaped: Vec<String> =
+        TEXTS.iter().map(|text| serde_json::json!({ "x": format!("run {text}") }).to_string()).collect();
+    let escaped: Vec<&str> = escaped.iter().map(String::as_str).collect();
+    check_json_goes(&escaped, &VALUES);
+    check_json_goes(
+        &[
+            r#"{"command":["curl","-u","u:@","https://h"],"cwd":"/"}"#,
+            r#"{"params":{"command":["mysql","-p@"]}}"#,
+            r#"{"mcp":{"args":["--api-key","@"]}}"#,
+            r#"{"a":[{"value":"@","name":"API_KEY"},{"name":"X","value":"open"}]}"#,
+            r#"{"headers":[["X-Api-Key","@"],["Accept","x"]]}"#,
+        ],
+        &VALUES,
+    );
+}
+
+#[test]
 fn other_arrays_stay() {
     check_json_stays(&[
         r#"["--password-stdin","login"]"#,
@@ -100,6 +136,37 @@ fn other_arrays_stay() {
         r#"[["name","token"],["a","b"]]"#,
         r#"["curl","-o","out.txt","https://h:80/x"]"#,
     ]);
+}
+
+#[test]
+fn values_in_other_encodings_go() {
+    check_goes(
+        &[
+            "{\n  \"password\":\n    \"@\"\n}",
+            "%22password%22%3A%22@%22",
+            "%7B%22password%22%3A%20%22@%22%7D",
+            "&quot;password&quot;:&quot;@&quot;",
+            "{&quot;password&quot;: &quot;@&quot;}",
+            "&#34;password&#34;:&#34;@&#34;",
+            r"\u0022password\u0022:\u0022@\u0022",
+            r"{\u0022api_key\u0022: \u0022@\u0022}",
+            "| DB_PASSWORD | @ |",
+            "| Name | Value |\n|---|---|\n| DB_PASSWORD | @ |",
+            " DB_PASSWORD | @\n",
+            "│ DB_PASSWORD │ @ │",
+            "String password = new String(\"@\");",
+            "api_key: SecretStr(\"@\"),",
+            "Content-Disposition: form-data; name=\"password\"\r\n\r\n@\r\n--x",
+            "Content-Disposition: form-data; name=\"api_key\"\n\n@\n--x",
+        ],
+        &["Hunter2-Zq", "correcthorse", "a7Bq2Rt9XzK4"],
+    );
+    check_goes(&["password = f(\"@\")", "token: Token::new(\"@\"),"], &["Hunter2-Zq", "a7Bq2Rt9XzK4"]);
+    check_goes(&["{\"password\":@}", "{\"password\": @, \"n\":1}", "password: @"], &["924681357924681"]);
+    check_json_goes(
+        &["{\"password\":@}", "{\"a\":{\"api_key\":@},\"n\":1}", "{\"password\":-@.5e3}"],
+        &["924681357924681"],
+    );
 }
 
 #[test]
@@ -334,4 +401,23 @@ fn programs_and_prose_stay() {
         &["Hunter2!Zq", "a7Bq2Rt9XzK4"],
     );
     check_goes(&["password=@", "PASSWORD: @", "password: @"], &["correcthorse", "/Zq7/x9Kt2+q=="]);
+}
+
+#[test]
+fn environments_and_names_of_members_are_masked() {
+    let key = format!("{}_{}", "ghp", "a7Bq2Rt9XzK4mN8pLs3Dv6Wya7Bq2Rt9XzK4");
+    check_json_goes(
+        &[
+            r#"{"arguments":{"env":{"PLAIN":"@"}}}"#,
+            r#"{"result":{"config":{"mcp_servers.a.env":{"PLAIN":"@"}}}}"#,
+            r#"{"env":{"PLAIN":{"x":["@"]}}}"#,
+            r#"{"http_headers":{"X-Any":"@"}}"#,
+            r#"{"config":"{\"password\":\"@\"}"}"#,
+            r#"{"config":"{\"env\":\"API_KEY=@\"}"}"#,
+        ],
+        &VALUES,
+    );
+    check_json_goes(&[r#"{"@":1}"#, r#"{"a":{"x @ y":"z"}}"#, r#"{"items":[{"id":"@","itemId":"@"}]}"#][..2], &[&key]);
+    assert_eq!(redacted_json(&format!(r#"{{"id":"{key}"}}"#)).as_deref(), Some(r#"{"id":"[redacted]"}"#));
+    check_json_stays(&[r#"{"env":{"browser":true,"n":1},"environment":"test"}"#, r#"{"env":"dev","envs":["a","b"]}"#]);
 }

@@ -69,7 +69,7 @@ const GIVEN: [Given; 18] = [
     // `mysql -psecret`
     Given { commands: &["mysql", "mariadb"], option: r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
     // `sshpass -p secret`
-    Given { commands: &["sshpass"], option: r#"(?<keep>\s-p[ \t]?)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
+    Given { commands: &["sshpass"], option: r#"(?<keep>\s-p[ \t]*)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
     // `http -a name:x`
     Given {
         commands: &["http", "https", "xh", "xhs"],
