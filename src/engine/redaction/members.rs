@@ -7,7 +7,7 @@ use aho_corasick::AhoCorasick;
 
 use crate::wire::{Token, TokenKind, tokens};
 
-use super::arrays;
+use super::given_in_lists;
 use super::names::names_secret;
 use super::table::DESCRIBING;
 
@@ -48,9 +48,6 @@ impl<'a> Members<'a> {
     /// Begins with the first token of `json`.
     #[must_use]
     pub(crate) fn of(json: &'a str) -> Members<'a> {
-        let mut given = Vec::new();
-        arrays::find(json.as_bytes(), &mut given);
-        given.sort_unstable_by_key(|span| span.end);
         Members {
             json,
             seen_to: 0,
@@ -60,7 +57,7 @@ impl<'a> Members<'a> {
             pair_at: None,
             word_before: None,
             is_first: false,
-            given,
+            given: given_in_lists(json),
             given_to: 0,
         }
     }

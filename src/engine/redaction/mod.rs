@@ -41,6 +41,13 @@ pub(crate) fn may_hold_secret(text: &str) -> bool {
     may_hold(text.as_bytes())
 }
 
+/// Returns the places of secrets that commands are given in lists of words in JSON, in order.
+pub(crate) fn given_in_lists(json: &str) -> Vec<Range<usize>> {
+    let mut spans = Vec::new();
+    arrays::find(json.as_bytes(), &mut spans);
+    merged(spans)
+}
+
 /// Everything but names in one automaton.
 static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
     let marks = keys::marks().chain(commands::marks()).chain(blocks::MARKS);
