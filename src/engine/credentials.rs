@@ -183,12 +183,11 @@ fn is_secret_field(field: &Value) -> bool {
 /// Whether a title or a description asks for a secret: "Your API key", "the password of the database". Of a sentence that asks for
 /// the name, the number or the file of one the answer is open.
 fn asks_for_secret(text: &str) -> bool {
-    const SECRETS: [&str; 10] = [
-        "password", "passphrase", "passcode", "token", "secret", "pin", "otp", "psk", "credential", "credentials",
-    ];
+    const SECRETS: [&str; 10] =
+        ["password", "passphrase", "passcode", "token", "secret", "pin", "otp", "psk", "credential", "credentials"];
     const ABOUT: [&str; 18] = [
-        "name", "names", "number", "many", "count", "length", "size", "file", "path", "url", "type", "kind", "label", "id",
-        "max", "maximum", "limit", "policy",
+        "name", "names", "number", "many", "count", "length", "size", "file", "path", "url", "type", "kind", "label",
+        "id", "max", "maximum", "limit", "policy",
     ];
     let words: Vec<&str> = text.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
     let is_about = |from: usize, to: usize| {
@@ -197,7 +196,8 @@ fn asks_for_secret(text: &str) -> bool {
     };
     let is_pair = |pair: &[&str]| {
         let [first, last] = pair else { return false };
-        matches!(*last, "key" | "token" | "code") && is_secret_name(&format!("{first}{}{}", last[..1].to_uppercase(), &last[1..]))
+        matches!(*last, "key" | "token" | "code")
+            && is_secret_name(&format!("{first}{}{}", last[..1].to_uppercase(), &last[1..]))
     };
     let of_word = || (0..words.len()).any(|at| SECRETS.contains(&words[at]) && !is_about(at, at + 1));
     of_word() || words.windows(2).enumerate().any(|(at, pair)| is_pair(pair) && !is_about(at, at + 2))
@@ -647,7 +647,8 @@ mod tests {
         let form = Carrier::of_form(schema);
         check(&form, &answer(r#""a":"XXXX","b":"XXXX","c":{"d":["XXXX"]},"password":"XXXX","token":["XXXX"]"#));
         let described = |field: &str| {
-            let schema = format!(r#"{{"mode":"form","requestedSchema":{{"type":"object","properties":{{"a":{field}}}}}}}"#);
+            let schema =
+                format!(r#"{{"mode":"form","requestedSchema":{{"type":"object","properties":{{"a":{field}}}}}}}"#);
             let line = answer(r#""a":"k3y!""#);
             Carrier::of_form(&schema).masked(&line).expect("it is not deep").is_some()
         };

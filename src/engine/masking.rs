@@ -314,7 +314,11 @@ impl Masker {
         let mut masked: Option<String> = None;
         let mut kept_to = 0;
         let (mut place, mut members) = (Place::default(), Members::of(json));
+        let mut in_lines: HashMap<usize, Vec<Range<usize>>> = HashMap::new();
         for token in tokens(json) {
+            if token.kind == TokenKind::Name && json[token.range.clone()] == *"\"lines\"" {
+                in_lines.extend(self.in_lines(json, token.range.end));
+            }
             let named = if members.is_secret(&token) { Role::Secret } else { Role::Text };
             let Token { kind, range } = token;
             let written = &json[range.clone()];
@@ -336,7 +340,8 @@ impl Masker {
                             std::iter::once(0..text.len()).collect()
                         }
                         Role::Name | Role::Text | Role::Secret | Role::Kept | Role::Base64 | Role::Number => {
-                            let more = of_piece.map_or(Vec::new(), |piece| piece.spans_in(&text, in_delta));
+                            let mut more = of_piece.map_or(Vec::new(), |piece| piece.spans_in(&text, in_delta));
+                            more.extend(in_lines.remove(&range.start).unwrap_or_default());
                             merged(self.spans(&text).into_iter().chain(more).collect())
                         }
                     };
@@ -353,6 +358,33 @@ impl Masker {
         let mut masked = masked?;
         masked.push_str(&json[kept_to..]);
         Some(masked)
+    }
+
+    /// What is to be masked in the lines of an output that follow at `from`, by the places of their strings. A secret may begin in
+    /// one line and end in another.
+    fn in_lines(&self, json: &str, from: usize) -> Vec<(usize, Vec<Range<usize>>)> {
+        let rest = &json[from..];
+        let Some(list) = rest.trim_start_matches([':', ' ']).strip_prefix('[') else { return Vec::new() };
+        let list_at = json.len() - list.len();
+        let (mut lines, mut whole, mut seen_to) = (Vec::new(), Vec::new(), 0);
+        for token in tokens(list) {
+            let is_next = list[seen_to..token.range.start].bytes().all(|byte| matches!(byte, b',' | b' '));
+            if !is_next || token.kind != TokenKind::Text {
+                break;
+            }
+            lines.push((list_at + token.range.start, whole.len()));
+            whole.extend_from_slice(&Written::of(&list[token.range.clone()]).text());
+            whole.push(b'\n');
+            seen_to = token.range.end;
+        }
+        let spans = self.spans(&whole);
+        let ends = lines.iter().skip(1).map(|(_, begin)| begin - 1).chain([whole.len().saturating_sub(1)]);
+        let within = lines.iter().zip(ends).map(|((at, begin), end)| {
+            let first = spans.partition_point(|span| span.end <= *begin);
+            let near = spans[first..].iter().take_while(|span| span.start < end);
+            (*at, near.map(|span| span.start.max(*begin) - begin..span.end.min(end) - begin).collect())
+        });
+        within.collect()
     }
 
     /// A string with what has the shape of a key in it masked.
@@ -491,6 +523,21 @@ mod tests {
             &["é.😀"],
             r#"{"at":1,"from":"server","line":"\u00e9 \ud83d\ude00 \u0061"}"#,
             r#"{"at":1,"from":"server","line":"\u00b7 \ud83d\udd12 \u0061"}"#,
+        );
+    }
+
+    #[test]
+    fn secrets_that_go_on_in_the_next_line_are_masked() {
+        let masker = masker(&["ab\ncd"]);
+        let check = |lines: &str, expect: &str| {
+            let json = |lines: &str| format!(r#"{{"preview":{{"lines":{lines},"truncated":false}}}}"#);
+            assert_eq!(masker.json(&json(lines)), Some(json(expect)));
+            assert_eq!(masker.json(&json(expect)), None);
+        };
+        check(r#"["x ab","cd y","ab"]"#, r#"["x **","** y","ab"]"#);
+        check(
+            r#"["-----BEGIN PRIVATE KEY-----","MIIExx","-----END PRIVATE KEY-----","z"]"#,
+            r#"["[redacted] ******* ********","******","[redacte d]***** ********","z"]"#,
         );
     }
 

@@ -13,7 +13,11 @@ fn check_all(texts: &[&str], values: &[&str], ways: [&dyn Fn(&str) -> Option<Str
         for value in values {
             let text = text.replace('@', value);
             for masked in ways.map(|masked| masked(&text).unwrap_or_default()) {
-                if masked.is_empty() || masked.contains(&value[..value.len() - 3]) || masked.contains(&value[3..]) || !is_fit(&masked) {
+                if masked.is_empty()
+                    || masked.contains(&value[..value.len() - 3])
+                    || masked.contains(&value[3..])
+                    || !is_fit(&masked)
+                {
                     left.push(format!("{text} -> {masked}"));
                 }
             }
@@ -104,7 +108,8 @@ fn values_in_argument_arrays_go() {
     ];
     check_json_goes(&TEXTS, &VALUES);
     check_goes(&TEXTS, &VALUES);
-    let escaped: Vec<String> = TEXTS.iter().map(|text| serde_json::json!({ "x": format!("run {text}") }).to_string()).collect();
+    let escaped: Vec<String> =
+        TEXTS.iter().map(|text| serde_json::json!({ "x": format!("run {text}") }).to_string()).collect();
     let escaped: Vec<&str> = escaped.iter().map(String::as_str).collect();
     check_json_goes(&escaped, &VALUES);
     check_json_goes(
@@ -158,7 +163,10 @@ fn values_in_other_encodings_go() {
     );
     check_goes(&["password = f(\"@\")", "token: Token::new(\"@\"),"], &["Hunter2-Zq", "a7Bq2Rt9XzK4"]);
     check_goes(&["{\"password\":@}", "{\"password\": @, \"n\":1}", "password: @"], &["924681357924681"]);
-    check_json_goes(&["{\"password\":@}", "{\"a\":{\"api_key\":@},\"n\":1}", "{\"password\":-@.5e3}"], &["924681357924681"]);
+    check_json_goes(
+        &["{\"password\":@}", "{\"a\":{\"api_key\":@},\"n\":1}", "{\"password\":-@.5e3}"],
+        &["924681357924681"],
+    );
 }
 
 #[test]
@@ -389,15 +397,7 @@ fn programs_and_prose_stay() {
         "error: invalid token: expected `;` but found `}`",
     ]);
     check_goes(
-        &[
-            "password: @",
-            "PASSWORD: @",
-            "Password: @",
-            "password=@",
-            "token = @",
-            "private_key: @",
-            "ssl_key=@",
-        ],
+        &["password: @", "PASSWORD: @", "Password: @", "password=@", "token = @", "private_key: @", "ssl_key=@"],
         &["Hunter2!Zq", "a7Bq2Rt9XzK4"],
     );
     check_goes(&["password=@", "PASSWORD: @", "password: @"], &["correcthorse", "/Zq7/x9Kt2+q=="]);
