@@ -26,7 +26,7 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
 /// The words of a list as a line of the same length, with a blank for all between them, and how much of the text was read. Blanks
 /// and marks within a word are written as a sign that no command holds. The line is empty if the list is not one of texts.
 fn command(list: &[u8]) -> (Vec<u8>, usize) {
-    let mut line = vec![b' '; list.len()];
+    let mut line = Vec::new();
     let mut at = 1 + layout(&list[1..]);
     let mut words = 0;
     while let Some(quote) = quote_at(&list[at..]) {
@@ -34,17 +34,18 @@ fn command(list: &[u8]) -> (Vec<u8>, usize) {
         let Some((bytes, mark)) = list.get(from..).and_then(|rest| quote.close_in(rest)) else {
             return (Vec::new(), list.len());
         };
-        for (sign, byte) in line[from..from + bytes].iter_mut().zip(&list[from..from + bytes]) {
+        line.resize(from, b' ');
+        line.extend(list[from..from + bytes].iter().map(|byte| {
             let is_mark = byte.is_ascii_whitespace() || b"\"'`|;&<>()".contains(byte);
-            *sign = if is_mark { WITHIN } else { *byte };
-        }
+            if is_mark { WITHIN } else { *byte }
+        }));
         words += 1;
         at = from + bytes + mark;
         at += layout(&list[at..]);
         match list.get(at) {
             Some(b',') => at += 1 + layout(&list[at + 1..]),
             Some(b']') if words > 1 => {
-                line.truncate(at);
+                line.resize(at, b' ');
                 return (line, at + 1);
             }
             Some(_) | None => break,
