@@ -63,8 +63,8 @@ fn is_secret_field(field: &Value) -> bool {
     is_typed || is_marked || is_secret_name(&says("title").replace(' ', "_")) || (is_text && is_described())
 }
 
-/// Whether a title or a description asks for a secret: "Your API key", "the password of the database". Of a sentence that asks for
-/// the name, the number or the file of one the answer is open.
+/// Whether a title or a description asks for a secret: "Your API key", "the password of the database". A sentence that asks
+/// for the name, the number or the file of one does not.
 fn asks_for_secret(text: &str) -> bool {
     const SECRETS: [&str; 10] =
         ["password", "passphrase", "passcode", "token", "secret", "pin", "otp", "psk", "credential", "credentials"];

@@ -360,8 +360,8 @@ impl Masker {
         Some(masked)
     }
 
-    /// What is to be masked in the lines of an output that follow at `from`, by the places of their strings. A secret may begin in
-    /// one line and end in another.
+    /// Returns the spans to mask in the lines of an output that follow at `from`, by the places of their strings. A secret may
+    /// begin in one line and end in another.
     fn in_lines(&self, json: &str, from: usize) -> Vec<(usize, Vec<Range<usize>>)> {
         let rest = &json[from..];
         let Some(list) = rest.trim_start_matches([':', ' ']).strip_prefix('[') else { return Vec::new() };

@@ -6,8 +6,11 @@ use crate::engine::Masker;
 /// Values that are masked: with a sign in the middle, a word of one alphabet, one in letters and digits.
 const VALUES: [&str; 3] = ["Hunter2!Zq", "correcthorse", "a7Bq2Rt9XzK4"];
 
+/// A way to mask a text.
+type Masking<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// Fails with every text of which something is left, each with what became of it.
-fn check_all(texts: &[&str], values: &[&str], ways: [&dyn Fn(&str) -> Option<String>; 2], is_fit: fn(&str) -> bool) {
+fn check_all(texts: &[&str], values: &[&str], ways: [Masking<'_>; 2], is_fit: fn(&str) -> bool) {
     let mut left = Vec::new();
     for text in texts {
         for value in values {

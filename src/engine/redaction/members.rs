@@ -20,8 +20,8 @@ const PAIR_BYTES_MAX: usize = 240;
 /// Shortest number under the name of a secret that is one, in digits: shorter ones are counts and codes.
 const DIGITS_MIN: usize = 10;
 
-/// Follows the tokens of a JSON text. A string or a long number is a secret if its member, or a list or an object around it, has a
-/// name that means one, if it is the `value` beside a `name` that does, if it stands in an object `env`, or if it is the word
+/// Follows the tokens of a JSON text. A string or a long number is a secret if its member, or a list or an object around it, has
+/// a name that means one, if it is the `value` beside a `name` that does, if it stands in an object `env`, or if it is the word
 /// behind an option in a list of words.
 #[derive(Debug)]
 pub(crate) struct Members<'a> {

@@ -51,11 +51,10 @@ fn constructor(text: &[u8]) -> usize {
     let path = &text[new..end];
     let last = path.rsplit(|byte| b".:".contains(byte)).next().unwrap_or_default();
     let is = |name: &&str| last == name.as_bytes();
-    let is_value = new > 0 || CONSTRUCTORS.iter().any(|name| is(name));
+    let is_value = new > 0 || CONSTRUCTORS.iter().any(&is);
     let argument = &text[end + 1..];
     let is_known = is_value && (quote_at(argument).is_some() || new == 0);
-    let is_key =
-        || !GETTERS.iter().any(|name| is(name)) && quote_at(argument).is_some_and(|quote| holds_key(quote, argument));
+    let is_key = || !GETTERS.iter().any(&is) && quote_at(argument).is_some_and(|quote| holds_key(quote, argument));
     if is_known || is_key() { end + 1 } else { 0 }
 }
 
