@@ -205,7 +205,7 @@ fn sort_of(name: &[u8]) -> Sort {
     } else if has("pass")
         || has("pwd")
         || plain.ends_with(b"pw")
-        || has("psk")
+        || plain.ends_with(b"psk")
         || has("secret")
         || has("mnemonic")
         || has("phrase")

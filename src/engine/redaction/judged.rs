@@ -152,7 +152,9 @@ pub(super) fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
     let is_closed = || behind.trim_ascii_end().ends_with(b"(") || memchr::memchr(b')', behind).is_some();
     let is_call = word > 0
         && !value[0].is_ascii_digit()
-        && (next == Some(b'(') && (is_closed() || behind.len() == JUDGED_BYTES_MAX) || behind.starts_with(b"::"));
+        && (next == Some(b'(')
+            && (value[..word.min(value.len())].contains(&b'.') || is_closed() || behind.len() == JUDGED_BYTES_MAX)
+            || behind.starts_with(b"::"));
     let plain = value.strip_prefix(b"&").unwrap_or(value);
     let of_other = [
         &b"self."[..],

@@ -5,11 +5,13 @@ use super::quotes::{Quote, quote_at};
 
 /// Functions and constructors that give back what they are given.
 #[rustfmt::skip]
-const CONSTRUCTORS: [&str; 30] = [
-    "Some", "Ok", "Secret", "SecretString", "SecretStr", "SecretBox", "String", "string", "str", "bytes", "Password",
-    "ApiKey", "from", "of", "b64decode", "b64encode", "atob", "btoa", "decode", "encode", "quote", "unsafe", "raw",
-    "String::from", "to_string", "fromString", "toCharArray", "bytearray", "Sensitive", "SecureString",
+const CONSTRUCTORS: [&str; 18] = [
+    "Some", "Ok", "Secret", "SecretString", "SecretStr", "SecretBox", "String", "str", "bytes", "Password", "ApiKey",
+    "b64decode", "b64encode", "atob", "btoa", "bytearray", "Sensitive", "SecureString",
 ];
+
+/// Those whose argument may stand without quotation marks.
+const BARE: [&str; 3] = ["Some", "Secret", "SecretString"];
 
 /// Functions that are given the name of a value.
 #[rustfmt::skip]
@@ -51,9 +53,14 @@ fn constructor(text: &[u8]) -> usize {
     let path = &text[new..end];
     let last = path.rsplit(|byte| b".:".contains(byte)).next().unwrap_or_default();
     let is = |name: &&str| last == name.as_bytes();
-    let is_value = new > 0 || CONSTRUCTORS.iter().any(&is);
+    // `String::from`, `Buffer.from`
+    let is_from = last == b"from" && path[0].is_ascii_uppercase();
+    let is_value = new > 0 || is_from || CONSTRUCTORS.iter().any(&is);
     let argument = &text[end + 1..];
-    let is_known = is_value && (quote_at(argument).is_some() || new == 0);
+    let is_nested = || {
+        CONSTRUCTORS.iter().any(|name| argument.starts_with(name.as_bytes())) || argument.starts_with(b"String::from")
+    };
+    let is_known = is_value && (quote_at(argument).is_some() || BARE.iter().any(&is) || is_nested());
     let is_key = || !GETTERS.iter().any(&is) && quote_at(argument).is_some_and(|quote| holds_key(quote, argument));
     if is_known || is_key() { end + 1 } else { 0 }
 }
