@@ -381,6 +381,7 @@ fn programs_and_prose_stay() {
         "str_key = key.decode(\"utf-8\")",
         "auth = str(auth)",
         "let pass = pass.map(|pass| {",
+        "let pass = pass.map(|pass| decode_utf8_lossy(pass));",
         "deps_key: &DEPS_KEY",
         "TOKEN = line.split(\",\")[1]",
         "api_key = os.environ[\"API_KEY\"] + x",

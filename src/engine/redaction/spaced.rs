@@ -116,8 +116,11 @@ const BARS: [&[u8]; 3] = [b"|", "│".as_bytes(), "┃".as_bytes()];
 /// The value in the cell behind that of a name: `| DB_PASSWORD | x |`. `at` is the place of the bar between them.
 pub(super) fn cell(text: &[u8], name: &Name, at: usize) -> Option<Range<usize>> {
     let bar = BARS.into_iter().find(|bar| text[at..].starts_with(bar))?;
-    let line = line_before(text, name.range.start).trim_ascii_end();
-    let is_first = line.len() < LINE_BYTES_MAX && (line.is_empty() || line.ends_with(bar));
+    let line = line_before(text, name.range.start);
+    let front = line.trim_ascii_end();
+    // `map(|pass| …)` is a program.
+    let is_apart = text[..at].ends_with(b" ") && (line.is_empty() || line.ends_with(b" "));
+    let is_first = is_apart && line.len() < LINE_BYTES_MAX && (front.is_empty() || front.ends_with(bar));
     let front = at + bar.len();
     let near = &text[front..text.len().min(front + CELL_BYTES_MAX)];
     let end = BARS.into_iter().filter_map(|bar| memchr::memmem::find(near, bar)).min().unwrap_or(near.len());
