@@ -12,7 +12,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::ambiguous::unescaped;
-use super::redaction::names_secret;
+use super::form_fields::{SecretFields, is_secret_name};
+use super::redaction::{given_in_lists, secret_spans};
 use super::written::{MaskSigns, Written};
 use crate::wire::{Members, TokenKind, tokens};
 
@@ -41,13 +42,6 @@ pub(super) enum Carrier {
     Error(Arc<Values>),
 }
 
-/// The fields of a form whose content is secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SecretFields {
-    All,
-    Named(Vec<String>),
-}
-
 /// The credentials that a request has carried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Values {
@@ -73,8 +67,9 @@ impl Carrier {
     /// That of the result of a request; `None` if its results carry no credentials.
     pub(super) fn of_result(method: &str) -> Option<Carrier> {
         let is_of_config = matches!(method, "config/read" | "configRequirements/read" | "getUserSavedConfig");
-        let carries =
-            is_of_config || ["externalAgentConfig/", "remoteControl/"].iter().any(|of| method.starts_with(of));
+        let carries = is_of_config
+            || method == "thread/start"
+            || ["externalAgentConfig/", "remoteControl/"].iter().any(|of| method.starts_with(of));
         carries.then_some(Carrier::AnyMember)
     }
 
@@ -122,58 +117,9 @@ impl Carrier {
         if let Carrier::Error(values) = self {
             return Ok(values.found(line));
         }
-        Walk { json: line, carrier: self, levels: Vec::new(), found: Vec::new() }.run()
+        let given = given_in_lists(line);
+        Walk { json: line, carrier: self, given, levels: Vec::new(), found: Vec::new() }.run()
     }
-}
-
-impl SecretFields {
-    /// Those that a request for a form says are secret: by `format: "password"` or the like, or by their names.
-    fn of(params: &str) -> SecretFields {
-        let params: Value = serde_json::from_str(params).unwrap_or_default();
-        // The answer is the proof that a person has approved something.
-        if params["mode"] == "openai/userVerification" {
-            return SecretFields::All;
-        }
-        let mut names = Vec::new();
-        secret_fields(&params["requestedSchema"], &mut names);
-        SecretFields::Named(names)
-    }
-
-    fn has(&self, name: &str) -> bool {
-        match self {
-            SecretFields::All => true,
-            SecretFields::Named(names) => names.iter().any(|named| named == name),
-        }
-    }
-}
-
-/// The names of secret fields in a schema, whichever way it lists them: `{NAME: {…}}` or `[{"id": NAME, …}]`.
-fn secret_fields(schema: &Value, names: &mut Vec<String>) {
-    match schema {
-        Value::Object(members) => {
-            for (name, field) in members {
-                if is_secret_field(field) {
-                    names.push(name.clone());
-                }
-                secret_fields(field, names);
-            }
-            if is_secret_field(schema) {
-                let named = ["id", "name", "key"].into_iter().filter_map(|name| schema[name].as_str());
-                names.extend(named.map(str::to_owned));
-            }
-        }
-        Value::Array(fields) => fields.iter().for_each(|field| secret_fields(field, names)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-/// Whether the schema of one field marks its content as secret.
-fn is_secret_field(field: &Value) -> bool {
-    let says = |name: &str| field[name].as_str().unwrap_or_default().to_lowercase();
-    let is_typed =
-        ["format", "type", "inputType", "widget", "ui:widget"].iter().any(|name| says(name).contains("password"));
-    let is_marked = ["writeOnly", "isSecret", "secret", "sensitive"].iter().any(|name| field[*name] == true);
-    is_typed || is_marked || is_secret_name(&says("title").replace(' ', "_"))
 }
 
 impl Values {
@@ -302,6 +248,8 @@ struct Level {
 struct Walk<'a> {
     json: &'a str,
     carrier: &'a Carrier,
+    /// Secrets that commands are given in lists of words, in order.
+    given: Vec<Range<usize>>,
     levels: Vec<Level>,
     found: Vec<Found>,
 }
@@ -370,6 +318,14 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Adds what looks like a secret within a string.
+    fn within(&mut self, inner: Range<usize>) {
+        let parsed = Written::of_inner(&self.json[inner.clone()]);
+        let spans = secret_spans(&parsed.text());
+        let found = parsed.written_spans(&spans).into_iter();
+        self.found.extend(found.map(|span| Found::Text(inner.start + span.start..inner.start + span.end)));
+    }
+
     /// A string, whose quotation marks stand around `inner`.
     fn string(&mut self, inner: Range<usize>) {
         let written = &self.json[inner.clone()];
@@ -385,11 +341,17 @@ impl Walk<'_> {
             Role::Secret if !written.is_empty() => self.found.push(Found::Text(inner)),
             Role::Words => {
                 let is_value = std::mem::replace(&mut level.is_after_option, is_secret_option(written));
-                match if is_value { Some(0) } else { secret_part(written) } {
+                let given = &self.given[self.given.partition_point(|span| span.end <= inner.start)..];
+                let is_given = given.first().is_some_and(|span| span.start < inner.end);
+                let is_word = !written.contains(char::is_whitespace);
+                match if is_value || (is_given && is_word) { Some(0) } else { secret_part(written) } {
                     Some(from) if from < written.len() => self.found.push(Found::Text(inner.start + from..inner.end)),
-                    Some(_) | None => {}
+                    Some(_) => {}
+                    None => self.within(inner),
                 }
             }
+            // JSON in a string.
+            Role::Plain | Role::Named if written.starts_with(['{', '[']) => self.within(inner),
             Role::Secret
             | Role::Message
             | Role::Params
@@ -449,22 +411,13 @@ fn named_role(parent: Role, path: &str) -> Role {
             (_, "env" | "headers" | "httpheaders" | "requestheaders" | "queryparams") => Role::Place,
             (_, "shellenvironmentpolicy") => Role::Policy,
             (_, "mcpservers" | "modelproviders" | "profiles" | "projects" | "plugins" | "marketplaces") => Role::Named,
-            (_, "args" | "notify") => Role::Words,
+            (_, "args" | "notify" | "command") => Role::Words,
             // Sources of settings and names of variables.
             (_, "origins" | "envhttpheaders" | "envvars") => Role::Skipped,
             _ if is_secret_name(name) => Role::Secret,
             _ => Role::Plain,
         }
     })
-}
-
-/// Whether the value of a member of this name is a credential itself: not the name of a variable or a file that holds one.
-fn is_secret_name(name: &str) -> bool {
-    const REFERENCES: [&str; 6] = ["envvar", "envkey", "store", "file", "instructions", "url"];
-    const CODES: [&str; 4] = ["pairingcode", "usercode", "sdp", "pin"];
-    let plain: String = name.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect();
-    let is_code = CODES.iter().any(|code| if code.len() > 3 { plain.ends_with(code) } else { plain == *code });
-    is_code || (names_secret(name) && !REFERENCES.iter().any(|end| plain.ends_with(end)))
 }
 
 /// Whether `path`, the path of a setting that is written, or something in its `value`, is a credential.
@@ -546,6 +499,8 @@ mod tests {
         check(
             r#"{"mcp_servers.a.args":["--api-key","XXXX","--token=XXXX","-v","TOKEN=XXXX","Authorization: XXXX","x"]}"#,
         );
+        check(r#"{"hooks":{"command":["tool","--password","XXXX"]},"x":"{\"password\":\"XXXX\"}"}"#);
+        check(r#"{"mcp_servers.a.args":["-c","mysql -pXXXX db"],"y":"[{\"api_key\": \"XXXX\"}]"}"#);
         check(r#"{"otel":{"exporter":{"otlp-http":{"endpoint":"http://h:1","headers":{"x-any":"XXXX"}}}}}"#);
     }
 
@@ -568,6 +523,10 @@ mod tests {
         let check = |line: &str| check(&Carrier::AnyMember, line);
         check(r#"{"method":"environment/add","params":{"execServerUrl":"wss://h","authBearerToken":"XXXX"}}"#);
         check(r#"{"method":"command/exec","params":{"command":["env"],"env":{"PLAIN":"XXXX"}}}"#);
+        check(r#"{"method":"command/exec","params":{"command":["sshpass","-p","XXXX","ssh","h"]}}"#);
+        check(r#"{"method":"command/exec","params":{"command":["bash","-lc","mysql -pXXXX db"]}}"#);
+        check(r#"{"method":"command/exec","params":{"command":["curl","-H","X-Api-Key: XXXX","https://h"]}}"#);
+        check(r#"{"id":1,"result":{"thread":{"id":"t"},"config":{"mcp_servers":{"a":{"env":{"A":"XXXX"}}}}}}"#);
         check(r#"{"id":1,"result":{"config":{"a":{"env":{"B":"XXXX"}}},"layers":[{"config":{"env":{"C":"XXXX"}}}]}}"#);
         check(r#"{"id":1,"result":{"requestHeaders":[{"name":"X-Any","value":"XXXX"}]}}"#);
         check(r#"{"id":1,"result":{"items":[{"details":{"mcpServers":[{"name":"a","env":{"B":"XXXX"}}]}}]}}"#);
@@ -597,6 +556,30 @@ mod tests {
         };
         let form = Carrier::of_form(schema);
         check(&form, &answer(r#""a":"XXXX","b":"XXXX","c":{"d":["XXXX"]},"password":"XXXX","token":["XXXX"]"#));
+        let described = |field: &str| {
+            let schema =
+                format!(r#"{{"mode":"form","requestedSchema":{{"type":"object","properties":{{"a":{field}}}}}}}"#);
+            let line = answer(r#""a":"k3y!""#);
+            Carrier::of_form(&schema).masked(&line).expect("it is not deep").is_some()
+        };
+        for field in [
+            r#"{"type":"string","description":"Enter your API key for the service"}"#,
+            r#"{"type":"string","description":"The password of the database."}"#,
+            r#"{"type":"string","title":"Your GitHub personal access token"}"#,
+            r#"{"type":"string","title":"Code","description":"One-time OTP from your phone"}"#,
+        ] {
+            assert!(described(field), "{field}");
+        }
+        for field in [
+            r#"{"type":"string","description":"Name of the token"}"#,
+            r#"{"type":"string","description":"Path of the file with the password"}"#,
+            r#"{"type":"integer","description":"Number of tokens"}"#,
+            r#"{"type":"string","description":"The sort key of the table"}"#,
+            r#"{"type":"string","enum":["a"],"description":"Which token"}"#,
+        ] {
+            assert!(!described(field), "{field}");
+        }
+        check(&form, &answer(r#""pat":"XXXX","otp":"XXXX","path":"x","option":"y""#));
         let listed =
             r#"{"mode":"openai/form","requestedSchema":{"fields":[{"id":"q","type":"password"},{"id":"user"}]}}"#;
         check(&Carrier::of_form(listed), &answer(r#""q":"XXXX""#));

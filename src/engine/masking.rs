@@ -4,7 +4,8 @@
 //! given, as text and as JSON, and read as JSON every string in it is as long as it was: whatever counts bytes counts the same
 //! before and after. What is masked already stays as it is.
 //!
-//! It never touches what the protocol is made of: kinds, methods, ids, and numbers; nor, in a record, what is said of a line.
+//! It never touches what the protocol is made of: kinds, methods, ids, and numbers whose names mean nothing secret; nor, in a
+//! record, what is said of a line.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -313,7 +314,11 @@ impl Masker {
         let mut masked: Option<String> = None;
         let mut kept_to = 0;
         let (mut place, mut members) = (Place::default(), Members::of(json));
+        let mut in_lines: HashMap<usize, Vec<Range<usize>>> = HashMap::new();
         for token in tokens(json) {
+            if token.kind == TokenKind::Name && json[token.range.clone()] == *"\"lines\"" {
+                in_lines.extend(self.in_lines(json, token.range.end));
+            }
             let named = if members.is_secret(&token) { Role::Secret } else { Role::Text };
             let Token { kind, range } = token;
             let written = &json[range.clone()];
@@ -326,6 +331,7 @@ impl Masker {
                     piece.masked_base64(self, written, in_delta).or_else(|| Masker::key_in(written))
                 }
                 Role::Base64 => self.base64(written),
+                Role::Number => Some(number(written)),
                 Role::Name | Role::Text | Role::Secret => {
                     let parsed = Written::of(written);
                     let text = parsed.text();
@@ -333,8 +339,9 @@ impl Masker {
                         Role::Secret if !text.is_empty() && !is_masked(&text) => {
                             std::iter::once(0..text.len()).collect()
                         }
-                        Role::Name | Role::Text | Role::Secret | Role::Kept | Role::Base64 => {
-                            let more = of_piece.map_or(Vec::new(), |piece| piece.spans_in(&text, in_delta));
+                        Role::Name | Role::Text | Role::Secret | Role::Kept | Role::Base64 | Role::Number => {
+                            let mut more = of_piece.map_or(Vec::new(), |piece| piece.spans_in(&text, in_delta));
+                            more.extend(in_lines.remove(&range.start).unwrap_or_default());
                             merged(self.spans(&text).into_iter().chain(more).collect())
                         }
                     };
@@ -353,6 +360,33 @@ impl Masker {
         Some(masked)
     }
 
+    /// Returns the spans to mask in the lines of an output that follow at `from`, by the places of their strings. A secret may
+    /// begin in one line and end in another.
+    fn in_lines(&self, json: &str, from: usize) -> Vec<(usize, Vec<Range<usize>>)> {
+        let rest = &json[from..];
+        let Some(list) = rest.trim_start_matches([':', ' ']).strip_prefix('[') else { return Vec::new() };
+        let list_at = json.len() - list.len();
+        let (mut lines, mut whole, mut seen_to) = (Vec::new(), Vec::new(), 0);
+        for token in tokens(list) {
+            let is_next = list[seen_to..token.range.start].bytes().all(|byte| matches!(byte, b',' | b' '));
+            if !is_next || token.kind != TokenKind::Text {
+                break;
+            }
+            lines.push((list_at + token.range.start, whole.len()));
+            whole.extend_from_slice(&Written::of(&list[token.range.clone()]).text());
+            whole.push(b'\n');
+            seen_to = token.range.end;
+        }
+        let spans = self.spans(&whole);
+        let ends = lines.iter().skip(1).map(|(_, begin)| begin - 1).chain([whole.len().saturating_sub(1)]);
+        let within = lines.iter().zip(ends).map(|((at, begin), end)| {
+            let first = spans.partition_point(|span| span.end <= *begin);
+            let near = spans[first..].iter().take_while(|span| span.start < end);
+            (*at, near.map(|span| span.start.max(*begin) - begin..span.end.min(end) - begin).collect())
+        });
+        within.collect()
+    }
+
     /// A string with what has the shape of a key in it masked.
     fn key_in(written: &str) -> Option<String> {
         let parsed = Written::of(written);
@@ -364,6 +398,12 @@ impl Masker {
         let bytes = BASE64_STANDARD.decode(written.trim_matches('"')).ok()?;
         Some(format!("\"{}\"", BASE64_STANDARD.encode(self.bytes(&bytes)?)))
     }
+}
+
+/// A number with other digits. One of more than one digit does not begin with 0.
+fn number(written: &str) -> String {
+    let mut digits = std::iter::once('1').chain(std::iter::repeat('0'));
+    written.chars().map(|char| if char.is_ascii_digit() { digits.next().unwrap_or('0') } else { char }).collect()
 }
 
 fn mask(bytes: &mut [u8], spans: &[Range<usize>]) {
@@ -396,6 +436,8 @@ enum Role {
     Text,
     /// Its name says that it is a secret.
     Secret,
+    /// The same of a number.
+    Number,
     Base64,
 }
 
@@ -414,7 +456,7 @@ impl<'a> Place<'a> {
         match kind {
             TokenKind::Number => {
                 self.name = "";
-                Role::Kept
+                if named == Role::Secret && !is_of_record && !self.is_kept_part(of) { Role::Number } else { Role::Kept }
             }
             TokenKind::Name => {
                 self.name = json[range.clone()].trim_matches('"');
@@ -481,6 +523,30 @@ mod tests {
             &["é.😀"],
             r#"{"at":1,"from":"server","line":"\u00e9 \ud83d\ude00 \u0061"}"#,
             r#"{"at":1,"from":"server","line":"\u00b7 \ud83d\udd12 \u0061"}"#,
+        );
+    }
+
+    #[test]
+    fn secrets_that_go_on_in_the_next_line_are_masked() {
+        let masker = masker(&["ab\ncd"]);
+        let check = |lines: &str, expect: &str| {
+            let json = |lines: &str| format!(r#"{{"preview":{{"lines":{lines},"truncated":false}}}}"#);
+            assert_eq!(masker.json(&json(lines)), Some(json(expect)));
+            assert_eq!(masker.json(&json(expect)), None);
+        };
+        check(r#"["x ab","cd y","ab"]"#, r#"["x **","** y","ab"]"#);
+        check(
+            r#"["-----BEGIN PRIVATE KEY-----","MIIExx","-----END PRIVATE KEY-----","z"]"#,
+            r#"["[redacted] ******* ********","******","[redacte d]***** ********","z"]"#,
+        );
+    }
+
+    #[test]
+    fn numbers_under_secret_names_get_other_digits() {
+        check(
+            &[],
+            r#"{"at":12345678901234,"from":"client","line":{"id":12345678901234,"password":924681357924681,"n":12345678901234}}"#,
+            r#"{"at":12345678901234,"from":"client","line":{"id":12345678901234,"password":100000000000000,"n":12345678901234}}"#,
         );
     }
 

@@ -19,6 +19,7 @@ mod credentials;
 mod echoes;
 mod effect;
 mod ending;
+mod form_fields;
 mod input;
 mod ledger;
 mod masking;

@@ -217,7 +217,7 @@ impl PushedCommand {
         let mut command = Command {
             cmd,
             exit_code: self.exit_code,
-            cwd: self.cwd.map(|cwd| clean(&cwd, Keep::Nothing)),
+            cwd: self.cwd.map(|cwd| masked(clean(&cwd, Keep::Nothing))),
             block_id: self.block_id,
             ts: self.ts.unwrap_or(now_ms),
             preview,
@@ -407,6 +407,12 @@ mod tests {
         let told = push(r#"{"cmd":"a","ts":3,"block_id":4,"shell_id":"s","exit_code":-1,"cwd":"/","x":0}"#);
         let told = told.expect("it is one");
         assert_eq!((told.ts, told.exit_code, told.block_id), (3, Some(-1), Some(Label::Number(4))));
+    }
+
+    #[test]
+    fn the_folder_of_a_command_is_masked() {
+        let told = push(r#"{"cmd":"a","cwd":"/x/TOKEN=hunter2hunter2"}"#).expect("it is one");
+        assert_eq!(told.cwd.as_deref(), Some("/x/TOKEN=[redacted]"));
     }
 
     #[test]

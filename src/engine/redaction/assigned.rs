@@ -8,14 +8,18 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, Input};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use regex::bytes::{Regex, RegexBuilder};
 
+use super::judged::is_open;
 use super::keys::ends_escape;
 use super::names::{NAME_BYTES_MAX, word_names_secret};
+use super::quotes::{Quote, quote_at, quote_before};
+use super::spaced::{LINE_BYTES_MAX, cell, enclosing_end, field, label_rest, line_before, spaced};
 use super::table::{NAME_MARKS, NAMES_ELSEWHERE};
-use super::value::{Quote, Values, blanks, escapes, quote_at};
+use super::value::{Values, blanks, escapes};
 
-/// Bytes of a line in front of a name that are read.
-const LINE_BYTES_MAX: usize = 96;
+/// Shortest value of `key` and `sig` in an address that is a secret, in bytes.
+const QUERY_BYTES_MIN: usize = 8;
 
 /// Longest distance from a name to the member `value` that belongs to it, in bytes.
 const PAIR_BYTES_MAX: usize = 120;
@@ -69,9 +73,9 @@ pub(super) struct Name {
     /// It is written in capitals, as variables are.
     pub(super) is_variable: bool,
     /// It is an option: `-name`, `--name`.
-    is_option: bool,
+    pub(super) is_option: bool,
     /// The quotation mark right in front of it, and how many backslashes that has.
-    open_quote: Option<Quote>,
+    pub(super) open_quote: Option<Quote>,
 }
 
 /// Adds where values of names stand that mean a secret, and credentials behind the word that says so.
@@ -92,6 +96,12 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
             continue;
         }
         let before = spans.len();
+        spans.extend(value_before(text, &name));
+        if let Some(value) = beside(text, &name) {
+            at = at.max(value.end);
+            spans.push(value);
+            continue;
+        }
         if let Some((joined, from)) = joined(text, &name) {
             values.take(&name, joined, from, hard_end(text, &name, joined, from), spans);
         }
@@ -111,7 +121,7 @@ fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Name> {
     let rest = &text[mark.end..text.len().min(mark.end + NAME_BYTES_MAX)];
     let is_word = text[mark.end - 1].is_ascii();
     let end = if is_word { mark.end + rest.iter().take_while(|byte| is_part(byte)).count() } else { mark.end };
-    let end = if text[mark.end - 1] == b' ' { mark.end - 1 } else { end };
+    let end = if matches!(text[mark.end - 1], b' ' | b'=') { mark.end - 1 } else { end };
     let mut start = after_escape(text, mark.start - front, mark.start);
     let dashes = text[start..end].iter().take_while(|byte| **byte == b'-').count();
     let is_at_word = start == 0
@@ -192,17 +202,19 @@ fn sort_of(name: &[u8]) -> Sort {
         Sort::Scheme
     } else if plain == b"cookie" || plain == b"setcookie" || plain == b"cookies" {
         Sort::Cookie
-    } else if has("pass") || has("pwd") || has("secret") || has("mnemonic") || has("phrase") || !name.is_ascii() {
+    } else if has("pass")
+        || has("pwd")
+        || plain.ends_with(b"pw")
+        || plain.ends_with(b"psk")
+        || has("secret")
+        || has("mnemonic")
+        || has("phrase")
+        || !name.is_ascii()
+    {
         Sort::Password
     } else {
         Sort::Other
     }
-}
-
-fn quote_before(text: &[u8], at: usize) -> Option<Quote> {
-    let byte = *text.get(at.checked_sub(1)?)?;
-    let slashes = text[..at - 1].iter().rev().take(8).take_while(|byte| **byte == b'\\').count();
-    matches!(byte, b'"' | b'\'' | b'`').then_some(Quote { byte, slashes })
 }
 
 fn means_secret(text: &[u8], name: &Name, mark: Range<usize>) -> bool {
@@ -216,6 +228,21 @@ fn means_secret(text: &[u8], name: &Name, mark: Range<usize>) -> bool {
     (name.sort == Sort::Weak && !is_verdict(text, name))
         || word.split('.').any(word_names_secret)
         || is_label(text, name.range.start, word)
+        || is_query(text, name, word)
+}
+
+/// Whether a name is that of a part of an address that opens something: `?key=…`, `&sig=…`.
+fn is_query(text: &[u8], name: &Name, word: &str) -> bool {
+    let front = &text[..name.range.start];
+    let is_part = [&b"?"[..], b"&", b"&amp;", b"\\u0026"].iter().any(|mark| front.ends_with(mark));
+    let is_word = ["key", "sig", "signature", "x-amz-signature", "x-goog-signature"].iter();
+    if !is_part || !is_word.clone().any(|open| word.eq_ignore_ascii_case(open)) {
+        return false;
+    }
+    let Some(value) = text[name.range.end..].strip_prefix(b"=") else { return false };
+    let is_sign = |byte: &&u8| byte.is_ascii_alphanumeric() || b"-_.~%+/".contains(byte);
+    let bytes = value.iter().take(QUERY_BYTES_MIN).take_while(is_sign).count();
+    bytes == QUERY_BYTES_MIN && value[..bytes].iter().any(u8::is_ascii_digit)
 }
 
 /// Whether `PASS:` is the verdict of a test runner: `--- PASS: TestX` of Go, or `PASS: test` of automake at the start of a line.
@@ -229,6 +256,9 @@ fn is_verdict(text: &[u8], name: &Name) -> bool {
 
 /// Whether the words in front make `key` a secret: `Secret Access Key: …`.
 fn is_label(text: &[u8], at: usize, word: &str) -> bool {
+    if word.eq_ignore_ascii_case("passe") {
+        return text[..at].ends_with(b"ot de ");
+    }
     if !word.eq_ignore_ascii_case("key") && !word.eq_ignore_ascii_case("keys") {
         return false;
     }
@@ -248,6 +278,7 @@ fn is_label(text: &[u8], at: usize, word: &str) -> bool {
             | "unseal"
             | "auth"
             | "license"
+            | "recovery"
     )
 }
 
@@ -290,12 +321,45 @@ fn credential(text: &[u8], name: &Name) -> Option<Range<usize>> {
     fits.then_some(from..from + bytes)
 }
 
+/// Whether a name is that of a header in a pair: `["X-Api-Key", "x"]`.
+fn is_header(text: &[u8], name: &Name) -> bool {
+    let open = name.range.start - name.open_quote.map_or(0, Quote::bytes);
+    text[name.range.clone()].contains(&b'-') && text[..open].ends_with(b"[")
+}
+
+/// The value in the next cell of a table or below the name of a field.
+fn beside(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let closed = quote_at(&text[name.range.end..]).map_or(0, Quote::bytes);
+    let at = name.range.end + closed;
+    match closed {
+        0 => cell(text, name, at + blanks(&text[at..])),
+        _ => field(text, name, at),
+    }
+}
+
+/// The value in a pair that begins with it: `"value": "…", "name": "X"`.
+fn value_before(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    static PAIR: LazyLock<Regex> = LazyLock::new(|| {
+        let pair = r#"(?i:\bvalue)["'\\]*\s*[:=]\s*["'\\]*([^"'\\\n,]+)["'\\]*[\s,]+["'\\]*(?i:name|key)["'\\]*\s*[:=]\s*["'\\]*$"#;
+        RegexBuilder::new(pair).unicode(false).build().expect("BUG: the pattern is a regular expression")
+    });
+    let from = name.range.start.saturating_sub(PAIR_BYTES_MAX);
+    let front = &text[from..name.range.start];
+    // Most names stand behind something else.
+    let end = front.iter().rev().find(|byte| !b"\"'\\ \t".contains(byte));
+    if !matches!(end, Some(b':' | b'=')) {
+        return None;
+    }
+    let value = PAIR.captures(front)?.get(1)?.range();
+    (!is_open(&front[value.clone()])).then(|| from + value.start..from + value.end)
+}
+
 /// Returns the syntax behind a name and the start of the value.
 fn joined(text: &[u8], name: &Name) -> Option<(Joined, usize)> {
     let end = name.range.end;
     let mut at = end + escapes(&text[end..]);
     let closed = quote_at(&text[at..]);
-    at += closed.map_or(0, |quote| quote.slashes + 1);
+    at += closed.map_or(0, Quote::bytes);
     at += usize::from(text.get(at) == Some(&b']'));
     let tight = at;
     at += blanks(&text[at..]);
@@ -337,22 +401,13 @@ fn joined(text: &[u8], name: &Name) -> Option<(Joined, usize)> {
             Some((Joined::Variable, at + 1))
         }
         Some(b'=') => Some((if is_at_line(text, name) { Joined::Line } else { Joined::Within }, at + 1)),
-        Some(b',') if closed.is_some() && (name.is_option || is_call()) => Some((Joined::Quoted, at + 1)),
+        Some(b',') if closed.is_some() && (name.is_option || is_call() || is_header(text, name)) => {
+            Some((Joined::Quoted, at + 1))
+        }
         Some(b'>') if at == end && text[..name.range.start].ends_with(b"<") => Some((Joined::Element, at + 1)),
-        Some(_) if at > tight && closed.is_none() => spaced(text, name, at).map(|joined| (joined, at)),
+        Some(_) if at > tight => spaced(text, name, at, closed).map(|joined| (joined, at)),
         Some(_) | None => None,
     }
-}
-
-/// Returns the length of the rest of a label: `Secret Access Key [None]:`, `Unseal Key 1:`.
-fn label_rest(rest: &[u8]) -> usize {
-    let near = &rest[..rest.len().min(40)];
-    let bytes = match near.first() {
-        Some(b'[') => near.iter().position(|byte| *byte == b']').map_or(0, |at| at + 1),
-        Some(b'0'..=b'9') => near.iter().take_while(|byte| byte.is_ascii_digit()).count(),
-        Some(_) | None => 0,
-    };
-    if bytes > 0 && near.get(bytes) == Some(&b':') { bytes } else { 0 }
 }
 
 /// Returns the start of the value in a pair: `"name": "X", "value": "…"`, or `name: X` with `value: …` below it.
@@ -368,52 +423,6 @@ fn value_beside(text: &[u8], end: usize) -> Option<usize> {
     let behind = &rest[5..];
     let closing = behind.iter().take_while(|byte| b"\"'`\\ \t".contains(byte)).count();
     matches!(behind.get(closing), Some(b':' | b'=')).then(|| end + between + 5 + closing + 1)
-}
-
-/// Returns the syntax if only blanks separate a name from its value.
-fn spaced(text: &[u8], name: &Name, at: usize) -> Option<Joined> {
-    let is_one = at == name.range.end + 1;
-    let line = line_before(text, name.range.start);
-    let word = &text[name.range.clone()];
-    let is = |other: &[u8]| word.eq_ignore_ascii_case(other);
-    let is_quote = matches!(text.get(at), Some(b'\'' | b'"'));
-    if name.is_option {
-        // Two blanks: the text of a help.
-        return (is_one && text.get(at) != Some(&b'-')).then_some(Joined::Argument);
-    }
-    let said = String::from_utf8_lossy(line);
-    let mut words = said.split_whitespace().rev();
-    let (last, before) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    if last.starts_with('-') && before == "set" {
-        return Some(Joined::Words);
-    }
-    let is_set = matches!(last, "setenv" | "ENV" | "ARG");
-    let is_netrc = (is(b"password") || is(b"passwd")) && (before == "login" || last == "default");
-    let is_netrc = is_netrc || (is(b"password") && last.is_empty() && follows_login(text, name.range.start));
-    if is_set || is_netrc || is(b"requirepass") || is(b"masterauth") {
-        return Some(Joined::Argument);
-    }
-    let is_sql = is_quote
-        && (is(b"password")
-            || is(b"passphrase")
-            || is(b"passwd")
-            || text[name.range.clone()].ends_with(b"by")
-            || text[name.range.clone()].ends_with(b"BY"));
-    is_sql.then_some(Joined::Quoted)
-}
-
-/// Whether the line in front is that of a name in `.netrc`.
-fn follows_login(text: &[u8], at: usize) -> bool {
-    let front = &text[at.saturating_sub(LINE_BYTES_MAX)..at];
-    let mut lines = front.rsplit(|byte| *byte == b'\n').skip(1);
-    lines.next().is_some_and(|line| line.trim_ascii_start().starts_with(b"login "))
-}
-
-/// Returns the bytes of the line in front of a name, up to the limit.
-fn line_before(text: &[u8], at: usize) -> &[u8] {
-    let front = &text[at.saturating_sub(LINE_BYTES_MAX)..at];
-    let from = memchr::memrchr2(b'\n', b'\r', front).map_or(0, |end| end + 1);
-    &front[from..]
 }
 
 /// Whether nothing but layout, marks of a diff or a list, and words of a shell stand in front of a name in its line.
@@ -444,6 +453,9 @@ fn is_at_word(text: &[u8], name: &Name) -> bool {
 
 /// Returns the upper bound of a value: the end of the quotation that opens in front of its name, in the same line.
 fn hard_end(text: &[u8], name: &Name, joined: Joined, from: usize) -> Option<usize> {
+    if joined == Joined::Words {
+        return enclosing_end(text, name.range.start, from);
+    }
     let quote = name.open_quote?;
     if joined == Joined::Quoted || quote_at(&text[name.range.end..]).is_some() {
         return None;

@@ -9,8 +9,17 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use regex::bytes::{Regex, RegexBuilder};
 
+use super::judged::is_open;
+
+/// A word of a command that is not an option: in quotation marks, or up to a blank or a separator.
+macro_rules! word {
+    () => {
+        r#"(?:"[^"\n]+"|'[^'\n]+'|[^\s"'`|;&<>)-][^\s"'`|;&<>)]*)"#
+    };
+}
+
 /// Secrets in one or two words of any command. The text of the groups `keep` and `then` stays.
-const SHAPES: [&str; 5] = [
+const SHAPES: [&str; 8] = [
     // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
     r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
     // `-H X-Key:x`
@@ -21,6 +30,16 @@ const SHAPES: [&str; 5] = [
     r#"(?<keep>\bvault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)(?:(?:s|b|r|hv[sbr])\.[A-Za-z0-9_-]+|[^\s"'`=;&|<>)\\#-][^\s"'`=;&|<>)\\,}\]]*(?<then>[ \t]*(?:$|[\r\n;&|)"'`<>#\\,}\]]|\d>)))"#,
     // `openssl … -passin pass:x`
     r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#,
+    // `kubectl create secret … --from-literal=name=x`
+    r#"(?<keep>\B--from-literal[ \t=]+["']?[\w.-]+=)[^\s"']+"#,
+    // `echo x | docker login --password-stdin`
+    concat!(
+        r"(?<keep>\b(?:echo|printf)[ \t]+(?:-n[ \t]+)?)",
+        word!(),
+        r"(?<then>[ \t]*\|[^\n|]*(?:-stdin\b|--with-token\b|\bsudo\b[^\n|]*[ \t](?:-S|--stdin)\b|\bchpasswd\b))"
+    ),
+    // `IDENTIFIED WITH plugin BY 'x'`
+    r"(?<keep>\b(?i:identified[ \t]+with[ \t]+\S+[ \t]+(?:by|as))[ \t]+')[^'\n]+",
 ];
 
 /// A secret that follows an option anywhere behind the name of a command.
@@ -31,7 +50,7 @@ struct Given {
     option: &'static str,
 }
 
-const GIVEN: [Given; 5] = [
+const GIVEN: [Given; 18] = [
     // `curl -u name:x`, `curl --user name:x`
     Given {
         commands: &["curl"],
@@ -42,16 +61,78 @@ const GIVEN: [Given; 5] = [
         commands: &["docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "oc", "az", "cf"],
         option: r#"(?<keep>^(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\b(?s:.)*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'`,-][^\s"']*)"#,
     },
+    // `curl -b name=x`
+    Given { commands: &["curl"], option: r#"(?<keep>\s(?:-b|--cookie)[ \t=]*["'][^\s"'=;]+=)[^"'\n]+"# },
+    Given { commands: &["curl"], option: r#"(?<keep>\s(?:-b|--cookie)[ \t=]*[^\s"'=;]+=)[^\s"']+"# },
     // `redis-cli -a x`
     Given { commands: &["redis-cli"], option: r#"(?<keep>\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"# },
     // `mysql -psecret`
     Given { commands: &["mysql", "mariadb"], option: r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
     // `sshpass -p secret`
-    Given { commands: &["sshpass"], option: r#"(?<keep>\s-p[ \t]?)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
+    Given { commands: &["sshpass"], option: r#"(?<keep>\s-p[ \t]*)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
+    // `http -a name:x`
+    Given {
+        commands: &["http", "https", "xh", "xhs"],
+        option: concat!(r#"(?<keep>^\s(?s:.)*?(?:-a|--auth)[ \t=]+["']?[^\s:"']+:)"#, r#"[^\s"']+"#),
+    },
+    // `gh secret set NAME --body x`
+    Given {
+        commands: &["gh", "glab"],
+        option: concat!(r"(?<keep>^\s+(?:secret|variable)\s+set\b(?s:.)*?\s(?:-b|--body|-v|--value)[ \t=]+)", word!()),
+    },
+    // `fly secrets set NAME=x`, `vault kv put path name=x`
+    Given {
+        commands: &["secrets set", "secret set", "config:set", "kv put", "kv patch", "env set", "env:set"],
+        option: r#"(?<keep>\s["']?[A-Za-z_][\w.-]*=["']?)[^\s"']+"#,
+    },
+    // `openssl enc -k x`
+    Given { commands: &["openssl"], option: concat!(r"(?<keep>\s-[kK][ \t]+)", word!()) },
+    // `zip -P x`, `sqlcmd -P x`
+    Given {
+        commands: &["zip", "unzip", "zipcloak", "sqlcmd", "bcp", "osql"],
+        option: concat!(r"(?<keep>\s-P[ \t]*)", word!()),
+    },
+    // `7z a -px`
+    Given { commands: &["7z", "7za", "7zz", "7zr", "rar", "unrar"], option: concat!(r"(?<keep>\s-h?p)", word!()) },
+    // `htpasswd -b file name x`, `htpasswd -nb name x`
+    Given {
+        commands: &["htpasswd"],
+        option: concat!(
+            r#"(?<keep>\s-[A-Za-z]*b[A-Za-z]*(?:[ \t]+-\S+)*(?:[ \t]+[^\s|;&<>-]\S*){1,2}[ \t]+)"#,
+            word!(),
+            r"(?<then>[ \t]*(?:$|[\r\n;&|)>#]))"
+        ),
+    },
+    // `ldapsearch -w x`
+    Given {
+        commands: &[
+            "ldapsearch",
+            "ldapmodify",
+            "ldapadd",
+            "ldapdelete",
+            "ldappasswd",
+            "ldapwhoami",
+            "ldapcompare",
+            "ldapmodrdn",
+        ],
+        option: concat!(r"(?<keep>\s-[A-Za-z]*w[ \t]*)", word!()),
+    },
+    // `smbclient -U name%x`
+    Given {
+        commands: &["smbclient", "rpcclient"],
+        option: r#"(?<keep>\s(?:-U|--user)[ \t=]*["']?[^\s"'%]+%)[^\s"']+"#,
+    },
+    // `mongosh -p x`
+    Given {
+        commands: &["mongo", "mongosh", "mongodump", "mongorestore", "mongoexport", "mongoimport"],
+        option: concat!(r"(?<keep>\s-p[ \t]*)", word!()),
+    },
+    // `plink -pw x`
+    Given { commands: &["plink", "pscp", "psftp"], option: concat!(r"(?<keep>\s-pw[ \t]+)", word!()) },
 ];
 
 /// Commands in front of which a long line is divided: those of [`GIVEN`], but for names that are parts of many words.
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 17] = [
     "curl",
     "docker",
     "podman",
@@ -64,25 +145,62 @@ const COMMANDS: [&str; 12] = [
     "mysql",
     "mariadb",
     "sshpass",
+    "openssl",
+    "htpasswd",
+    "ldap",
+    "mongo",
+    "smbclient",
 ];
 
 /// Longest line that is looked at as a whole for these, in bytes; a longer one is taken in parts.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
 /// Marks of which every match of a shape holds one, in the order of [`SHAPES`].
-const MARKS: [&[&str]; 5] = [
+const MARKS: [&[&str]; 8] = [
     &["-H", "--header"],
     &["-H", "--header"],
     // The last one as it stands in JSON.
     &["-p'", "-p\"", "-p\\"],
     &["vault"],
     &["-pass"],
+    &["--from-literal"],
+    &["-stdin", "--with-token", "sudo", "chpasswd"],
+    &["dentified with", "DENTIFIED WITH"],
 ];
 
 /// Marks of which every command with a secret holds one.
 pub(super) fn marks() -> impl Iterator<Item = &'static str> {
     // `login` is the mark of each command that takes it.
-    let commands = ["curl", "login", "redis-cli", "mysql", "mariadb", "sshpass"];
+    let commands = [
+        "curl",
+        "login",
+        "redis-cli",
+        "mysql",
+        "mariadb",
+        "sshpass",
+        " -a ",
+        "--auth",
+        "secret",
+        "config:set",
+        "kv p",
+        "env set",
+        "env:set",
+        "openssl",
+        "zip",
+        "sqlcmd",
+        "osql",
+        "bcp",
+        "7z",
+        "rar ",
+        "htpasswd",
+        "ldap",
+        "smbclient",
+        "rpcclient",
+        "mongo",
+        "plink",
+        "pscp",
+        "psftp",
+    ];
     MARKS.concat().into_iter().chain(commands)
 }
 
@@ -116,10 +234,14 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
 }
 
 fn add(shape: &Regex, text: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
-    spans.extend(shape.captures_iter(text).map(|found| {
+    spans.extend(shape.captures_iter(text).filter_map(|found| {
         let all = found.get_match().range();
         let from = found.name("keep").map_or(all.start, |kept| kept.end());
-        at + from..at + found.name("then").map_or(all.end, |kept| kept.start())
+        let to = found.name("then").map_or(all.end, |kept| kept.start());
+        // `-p $PASSWORD` names a place.
+        let value = text[from..to].strip_prefix(b"\"").unwrap_or(&text[from..to]);
+        let is_place = value.starts_with(b"$") && is_open(value.strip_suffix(b"\"").unwrap_or(value));
+        (!is_place).then_some(at + from..at + to)
     }));
 }
 

@@ -17,6 +17,32 @@ pub(super) fn is_prose(word: &[u8], rest: &[u8]) -> bool {
     is_word(word)
         && next.len() < rest.len()
         && next.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'`')
+        && !is_next_name(next)
+}
+
+/// Whether a word is the name of the next value: `password: abc user: bob`.
+fn is_next_name(next: &[u8]) -> bool {
+    let word = next.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')).count();
+    matches!(next.get(word), Some(b':' | b'='))
+}
+
+/// Whether one word behind a name and `: ` says something about the name: `token: identifier`, `missing secret: DATABASE_URL`.
+/// A password may be any word, and so may the value of a name that says more than what sort of thing it names.
+pub(super) fn is_remark(name: &[u8], value: &[u8]) -> bool {
+    const SORTS: [&[u8]; 9] = [
+        b"token",
+        b"tokens",
+        b"auth",
+        b"authorization",
+        b"secret",
+        b"secrets",
+        b"credential",
+        b"credentials",
+        b"cookies",
+    ];
+    let is_word = value.len() <= 24 && value.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'-');
+    let is_constant = value.contains(&b'_') && value.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_');
+    SORTS.contains(&name) && (is_word || is_constant)
 }
 
 pub(super) fn is_small_number(value: &[u8]) -> bool {
@@ -64,9 +90,40 @@ pub(super) fn is_open(value: &[u8]) -> bool {
         || (value.starts_with(b"$") && is_name(&value[1..]))
         || value.starts_with(b"$(")
         || is_version(value)
+        || is_file(value)
+        || is_of_system(value)
         || value.starts_with(b"(sensitive")
         || value.starts_with(b"${{")
         || (wrapped(b"%", b"%") && is_name(inner(1, 1)))
+}
+
+/// Whether a value is a word that settings of tokens and credentials take: `credentials: "include"`.
+pub(super) fn is_setting(value: &[u8]) -> bool {
+    matches!(value, b"include" | b"omit" | b"same-origin" | b"enabled" | b"disabled")
+}
+
+/// Whether a value is the path of a file that holds a secret: `/etc/ssl/key.pem`, `./key.json`.
+fn is_file(value: &[u8]) -> bool {
+    const ENDS: [&[u8]; 22] = [
+        b"pem", b"key", b"crt", b"cer", b"cert", b"p12", b"pfx", b"jks", b"der", b"ppk", b"gpg", b"asc", b"pub",
+        b"age", b"json", b"yaml", b"yml", b"toml", b"txt", b"env", b"conf", b"ini",
+    ];
+    const ROOTS: [&[u8]; 9] =
+        [b"/etc/", b"/var/", b"/home/", b"/Users/", b"/usr/", b"/opt/", b"/root/", b"/run/", b"/tmp/"];
+    let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(byte);
+    let end = value.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+    let is_root = || ROOTS.iter().any(|root| value.starts_with(root));
+    value.contains(&b'/')
+        && value.len() <= JUDGED_BYTES_MAX
+        && value.iter().all(is_sign)
+        && (ENDS.contains(&end) || is_root())
+}
+
+/// Whether a value stands in a table of the system: `passwd:x:1000`, `passwd: files systemd`.
+fn is_of_system(value: &[u8]) -> bool {
+    let is_account = matches!(value, [b'x' | b'*' | b'!', b':', b'0'..=b'9', ..]);
+    let first = value.split(|byte| *byte == b' ').next().unwrap_or_default();
+    is_account || matches!(first, b"files" | b"compat")
 }
 
 /// Whether a value is the version of a package: `^4.0.0`.
@@ -89,8 +146,15 @@ pub(super) fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
         .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'&' | b'*'))
         .count();
     let next = text.get(span.start + word).copied();
-    let is_call =
-        word > 0 && !value[0].is_ascii_digit() && (next == Some(b'(') || text[span.start + word..].starts_with(b"::"));
+    let behind = &text[span.start + word..text.len().min(span.start + word + JUDGED_BYTES_MAX)];
+    let behind = &behind[..memchr::memchr(b'\n', behind).unwrap_or(behind.len())];
+    // A call is closed, or goes on in the next line: `ab(x` is a value.
+    let is_closed = || behind.trim_ascii_end().ends_with(b"(") || memchr::memchr(b')', behind).is_some();
+    let is_call = word > 0
+        && !value[0].is_ascii_digit()
+        && (next == Some(b'(')
+            && (value[..word.min(value.len())].contains(&b'.') || is_closed() || behind.len() == JUDGED_BYTES_MAX)
+            || behind.starts_with(b"::"));
     let plain = value.strip_prefix(b"&").unwrap_or(value);
     let of_other = [
         &b"self."[..],

@@ -82,7 +82,9 @@ fn tail_of(text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<usize> 
             let tail = &near[..near_bytes];
             // Words end in small letters: `task-`, `risk-`.
             let is_word = text[..start.start].last().is_some_and(u8::is_ascii_lowercase);
-            begins_word(text, start.start) || (!is_word && has_long_run(tail)) || looks_random(tail)
+            let is_named = || KNOWN_PARTS.iter().any(|part| tail.starts_with(part));
+            let begins = begins_word(text, start.start);
+            (begins && (is_named() || has_signs(tail))) || (!is_word && has_long_run(tail)) || looks_random(tail)
         }
     };
     if !is_fit {
@@ -111,6 +113,21 @@ fn has_long_run(tail: &[u8]) -> bool {
     tail.split(|byte| !byte.is_ascii_alphanumeric()).any(|run| run.len() >= 16)
 }
 
+/// Second parts of keys of OpenAI, Anthropic and OpenRouter.
+const KNOWN_PARTS: [&[u8]; 4] = [b"proj-", b"ant-", b"svcacct-", b"or-"];
+
+/// Whether a tail is more than words with dashes between them: `sk-button-primary-large` is the name of a class.
+fn has_signs(tail: &[u8]) -> bool {
+    tail.split(|byte| !byte.is_ascii_alphanumeric()).any(|run| {
+        let has = |is: fn(&u8) -> bool| run.iter().any(is);
+        run.len() >= 16
+            || (run.len() >= 8
+                && has(u8::is_ascii_lowercase)
+                && (has(u8::is_ascii_digit) || has(u8::is_ascii_uppercase)))
+            || (run.len() >= 8 && has(u8::is_ascii_digit))
+    })
+}
+
 /// Whether letters and digits are mixed as no word of a language has them.
 fn looks_random(tail: &[u8]) -> bool {
     tail.split(|byte| !byte.is_ascii_alphanumeric()).any(|run| {
@@ -119,7 +136,7 @@ fn looks_random(tail: &[u8]) -> bool {
             [u8::is_ascii_digit, u8::is_ascii_uppercase, u8::is_ascii_lowercase].into_iter().filter(|is| has(*is));
         let mixed = mixed.count();
         let is_hex = run.iter().all(u8::is_ascii_hexdigit);
-        (run.len() >= 12 && mixed == 3) || (run.len() >= 20 && mixed == 2 && !is_hex) || (run.len() >= 24 && !is_hex)
+        (run.len() >= 12 && mixed == 3) || (run.len() >= 20 && mixed == 2 && !is_hex)
     })
 }
 

@@ -6,15 +6,22 @@
 //!
 //! Nothing here knows what becomes of a secret: [`redacted`] puts a word in its place, [`super::Masker`] as many signs.
 
+mod arrays;
 mod assigned;
 mod blocks;
+#[cfg(test)]
+mod cases;
 mod commands;
+mod encoded;
 mod judged;
 mod keys;
 mod members;
 mod names;
+mod quotes;
+mod spaced;
 mod table;
 mod value;
+mod wrapped;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -32,6 +39,13 @@ pub(crate) use names::names_secret;
 #[must_use]
 pub(crate) fn may_hold_secret(text: &str) -> bool {
     may_hold(text.as_bytes())
+}
+
+/// Returns the places of secrets that commands are given in lists of words in JSON, in order.
+pub(crate) fn given_in_lists(json: &str) -> Vec<Range<usize>> {
+    let mut spans = Vec::new();
+    arrays::find(json.as_bytes(), &mut spans);
+    merged(spans)
 }
 
 /// Everything but names in one automaton.
@@ -55,14 +69,24 @@ pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
     if !may_hold(text) {
         return spans;
     }
-    assigned::find(text, &mut spans);
-    keys::find(text, &mut spans);
-    blocks::private_keys(text, &mut spans);
-    blocks::addresses(text, &mut spans);
-    commands::find(text, &mut spans);
+    find(text, &mut spans);
+    if let Some(decoded) = encoded::Decoded::of(text) {
+        let mut found = Vec::new();
+        find(&decoded.text, &mut found);
+        spans.extend(found.iter().map(|span| decoded.place(span)));
+    }
     let mut spans = merged(spans);
     spans.retain(|span| !is_masked(&text[span.clone()]));
     spans
+}
+
+fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    assigned::find(text, spans);
+    keys::find(text, spans);
+    blocks::private_keys(text, spans);
+    blocks::addresses(text, spans);
+    commands::find(text, spans);
+    arrays::find(text, spans);
 }
 
 /// Spans in order, those that touch made one.
@@ -106,7 +130,7 @@ pub fn redacted(text: &str) -> Option<String> {
 pub(crate) fn redacted_json(json: &str) -> Option<String> {
     // A name or key with escapes is visible only in the decoded string.
     let is_escaped = || memchr::memmem::find(json.as_bytes(), b"\\u00").is_some() || json.contains("\\/");
-    if !may_hold_secret(json) && !is_escaped() {
+    if !may_hold_secret(json) && !is_escaped() && !members::may_hold_environment(json) {
         return None;
     }
     let mut masked: Option<String> = None;
@@ -115,11 +139,12 @@ pub(crate) fn redacted_json(json: &str) -> Option<String> {
     for token in tokens(json) {
         let written = &json[token.range.clone()];
         let is_secret = members.is_secret(&token);
-        if token.kind != TokenKind::Text {
-            continue;
-        }
         let text = unquoted(written);
-        let instead = if is_secret && !text.is_empty() { Some(MASK.to_owned()) } else { redacted(&text) };
+        let instead = match token.kind {
+            TokenKind::Number | TokenKind::Text if is_secret && !text.is_empty() => Some(MASK.to_owned()),
+            TokenKind::Number => None,
+            TokenKind::Name | TokenKind::Text => redacted(&text),
+        };
         let Some(instead) = instead else { continue };
         let out = masked.get_or_insert_with(String::new);
         out.push_str(&json[kept_to..token.range.start]);

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 
 use super::table::{
-    ABOUT, CAMEL_KEYS, COUNTED, COUNTS, HARMLESS_PARTS, LAST_PARTS, OPEN_KEYS, PASS_OWNERS, SECRET_PARTS, SORTS,
+    ABOUT, CAMEL_KEYS, COUNTED, COUNTS, HARMLESS_PARTS, LAST_PARTS, LAST_WORDS, NAMES_ELSEWHERE, OPEN_KEYS,
+    PASS_OWNERS, SECRET_PARTS, SORTS,
 };
 
 /// Longest name that is judged, in bytes: a longer word is not a name.
@@ -13,7 +14,7 @@ pub(super) const NAME_BYTES_MAX: usize = 160;
 
 /// Every name that means a secret holds one of these. A word without any of them is not divided into parts.
 static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let marks = SECRET_PARTS.into_iter().chain(LAST_PARTS).chain(["pass", "pwd", "phrase"]);
+    let marks = SECRET_PARTS.into_iter().chain(LAST_PARTS).chain(LAST_WORDS).chain(["pass", "pwd", "pw", "phrase"]);
     let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(marks);
     builder.expect("BUG: the marks are few and short")
 });
@@ -22,6 +23,10 @@ static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
 /// is judged, and the path means a secret if one of its parts does.
 #[must_use]
 pub(crate) fn names_secret(name: &str) -> bool {
+    let is_elsewhere = || NAMES_ELSEWHERE.iter().any(|elsewhere| name.contains(elsewhere));
+    if !name.is_ascii() && name.len() <= NAME_BYTES_MAX && is_elsewhere() {
+        return true;
+    }
     name.split(|char: char| !char.is_alphanumeric() && !matches!(char, '_' | '-')).any(word_names_secret)
 }
 
@@ -46,7 +51,10 @@ pub(super) fn word_names_secret(word: &str) -> bool {
         return false;
     }
     let before = parts.len().checked_sub(2).map(|at| parts[at].as_str());
-    has_secret_part(parts, last) || is_key(word, last, before) || is_pass(word, last, before)
+    has_secret_part(parts, last)
+        || LAST_WORDS.contains(&last)
+        || is_key(word, last, before)
+        || is_pass(word, last, before)
 }
 
 fn has_secret_part(parts: &[String], last: &str) -> bool {
@@ -76,14 +84,17 @@ fn is_key(word: &str, last: &str, before: Option<&str>) -> bool {
     }
 }
 
+/// Short words for a password.
+const PASS_WORDS: [&str; 3] = ["pass", "pwd", "pw"];
+
 fn is_pass(word: &str, last: &str, before: Option<&str>) -> bool {
     let joined = || {
-        let owner = last.strip_suffix("pass").or_else(|| last.strip_suffix("pwd"));
+        let owner = PASS_WORDS.into_iter().find_map(|pass| last.strip_suffix(pass));
         owner.is_some_and(|before| PASS_OWNERS.iter().any(|owner| before.ends_with(owner)))
     };
     match before {
         None => joined(),
-        Some(before) if matches!(last, "pass" | "pwd") => {
+        Some(before) if PASS_WORDS.contains(&last) => {
             !word.bytes().any(|byte| byte.is_ascii_lowercase())
                 || PASS_OWNERS.iter().any(|owner| before.ends_with(owner))
         }
@@ -180,6 +191,16 @@ mod tests {
             "secretKey",
             "\"password\"",
             "db_key",
+            "psk",
+            "wpa-psk",
+            "psw",
+            "bindpw",
+            "rootpw",
+            "DB_PW",
+            "mot_de_passe",
+            "contraseña",
+            "senha",
+            "令牌",
         ] {
             assert!(names_secret(name), "{name}");
         }
@@ -237,6 +258,11 @@ mod tests {
             "access",
             "private",
             "total_token_usage",
+            "STATUS_KEY",
+            "number_of_tokens",
+            "upskill",
+            "pw",
+            "http_pw_dialog",
         ] {
             assert!(!names_secret(name), "{name}");
         }

@@ -5,8 +5,8 @@
 
 /// Parts that make any name a secret, wherever they stand in it, written without `_`, `-` and capitals.
 #[rustfmt::skip]
-pub(super) const SECRET_PARTS: [&str; 33] = [
-    "secret", "token", "password", "passwd", "passphrase", "passcode", "passwort", "contrasena", "credential",
+pub(super) const SECRET_PARTS: [&str; 36] = [
+    "secret", "token", "password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "motdepasse", "contrasena", "senha", "credential",
     "authorization", "bearer", "cookie", "apikey", "accesskey", "privatekey", "privkey", "secretkey", "signingkey",
     "encryptionkey", "masterkey", "accountkey", "servicekey", "sharedkey", "authkey", "licensekey", "databasekey",
     "dbkey", "mnemonic", "seedphrase", "phpsessid", "jsessionid", "dockerconfigjson", "dockercfg",
@@ -39,9 +39,9 @@ pub(super) const COUNTS: [&str; 6] = ["max", "min", "limit", "budget", "count", 
 
 /// First parts of names that end in `tokens` and count them.
 #[rustfmt::skip]
-pub(super) const COUNTED: [&str; 18] = [
+pub(super) const COUNTED: [&str; 20] = [
     "input", "output", "total", "prompt", "completion", "cached", "cache", "reasoning", "used", "remaining",
-    "context", "num", "n", "generated", "audio", "text", "image", "avg",
+    "context", "num", "number", "many", "n", "generated", "audio", "text", "image", "avg",
 ];
 
 /// Last parts that mean a secret if another part stands before them: `OPENAI_KEY`, `GH_PAT`, `npm_auth`.
@@ -49,10 +49,13 @@ pub(super) const LAST_PARTS: [&str; 4] = ["key", "keys", "pat", "auth"];
 
 /// Parts in front of `key` that make a name something that is not a secret.
 #[rustfmt::skip]
-pub(super) const OPEN_KEYS: [&str; 33] = [
+pub(super) const OPEN_KEYS: [&str; 62] = [
     "primary", "foreign", "public", "partition", "sort", "range", "hash", "cache", "lookup", "index", "idempotency",
     "natural", "unique", "composite", "candidate", "surrogate", "dedupe", "group", "order", "row", "map", "dict",
-    "object", "hot", "shortcut", "arrow", "host", "no", "known", "any", "sub", "meta", "translation",
+    "object", "hot", "shortcut", "arrow", "host", "no", "known", "any", "sub", "meta", "translation", "status",
+    "state", "field", "label", "theme", "column", "item", "entry", "event", "feature", "flag", "locale", "lang",
+    "language", "route", "parent", "child", "section", "category", "tag", "metric", "dimension", "symbol", "param",
+    "property", "attribute", "menu", "tab", "message",
 ];
 
 /// Parts in front of `Key` in a name written as `camelCase`, where `Key` alone says less than `_key` does.
@@ -70,6 +73,9 @@ pub(super) const PASS_OWNERS: [&str; 40] = [
     "basic", "auth", "login", "my", "key", "store", "keystore", "truststore", "cert", "sudo", "wifi", "require",
     "master", "vpn", "account",
 ];
+
+/// Names that mean a secret if nothing else stands in them, or if they are the last part: `psk`, `wpa-psk`.
+pub(super) const LAST_WORDS: [&str; 2] = ["psk", "psw"];
 
 /// Last parts that say of which sort or copy a secret is: `API_KEY_PROD`, `SECRET_KEY_BASE64`.
 #[rustfmt::skip]
@@ -133,9 +139,10 @@ const fn exact(starts: &'static [&'static str], tail: Tail, bytes: usize, behind
 }
 
 /// Keys of services by their beginnings, as the services document them. Lower bounds leave room for older and shorter ones.
-pub(super) const KEY_SHAPES: [KeyShape; 51] = [
+pub(super) const KEY_SHAPES: [KeyShape; 58] = [
     // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
     shape(&["sk-"], Tail::Dashed, 16, Behind::WordIfRandom),
+    shape(&["sk-or-v1-"], Tail::Hex, 32, Behind::Anything),
     // GitHub.
     shape(&["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], Tail::Alnum, 20, Behind::Anything),
     shape(&["github_pat_"], Tail::Word, 20, Behind::Anything),
@@ -230,6 +237,13 @@ pub(super) const KEY_SHAPES: [KeyShape; 51] = [
     shape(&["NRAK-", "NRJS-", "NRII-", "NRAA-"], Tail::Dashed, 19, Behind::Anything),
     shape(&["sntrys_", "sntryu_", "bkua_", "sgp_", "phx_"], Tail::Base64, 32, Behind::Anything),
     shape(&["dt0c01.", "dt0s01.", "dt0s02.", "dt0s16."], Tail::Dotted, 60, Behind::Anything),
+    // Pulumi, CircleCI, Render, Firecrawl, Supabase, Pinecone, Notion before 2024.
+    exact(&["pul-"], Tail::Hex, 40, Behind::Anything),
+    shape(&["CCIPAT_", "CCIPRJ_"], Tail::Word, 40, Behind::Anything),
+    shape(&["rnd_", "pcsk_"], Tail::Word, 28, Behind::WordIfRandom),
+    exact(&["fc-"], Tail::Hex, 32, Behind::NoWord),
+    shape(&["sb_secret_"], Tail::Dashed, 20, Behind::Anything),
+    exact(&["secret_"], Tail::Alnum, 43, Behind::NoWord),
     // 1Password, age, Tailscale, PlanetScale, Supabase, Alibaba, Tencent, JFrog, Discord, Teams.
     shape(
         &[
@@ -240,7 +254,6 @@ pub(super) const KEY_SHAPES: [KeyShape; 51] = [
             "pscale_pw_",
             "pscale_oauth_",
             "sbp_",
-            "sb_secret_",
             "AKCp",
             "cmVmdGtu",
             "v1.0-",
@@ -262,14 +275,17 @@ pub(super) const KEY_SHAPES: [KeyShape; 51] = [
 pub(super) const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
 
 /// Names of secrets in other alphabets, each of which is a whole name.
-pub(super) const NAMES_ELSEWHERE: [&str; 8] =
-    ["密码", "密碼", "口令", "密钥", "パスワード", "비밀번호", "пароль", "Пароль"];
+#[rustfmt::skip]
+pub(super) const NAMES_ELSEWHERE: [&str; 18] = [
+    "密码", "密碼", "口令", "密钥", "密鑰", "令牌", "权杖", "パスワード", "パスフレーズ", "APIキー", "秘密鍵",
+    "비밀번호", "비밀키", "пароль", "Пароль", "contraseña", "Contraseña", "CONTRASEÑA",
+];
 
 /// Marks of which every name of a secret, and every word ahead of a credential, holds one; capitals do not count.
 #[rustfmt::skip]
-pub(super) const NAME_MARKS: [&str; 17] = [
+pub(super) const NAME_MARKS: [&str; 24] = [
     "token", "secret", "pass", "pwd", "credential", "auth", "cookie", "bearer", "basic ", "key", "_pat", "-pat",
-    "contrase", "mnemonic", "phrase", "sessid", "dockerc",
+    "contrasena", "psk", "psw", "pw", "sig=", "signature=", "senha", "kennwort", "mnemonic", "phrase", "sessid", "dockerc",
 ];
 
 /// Schemes that stand ahead of a credential in `Authorization`.

@@ -3,9 +3,11 @@
 use std::ops::Range;
 
 use super::assigned::{Joined, Name, Sort};
-use super::judged::{JUDGED_BYTES_MAX, is_code, is_open, is_prose, is_small_number};
+use super::judged::{JUDGED_BYTES_MAX, is_code, is_open, is_prose, is_remark, is_setting, is_small_number};
 use super::names::names_secret;
+use super::quotes::{Quote, quote_at};
 use super::table::{DESCRIBING, SCHEMES};
+use super::wrapped::wrapper;
 
 /// Bytes of a list or an object behind a name that are read.
 const BRACKET_BYTES_MAX: usize = 16 << 10;
@@ -13,39 +15,14 @@ const BRACKET_BYTES_MAX: usize = 16 << 10;
 /// Shortest value in the middle of a line that has no quotation marks, in bytes: shorter ones are words.
 const WORD_BYTES_MIN: usize = 6;
 
+/// Longest layout between the name of a member and a value in the next line, in bytes.
+const LAYOUT_BYTES_MAX: usize = 200;
+
 /// Longest distance to the next part of a credential that lists its parts, in bytes.
 const LISTED_BYTES_MAX: usize = 256;
 
 /// The same of a password, in bytes.
 const PASSWORD_BYTES_MIN: usize = 3;
-
-/// A quotation mark, and how many backslashes stand in front of it where JSON stands in a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Quote {
-    pub(super) byte: u8,
-    pub(super) slashes: usize,
-}
-
-impl Quote {
-    /// Returns the end of the quoted text, and the length of the closing mark with its backslashes.
-    pub(super) fn close_in(self, text: &[u8]) -> Option<(usize, usize)> {
-        memchr::memchr_iter(self.byte, text).find_map(|at| {
-            let slashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
-            let closes = if self.slashes == 0 { slashes % 2 == 0 } else { slashes <= self.slashes };
-            closes.then_some(match self.slashes {
-                0 => (at, 1),
-                _ => (at - slashes, slashes + 1),
-            })
-        })
-    }
-}
-
-/// The quotation mark that a text begins with.
-pub(super) fn quote_at(text: &[u8]) -> Option<Quote> {
-    let slashes = text.iter().take(8).take_while(|byte| **byte == b'\\').count();
-    let byte = *text.get(slashes)?;
-    matches!(byte, b'"' | b'\'' | b'`').then_some(Quote { byte, slashes })
-}
 
 /// Returns the length of the escape sequences at the start of a text, in any notation of ESC.
 pub(super) fn escapes(text: &[u8]) -> usize {
@@ -118,6 +95,7 @@ impl<'a> Values<'a> {
                 blanks(&self.text[at..])
             }
         };
+        at = self.in_next_line(name, at);
         at = self.behind_type(at, joined);
         at += wrapper(&self.text[at..]);
         if joined == Joined::Element {
@@ -129,13 +107,28 @@ impl<'a> Values<'a> {
             return;
         }
         if joined == Joined::Words {
-            let end = words_end(&self.text[at..]);
-            return self.push(name, joined, at..at + end, spans);
+            let rest = &self.text[at..hard_end.unwrap_or(self.text.len()).max(at)];
+            return self.push(name, joined, at..at + words_end(rest), spans);
         }
         match quote_at(&self.text[at..]).filter(|_| hard_end.is_none_or(|end| at < end)) {
             Some(quote) => self.quoted(name, joined, at, quote, spans),
             None if joined == Joined::Quoted => {}
             None => self.bare(name, joined, at, hard_end, spans),
+        }
+    }
+
+    /// `"name":` and the value in the next line.
+    fn in_next_line(&self, name: &Name, at: usize) -> usize {
+        let is_member = name.open_quote.is_some() && self.text[..at].trim_ascii_end().ends_with(b":");
+        if !is_member || !matches!(self.text.get(at), Some(b'\n' | b'\r')) {
+            return at;
+        }
+        let between =
+            self.text[at..].iter().take(LAYOUT_BYTES_MAX).take_while(|byte| byte.is_ascii_whitespace()).count();
+        if matches!(self.text.get(at + between), Some(b'"' | b'\'' | b'0'..=b'9' | b'[' | b'{')) {
+            at + between
+        } else {
+            at
         }
     }
 
@@ -156,7 +149,7 @@ impl<'a> Values<'a> {
 
     fn quoted(&mut self, name: &Name, joined: Joined, at: usize, quote: Quote, spans: &mut Vec<Range<usize>>) {
         let text = self.text;
-        let mark = &text[at..at + quote.slashes + 1];
+        let mark = &text[at..at + quote.bytes()];
         let tripled = [mark, mark, mark].concat();
         if text[at..].starts_with(&tripled) {
             let from = at + tripled.len();
@@ -186,8 +179,9 @@ impl<'a> Values<'a> {
         while let Some(byte) = text.get(at) {
             match quote_at(&text[at..]) {
                 Some(next) if next.slashes == 0 => {
-                    let Some((end, bytes)) = self.close(next, at + 1) else { break };
-                    self.push(name, joined, at + 1..end, spans);
+                    let from = at + next.bytes();
+                    let Some((end, bytes)) = self.close(next, from) else { break };
+                    self.push(name, joined, from..end, spans);
                     at = end + bytes;
                 }
                 Some(_) | None if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'\\' | b'$') => {
@@ -211,9 +205,9 @@ impl<'a> Values<'a> {
         if self.text[behind..].starts_with(b"->") {
             let at = behind + 2 + blanks(&self.text[behind + 2..]);
             if let Some(quote) = quote_at(&self.text[at..])
-                && let Some((end, bytes)) = self.close(quote, at + quote.slashes + 1)
+                && let Some((end, bytes)) = self.close(quote, at + quote.bytes())
             {
-                self.push(name, joined, at + quote.slashes + 1..end, spans);
+                self.push(name, joined, at + quote.bytes()..end, spans);
                 self.taken_to = self.taken_to.max(end + bytes);
             }
         }
@@ -257,6 +251,8 @@ impl<'a> Values<'a> {
         }
         let run = at + self.run(&text[at..end], joined);
         let has_more = text[run..end].iter().take(JUDGED_BYTES_MAX).any(|byte| !byte.is_ascii_whitespace());
+        // `name: value`
+        let is_told = text[..at].ends_with(b" ") && text[..at].trim_ascii_end().ends_with(b":");
         let is_whole = |end: usize| {
             matches!(text.get(end), Some(b'"' | b'\'' | b'`' | b'\\')) && {
                 let behind = text[end..].iter().take(12).find(|byte| !b"\"'`\\ ".contains(byte));
@@ -267,7 +263,13 @@ impl<'a> Values<'a> {
             (_, Some(hard_end)) if joined != Joined::Argument && is_whole(hard_end) => hard_end,
             (Joined::Line, _) if name.sort == Sort::Password && has_more => rest_of_line(text, at, end),
             (Joined::Line | Joined::Within, _)
-                if name.sort != Sort::Password && is_prose(&text[at..run], &text[run..end]) =>
+                if (name.sort != Sort::Password || (is_told && joined == Joined::Within))
+                    && is_prose(&text[at..run], &text[run..end]) =>
+            {
+                return;
+            }
+            (Joined::Line | Joined::Within, _)
+                if is_told && !has_more && is_remark(&text[name.range.clone()], &text[at..run]) =>
             {
                 return;
             }
@@ -335,9 +337,9 @@ impl<'a> Values<'a> {
                 b']' | b'}' => depth -= 1,
                 b'"' | b'\'' | b'\\' => {
                     if let Some(quote) = quote_at(&text[next..end])
-                        && let Some((close, bytes)) = quote.close_in(&text[next + quote.slashes + 1..end])
+                        && let Some((close, bytes)) = quote.close_in(&text[next + quote.bytes()..end])
                     {
-                        let from = next + quote.slashes + 1;
+                        let from = next + quote.bytes();
                         let close = from + close;
                         next = close + bytes;
                         let behind = next + blanks(&text[next..]);
@@ -409,7 +411,7 @@ impl<'a> Values<'a> {
         let is_other = match name.sort {
             Sort::Password | Sort::Scheme => false,
             Sort::Weak => is_count || value.first().is_some_and(|first| b"/~.".contains(first)),
-            Sort::Cookie | Sort::Other => is_count && joined != Joined::Argument,
+            Sort::Cookie | Sort::Other => is_count && joined != Joined::Argument || is_setting(value),
         };
         // `--api-key API_KEY` in the text of a help.
         let is_name = |word: &str| {
@@ -422,17 +424,6 @@ impl<'a> Values<'a> {
         let scheme = if name.sort == Sort::Scheme { scheme(value) } else { 0 };
         spans.push(span.start + scheme..span.end);
     }
-}
-
-/// Returns the length of a wrapper: `Some(`, and the letter in `b"…"` and `$'…'`.
-fn wrapper(text: &[u8]) -> usize {
-    let some = [&b"Some("[..], b"Secret(", b"SecretString("]
-        .into_iter()
-        .find(|wrap| text.starts_with(wrap))
-        .map_or(0, <[u8]>::len);
-    let rest = &text[some..];
-    let letter = rest.len() > 1 && b"bBrRfFuUL$@".contains(&rest[0]) && matches!(rest[1], b'"' | b'\'');
-    some + usize::from(letter)
 }
 
 /// Returns the length of the words of a command, up to the separator.
