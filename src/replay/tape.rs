@@ -259,6 +259,7 @@ impl Tape {
         let (mut header, mut entries) = (None, Vec::new());
         let mut own_calls = HashSet::new();
         let mut asked = HashMap::new();
+        let (mut next_is_held, mut held, mut never_asked) = (false, HashMap::new(), HashSet::new());
         while let TapeStep::Record { line, bytes } = reader.step()? {
             let record =
                 Record::parse(bytes).map_err(|source| TapeError::Record { path: path.to_owned(), line, source })?;
@@ -269,8 +270,16 @@ impl Tape {
                     let is_withheld = from == Side::Server
                         && matches!(&entry.kind, EntryKind::Response { id } if own_calls.contains(id));
                     if !is_withheld {
-                        if let (Side::Server, EntryKind::Request { id, .. }) = (from, &entry.kind) {
-                            asked.insert(id.clone(), entries.len());
+                        match (from, &entry.kind) {
+                            (Side::Server, EntryKind::Request { id, .. }) => {
+                                asked.insert(id.clone(), entries.len());
+                                if std::mem::take(&mut next_is_held) {
+                                    held.insert(id.clone(), entries.len());
+                                }
+                            }
+                            // A client that answers it was asked all the same: the ledger was too slow to keep it.
+                            (Side::Client, EntryKind::Response { id }) => drop(held.remove(id)),
+                            (Side::Client | Side::Server, _) => {}
                         }
                         entries.push(entry);
                     }
@@ -316,16 +325,31 @@ impl Tape {
                             if let Some(request) = asked.remove(&id) {
                                 entries[request].shim_answer = Some(ShimAnswer { bytes, masked });
                             }
+                            never_asked.extend(held.remove(&id));
                         }
                         EntryKind::Notification { .. } | EntryKind::Other => {}
                     }
                 }
-                Record::Line { from: Origin::Shim, .. } | Record::Event { .. } | Record::Gap { .. } => {}
+                Record::Event { event, data, .. } => next_is_held = event == "request_opened" && is_held(data),
+                Record::Line { from: Origin::Shim, .. } | Record::Gap { .. } => {}
             }
         }
         let header = header.ok_or_else(|| TapeError::NotATape { path: path.to_owned() })?;
+        never_asked.extend(held.into_values());
+        let mut index = 0..;
+        entries.retain(|_| index.next().is_none_or(|index| !never_asked.contains(&index)));
         Ok(Tape { header, entries })
     }
+}
+
+/// Whether the client was not asked, by what codex-shim noted of a request.
+fn is_held(data: Option<&RawValue>) -> bool {
+    #[derive(Deserialize)]
+    struct Opened {
+        #[serde(default)]
+        held: bool,
+    }
+    data.and_then(|data| serde_json::from_str(data.get()).ok()).is_some_and(|Opened { held }| held)
 }
 
 fn entry(at_us: u64, from: Side, content: &Content<'_>, end: LineEnd) -> Entry {
