@@ -427,6 +427,17 @@ fn tapes_in_this_repository_are_whole_small_and_of_no_machine() {
 }
 
 #[test]
+fn latest_names_the_last_thread_of_a_tape() {
+    let (home, path) = (Home::new(), tape("command_approval"));
+    let show = |args: &[&str]| tool(&home, &[&["tape", "show", path.to_str().expect("UTF-8")], args].concat());
+    let of_thread = show(&["--thread", "latest", "--method", "APPROVAL"]);
+    let listed = String::from_utf8_lossy(&of_thread.stdout).into_owned();
+    assert_eq!((of_thread.status.code(), listed.lines().count()), (Some(0), 1), "{of_thread:?}");
+    let none = show(&["--method", "nothing"]);
+    assert!(none.stdout.is_empty() && String::from_utf8_lossy(&none.stderr).contains("none of the "), "{none:?}");
+}
+
+#[test]
 fn a_list_can_be_filtered_and_one_record_shown_in_full() {
     let home = Home::new();
     let path = tape("command_approval");
