@@ -240,7 +240,8 @@ mod tests {
 
     #[test]
     fn too_large_diff_is_named_with_its_size() {
-        let row = json!({"changes": [{"path": "/a", "kind": {"type": "add"}, "omitted": "size", "diff_bytes": 9 << 20}]});
+        let row =
+            json!({"changes": [{"path": "/a", "kind": {"type": "add"}, "omitted": "size", "diff_bytes": 9 << 20}]});
         let told: Vec<String> = shown(&row).changes.into_iter().map(|row| row.text).collect();
         assert_eq!(told, ["add /a", "(this diff of 9.0 MiB is too large to keep: see it in the client)"]);
     }

@@ -48,7 +48,9 @@ impl Items {
         let raw_item = params.get("item")?;
         let item = Members::of(raw_item)?;
         let does = match item.text("type").as_deref() {
-            Some("fileChange") => Does::Changes(within_bounds(item.get("changes")?).filter(|kept| kept.get().len() <= BYTES_MAX)?),
+            Some("fileChange") => {
+                Does::Changes(within_bounds(item.get("changes")?).filter(|kept| kept.get().len() <= BYTES_MAX)?)
+            }
             Some("commandExecution") if raw_item.get().len() <= BYTES_MAX => Does::Command(raw_item.to_owned()),
             Some(_) | None => return None,
         };
@@ -138,7 +140,8 @@ fn without_texts(changes: &RawValue, bytes_max: usize) -> Option<Box<RawValue>> 
         }
         let Some(members) = Members::of(change) else { return value(&json!({"omitted": "size"})) };
         let diff_bytes = members.text("diff").map(|diff| diff.len());
-        let size = diff_bytes.map_or_else(|| members.get("diff_bytes").map(|raw| json!(raw)), |bytes| Some(json!(bytes)));
+        let size =
+            diff_bytes.map_or_else(|| members.get("diff_bytes").map(|raw| json!(raw)), |bytes| Some(json!(bytes)));
         value(&json!({
             "path": members.text("path"), "kind": members.get("kind"), "omitted": "size", "diff_bytes": size,
         }))
@@ -186,9 +189,8 @@ mod tests {
 
     /// An item that adds files with texts of these sizes.
     fn adds(id: &str, bytes: &[usize]) -> String {
-        let change = |bytes: &usize| {
-            format!(r#"{{"path":"/{bytes}","kind":{{"type":"add"}},"diff":"{}"}}"#, "x".repeat(*bytes))
-        };
+        let change =
+            |bytes: &usize| format!(r#"{{"path":"/{bytes}","kind":{{"type":"add"}},"diff":"{}"}}"#, "x".repeat(*bytes));
         let changes = bytes.iter().map(change).collect::<Vec<_>>().join(",");
         format!(r#"{{"threadId":"t","item":{{"id":"{id}","type":"fileChange","changes":[{changes}]}}}}"#)
     }
