@@ -88,9 +88,12 @@ fn shared_folders(sessions: &[Found], only: Option<&str>) -> Vec<Check> {
     let check = |(folder, there): (&str, Vec<&Found>)| {
         let names: Vec<String> =
             there.iter().map(|session| format!("{} {}", label(session), short(session, sessions))).collect();
-        let remedy = "`status`, `requests` and `context show` show all of them, and each model is told what you run in a \
-                      terminal; `tail`, `events` and `transcript` take the one used last, and `send` and `interrupt` need \
-                      --session with the end of the name";
+        let example = there.first().map_or("", |session| short(session, sessions));
+        let remedy = format!(
+            "nothing, if that is meant: `status`, `requests` and `context show` show all of them, and each model is told what \
+             you run in a terminal; `tail`, `events` and `transcript` take the one used last, and `send` and `interrupt` need \
+             a name, such as `--session {example}`"
+        );
         Check::note("clients", format!("{} are live in {folder}: {}", there.len(), names.join(", ")), remedy)
     };
     shared.map(check).collect()

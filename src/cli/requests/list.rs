@@ -40,6 +40,7 @@ fn list(arguments: &RequestsArguments, environment: &Environment) -> Result<i32,
             WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() => {
                 format!("no requests are pending in session {}\n", session.id)
             }
+            WhichRequests::All if rows.is_empty() && sessions.len() > 1 => "no requests yet\n".to_owned(),
             WhichRequests::All if rows.is_empty() => format!("session {} has had no requests\n", session.id),
             WhichRequests::Pending | WhichRequests::PendingAndOrphaned => to_do(rows, &clock, screen),
             WhichRequests::All => history(rows, &clock, screen),
