@@ -127,9 +127,9 @@ fn as_cells(row: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
     let unknown = || "-".to_owned();
     let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
     vec![
-        // A program gets the whole id.
+        // Programs get the whole id, and no name: it has blanks.
         (Tone::Strong, if to == Screen::None { &row.session_id } else { &row.short_id }.clone()),
-        (Tone::Plain, row.name.clone()),
+        (Tone::Plain, if to == Screen::None { String::new() } else { row.name.clone() }),
         (tone, life.to_owned()),
         (Tone::Plain, row.state.map_or("no answer", Activity::name).to_owned()),
         (Tone::Faint, clock.cell(&row.since, to)),
@@ -161,8 +161,8 @@ mod tests {
         let clock = Clock::stopped("2026-01-02T03:04:07Z");
         assert_eq!(
             as_table(&rows, &clock, Screen::None),
-            "0192aaaa-ab01  proj (vscode)  live     waiting_permission  2026-01-02T03:04:05Z  7  /work/proj\n\
-             0192aaaa-cb01  proj (vscode)  stopped  stopped             2026-01-02T03:04:05Z  -  /work/proj\n"
+            "0192aaaa-ab01  live     waiting_permission  2026-01-02T03:04:05Z  7  /work/proj\n\
+             0192aaaa-cb01  stopped  stopped             2026-01-02T03:04:05Z  -  /work/proj\n"
         );
         let shown = as_table(&rows, &clock, Screen::Plain);
         let head = "SESSION  NAME           RELAY    STATE               SINCE (UTC)  PID  FOLDER\n";

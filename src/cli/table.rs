@@ -188,7 +188,7 @@ impl Table {
                 line.push_str(&self.to.paint(*tone, &cell));
                 taken += gap + before + cell.width();
                 gap = after + GAP;
-            } else {
+            } else if *width > 0 {
                 gap += padding + GAP;
             }
         }

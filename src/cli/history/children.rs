@@ -180,9 +180,9 @@ fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
         format!("{}{ago}", words(action))
     });
     vec![
-        // A program gets the whole id.
+        // Programs get the whole id, and no name: it has blanks.
         (Tone::Strong, if to == Screen::None { &child.session_id } else { &child.short_id }.clone()),
-        (Tone::Plain, child.name.clone()),
+        (Tone::Plain, if to == Screen::None { String::new() } else { child.name.clone() }),
         (tone, state.to_owned()),
         (Tone::Faint, since.map_or_else(|| "-".to_owned(), |since| screen::age(since, now))),
         (Tone::Faint, last.unwrap_or_else(|| "-".to_owned())),
@@ -243,9 +243,9 @@ mod tests {
         };
         let silent = Child { error: Some("why".to_owned()), ..child("long", None) };
         let expect = "\
-a     proj (vscode)  waiting_permission  7s  ran ls (2s ago)  run make, and 1 more
-long  proj (vscode)  no answer           7s  -                error: why
-b     proj (vscode)  idle                7s  -
+a     waiting_permission  7s  ran ls (2s ago)  run make, and 1 more
+long  no answer           7s  -                error: why
+b     idle                7s  -
 ";
         let children = [waiting, silent, child("b", Some(Activity::Idle))];
         assert_eq!(table(&children, now, Screen::None, None), expect);
