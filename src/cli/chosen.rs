@@ -53,6 +53,11 @@ pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
     Ok(found)
 }
 
+/// The same, and nothing is reported: to name sessions apart from one another.
+pub(super) fn all_quietly(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
+    survey(environment).map(|survey| survey.found)
+}
+
 fn survey(environment: &Environment) -> Result<Survey, NotChosen> {
     let home = environment.shim_home().value.ok_or(NotChosen::NoHome)?;
     Survey::of(&home).map_err(NotChosen::Store)

@@ -245,7 +245,11 @@ fn cannot_start(error: &RelayError) -> i32 {
 
 /// One line for the user, or what follows it; whoever wrote what stands in it, nothing steers the terminal.
 fn say(what: &str) {
-    let _ = writeln!(std::io::stderr(), "codex-shim: {}", lines(what));
+    const BEGINNING: &str = "codex-shim: ";
+    let columns_max = screen::columns_of_stderr();
+    let text = format!("{BEGINNING}{}", lines(what));
+    let lines: Vec<String> = text.split('\n').map(|line| screen::wrapped(line, 0, 0, columns_max)).collect();
+    let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
 }
 
 /// A text of several lines, each as [`screen::plain`] has it.

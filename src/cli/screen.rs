@@ -3,6 +3,8 @@
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime};
 
+use unicode_width::UnicodeWidthStr as _;
+
 use crate::config::Environment;
 use crate::engine::visible;
 
@@ -81,6 +83,43 @@ pub(super) fn columns(to: Screen) -> Option<usize> {
     }
 }
 
+/// Columns of the terminal that stderr is; `None` if it is not one.
+pub(super) fn columns_of_stderr() -> Option<usize> {
+    let stderr = std::io::stderr();
+    let size = stderr.is_terminal().then(|| rustix::termios::tcgetwinsize(stderr).ok()).flatten()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// Least room for text behind an indent, in columns.
+const ROOM_MIN: usize = 20;
+
+/// Text that begins at column `first`, broken between words into lines below an indent. A command in backticks is one word, so
+/// that it can be copied; the terminal breaks a word that fits no line.
+pub(super) fn wrapped(text: &str, first: usize, indent: usize, columns_max: Option<usize>) -> String {
+    let Some(columns_max) = columns_max else { return text.to_owned() };
+    let indent = if indent + ROOM_MIN > columns_max { indent.min(2) } else { indent };
+    let (mut wrapped, mut column, mut is_command) = (String::new(), first % columns_max, false);
+    let words = text.split(|char: char| {
+        is_command ^= char == '`';
+        char == ' ' && !is_command
+    });
+    for (number, word) in words.enumerate() {
+        let width = word.width();
+        if number > 0 && column + 1 + width > columns_max && indent + width <= columns_max {
+            wrapped.push('\n');
+            wrapped.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if number > 0 {
+            wrapped.push(' ');
+            column += 1;
+        }
+        wrapped.push_str(word);
+        column += width;
+        column = if column > columns_max { column % columns_max } else { column };
+    }
+    wrapped
+}
+
 /// Prints what a tool was asked for; returns the status to exit with.
 pub(super) fn print(text: &str) -> i32 {
     match std::io::stdout().write_all(text.as_bytes()) {
@@ -136,6 +175,18 @@ mod tests {
             let shown = plain(&char.to_string());
             assert!(!shown.chars().any(|char| char.is_control() || deceives(char)), "{char:?}: {shown:?}");
         }
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        let check = |text: &str, first, indent, columns_max, expect: &str| {
+            assert_eq!(wrapped(text, first, indent, columns_max), expect);
+        };
+        check("one two three four five six", 4, 4, Some(24), "one two three four\n    five six");
+        check("one two three four five six", 4, 4, None, "one two three four five six");
+        check("say `codex-shim show latest` now", 0, 0, Some(26), "say\n`codex-shim show latest`\nnow");
+        check("see /a/folder/that/is/longer/than/it now", 0, 0, Some(19), "see /a/folder/that/is/longer/than/it\nnow");
+        check("   1. a  b", 0, 0, Some(30), "   1. a  b");
     }
 
     #[test]

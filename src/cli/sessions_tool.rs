@@ -11,7 +11,7 @@ use super::table::{Cell, Column, Table};
 use crate::config::Environment;
 use crate::control::{SessionDocument, client};
 use crate::history::Activity;
-use crate::store::{ChoiceError, Found};
+use crate::store::{ChoiceError, Found, label, short};
 
 /// Relays that are asked at once.
 const ASKED_AT_ONCE_MAX: usize = 16;
@@ -20,6 +20,10 @@ const ASKED_AT_ONCE_MAX: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Row {
     session_id: String,
+    /// The shortest name that every tool takes.
+    short_id: String,
+    /// The folder and the client: `proj (vscode)`.
+    name: String,
     live: bool,
     /// What a live relay says of itself; `null` where it does not answer.
     state: Option<Activity>,
@@ -41,7 +45,11 @@ pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i
         Ok(found) => found,
         Err(error) => return error.told(),
     };
-    let rows = rows(&found);
+    let all = match chosen::all_quietly(environment) {
+        Ok(all) => all,
+        Err(error) => return error.told(),
+    };
+    let rows = rows(&found, &all);
     if arguments.json {
         let text = serde_json::to_string(&Listing { sessions: &rows }).expect("BUG: plain data is JSON");
         return screen::print(&format!("{text}\n"));
@@ -52,12 +60,13 @@ pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i
     screen::print(&as_table(&rows, &Clock::of(&arguments.times), Screen::of_stdout(environment)))
 }
 
-fn rows(found: &[Found]) -> Vec<Row> {
+/// The rows of the sessions `found`, which are named apart from `all`.
+fn rows(found: &[Found], all: &[Found]) -> Vec<Row> {
     let asked = found.chunks(ASKED_AT_ONCE_MAX).flat_map(|some| {
         std::thread::scope(|scope| {
             let asked: Vec<_> = some.iter().map(|session| (session, scope.spawn(|| state(session)))).collect();
             let row = |(session, state): (&Found, std::thread::ScopedJoinHandle<'_, _>)| {
-                row(session, state.join().unwrap_or_default())
+                row(session, all, state.join().unwrap_or_default())
             };
             asked.into_iter().map(row).collect::<Vec<_>>()
         })
@@ -81,12 +90,14 @@ fn state(session: &Found) -> Option<Activity> {
     serde_json::from_slice(&answer.body).ok().map(|document: SessionDocument| document.state)
 }
 
-fn row(session: &Found, state: Option<Activity>) -> Row {
+fn row(session: &Found, all: &[Found], state: Option<Activity>) -> Row {
     let holder = session.holder.as_ref();
     let last_used = screen::time(session.last_used);
     let started = holder.and_then(|holder| humantime::parse_rfc3339(&holder.started_at).ok());
     Row {
         session_id: session.id.clone(),
+        short_id: short(session, all).to_owned(),
+        name: label(session),
         live: session.live,
         state,
         since: started.filter(|_| session.live).map_or(last_used, screen::time),
@@ -96,22 +107,29 @@ fn row(session: &Found, state: Option<Activity>) -> Row {
 }
 
 fn as_table(rows: &[Row], clock: &Clock, to: Screen) -> String {
+    table_within(rows, clock, to, screen::columns(to))
+}
+
+fn table_within(rows: &[Row], clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
     let columns = vec![
         Column::whole("SESSION"),
-        Column::whole("RELAY"),
+        Column::text("NAME"),
+        Column::whole("RELAY").spare(),
         Column::whole("STATE"),
-        Column::whole(clock.head("SINCE")),
-        Column::number("PID"),
-        Column::text("FOLDER"),
+        Column::whole(clock.head("SINCE")).spare(),
+        Column::number("PID").spare(),
+        Column::text("FOLDER").spare(),
     ];
-    Table::of(columns, rows.iter().map(|row| as_cells(row, clock, to)).collect(), to)
+    Table::within(columns, to, columns_max).add(rows.iter().map(|row| as_cells(row, clock, to)).collect())
 }
 
 fn as_cells(row: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
     let unknown = || "-".to_owned();
     let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
     vec![
-        (Tone::Strong, row.session_id.clone()),
+        // Programs get the whole id, and no name: it has blanks.
+        (Tone::Strong, if to == Screen::None { &row.session_id } else { &row.short_id }.clone()),
+        (Tone::Plain, if to == Screen::None { String::new() } else { row.name.clone() }),
         (tone, life.to_owned()),
         (Tone::Plain, row.state.map_or("no answer", Activity::name).to_owned()),
         (Tone::Faint, clock.cell(&row.since, to)),
@@ -124,26 +142,41 @@ fn as_cells(row: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_table_is_aligned_and_has_a_head_on_a_terminal_only() {
-        let row = |id: &str, live: bool, pid| Row {
-            session_id: id.to_owned(),
+    fn row(id: &str, live: bool, pid: Option<u32>) -> Row {
+        Row {
+            session_id: format!("0192aaaa-{id}"),
+            short_id: id.to_owned(),
+            name: "proj (vscode)".to_owned(),
             live,
-            state: Some(if live { Activity::Idle } else { Activity::Stopped }),
+            state: Some(if live { Activity::WaitingPermission } else { Activity::Stopped }),
             since: "2026-01-02T03:04:05Z".to_owned(),
-            cwd: Some("/work".to_owned()),
+            cwd: Some("/work/proj".to_owned()),
             pid,
-        };
-        let rows = [row("a", true, Some(7)), row("longer", false, None)];
+        }
+    }
+
+    #[test]
+    fn programs_get_whole_ids_and_terminals_short_ones() {
+        let rows = [row("ab01", true, Some(7)), row("cb01", false, None)];
         let clock = Clock::stopped("2026-01-02T03:04:07Z");
         assert_eq!(
             as_table(&rows, &clock, Screen::None),
-            "a       live     idle     2026-01-02T03:04:05Z  7  /work\n\
-             longer  stopped  stopped  2026-01-02T03:04:05Z  -  /work\n"
+            "0192aaaa-ab01  live     waiting_permission  2026-01-02T03:04:05Z  7  /work/proj\n\
+             0192aaaa-cb01  stopped  stopped             2026-01-02T03:04:05Z  -  /work/proj\n"
         );
         let shown = as_table(&rows, &clock, Screen::Plain);
-        assert!(shown.starts_with("SESSION  RELAY    STATE    SINCE (UTC)  PID  FOLDER\n"), "{shown}");
-        assert!(shown.contains("\na        live     idle     03:04:05       7  /work\n"), "{shown}");
+        let head = "SESSION  NAME           RELAY    STATE               SINCE (UTC)  PID  FOLDER\n";
+        assert!(shown.starts_with(head), "{shown}");
+        assert!(
+            shown.contains("\nab01     proj (vscode)  live     waiting_permission  03:04:05       7  /work/proj\n")
+        );
         assert_eq!(as_table(&[], &clock, Screen::Plain), "");
+    }
+
+    #[test]
+    fn narrow_terminals_keep_the_name_and_state() {
+        let rows = [row("ab01", true, Some(7))];
+        let shown = table_within(&rows, &Clock::stopped("2026-01-02T03:04:07Z"), Screen::Plain, Some(40));
+        assert_eq!(shown, "SESSION  NAME         STATE\nab01     proj (vsco…  waiting_permission\n");
     }
 }

@@ -184,11 +184,15 @@ fn as_screen(report: &Report, session: &Found, clock: &Clock, to: Screen) -> Str
     rows.push(("folder", session.dir.display().to_string()));
     rows.extend(document.socket.clone().map(|socket| ("socket", socket)));
     rows.push(("versions", versions(session)));
-    let mut text = format!("{}\n\n", to.paint(tone, &screen::plain(&verdict)));
+    let columns_max = screen::columns(to);
+    let indent = LABEL_COLUMNS + 1;
+    let verdict = screen::wrapped(&screen::plain(&verdict), 0, 0, columns_max);
+    let mut text = format!("{}\n\n", to.paint(tone, &verdict));
     for (label, value) in rows {
         for (number, line) in value.split('\n').enumerate() {
             let label = to.paint(Tone::Faint, &format!("{:LABEL_COLUMNS$}", if number == 0 { label } else { "" }));
-            text.push_str(&format!("{label} {}\n", screen::plain(line)));
+            let line = screen::wrapped(&screen::plain(line), indent, indent, columns_max);
+            text.push_str(&format!("{label} {line}\n"));
         }
     }
     text
@@ -264,8 +268,12 @@ fn threads(document: &SessionDocument, clock: &Clock, to: Screen) -> Option<Stri
         let rests = matches!(thread.activity_state, Activity::Idle | Activity::Stopped);
         (rests, std::cmp::Reverse(thread.since.clone()))
     });
-    let columns =
-        vec![Column::whole("THREAD"), Column::whole("STATE"), Column::whole("FOR"), Column::text("LAST ACTION")];
+    let columns = vec![
+        Column::whole("THREAD"),
+        Column::whole("STATE"),
+        Column::whole("FOR").spare(),
+        Column::text("LAST ACTION"),
+    ];
     let rows = all.iter().take(LISTED_MAX).map(|thread| one_thread(thread, clock)).collect();
     let room = screen::columns(to).map(|columns| columns.saturating_sub(LABEL_COLUMNS + 1));
     let mut text = Table::within(columns, to, room).add(rows);

@@ -20,6 +20,7 @@ pub(super) struct Column {
     side: Side,
     cut: Cut,
     width_min: usize,
+    is_spare: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,17 +40,22 @@ enum Cut {
 impl Column {
     /// A column that keeps its width: ids, states, times.
     pub(super) fn whole(head: impl Into<String>) -> Column {
-        Column { head: head.into(), side: Side::Left, cut: Cut::Last, width_min: 0 }
+        Column { head: head.into(), side: Side::Left, cut: Cut::Last, width_min: 0, is_spare: false }
     }
 
     /// The same for numbers.
     pub(super) fn number(head: impl Into<String>) -> Column {
-        Column { head: head.into(), side: Side::Right, cut: Cut::Last, width_min: 0 }
+        Column { head: head.into(), side: Side::Right, cut: Cut::Last, width_min: 0, is_spare: false }
     }
 
     /// A column of text that may be shortened.
     pub(super) fn text(head: impl Into<String>) -> Column {
-        Column { head: head.into(), side: Side::Left, cut: Cut::First, width_min: 0 }
+        Column { head: head.into(), side: Side::Left, cut: Cut::First, width_min: 0, is_spare: false }
+    }
+
+    /// The same, but left out if the terminal is too narrow for all columns; the last one of these goes first.
+    pub(super) fn spare(self) -> Column {
+        Column { is_spare: true, ..self }
     }
 
     /// The same, at least so wide: for rows that come one by one.
@@ -70,6 +76,8 @@ pub(super) struct Table {
     /// Widest cell of each column so far.
     widths: Vec<usize>,
     has_head: bool,
+    /// Columns that are left out, from then on.
+    left_out: Vec<bool>,
 }
 
 impl Table {
@@ -81,7 +89,8 @@ impl Table {
     /// An empty table of at most so many columns.
     pub(super) fn within(columns: Vec<Column>, to: Screen, columns_max: Option<usize>) -> Table {
         let widths = columns.iter().map(|column| column.width_min).collect();
-        Table { columns, to, columns_max, widths, has_head: false }
+        let left_out = vec![false; columns.len()];
+        Table { columns, to, columns_max, widths, has_head: false, left_out }
     }
 
     /// The text of a whole table; empty if there are no rows.
@@ -106,13 +115,36 @@ impl Table {
             let widest = rows.iter().filter_map(|row| row.get(index)).map(|(_, cell)| cell.width()).max();
             *width = (*width).max(widest.unwrap_or(0));
         }
+        self.leave_out();
         let widths = self.fitted();
         rows.iter().map(|row| self.line(row, &widths)).collect()
     }
 
+    /// Leaves out spare columns until the others fit: whole those that are not to be cut.
+    fn leave_out(&mut self) {
+        let Some(columns_max) = self.columns_max else { return };
+        loop {
+            let least = self.columns.iter().zip(&self.widths).zip(&self.left_out).filter(|(_, left_out)| !**left_out);
+            let least = least.map(|((column, width), _)| match column.cut {
+                Cut::First => (*width).min(CUT_MIN.max(column.head.width())),
+                Cut::Last => *width,
+            });
+            let least: Vec<usize> = least.filter(|width| *width > 0).collect();
+            if least.iter().sum::<usize>() + GAP * least.len().saturating_sub(1) <= columns_max {
+                return;
+            }
+            let spare = (0..self.columns.len()).rev().find(|at| self.columns[*at].is_spare && !self.left_out[*at]);
+            let Some(spare) = spare else { return };
+            self.left_out[spare] = true;
+        }
+    }
+
     /// The widths that fit: the widest column that may be cut is, until the rest fits.
     fn fitted(&self) -> Vec<usize> {
-        let mut widths = self.widths.clone();
+        let mut widths: Vec<usize> = self.widths.clone();
+        for (width, left_out) in widths.iter_mut().zip(&self.left_out) {
+            *width = if *left_out { 0 } else { *width };
+        }
         let Some(columns_max) = self.columns_max else { return widths };
         let gaps = GAP * widths.iter().filter(|width| **width > 0).count().saturating_sub(1);
         for cut in [Cut::First, Cut::Last] {
@@ -143,7 +175,8 @@ impl Table {
     fn line(&self, row: &[Cell], widths: &[usize]) -> String {
         let mut line = String::new();
         let (mut taken, mut gap) = (0, 0);
-        for (((tone, cell), column), width) in row.iter().zip(&self.columns).zip(widths) {
+        let shown = row.iter().zip(&self.columns).zip(widths).zip(&self.left_out).filter(|(_, left_out)| !**left_out);
+        for (((tone, cell), column), width) in shown.map(|(shown, _)| shown) {
             // No line is wider than the terminal, even if the columns do not fit.
             let room = self.columns_max.map_or(usize::MAX, |columns_max| columns_max.saturating_sub(taken + gap));
             let cell = if self.columns_max.is_some() { shortened(cell, (*width).min(room)) } else { cell.clone() };
@@ -155,7 +188,7 @@ impl Table {
                 line.push_str(&self.to.paint(*tone, &cell));
                 taken += gap + before + cell.width();
                 gap = after + GAP;
-            } else {
+            } else if *width > 0 {
                 gap += padding + GAP;
             }
         }
@@ -223,6 +256,19 @@ mod tests {
                 assert!(line.width() <= columns_max, "{columns_max}: {line:?}");
             }
         }
+    }
+
+    #[test]
+    fn spare_columns_go_before_names_are_cut() {
+        let columns = || {
+            let (name, action) = (Column::whole("SESSION"), Column::text("ACTION"));
+            vec![name, Column::number("N").spare(), action, Column::text("").spare()]
+        };
+        let check = |columns_max, expect: &str| {
+            assert_eq!(Table::within(columns(), Screen::Plain, Some(columns_max)).add(rows()), expect);
+        };
+        check(26, "SESSION       N  ACTION\nwork          7  run carg…\nlonger-name  12  日本語\u{fffd}[…\n");
+        check(22, "SESSION      ACTION\nwork         run carg…\nlonger-name  日本語\u{fffd}[…\n");
     }
 
     #[test]

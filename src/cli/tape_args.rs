@@ -73,10 +73,10 @@ pub(super) struct ShowArguments {
     /// Only records of this kind
     #[arg(long, value_name = "KIND", value_parser = ["header", "request", "notification", "response", "text", "omitted", "event", "gap"])]
     pub(super) kind: Option<String>,
-    /// Only records whose method contains WORD
+    /// Only records whose method contains WORD, in capitals or not
     #[arg(long, value_name = "WORD")]
     pub(super) method: Option<String>,
-    /// Only this thread: its id, or the beginning of it
+    /// Only this thread: its id, the beginning of it, or `latest`
     #[arg(long, value_name = "THREAD", add = complete::threads())]
     pub(super) thread: Option<String>,
     /// Only record number N, in full

@@ -26,6 +26,9 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(100);
 /// Width of the methods in the list, which is printed record by record.
 const METHOD_COLUMNS: usize = 40;
 
+/// The name of the thread that was spoken of last.
+const LATEST: &str = "latest";
+
 /// Runs one of the tools.
 pub(super) fn run(tool: TapeTool, environment: &Environment) -> i32 {
     match tool {
@@ -42,13 +45,19 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
     let mut thread = arguments.thread.clone();
     let file = arguments.source.as_deref().map(Path::new).filter(|path| path.exists() && !path.is_dir());
     let mut records = match file {
-        Some(path) => match TapeReader::open(path) {
-            Ok(reader) => Records::Tape(reader),
-            Err(error) => {
-                say(&error.to_string());
-                return FAILED;
+        Some(path) => {
+            let opened = match thread.as_deref() {
+                Some(LATEST) => latest_thread(path).map(|found| thread = Some(found)),
+                Some(_) | None => Ok(()),
+            };
+            match opened.and_then(|()| TapeReader::open(path).map_err(|error| error.to_string())) {
+                Ok(reader) => Records::Tape(reader),
+                Err(error) => {
+                    say(&error);
+                    return FAILED;
+                }
             }
-        },
+        }
         None => match chosen::one(
             arguments.source.as_deref().or(arguments.session.as_deref()),
             Otherwise::Latest,
@@ -79,6 +88,16 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
             FAILED
         }
     }
+}
+
+/// The thread of a tape that was spoken of last.
+fn latest_thread(path: &Path) -> Result<String, String> {
+    let mut reader = TapeReader::open(path).map_err(|error| error.to_string())?;
+    let mut latest = None;
+    while let TapeStep::Record { bytes, .. } = reader.step().map_err(|error| error.to_string())? {
+        latest = summary_of(bytes).ok().and_then(|summary| summary.thread).or(latest);
+    }
+    latest.ok_or_else(|| format!("{} has no threads", path.display()))
 }
 
 /// Whether a word is rather meant as a file than as a session.
@@ -114,7 +133,7 @@ impl Records {
 fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) -> io::Result<i32> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut table = table();
-    let (mut number, mut began_us) = (0, None);
+    let (mut number, mut shown, mut began_us) = (0, 0, None);
     loop {
         let Some(record) = records.next()? else {
             output.flush()?;
@@ -128,7 +147,12 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
                     say(&format!("no record {wanted}: the records have the numbers 1 to {number}"));
                     return Ok(FAILED);
                 }
-                None => return Ok(0),
+                None => {
+                    if shown == 0 && number > 0 {
+                        say(&format!("none of the {number} records is of that kind"));
+                    }
+                    return Ok(0);
+                }
             }
             std::thread::park_timeout(FOLLOW_EVERY);
             continue;
@@ -151,6 +175,7 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
         if !wanted(&summary, arguments, thread) {
             continue;
         }
+        shown += 1;
         match arguments.json {
             true => writeln!(output, "{}", as_json(number, &summary))?,
             false => output.write_all(table.add(vec![as_row(number, after_us, &summary)]).as_bytes())?,
@@ -177,7 +202,10 @@ fn one(output: &mut impl io::Write, record: &[u8], number: u64, as_json: bool) -
 
 fn wanted(summary: &Summary, arguments: &ShowArguments, thread: Option<&str>) -> bool {
     let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
-    let has_word = |word: &str| summary.method.as_deref().is_some_and(|method| method.contains(word));
+    let has_word = |word: &str| {
+        let word = word.to_lowercase();
+        summary.method.as_deref().is_some_and(|method| method.to_lowercase().contains(&word))
+    };
     is(&arguments.from, summary.from)
         && is(&arguments.kind, summary.kind)
         && arguments.method.as_deref().is_none_or(has_word)
@@ -209,12 +237,12 @@ fn in_full(record: &[u8], number: u64) -> Result<String, String> {
 fn table() -> Table {
     let columns = vec![
         Column::number("RECORD").at_least(6),
-        Column::number("SECONDS").at_least(9),
+        Column::number("SECONDS").at_least(9).spare(),
         Column::whole(" ").at_least(1),
         Column::whole("KIND").at_least(12),
         Column::text("METHOD").at_least(METHOD_COLUMNS),
-        Column::text("ID").at_least(10),
-        Column::number("SIZE").at_least(10),
+        Column::text("ID").at_least(10).spare(),
+        Column::number("SIZE").at_least(10).spare(),
     ];
     Table::new(columns, Screen::of_stdout_plain())
 }

@@ -8,7 +8,7 @@
 use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{FIELD_ORDER, names_secret, one_line};
+use crate::engine::{FIELD_ORDER, holds_secret, one_line};
 
 /// Longest schema that is compiled, in bytes: validation must not take long.
 const SCHEMA_BYTES_MAX: usize = 64 << 10;
@@ -96,7 +96,7 @@ impl Field {
             takes_many,
             limits: limits(schema, &json_type),
             default: Some(schema["default"].clone()).filter(|default| !default.is_null()),
-            is_secret: schema["format"] == "password" || schema["writeOnly"] == true || names_secret(name),
+            is_secret: holds_secret(name, schema),
             json_type,
         }
     }

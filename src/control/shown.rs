@@ -185,8 +185,17 @@ fn of_file(path: &str, change: &Value, rows: &mut Vec<Row>) {
     let bare = |text: &str, meant: Meant| Row { label: String::new(), text: text.to_owned(), meant };
     match ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str()) {
         Some(diff) => rows.extend(diff.lines().map(|line| bare(line, meant(line, kind)))),
+        None if too_large(change).is_some() => rows.extend(too_large(change).map(|text| bare(&text, Meant::Plain))),
         None => rows.extend(in_text(change).map(|text| bare(&text, Meant::Plain))),
     }
+}
+
+/// The sentence in the place of a diff that was too large to keep.
+#[must_use]
+pub(crate) fn too_large(change: &Value) -> Option<String> {
+    let size = change["diff_bytes"].as_u64().map(|bytes| format!(" of {}", bytesize::ByteSize(bytes)));
+    let told = format!("(this diff{} is too large to keep: see it in the client)", size.unwrap_or_default());
+    (change["omitted"] == "size").then_some(told)
 }
 
 /// How a line of a diff is meant. Of a file that is added or deleted the whole text stands there.
@@ -228,6 +237,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn too_large_diff_is_named_with_its_size() {
+        let row =
+            json!({"changes": [{"path": "/a", "kind": {"type": "add"}, "omitted": "size", "diff_bytes": 9 << 20}]});
+        let told: Vec<String> = shown(&row).changes.into_iter().map(|row| row.text).collect();
+        assert_eq!(told, ["add /a", "(this diff of 9.0 MiB is too large to keep: see it in the client)"]);
+    }
 
     #[test]
     fn whatever_is_asked_is_shown() {

@@ -311,6 +311,9 @@ pub enum Note {
         request_id: String,
         /// What it asks for.
         request_type: &'static str,
+        /// The client is not asked: `hold`.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        held: bool,
     },
     /// A request is kept in the ledger.
     RequestCommitted {

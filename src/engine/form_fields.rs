@@ -52,6 +52,11 @@ fn secret_fields(schema: &Value, names: &mut Vec<String>) {
     }
 }
 
+/// Whether a field of a form holds a secret, by its name or its schema.
+pub(crate) fn holds_secret(name: &str, schema: &Value) -> bool {
+    is_secret_name(name) || is_secret_field(schema)
+}
+
 /// Whether the schema of one field marks its content as secret.
 fn is_secret_field(field: &Value) -> bool {
     let says = |name: &str| field[name].as_str().unwrap_or_default().to_lowercase();

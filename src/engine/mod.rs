@@ -52,6 +52,7 @@ pub use effect::{Effect, OwnLine, SideReply};
 pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
 pub use ending::Exit;
 pub(crate) use ending::Signal;
+pub(crate) use form_fields::holds_secret;
 pub use input::{Input, Now, Question};
 pub use ledger::{ContextChange, LedgerEntry, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};

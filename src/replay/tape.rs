@@ -233,7 +233,7 @@ impl Tape {
         let mut reader = TapeReader::open(path)?;
         let (mut header, mut entries) = (None, Vec::new());
         let mut own_calls = HashSet::new();
-        let mut asked = HashMap::new();
+        let mut asked = Asked::default();
         while let TapeStep::Record { line, bytes } = reader.step()? {
             let record =
                 Record::parse(bytes).map_err(|source| TapeError::Record { path: path.to_owned(), line, source })?;
@@ -244,9 +244,7 @@ impl Tape {
                     let is_withheld = from == Side::Server
                         && matches!(&entry.kind, EntryKind::Response { id } if own_calls.contains(id));
                     if !is_withheld {
-                        if let (Side::Server, EntryKind::Request { id, .. }) = (from, &entry.kind) {
-                            asked.insert(id.clone(), entries.len());
-                        }
+                        asked.learn(from, &entry.kind, entries.len());
                         entries.push(entry);
                     }
                 }
@@ -288,19 +286,73 @@ impl Tape {
                     match kind {
                         EntryKind::Request { id, .. } => drop(own_calls.insert(id)),
                         EntryKind::Response { id } => {
-                            if let Some(request) = asked.remove(&id) {
+                            if let Some(request) = asked.answered_by_shim(&id) {
                                 entries[request].shim_answer = Some(ShimAnswer { bytes, masked });
                             }
                         }
                         EntryKind::Notification { .. } | EntryKind::Other => {}
                     }
                 }
-                Record::Line { from: Origin::Shim, .. } | Record::Event { .. } | Record::Gap { .. } => {}
+                Record::Event { event, data, .. } => asked.next_is_held = event == "request_opened" && is_held(data),
+                Record::Line { from: Origin::Shim, .. } | Record::Gap { .. } => {}
             }
         }
         let header = header.ok_or_else(|| TapeError::NotATape { path: path.to_owned() })?;
+        let never_asked = asked.never_asked();
+        let mut index = 0..;
+        entries.retain(|_| index.next().is_none_or(|index| !never_asked.contains(&index)));
         Ok(Tape { header, entries })
     }
+}
+
+/// The server's requests, by the index of their entry.
+#[derive(Default)]
+struct Asked {
+    /// Those that nobody has answered yet.
+    open: HashMap<RpcId, usize>,
+    /// Those of them that the client was not asked.
+    held: HashMap<RpcId, usize>,
+    answered_while_held: HashSet<usize>,
+    /// codex-shim has noted that it holds the request of the next line.
+    next_is_held: bool,
+}
+
+impl Asked {
+    fn learn(&mut self, from: Side, kind: &EntryKind, index: usize) {
+        match (from, kind) {
+            (Side::Server, EntryKind::Request { id, .. }) => {
+                self.open.insert(id.clone(), index);
+                if std::mem::take(&mut self.next_is_held) {
+                    self.held.insert(id.clone(), index);
+                }
+            }
+            // A client that answers it was asked all the same: the ledger was too slow to keep it.
+            (Side::Client, EntryKind::Response { id }) => drop(self.held.remove(id)),
+            (Side::Client, EntryKind::Request { .. })
+            | (Side::Server, EntryKind::Response { .. })
+            | (Side::Client | Side::Server, EntryKind::Notification { .. } | EntryKind::Other) => {}
+        }
+    }
+
+    /// The request that codex-shim has answered in the client's place.
+    fn answered_by_shim(&mut self, id: &RpcId) -> Option<usize> {
+        self.answered_while_held.extend(self.held.remove(id));
+        self.open.remove(id)
+    }
+
+    fn never_asked(self) -> HashSet<usize> {
+        self.answered_while_held.into_iter().chain(self.held.into_values()).collect()
+    }
+}
+
+/// Whether the client was not asked, by what codex-shim noted of a request.
+fn is_held(data: Option<&RawValue>) -> bool {
+    #[derive(Deserialize)]
+    struct Opened {
+        #[serde(default)]
+        held: bool,
+    }
+    data.and_then(|data| serde_json::from_str(data.get()).ok()).is_some_and(|Opened { held }| held)
 }
 
 fn entry(at_us: u64, from: Side, content: &Content<'_>, end: LineEnd) -> Entry {

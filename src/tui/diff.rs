@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::doc::{Doc, Role};
 use super::text::plain;
+use crate::control::shown::too_large;
 
 /// The prefix of a file's first line in our own texts: `diff update src/a.rs`.
 const FILE: &str = "diff ";
@@ -69,7 +70,7 @@ fn of_file(path: &str, change: &Value, text: &mut String) {
     text.push_str(&format!("{FILE}{kind} {path}{to}\n"));
     let body = ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str());
     let Some(body) = body else {
-        text.push_str(&format!(" {change}\n"));
+        text.push_str(&format!(" {}\n", too_large(change).unwrap_or_else(|| change.to_string())));
         return;
     };
     let is_unified = body.starts_with("@@") || body.starts_with("--- ");
@@ -266,6 +267,13 @@ mod tests {
                 pieces.collect::<Vec<_>>().join("|")
             })
             .collect()
+    }
+
+    #[test]
+    fn too_large_diff_is_named_with_its_size() {
+        let changes = json!([{ "path": "/w/a", "kind": { "type": "add" }, "omitted": "size", "diff_bytes": 9 << 20 }]);
+        let expect = "diff add /w/a\n (this diff of 9.0 MiB is too large to keep: see it in the client)\n";
+        assert_eq!(unified(&changes).as_deref(), Some(expect));
     }
 
     #[test]

@@ -692,9 +692,12 @@ fn sessions_and_status_tell_what_is_live_and_what_was() {
     let listed = text(&live.tool(&["sessions"]).stdout);
     assert!(listed.starts_with("s  live  idle  ") && listed.ends_with(&format!("  {}\n", cwd.display())), "{listed}");
     let pid = live.relay.id();
+    let name = format!("{} (test-client)", cwd.file_name().expect("a folder has a name").display());
     let mut as_json: Value = serde_json::from_slice(&live.tool(&["sessions", "--json"]).stdout).expect("it is JSON");
     assert!(as_json["sessions"][0]["since"].take().is_string());
-    let row = json!({"session_id": "s", "live": true, "state": "idle", "since": null, "cwd": cwd, "pid": pid});
+    let row = json!({
+        "session_id": "s", "short_id": "s", "name": name, "live": true, "state": "idle", "since": null, "cwd": cwd, "pid": pid,
+    });
     assert_eq!(as_json, json!({"sessions": [row]}));
 
     let (home, _) = live.end();

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use codex_shim::testing::config::{SETTING_VARIABLES, parse_duration};
 use codex_shim::testing::control::client;
@@ -11,11 +11,14 @@ use serde_json::Value;
 use crate::context_engine::{projection, take_place};
 use crate::support::both_ends::{Live, carried, turn};
 use crate::support::eventually;
-use crate::support::shim::Home;
+use crate::support::shim::{Home, SHIM};
+use crate::wrap::Lab;
 
 const CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/control.md");
 
 const HISTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/history.md");
+
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
 
 const ENGINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/context-engines.md");
 
@@ -99,6 +102,88 @@ fn docs_examples_for_the_control_socket_work() {
     }
     shim.kill().expect("it runs");
     shim.wait().expect("it is ours");
+}
+
+/// What the README shows in its blocks of `sh` after "A first walk", without comments: the commands of codex-shim.
+fn commands_of_the_readme() -> Vec<String> {
+    let page = std::fs::read_to_string(README).expect("it is there");
+    let page = page.split_once("## A first walk").expect("there is a walk").1;
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let commands = blocks.flat_map(str::lines).filter(|line| line.starts_with("codex-shim "));
+    commands.map(|line| line.split(" #").next().unwrap_or(line).trim().to_owned()).collect()
+}
+
+/// A codex that says its version, and is asked for an approval when a client has initialized and when a message is sent.
+const CODEX: &str = r#"[ "$1" = app-server ] || { echo codex-cli 0.169.0; exit; }
+while read -r line; do
+  id=$(printf %s "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')
+  case "$line" in *'"method"'*)
+    [ -n "$id" ] && printf '{"id":%s,"result":{"userAgent":"x/0.169.0 (x)","turn":{"id":"u"},"thread":{"id":"t"}}}\n' "$id";;
+  esac
+  case "$line" in
+  *initialized*)
+    printf '{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}\n'
+    printf '{"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"agentMessage","id":"m","text":"hi"}}}\n'
+    for n in 0 1; do
+      printf '{"id":%s,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","command":"rm -rf build"}}\n' $n
+    done;;
+  esac
+done
+"#;
+
+#[test]
+fn readme_commands_work_in_their_order() {
+    let lab = Lab::new();
+    lab.program("real/codex", CODEX);
+    std::os::unix::fs::symlink(SHIM, lab.user.join("bin/codex-shim")).expect("a link");
+    let sh = |command: &str| {
+        let path = format!("{0}/bin:{0}/real:/usr/bin:/bin", lab.user.display());
+        let mut sh = Command::new("sh");
+        sh.args(["-c", command]).env_clear().env("PATH", path).env("HOME", &lab.user).current_dir(&lab.user);
+        sh.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        sh
+    };
+    let mut client: Option<Child> = None;
+    let mut run = Vec::new();
+    for command in commands_of_the_readme() {
+        // These need a terminal, or an answer that nobody gives here.
+        if ["tui", "shell", "hook"].iter().any(|tool| command.starts_with(&format!("codex-shim {tool}"))) {
+            continue;
+        }
+        // The walk ends when the wrap is taken back; the rest of the page goes on with the same client.
+        let given = match &*command {
+            "codex-shim wrap vscode" => "codex-shim wrap vscode --yes".to_owned(),
+            "codex-shim exec cargo test" => "codex-shim exec true".to_owned(),
+            other => other.replace(" -f", "").replace("SESSION", "latest"),
+        };
+        let output = sh(&given).output().expect("sh runs");
+        // The doctor tells that this codex is not a real one.
+        let is_expected = output.status.success() || command == "codex-shim doctor" && output.status.code() == Some(1);
+        assert!(is_expected, "{given}: {output:?}");
+        if command.starts_with("codex-shim wrap") {
+            let link = lab.user.join(".local/state/codex-shim/bin/vscode/codex");
+            let mut started = sh(&format!("exec {} app-server", link.display()));
+            let mut started = started.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the client starts");
+            let stdin = started.stdin.as_mut().expect("stdin is piped");
+            let initialize =
+                r#"{"id":1,"method":"initialize","params":{"clientInfo":{"name":"vscode","version":"1"}}}"#;
+            let start = r#"{"id":2,"method":"thread/start","params":{}}"#;
+            writeln!(stdin, "{initialize}\n{start}\n{{\"method\":\"initialized\"}}").expect("the relay reads");
+            client = Some(started);
+            let waits = || {
+                sh("codex-shim requests --json")
+                    .output()
+                    .ok()
+                    .filter(|output| String::from_utf8_lossy(&output.stdout).matches("request_id").count() >= 2)
+            };
+            eventually("two requests", waits);
+        }
+        run.push(command);
+    }
+    assert!(run.len() >= 18, "{run:?}");
+    let mut client = client.expect("the walk begins with a wrap");
+    drop(client.stdin.take());
+    client.wait().expect("it ends");
 }
 
 /// The first block of this language in the page on context engines that has `mark` in it.

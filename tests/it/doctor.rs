@@ -70,6 +70,29 @@ fn doctor_where_all_is_well() {
 }
 
 #[test]
+fn doctor_names_clients_that_share_a_folder() {
+    let lab = well();
+    let start = |session: &str| {
+        let mut relay = lab.home.shim(&["run", "--session", session, "--", "cat"]);
+        relay.current_dir(&lab.user).spawn().expect("it starts")
+    };
+    let relays = [start("one"), start("other")];
+    let note = eventually("both are live", || {
+        let told = told(&lab);
+        let checks = told["checks"].as_array().expect("checks");
+        checks.iter().find(|check| check["name"] == "clients").cloned()
+    });
+    assert_eq!(note["status"], "note", "{note}");
+    let found = note["found"].as_str().expect("text");
+    assert!(found.contains("user one") && found.contains("user other"), "{found}");
+    assert!(note["remedy"].as_str().expect("text").contains("--session"), "{note}");
+    for mut relay in relays {
+        drop(relay.stdin.take());
+        assert!(relay.wait().expect("it ends").success());
+    }
+}
+
+#[test]
 fn doctor_without_a_codex_or_with_one_that_does_not_run() {
     let lab = Lab::new();
     is_broken(&lab, "codex", "no codex found in PATH");

@@ -579,8 +579,8 @@ fn tables_fit_the_terminal_and_have_heads() {
     command_begins(&mut live, "c1", &"long ".repeat(40));
     asks(&mut live, 0, &"make ".repeat(40));
     for (args, head) in [
-        ("sessions", "SESSION  RELAY  STATE"),
-        ("children", "SESSION  STATE"),
+        ("sessions", "SESSION  NAME"),
+        ("children", "SESSION  NAME"),
         ("requests", "AGE  REQUEST  KIND"),
         ("requests --all", "AGE  REQUEST  KIND"),
         ("events", "TIME ("),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::support::both_ends::Live;
 use crate::support::codex::Lab;
 use crate::support::conversations::{ALL, COMMAND_APPROVAL, PLAIN_TURN, start_thread, start_turn};
+use crate::support::eventually;
 use crate::support::journal::Journal;
 use crate::support::peer::Peer;
 use crate::support::requests::{command_asked, parsed, resolved, turn_completed};
@@ -158,6 +159,27 @@ fn request_answered_at_the_socket_resolves_itself() {
     assert_eq!(status, Some(1));
     assert!(told.contains("request 0, which codex-shim answered on the tape"), "{told}");
     assert!(told.contains("  - \"accept\"\n  + \"cancel\""), "{told}");
+}
+
+#[test]
+fn held_requests_are_not_played_to_the_client() {
+    let initialize = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"tester","version":"1"}}}"#;
+    let start = r#"{"id":1,"method":"thread/start","params":{}}"#;
+    let mut live = Live::initialized("hold = true");
+    live.answer_plainly(start);
+    live.say_plainly(r#"{"id":1,"result":{"thread":{"id":"t"}}}"#);
+    live.say_unseen(&command_asked("0", "t"));
+    let row = eventually("the request", || live.pending().into_iter().next());
+    live.responded(row["request_id"].as_str().expect("a name"), &json!({"decision": "accept"}));
+    assert_eq!(parsed(&live.at_server()), json!({"id": 0, "result": {"decision": "accept"}}));
+    live.say_plainly(&resolved("0"));
+    live.say_plainly(&turn_completed("t", "u"));
+    let home = live.end_quietly();
+    let tape = exported(&home, &[]);
+    let (status, said, told) = played(&home, &tape, &[initialize, start]);
+    assert_eq!((status, told.as_str()), (Some(0), ""));
+    assert!(said.contains("turn/completed"), "{said}");
+    assert!(!said.contains("requestApproval"), "the client was never asked: {said}");
 }
 
 #[test]
@@ -402,6 +424,17 @@ fn tapes_in_this_repository_are_whole_small_and_of_no_machine() {
         let checked = tool(&home, &["tape", "check", path.to_str().expect("UTF-8")]);
         assert!(checked.status.success(), "{name}: {}", String::from_utf8_lossy(&checked.stdout));
     }
+}
+
+#[test]
+fn latest_names_the_last_thread_of_a_tape() {
+    let (home, path) = (Home::new(), tape("command_approval"));
+    let show = |args: &[&str]| tool(&home, &[&["tape", "show", path.to_str().expect("UTF-8")], args].concat());
+    let of_thread = show(&["--thread", "latest", "--method", "APPROVAL"]);
+    let listed = String::from_utf8_lossy(&of_thread.stdout).into_owned();
+    assert_eq!((of_thread.status.code(), listed.lines().count()), (Some(0), 1), "{of_thread:?}");
+    let none = show(&["--method", "nothing"]);
+    assert!(none.stdout.is_empty() && String::from_utf8_lossy(&none.stderr).contains("none of the "), "{none:?}");
 }
 
 #[test]

@@ -121,8 +121,8 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32
     checks.extend(servers::left_behind());
     checks.push(hooks::check(environment));
     let is_healthy = checks.iter().all(|check| check.verdict != Verdict::Broken);
-    let text =
-        if arguments.json { as_json(&checks, is_healthy) } else { as_text(&checks, Screen::of_stdout(environment)) };
+    let to = Screen::of_stdout(environment);
+    let text = if arguments.json { as_json(&checks, is_healthy) } else { as_text(&checks, to, screen::columns(to)) };
     let printed = screen::print(&text);
     if is_healthy { printed } else { FAILED }
 }
@@ -135,21 +135,23 @@ fn as_json(checks: &[Check], is_healthy: bool) -> String {
     format!("{}\n", json!({ "healthy": is_healthy, "checks": checks }))
 }
 
-fn as_text(checks: &[Check], screen: Screen) -> String {
+fn as_text(checks: &[Check], to: Screen, columns_max: Option<usize>) -> String {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for check in checks {
-        let verdict = screen.paint(check.verdict.tone(), &format!("{:6}", check.verdict.name()));
-        text.push_str(&format!("{verdict}  {:width$}  {}\n", check.name, plain(&check.found)));
+        let verdict = to.paint(check.verdict.tone(), &format!("{:6}", check.verdict.name()));
+        let indent = width + 10;
+        let wrapped = |text: &str, first| screen::wrapped(&plain(text), first, first, columns_max);
+        text.push_str(&format!("{verdict}  {:width$}  {}\n", check.name, wrapped(&check.found, indent)));
         if let Some(remedy) = &check.remedy {
-            text.push_str(&format!("{:8}{:width$}  → {}\n", "", "", plain(remedy)));
+            text.push_str(&format!("{:8}{:width$}  → {}\n", "", "", wrapped(remedy, indent + 2)));
         }
     }
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let told = match (count(Verdict::Broken), count(Verdict::Note)) {
-        (0, 0) => screen.paint(Tone::Good, "all is well"),
-        (0, notes) => screen.paint(Tone::Good, &format!("nothing is broken; {notes} worth knowing")),
-        (broken, _) => screen.paint(Tone::Bad, &format!("{broken} broken")),
+        (0, 0) => to.paint(Tone::Good, "all is well"),
+        (0, notes) => to.paint(Tone::Good, &format!("nothing is broken; {notes} worth knowing")),
+        (broken, _) => to.paint(Tone::Bad, &format!("{broken} broken")),
     };
     text.push_str(&format!("\n{told}\n"));
     text
@@ -162,11 +164,13 @@ mod tests {
     #[test]
     fn each_check_stands_with_what_to_do() {
         let checks = [Check::ok("settings", "all can be used"), Check::broken("codex", "not there", "install it")];
-        let text = as_text(&checks, Screen::None);
+        let text = as_text(&checks, Screen::None, None);
         assert_eq!(
             text,
             "ok      settings  all can be used\nbroken  codex     not there\n                  → install it\n\n1 broken\n"
         );
+        let narrow = as_text(&checks, Screen::Plain, Some(32));
+        assert!(narrow.starts_with("ok      settings  all can be\n  used\n"), "{narrow}");
         assert!(as_json(&checks, false).contains(r#""healthy":false"#));
     }
 }

@@ -1,5 +1,6 @@
 //! Our own folder: whether it can be written and has room, and whether each session in it is whole.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
@@ -13,7 +14,7 @@ use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
 use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
-use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey};
+use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, label, short};
 
 /// Below this a disk is said to be getting full, in bytes.
 const ROOM_LOW: u64 = 1 << 30;
@@ -59,6 +60,7 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
             );
             let live = sessions.iter().filter(|session| session.live).count();
             checks.push(Check::ok("sessions", format!("{}, {live} of them live", sessions.len())));
+            checks.extend(shared_folders(&sessions, only));
             // At the same time: each of those that hang takes as long as it is waited for.
             let meant: Vec<&Found> =
                 sessions.iter().filter(|session| only.is_none_or(|only| session.id == only)).collect();
@@ -77,6 +79,30 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
             checks.push(Check::broken("sessions", error.to_string(), "see who owns that folder, and its mode"))
         }
     }
+}
+
+/// Folders in which several clients are live, each in a session of its own.
+fn shared_folders(sessions: &[Found], only: Option<&str>) -> Vec<Check> {
+    let mut by_folder: BTreeMap<&str, Vec<&Found>> = BTreeMap::new();
+    for session in sessions.iter().filter(|session| session.live) {
+        if let Some(holder) = &session.holder {
+            by_folder.entry(&holder.place.cwd).or_default().push(session);
+        }
+    }
+    let is_meant = |there: &Vec<&Found>| only.is_none_or(|only| there.iter().any(|session| session.id == only));
+    let shared = by_folder.into_iter().filter(|(_, there)| there.len() > 1 && is_meant(there));
+    let check = |(folder, there): (&str, Vec<&Found>)| {
+        let names: Vec<String> =
+            there.iter().map(|session| format!("{} {}", label(session), short(session, sessions))).collect();
+        let example = there.first().map_or("", |session| short(session, sessions));
+        let remedy = format!(
+            "nothing, if that is meant: `status`, `requests` and `context show` show all of them, and each model is told what \
+             you run in a terminal; `tail`, `events` and `transcript` take the one used last, and `send` and `interrupt` need \
+             a name, such as `--session {example}`"
+        );
+        Check::note("clients", format!("{} are live in {folder}: {}", there.len(), names.join(", ")), remedy)
+    };
+    shared.map(check).collect()
 }
 
 /// Something of ours that cannot be trusted, and what that leads to.

@@ -101,7 +101,7 @@ fn table(when: When, clock: &Clock, to: Screen) -> Table {
         When::Ago => Column::number("WHEN"),
         When::Time => Column::whole(clock.head("TIME")),
     };
-    Table::new(vec![first, Column::whole("STATUS"), Column::text("ACTION")], to)
+    Table::new(vec![first.spare(), Column::whole("STATUS"), Column::text("ACTION")], to)
 }
 
 /// Waits until something has happened, and a little for more of it.

@@ -101,12 +101,12 @@ Exit status: 0, or 1 if there is no such thread, or 3 if there is no such
 session.
 
 Examples:
-  codex-shim transcript latest
+  codex-shim transcript
   codex-shim transcript 0192abcd --session work
   codex-shim transcript latest --json | jq -r 'select(.role == \"user\").text'")]
 pub(in crate::cli) struct TranscriptArguments {
-    /// Thread: its id, a unique beginning of it, or `latest`
-    #[arg(value_name = "THREAD", add = complete::threads())]
+    /// Thread: its id, or a unique beginning of it
+    #[arg(value_name = "THREAD", default_value = "latest", add = complete::threads())]
     pub(super) thread: String,
     #[command(flatten)]
     pub(super) session: SessionFlag,

@@ -15,7 +15,7 @@ use super::args::ChildrenArguments;
 use crate::config::{Environment, RetentionBounds};
 use crate::control::{SessionDocument, client};
 use crate::history::{Action, Activity};
-use crate::store::{ChoiceError, Found};
+use crate::store::{ChoiceError, Found, label, short};
 
 /// Sessions that are looked at at once.
 const LOOKED_AT_ONCE_MAX: usize = 16;
@@ -24,6 +24,10 @@ const LOOKED_AT_ONCE_MAX: usize = 16;
 #[derive(Debug, Clone, Serialize)]
 struct Child {
     session_id: String,
+    /// The shortest name that every tool takes.
+    short_id: String,
+    /// The folder and the client: `proj (vscode)`.
+    name: String,
     live: bool,
     /// What it does; `null` where its relay does not answer.
     activity_state: Option<Activity>,
@@ -47,6 +51,15 @@ pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &
     };
     let retention = past::retention(environment);
     let mut children: Vec<Child> = found.chunks(LOOKED_AT_ONCE_MAX).flat_map(|some| all(some, retention)).collect();
+    let everything = match chosen::all_quietly(environment) {
+        Ok(everything) => everything,
+        Err(error) => return error.told(),
+    };
+    for child in &mut children {
+        if let Some(session) = everything.iter().find(|session| session.id == child.session_id) {
+            child.short_id = short(session, &everything).to_owned();
+        }
+    }
     // The order of what was found is kept otherwise.
     children.sort_by_key(|child| (child.pending_requests == 0, !child.live));
     if arguments.as_json {
@@ -55,7 +68,8 @@ pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &
     if children.is_empty() {
         say(&ChoiceError::NoneAtAll.to_string());
     }
-    screen::print(&table(&children, SystemTime::now(), Screen::of_stdout(environment)))
+    let to = Screen::of_stdout(environment);
+    screen::print(&table(&children, SystemTime::now(), to, screen::columns(to)))
 }
 
 fn all(some: &[Found], retention: RetentionBounds) -> Vec<Child> {
@@ -73,6 +87,8 @@ impl Child {
     fn of(session: &Found) -> Child {
         Child {
             session_id: session.id.clone(),
+            short_id: session.id.clone(),
+            name: label(session),
             live: session.live,
             activity_state: None,
             since: None,
@@ -141,18 +157,19 @@ fn live(session: &Found) -> Result<Child, String> {
     })
 }
 
-fn table(children: &[Child], now: SystemTime, to: Screen) -> String {
+fn table(children: &[Child], now: SystemTime, to: Screen, columns_max: Option<usize>) -> String {
     let columns = vec![
         Column::whole("SESSION"),
+        Column::text("NAME"),
         Column::whole("STATE"),
-        Column::whole("FOR"),
-        Column::text("LAST ACTION"),
-        Column::text("WAITING FOR YOU"),
+        Column::whole("FOR").spare(),
+        Column::text("LAST ACTION").spare(),
+        Column::text("WAITS FOR"),
     ];
-    Table::of(columns, children.iter().map(|child| cells(child, now)).collect(), to)
+    Table::within(columns, to, columns_max).add(children.iter().map(|child| cells(child, now, to)).collect())
 }
 
-fn cells(child: &Child, now: SystemTime) -> Vec<Cell> {
+fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
     let since = child.since.as_deref().and_then(|at| humantime::parse_rfc3339(at).ok());
     let (state, tone) = match child.activity_state {
         None => ("no answer", Tone::Bad),
@@ -163,7 +180,9 @@ fn cells(child: &Child, now: SystemTime) -> Vec<Cell> {
         format!("{}{ago}", words(action))
     });
     vec![
-        (Tone::Strong, child.session_id.clone()),
+        // Programs get the whole id, and no name: it has blanks.
+        (Tone::Strong, if to == Screen::None { &child.session_id } else { &child.short_id }.clone()),
+        (Tone::Plain, if to == Screen::None { String::new() } else { child.name.clone() }),
         (tone, state.to_owned()),
         (Tone::Faint, since.map_or_else(|| "-".to_owned(), |since| screen::age(since, now))),
         (Tone::Faint, last.unwrap_or_else(|| "-".to_owned())),
@@ -202,6 +221,8 @@ mod tests {
         let now = humantime::parse_rfc3339("2026-01-02T03:06:07Z").expect("a time");
         let child = |id: &str, state: Option<Activity>| Child {
             session_id: id.to_owned(),
+            short_id: id[..1].to_owned(),
+            name: "proj (vscode)".to_owned(),
             live: true,
             activity_state: state,
             since: Some("2026-01-02T03:06:00.000Z".to_owned()),
@@ -226,6 +247,14 @@ a     waiting_permission  7s  ran ls (2s ago)  run make, and 1 more
 long  no answer           7s  -                error: why
 b     idle                7s  -
 ";
-        assert_eq!(table(&[waiting, silent, child("b", Some(Activity::Idle))], now, Screen::None), expect);
+        let children = [waiting, silent, child("b", Some(Activity::Idle))];
+        assert_eq!(table(&children, now, Screen::None, None), expect);
+        let narrow = "\
+SESSION  NAME      STATE       WAITS FOR
+a        proj (v…  waiting_p…  run make…
+l        proj (v…  no answer   error: w…
+b        proj (v…  idle
+";
+        assert_eq!(table(&children, now, Screen::Plain, Some(40)), narrow);
     }
 }

@@ -41,10 +41,10 @@ pub(super) struct Event {
 /// An empty table of events.
 pub(super) fn table(clock: &Clock, to: Screen) -> Table {
     let columns = vec![
-        Column::whole(clock.head("TIME")),
+        Column::whole(clock.head("TIME")).spare(),
         Column::number("NUMBER"),
         Column::text("TYPE"),
-        Column::whole("THREAD"),
+        Column::whole("THREAD").spare(),
         Column::text("DETAILS"),
     ];
     Table::new(columns, to)

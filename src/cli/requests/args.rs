@@ -53,12 +53,12 @@ the `-` (`0` for `6b02d1a90c4e-0`), or by `latest`: the newest that waits.
 Exit status: 0, or 3 if there is no such request or session.
 
 Examples:
-  codex-shim show latest
+  codex-shim show
   codex-shim show 0
   codex-shim show 6b02d1a90c4e-0 --json | jq .answers")]
 pub(in crate::cli) struct ShowRequestArguments {
-    /// Request: its id, a unique beginning of it, its number, or `latest`
-    #[arg(value_name = "REQUEST", add = complete::requests())]
+    /// Request: its id, a unique beginning of it, or its number
+    #[arg(value_name = "REQUEST", default_value = "latest", add = complete::requests())]
     pub(in crate::cli) request: String,
     #[command(flatten)]
     pub(in crate::cli) session: SessionFlag,

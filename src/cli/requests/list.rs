@@ -33,9 +33,14 @@ fn list(arguments: &RequestsArguments, environment: &Environment) -> Result<i32,
             text.push_str(&format!("{}\n", screen.paint(Tone::Faint, &screen::plain(&name))));
         }
         text.push_str(&match which {
+            // The line above names the session.
+            WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() && sessions.len() > 1 => {
+                "no requests are pending\n".to_owned()
+            }
             WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() => {
                 format!("no requests are pending in session {}\n", session.id)
             }
+            WhichRequests::All if rows.is_empty() && sessions.len() > 1 => "no requests yet\n".to_owned(),
             WhichRequests::All if rows.is_empty() => format!("session {} has had no requests\n", session.id),
             WhichRequests::Pending | WhichRequests::PendingAndOrphaned => to_do(rows, &clock, screen),
             WhichRequests::All => history(rows, &clock, screen),
@@ -51,8 +56,12 @@ fn age(row: &Value, clock: &Clock) -> String {
 
 /// Pending requests: age, name, kind, summary.
 fn to_do(rows: &[Value], clock: &Clock, to: Screen) -> String {
-    let columns =
-        vec![Column::whole("AGE"), Column::whole("REQUEST"), Column::whole("KIND"), Column::text("WHAT IT ASKS")];
+    let columns = vec![
+        Column::whole("AGE"),
+        Column::whole("REQUEST"),
+        Column::whole("KIND").spare(),
+        Column::text("WHAT IT ASKS"),
+    ];
     let cells = rows.iter().map(|row| {
         vec![
             (Tone::Faint, age(row, clock)),
@@ -67,12 +76,12 @@ fn to_do(rows: &[Value], clock: &Clock, to: Screen) -> String {
 /// All requests: also what became of each, by whom and when.
 fn history(rows: &[Value], clock: &Clock, to: Screen) -> String {
     let columns = vec![
-        Column::whole("AGE"),
+        Column::whole("AGE").spare(),
         Column::whole("REQUEST"),
-        Column::whole("KIND"),
+        Column::whole("KIND").spare(),
         Column::text("OUTCOME"),
-        Column::text("BY"),
-        Column::whole(clock.head("AT")),
+        Column::text("BY").spare(),
+        Column::whole(clock.head("AT")).spare(),
         Column::text("WHAT IT ASKS"),
     ];
     let cells = rows.iter().map(|row| {

@@ -15,6 +15,12 @@ use crate::protocol::RequestKind;
 /// Columns that a label takes.
 const LABEL_COLUMNS: usize = 11;
 
+/// Labels of prose, which nobody copies.
+const PROSE: [&str; 2] = ["reason", "message"];
+
+/// Least room for prose, in columns.
+const ROOM_MIN: usize = 16;
+
 /// What a blank is put in place of in a text of others: a tab would be shown as a sign.
 const TAB: &str = "    ";
 
@@ -45,6 +51,13 @@ impl Sight {
         }
     }
 
+    /// A label and prose, which is broken between words.
+    fn prose(&mut self, label: &str, value: &str) {
+        let room = screen::columns(self.to).map(|columns| columns.saturating_sub(LABEL_COLUMNS + 1).max(ROOM_MIN));
+        let lines: Vec<String> = value.lines().map(|line| screen::wrapped(line, 0, 0, room)).collect();
+        self.row(label, &lines.join("\n"));
+    }
+
     /// The same, where there is something to show.
     fn some(&mut self, label: &str, value: &Value) {
         if let Some(text) = in_text(value) {
@@ -54,6 +67,10 @@ impl Sight {
 
     fn shown(&mut self, rows: Vec<Row>) {
         for row in rows {
+            if PROSE.contains(&&*row.label) {
+                self.prose(&row.label, &row.text);
+                continue;
+            }
             self.toned(&row.label, &row.text, |_| match row.meant {
                 Meant::Added => Some(Tone::Good),
                 Meant::Removed => Some(Tone::Bad),
@@ -87,12 +104,13 @@ pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
     sight.shown(changes);
     payload["questions"].as_array().into_iter().flatten().for_each(|one| a_question(&mut sight, one));
     form::fields(row).iter().for_each(|field| a_field(&mut sight, field));
-    format!("{}\n\n{}", to.paint(Tone::Strong, &screen::plain(text(row, "summary"))), sight.text)
+    let summary = screen::wrapped(&screen::plain(text(row, "summary")), 0, 0, screen::columns(to));
+    format!("{}\n\n{}", to.paint(Tone::Strong, &summary), sight.text)
 }
 
 fn a_question(sight: &mut Sight, question: &Value) {
     let secret = if question["isSecret"] == true { " (the answer is not stored)" } else { "" };
-    sight.row("question", &format!("{}: {}{secret}", text(question, "id"), text(question, "question")));
+    sight.prose("question", &format!("{}: {}{secret}", text(question, "id"), text(question, "question")));
     for (number, option) in question["options"].as_array().into_iter().flatten().enumerate() {
         let about = option["description"].as_str().map(|about| format!("  {about}")).unwrap_or_default();
         sight.row("", &format!("  {}. {}{about}", number + 1, text(option, "label")));
@@ -103,7 +121,10 @@ fn a_question(sight: &mut Sight, question: &Value) {
 fn a_field(sight: &mut Sight, field: &Field) {
     let about = field.about.as_ref().map(|about| format!(": {about}")).unwrap_or_default();
     let hint = Some(field.hint()).filter(|hint| !hint.is_empty());
-    sight.row("field", &format!("{}{about}{}", field.name, hint.map(|hint| format!("  ({hint})")).unwrap_or_default()));
+    sight.prose(
+        "field",
+        &format!("{}{about}{}", field.name, hint.map(|hint| format!("  ({hint})")).unwrap_or_default()),
+    );
 }
 
 /// What became of it, with every answer that was given.

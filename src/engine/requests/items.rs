@@ -3,17 +3,22 @@
 
 use std::collections::VecDeque;
 
-use serde_json::value::RawValue;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::About;
 use crate::protocol::RequestPlace;
-use crate::wire::Members;
+use crate::wire::{Members, elements};
 
 /// Items that are remembered at once.
 const ITEMS_MAX: usize = 64;
 
-/// Bytes of changes that are remembered in all.
+/// Bytes that are remembered in all. Nobody reads a diff of more than a few megabytes before they answer, and the list of
+/// pending requests has the same bound. A larger diff is remembered as its files and sizes.
 const BYTES_MAX: usize = 8 << 20;
+
+/// Files of a diff without its text that are named; the last entry counts the others.
+const FILES_MAX: usize = 1000;
 
 /// What items do, oldest first.
 #[derive(Debug, Default)]
@@ -44,21 +49,20 @@ impl Items {
         let raw_item = params.get("item")?;
         let item = Members::of(raw_item)?;
         let does = match item.text("type").as_deref() {
-            Some("fileChange") => Does::Changes(item.get("changes")?.to_owned()),
-            Some("commandExecution") => Does::Command(raw_item.to_owned()),
+            Some("fileChange") => {
+                Does::Changes(within_bounds(item.get("changes")?).filter(|kept| kept.get().len() <= BYTES_MAX)?)
+            }
+            Some("commandExecution") if raw_item.get().len() <= BYTES_MAX => Does::Command(raw_item.to_owned()),
             Some(_) | None => return None,
         };
-        let bytes = does.raw().get().len();
-        if bytes > BYTES_MAX {
-            return None;
-        }
         let place = RequestPlace {
             thread_id: params.text("threadId"),
             turn_id: params.text("turnId"),
             item_id: Some(item.text("id")?),
         };
-        self.bytes += bytes;
+        self.bytes += does.raw().get().len();
         self.known.push_back((place, does));
+        self.forget_texts();
         while (self.known.len() > ITEMS_MAX || self.bytes > BYTES_MAX)
             && let Some((_, oldest)) = self.known.pop_front()
         {
@@ -84,6 +88,23 @@ impl Items {
         Some(place)
     }
 
+    /// Takes the texts of the oldest diffs away until the rest fits: their files are still shown.
+    fn forget_texts(&mut self) {
+        let last = self.known.len().saturating_sub(1);
+        for (_, does) in self.known.iter_mut().take(last) {
+            if self.bytes <= BYTES_MAX {
+                return;
+            }
+            if let Does::Changes(changes) = does
+                && let Some(brief) = without_texts(changes, 0)
+                && brief.get().len() < changes.get().len()
+            {
+                self.bytes -= changes.get().len() - brief.get().len();
+                *changes = brief;
+            }
+        }
+    }
+
     /// Nothing is remembered.
     pub(in crate::engine) fn is_empty(&self) -> bool {
         self.known.is_empty()
@@ -98,6 +119,44 @@ impl Items {
             None => About::default(),
         }
     }
+}
+
+/// Changes as they are, or without the texts of their largest diffs if they are too large to keep.
+fn within_bounds(changes: &RawValue) -> Option<Box<RawValue>> {
+    match changes.get().len() {
+        0..=BYTES_MAX => Some(changes.to_owned()),
+        _ => without_texts(changes, BYTES_MAX / 2),
+    }
+}
+
+/// Changes whose diffs have their sizes in the place of their texts, `{"path","kind","omitted":"size","diff_bytes"}`; diffs
+/// that fit into `bytes_max` together stay. `None` if they are not a list.
+fn without_texts(changes: &RawValue, bytes_max: usize) -> Option<Box<RawValue>> {
+    let all = elements(changes)?;
+    let mut left = bytes_max;
+    let brief = all.iter().take(FILES_MAX).map(|change| {
+        if change.get().len() <= left {
+            left -= change.get().len();
+            return (*change).to_owned();
+        }
+        let Some(members) = Members::of(change) else { return value(&json!({"omitted": "size"})) };
+        let diff_bytes = members.text("diff").map(|diff| diff.len());
+        let size =
+            diff_bytes.map_or_else(|| members.get("diff_bytes").map(|raw| json!(raw)), |bytes| Some(json!(bytes)));
+        value(&json!({
+            "path": members.text("path"), "kind": members.get("kind"), "omitted": "size", "diff_bytes": size,
+        }))
+    });
+    let mut brief: Vec<Box<RawValue>> = brief.collect();
+    if all.len() > FILES_MAX {
+        let path = format!("and {} more files", all.len() - FILES_MAX);
+        brief.push(value(&json!({"path": path, "kind": null, "omitted": "size"})));
+    }
+    Some(to_raw_value(&brief).expect("BUG: plain data is JSON"))
+}
+
+fn value(value: &serde_json::Value) -> Box<RawValue> {
+    to_raw_value(value).expect("BUG: plain data is JSON")
 }
 
 /// Items are named per thread.
@@ -127,6 +186,42 @@ mod tests {
         );
         items.completed(started);
         assert!(items.of(&place).changes.is_none() && items.bytes == 0);
+    }
+
+    /// An item that adds files with texts of these sizes.
+    fn adds(id: &str, bytes: &[usize]) -> String {
+        let change =
+            |bytes: &usize| format!(r#"{{"path":"/{bytes}","kind":{{"type":"add"}},"diff":"{}"}}"#, "x".repeat(*bytes));
+        let changes = bytes.iter().map(change).collect::<Vec<_>>().join(",");
+        format!(r#"{{"threadId":"t","item":{{"id":"{id}","type":"fileChange","changes":[{changes}]}}}}"#)
+    }
+
+    fn changes(items: &Items, id: &str) -> serde_json::Value {
+        let place = RequestPlace { thread_id: Some("t".to_owned()), turn_id: None, item_id: Some(id.to_owned()) };
+        items.of(&place).changes.map_or(json!(null), |raw| serde_json::from_str(raw.get()).expect("it is JSON"))
+    }
+
+    #[test]
+    fn too_large_diff_keeps_its_files_and_sizes() {
+        let mut items = Items::default();
+        assert!(items.started(raw(&adds("i", &[BYTES_MAX, 4]))).is_some());
+        let large = json!({"path": format!("/{BYTES_MAX}"), "kind": {"type": "add"}, "omitted": "size", "diff_bytes": BYTES_MAX});
+        let small = json!({"path": "/4", "kind": {"type": "add"}, "diff": "xxxx"});
+        assert_eq!(changes(&items, "i"), json!([large, small]));
+        let many = items.started(raw(&adds("j", &vec![BYTES_MAX / FILES_MAX; FILES_MAX + 7]))).expect("it is kept").1;
+        assert!(many.get().len() <= BYTES_MAX && many.get().contains("and 7 more files"));
+    }
+
+    #[test]
+    fn older_diffs_lose_their_texts_first() {
+        let mut items = Items::default();
+        for id in ["i", "j"] {
+            assert!(items.started(raw(&adds(id, &[BYTES_MAX / 2]))).is_some());
+        }
+        let sizes = |id| (changes(&items, id)[0]["diff"].is_string(), changes(&items, id)[0]["diff_bytes"].clone());
+        assert_eq!((sizes("i"), sizes("j")), ((false, json!(BYTES_MAX / 2)), (true, json!(null))));
+        let bytes: usize = items.known.iter().map(|(_, does)| does.raw().get().len()).sum();
+        assert_eq!(items.bytes, bytes);
     }
 
     #[test]

@@ -226,7 +226,7 @@ impl Requests {
         };
         self.open.insert(id, request);
         let request_type = kind.request_type().name();
-        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type }));
+        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held: is_held }));
         let entry = LedgerEntry::RequestOpened(Box::new(row));
         let token = self.keep_first(entry, Commit::Opens { request_id: name }, effects);
         if is_held {
