@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
 use crate::engine::{Question, SideReply};
+use crate::protocol::Method;
 
 /// How long the server may take to start or to interrupt a turn.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -84,7 +85,7 @@ pub(super) async fn interrupt(
 
 pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
     let RpcBody { method, params, timeout_ms } = read(&body)?;
-    if method == "initialize" {
+    if Method::of(&method) == Some(Method::Initialize) {
         let message = "only the client can initialize the server, once";
         return Err(Refusal::plain(StatusCode::BAD_REQUEST, "initialize_refused", message));
     }

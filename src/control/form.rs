@@ -368,6 +368,15 @@ mod tests {
     }
 
     #[test]
+    fn secret_fields_are_those_that_the_record_masks() {
+        let is_secret = |name: &str, schema: Value| Field::new(name, &schema, false).is_secret;
+        assert!(is_secret("pat", json!({"type": "string"})));
+        assert!(is_secret("value", json!({"type": "string", "description": "Your API key"})));
+        assert!(is_secret("x", json!({"type": "string", "writeOnly": true})));
+        assert!(!is_secret("file", json!({"type": "string", "description": "the path of the key file"})));
+    }
+
+    #[test]
     fn fields_keep_the_order_of_the_schema() {
         let names: Vec<String> = fields(&row()).into_iter().map(|field| field.name).collect();
         assert_eq!(names, ["replicas", "env", "owner", "dry", "zones", "api_token"]);

@@ -15,6 +15,7 @@ use super::ambiguous::unescaped;
 use super::form_fields::{SecretFields, is_secret_name};
 use super::redaction::{given_in_lists, secret_spans};
 use super::written::{MaskSigns, Written};
+use crate::protocol::{Method, answers_with_credentials};
 use crate::wire::{Members, TokenKind, tokens};
 
 /// Deepest nesting that is walked; a line that is nested deeper is left out of the record.
@@ -57,20 +58,16 @@ pub(super) struct TooDeep;
 impl Carrier {
     /// That of a request's or a notification's parameters.
     pub(super) fn of_params(method: &str) -> Carrier {
-        match method {
-            "thread/start" | "thread/resume" | "thread/fork" | "newConversation" | "resumeConversation"
-            | "forkConversation" => Carrier::Config,
-            _ => Carrier::AnyMember,
+        match Method::of(method).is_some_and(Method::has_config) {
+            true => Carrier::Config,
+            false => Carrier::AnyMember,
         }
     }
 
     /// That of the result of a request; `None` if its results carry no credentials.
     pub(super) fn of_result(method: &str) -> Option<Carrier> {
-        let is_of_config = matches!(method, "config/read" | "configRequirements/read" | "getUserSavedConfig");
-        let carries = is_of_config
-            || method == "thread/start"
-            || ["externalAgentConfig/", "remoteControl/"].iter().any(|of| method.starts_with(of));
-        carries.then_some(Carrier::AnyMember)
+        (Method::of(method) == Some(Method::ThreadStart) || answers_with_credentials(method))
+            .then_some(Carrier::AnyMember)
     }
 
     /// That of the answer to a form with these parameters.

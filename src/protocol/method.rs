@@ -189,6 +189,33 @@ methods! {
     LoginApiKey = "loginApiKey", Unchecked, Secret, [];
 }
 
+impl Method {
+    /// Whether its response tells of a thread with its model.
+    pub(crate) fn opens_thread(self) -> bool {
+        matches!(self, Method::ThreadStart | Method::ThreadResume | Method::ThreadFork)
+    }
+
+    /// Whether its parameters have a `config` member with settings of codex.
+    pub(crate) fn has_config(self) -> bool {
+        self.opens_thread()
+            || matches!(self, Method::NewConversation | Method::ResumeConversation | Method::ForkConversation)
+    }
+
+    /// Whether it asks a human for an answer.
+    pub(crate) fn asks_human(self) -> bool {
+        matches!(
+            self,
+            Method::CommandApproval
+                | Method::FileChangeApproval
+                | Method::PermissionsApproval
+                | Method::OldCommandApproval
+                | Method::OldPatchApproval
+                | Method::UserInput
+                | Method::Elicitation
+        )
+    }
+}
+
 /// Fields that this program uses of a response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseFields {

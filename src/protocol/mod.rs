@@ -14,8 +14,8 @@ pub(crate) use method::{Method, RESPONSES, Secrecy};
 pub(crate) use request::RequestPlace;
 pub use request::{RequestKind, RequestType};
 pub(crate) use secrecy::{
-    may_ask_for_secret, may_write_config, names_method_with_secret_answer, names_method_with_secret_members,
-    names_secret_method,
+    answers_with_credentials, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
+    names_method_with_secret_members, names_secret_method,
 };
 
 /// What the methods of notifications begin with that servers sent until early 2026.

@@ -43,11 +43,18 @@ pub(crate) fn names_method_with_secret_members(text: &str) -> bool {
     MARKS.is_match(text)
 }
 
+/// Methods of which any response has secret members.
+const CONFIG_READERS: [Method; 3] = [Method::ConfigRead, Method::ConfigRequirementsRead, Method::GetUserSavedConfig];
+
+/// Whether any response to a method has secret members.
+pub(crate) fn answers_with_credentials(name: &str) -> bool {
+    Method::of(name).is_some_and(|method| CONFIG_READERS.contains(&method))
+        || MEMBERS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// Whether a line, however broken, names a method whose answer has secret members whatever its parameters are.
 pub(crate) fn names_method_with_secret_answer(text: &str) -> bool {
-    const ANSWERED: [Method; 4] =
-        [Method::ConfigRead, Method::ConfigRequirementsRead, Method::GetUserSavedConfig, Method::Elicitation];
-    ANSWERED.iter().any(|method| text.contains(method.name()))
+    CONFIG_READERS.iter().chain([&Method::Elicitation]).any(|method| text.contains(method.name()))
         || MEMBERS_PREFIXES.iter().any(|prefix| text.contains(prefix))
 }
 

@@ -9,6 +9,7 @@ use super::entry::{Key, Kind};
 use crate::engine::{permissions_in_words, without_shell};
 use crate::history::action_in_words;
 use crate::journal::Position;
+use crate::protocol::Method;
 
 /// What happened, where and when.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +68,7 @@ impl Facts {
                     self.thread(text("thread_id")).tokens = Some((total, told["context_window"].as_u64()));
                 }
             }
-            (Some("rpc_response"), Some("thread/start" | "thread/resume" | "thread/fork")) => {
+            (Some("rpc_response"), Some(method)) if Method::of(method).is_some_and(Method::opens_thread) => {
                 let result = &told["result"];
                 if let Some(model) = result["model"].as_str() {
                     self.thread(result["thread"]["id"].as_str().or(text("thread_id"))).model = Some(model.to_owned());

@@ -228,3 +228,35 @@ fn every_file_says_what_it_is() {
         assert!(text.starts_with("//! "), "{}", path.display());
     }
 }
+
+/// The names in the table of methods.
+fn method_names(sources: &[(PathBuf, String)]) -> Vec<String> {
+    let (_, table) = sources.iter().find(|(path, _)| path == Path::new("protocol/method.rs")).expect("it is there");
+    let row = regex::Regex::new(r#"(?m)^    \w+ = "([^"]+)""#).expect("BUG: it is valid");
+    row.captures_iter(table).map(|row| row[1].to_owned()).collect()
+}
+
+#[test]
+fn method_names_stay_in_the_protocol_room() {
+    let sources = sources();
+    // `error` is the name of a member, too.
+    let names: Vec<String> = method_names(&sources).into_iter().filter(|name| name != "error").collect();
+    assert!(names.len() > 50, "{names:?}");
+    // A context engine has a protocol of its own.
+    let others = |path: &Path| !path.starts_with("protocol") && !path.starts_with("context_engine");
+    for (path, text) in sources.iter().filter(|(path, _)| others(path)) {
+        if path.components().any(|part| part.as_os_str() == "tests")
+            || TEST_FILES.iter().any(|name| path.ends_with(name))
+        {
+            continue;
+        }
+        let program = text.split("#[cfg(test)]\nmod ").next().expect("the first part is there");
+        for (number, line) in program.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            let found = names.iter().find(|name| line.contains(&format!("\"{name}\"")));
+            assert_eq!(found, None, "{}:{}: use `protocol::Method`", path.display(), number + 1);
+        }
+    }
+}
+
+/// Files that only tests use.
+const TEST_FILES: [&str; 5] = ["playbook.rs", "properties.rs", "simulation.rs", "cases.rs", "epoch_tests.rs"];

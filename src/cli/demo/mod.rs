@@ -22,6 +22,7 @@ use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
 use crate::launch;
+use crate::protocol::Method;
 use crate::wire::Side;
 use client::Client;
 use screen::Stage;
@@ -185,14 +186,15 @@ enum Beside {
 fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<()> {
     let began = Instant::now();
     let mut said = |who: &str, what: &str| stage.said(began.elapsed(), who, what);
-    client.send(&json!({"id": 0, "method": "initialize", "params": {"clientInfo": {"name": "test-client",
+    client
+        .send(&json!({"id": 0, "method": Method::Initialize.name(), "params": {"clientInfo": {"name": "test-client",
         "title": null, "version": "1.0"}, "capabilities": {"experimentalApi": true}}}))?;
     let answer = client.wait(|message| message["id"] == 0)?;
     let agent = answer["result"]["userAgent"].as_str().unwrap_or_default();
     let version = agent.split(' ').next().and_then(|name| name.split('/').nth(1)).unwrap_or("of an unknown version");
     said("editor", &format!("connects to codex {version}"));
-    client.send(&json!({"method": "initialized"}))?;
-    client.send(&json!({"id": 1, "method": "thread/start", "params": {"cwd": "/home/user/project",
+    client.send(&json!({"method": Method::Initialized.name()}))?;
+    client.send(&json!({"id": 1, "method": Method::ThreadStart.name(), "params": {"cwd": "/home/user/project",
         "approvalPolicy": "on-request", "sandbox": "read-only"}}))?;
     let answer = client.wait(|message| message["id"] == 1)?;
     let thread = answer["result"]["thread"]["id"].clone();
@@ -202,9 +204,9 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
         at_the_side(side::post(session, "/sessions/self/context", pushed))?;
     }
     said("editor", "the user writes: run it");
-    client.send(&json!({"id": 2, "method": "turn/start", "params": {"threadId": thread,
+    client.send(&json!({"id": 2, "method": Method::TurnStart.name(), "params": {"threadId": thread,
         "input": [{"type": "text", "text": "run it", "text_elements": []}]}}))?;
-    let request = client.wait(|message| message["method"] == "item/commandExecution/requestApproval")?;
+    let request = client.wait(|message| message["method"] == Method::CommandApproval.name())?;
     if let Beside::Terminal(session) = beside {
         for line in seen_by_model(session)? {
             said("model", &format!("sees: {line}"));
@@ -221,10 +223,11 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
         // A recording goes on as it did: its client was not the one who answered.
         Beside::Nobody => {}
     }
-    let message = client
-        .wait(|message| message["method"] == "item/completed" && message["params"]["item"]["type"] == "agentMessage")?;
+    let message = client.wait(|message| {
+        message["method"] == Method::ItemCompleted.name() && message["params"]["item"]["type"] == "agentMessage"
+    })?;
     said("codex", &format!("says: {}", message["params"]["item"]["text"].as_str().unwrap_or_default()));
-    let completed = client.wait(|message| message["method"] == "turn/completed")?;
+    let completed = client.wait(|message| message["method"] == Method::TurnCompleted.name())?;
     said("codex", &format!("turn {}", completed["params"]["turn"]["status"].as_str().unwrap_or_default()));
     Ok(())
 }
@@ -270,7 +273,7 @@ fn cost(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     direct_command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut direct = Client::start(direct_command)?;
     let mut relayed = Client::start(folder.relay("cost", &["cat".as_ref()]))?;
-    let line = json!({"method": "item/agentMessage/delta", "params": {"delta": "lorem ipsum ".repeat(10)}});
+    let line = json!({"method": Method::AgentMessageDelta.name(), "params": {"delta": "lorem ipsum ".repeat(10)}});
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..ROUND_TRIPS {
         without.push(direct.round_trip(&line)?);

@@ -3,11 +3,14 @@
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::Check;
 use super::drift;
 use super::probe::{Asked, Ran, ask, run};
 use crate::config::{Environment, Settings};
 use crate::files;
+use crate::protocol::Method;
 use crate::relay::locate::{self, Codex};
 
 /// How long codex may take to tell its version; a launcher in Node takes a moment.
@@ -18,13 +21,6 @@ const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// How long its app-server may take to answer `initialize`.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
-
-/// The first request of each client.
-const INITIALIZE: &str = concat!(
-    r#"{"id":1,"method":"initialize","params":{"clientInfo":{"name":"codex-shim-doctor","title":null,"version":""#,
-    env!("CARGO_PKG_VERSION"),
-    "\"}}}\n"
-);
 
 /// Limit for a line in a message, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -94,7 +90,7 @@ fn app_server(codex: &Codex) -> Check {
     }
     let mut server = command(codex);
     server.arg("app-server").env("CODEX_HOME", &folder);
-    let asked = ask(&mut server, INITIALIZE, ANSWER_WAIT_MAX);
+    let asked = ask(&mut server, &initialize(), ANSWER_WAIT_MAX);
     let _ = std::fs::remove_dir_all(&folder);
     let why = match asked {
         Asked::Line(line) => match initialize_error(&line) {
@@ -176,4 +172,11 @@ fn on_path(environment: &Environment) -> Check {
         ),
         None => Check::note(NAME, "there is no `codex` on PATH", "`codex-shim wrap path` puts a link there"),
     }
+}
+
+/// The first request of each client.
+fn initialize() -> String {
+    let client = json!({ "name": "codex-shim-doctor", "title": null, "version": env!("CARGO_PKG_VERSION") });
+    let message = json!({ "id": 1, "method": Method::Initialize.name(), "params": { "clientInfo": client } });
+    format!("{message}\n")
 }

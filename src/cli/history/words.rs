@@ -9,6 +9,7 @@ use super::super::clock::Clock;
 use super::super::screen::{Screen, Tone};
 use super::super::table::{Cell, Column, Table};
 use crate::engine::{one_line, without_shell};
+use crate::protocol::Method;
 
 /// Longest part of a payload that is shown, in characters.
 const WORDS_CHARS_MAX: usize = 100;
@@ -70,10 +71,12 @@ impl Event {
 
     fn tone(&self) -> Tone {
         let payload = Payload(&self.payload_preview);
-        match &*self.event_type {
-            "event_gap" | "error" => Tone::Bad,
-            "turn/completed" if payload.text(&["turn", "status"]).as_deref() == Some("failed") => Tone::Bad,
-            asked if is_request(asked) => Tone::Warning,
+        match (Method::of(&self.event_type), &*self.event_type) {
+            (Some(Method::Error), _) | (_, "event_gap") => Tone::Bad,
+            (Some(Method::TurnCompleted), _) if payload.text(&["turn", "status"]).as_deref() == Some("failed") => {
+                Tone::Bad
+            }
+            (_, asked) if is_request(asked) => Tone::Warning,
             _ => Tone::Strong,
         }
     }
@@ -82,23 +85,23 @@ impl Event {
     fn words(&self) -> String {
         let payload = Payload(&self.payload_preview);
         let quoted = |text: String| format!("“{text}”");
-        let words = match &*self.event_type {
-            "event_gap" => Some(gap(&self.payload_preview)),
-            "item/started" | "item/completed" => Some(item(&payload)),
-            "turn/start" | "turn/steer" => payload.text(&["input", "0", "text"]).map(quoted),
-            "turn/started" => payload.text(&["turn", "id"]).map(|id| format!("turn {id}")),
-            "turn/completed" => payload.text(&["turn", "status"]).map(|status| {
+        let words = match (Method::of(&self.event_type), &*self.event_type) {
+            (_, "event_gap") => Some(gap(&self.payload_preview)),
+            (Some(Method::ItemStarted | Method::ItemCompleted), _) => Some(item(&payload)),
+            (Some(Method::TurnStart | Method::TurnSteer), _) => payload.text(&["input", "0", "text"]).map(quoted),
+            (Some(Method::TurnStarted), _) => payload.text(&["turn", "id"]).map(|id| format!("turn {id}")),
+            (Some(Method::TurnCompleted), _) => payload.text(&["turn", "status"]).map(|status| {
                 let error = payload.text(&["turn", "error", "message"]);
                 error.map_or(status.clone(), |error| format!("{status}: {error}"))
             }),
-            "error" => payload.text(&["error", "message"]).or_else(|| payload.text(&["message"])),
-            "thread/status/changed" => payload.text(&["status", "type"]).map(|status| {
+            (Some(Method::Error), _) => payload.text(&["error", "message"]).or_else(|| payload.text(&["message"])),
+            (Some(Method::ThreadStatusChanged), _) => payload.text(&["status", "type"]).map(|status| {
                 let flags = &self.payload_preview["status"]["activeFlags"];
                 let flags: Vec<&str> = flags.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
                 if flags.is_empty() { status } else { format!("{status}: {}", flags.join(", ")) }
             }),
-            "request_resolved" => Some(resolved(&payload)),
-            asked if is_request(asked) => asked_for(&payload),
+            (_, "request_resolved") => Some(resolved(&payload)),
+            (_, asked) if is_request(asked) => asked_for(&payload),
             _ if self.delta_count.is_some() => payload.text(&["delta"]).map(quoted),
             _ => None,
         };
@@ -113,9 +116,7 @@ impl Event {
 }
 
 fn is_request(event_type: &str) -> bool {
-    let name = event_type.rsplit('/').next().unwrap_or(event_type);
-    matches!(name, "requestApproval" | "requestUserInput" | "applyPatchApproval" | "execCommandApproval")
-        || event_type == "mcpServer/elicitation/request"
+    event_type.ends_with("/requestApproval") || Method::of(event_type).is_some_and(Method::asks_human)
 }
 
 /// A payload, whole or only the start of one.

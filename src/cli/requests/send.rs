@@ -12,6 +12,7 @@ use super::turn_end::TurnWatch;
 use super::{Refused, Stop, needed, print_json, running, status, text};
 use crate::config::Environment;
 use crate::control::client;
+use crate::protocol::Method;
 use crate::store::Found;
 
 /// How long the relay may take: it gives the server 30 s.
@@ -65,7 +66,7 @@ fn new_thread(session: &Found) -> Result<String, Stop> {
     if let Some(holder) = &session.holder {
         params["cwd"] = json!(holder.place.cwd);
     }
-    let body = json!({ "method": "thread/start", "params": params }).to_string();
+    let body = json!({ "method": Method::ThreadStart.name(), "params": params }).to_string();
     let answer = needed(session, client::post_within(&session.dir, "/sessions/self/rpc", body, TURN_WAIT_MAX))?;
     if !answer.status.is_success() {
         return Err(Stop::Failed(format!("start a thread: {}", Refused::of(&answer).message)));
