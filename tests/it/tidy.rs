@@ -259,4 +259,5 @@ fn method_names_stay_in_the_protocol_room() {
 }
 
 /// Files that only tests use.
-const TEST_FILES: [&str; 5] = ["playbook.rs", "properties.rs", "simulation.rs", "cases.rs", "epoch_tests.rs"];
+const TEST_FILES: [&str; 6] =
+    ["tests.rs", "playbook.rs", "properties.rs", "simulation.rs", "cases.rs", "epoch_tests.rs"];
