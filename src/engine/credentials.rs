@@ -12,8 +12,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::ambiguous::unescaped;
+use super::json_string::{JsonString, MaskSigns};
 use super::redaction::names_secret;
-use super::written::{MaskSigns, Written};
 use crate::wire::{Members, TokenKind, tokens};
 
 /// Deepest nesting that is walked; a line that is nested deeper is left out of the record.
@@ -106,7 +106,7 @@ impl Carrier {
         }
         let mut values: Vec<String> = Vec::new();
         for found in found {
-            let value = String::from_utf8_lossy(&Written::of_inner(&line[found.range()]).text()).into_owned();
+            let value = String::from_utf8_lossy(&JsonString::of_inner(&line[found.range()]).text()).into_owned();
             // As a program prints it that quotes what it does not like.
             let quoted = format!("{value:?}");
             values.push(quoted.trim_matches('"').to_owned());
@@ -197,7 +197,7 @@ impl Values {
             Values::These(values) if written.len() <= TEXT_BYTES_MAX => values,
             Values::These(_) | Values::Any => return std::iter::once(0..written.len()).collect(),
         };
-        let parsed = Written::of_inner(written);
+        let parsed = JsonString::of_inner(written);
         let said = parsed.text();
         let mut spans: Vec<Range<usize>> =
             values.iter().flat_map(|value| occurrences(&said, value.as_bytes())).collect();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::assembly::consultation::Consultation;
-use super::ending::{Exit, Signal};
 use super::ledger::LedgerEntry;
 use super::requests::answer::InvalidAnswer;
-use super::token::{AskerId, Token};
+use super::shutdown::{Exit, Signal};
+use super::token::{ApiCallId, Token};
 use super::version::ClientName;
 use crate::protocol::RequestType;
 use crate::wire::{LineEnd, Side};
@@ -45,7 +45,7 @@ pub enum Effect {
     /// Find out what fragments say now in this folder, else in the relay's own.
     RunFragments(Token, Option<String>),
     /// Say so at once, before anything else is read, so that lines that have waited go on.
-    LetGo(Token),
+    ReleaseHeld(Token),
     /// Pass lines of the client's on that have waited, each as if it had been read now.
     PassHeld(Vec<LateLine>),
     /// Send the server a line of ours between two lines, and put it on record.
@@ -55,7 +55,7 @@ pub enum Effect {
     /// Pass a line of the server's on that was withheld, as it was written; it is on record already.
     PassLate(Vec<u8>),
     /// Tell somebody at the side.
-    Reply(AskerId, SideReply),
+    Reply(ApiCallId, ApiReply),
     /// Run what the user has set for a request that waits.
     NotifyPending(String),
     /// Run what the user has set for when no turn runs any more, with the outcome of the last one, as JSON.
@@ -117,7 +117,7 @@ pub struct Injection {
 
 /// What somebody at the side is told.
 #[derive(Debug, Clone, PartialEq)]
-pub enum SideReply {
+pub enum ApiReply {
     /// The answer is kept, and on its way.
     Kept,
     /// The answer could not be kept, so it was not sent.
@@ -157,7 +157,7 @@ pub enum SideReply {
     /// A client may attach itself: its socket is waited for.
     Admitted {
         /// By which name its socket is known when it comes: that of who asked.
-        admission: AskerId,
+        admission: ApiCallId,
     },
     /// A client is there already.
     ClientAttached {
@@ -180,7 +180,7 @@ pub enum Warning {
     /// The server takes no fragments by a call of our own.
     FragmentsRefused,
     /// The server takes no reason of a decline, neither in its turn nor ahead of the next.
-    ReasonNotTold,
+    ReasonNotSent,
     /// A line of this side names a method that carries credentials and can be read in more than one way: it is not recorded,
     /// and neither are the answers to its ids.
     AmbiguousSecret(Side),
@@ -214,7 +214,7 @@ impl fmt::Display for Warning {
                 "this codex does not take `thread/inject_items`: fragments of the developer go with the next thread that is \
                  started or resumed, others not at all"
             }
-            Warning::ReasonNotTold => {
+            Warning::ReasonNotSent => {
                 "this codex does not take `thread/inject_items`: the model was not told why something was declined"
             }
             Warning::InjectRefusedWaits => {
@@ -360,7 +360,7 @@ pub enum Note {
         epoch: Option<String>,
     },
     /// A thread was told fragments, or was not.
-    FragmentsTold {
+    FragmentsSent {
         /// The thread.
         thread_id: String,
         /// Which, by name.

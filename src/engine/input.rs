@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::LiveSettings;
 use super::assembly::consultation::{Assembled, Remembered};
 use super::effect::Note;
-use super::ending::{Exit, Signal};
 use super::ledger::{ContextChange, RequestSource};
 use super::requests::answer::GivenAnswer;
-use super::token::{AskerId, Token};
+use super::shutdown::{Exit, Signal};
+use super::token::{ApiCallId, Token};
 use crate::wire::{Line, Side};
 
 /// When something happened.
@@ -53,7 +53,7 @@ pub enum Input<'a> {
         from: Side,
     },
     /// The client is gone, though not all that it wrote has been handed on.
-    ClientLeft,
+    ClientDisconnected,
     /// Whether the server's output waits for the client to take some, and nothing more is read from the server meanwhile. Told when
     /// it changes.
     OutputWaits(bool),
@@ -91,9 +91,9 @@ pub enum Input<'a> {
         states: Vec<Option<String>>,
     },
     /// Lines that have waited go on now, and nothing was read since that was said.
-    LetGo(Token),
+    ReleaseHeld(Token),
     /// Nothing is to wait any longer: whoever wrote it has ended.
-    LetAllGo,
+    ReleaseAllHeld,
     /// Something has happened beside the relay that goes on record.
     Noted(Box<Note>),
     /// What was to be committed is, or could not be.
@@ -106,11 +106,11 @@ pub enum Input<'a> {
     /// All up to a mark has been written.
     Written(Token),
     /// Somebody at the side wants something.
-    Asked {
+    ApiRequest {
         /// Who.
-        asker: AskerId,
+        api_call: ApiCallId,
         /// What.
-        question: Question,
+        request: ApiRequest,
         /// Lines of ours can reach the server.
         server_listens: bool,
     },
@@ -122,7 +122,7 @@ pub enum Input<'a> {
 
 /// What somebody at the side wants.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Question {
+pub enum ApiRequest {
     /// To answer a request.
     Respond {
         /// Which.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::assembly::consultation::ToldFragment;
+use super::assembly::consultation::SentFragment;
 use super::context::carrier::Carrier;
 use super::context::command::Command;
 use crate::protocol::{RequestKind, RequestPlace};
@@ -75,13 +75,13 @@ pub enum LedgerEntry {
         words: String,
     },
     /// A thread was told fragments.
-    FragmentsTold {
+    FragmentsSent {
         /// Its id.
         thread_id: String,
         /// Microseconds since the Unix epoch.
         at_us: u64,
         /// Which.
-        told: Vec<ToldFragment>,
+        told: Vec<SentFragment>,
     },
     /// A thread was shown what a context engine shows once an epoch.
     EpochShown {

@@ -9,30 +9,30 @@
 //! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
 
 mod ambiguous;
-mod assembling;
 mod assembly;
-mod attaching;
-mod attendance;
-mod beside;
+mod turn_context;
+
+mod api_calls;
+mod attached_client;
 mod context;
 mod credentials;
-mod echoes;
 mod effect;
-mod ending;
 mod input;
+mod json_string;
 mod ledger;
 mod masking;
 mod open_calls;
+mod own_items;
 mod recording;
 mod redaction;
 mod requests;
 mod secrets;
+mod shutdown;
 mod token;
+mod turn_gate;
 mod turns;
 mod version;
 mod visible;
-mod waiting;
-mod written;
 
 use std::time::Duration;
 
@@ -41,17 +41,15 @@ use crate::wire::{Body, Line, RpcId, Side};
 
 pub(crate) use assembly::{
     Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
-    FragmentThreads, QuotedMessage, Remembered, ToldFragment, project,
+    FragmentThreads, QuotedMessage, Remembered, SentFragment, project,
 };
 pub use assembly::{AssemblySettings, PROJECTION_START};
-pub use attendance::Attendance;
+pub use attached_client::ServerOwner;
 pub(crate) use context::{Carrier, Command, Label, Origin, PushError};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
-pub use effect::{Effect, OwnLine, SideReply};
+pub use effect::{ApiReply, Effect, OwnLine};
 pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
-pub use ending::Exit;
-pub(crate) use ending::Signal;
-pub use input::{Input, Now, Question};
+pub use input::{ApiRequest, Input, Now};
 pub use ledger::{ContextChange, LedgerEntry, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
 pub use masking::Masker;
@@ -61,21 +59,22 @@ pub(crate) use redaction::{names_secret, redacted_json};
 pub(crate) use requests::{FIELD_ORDER, command_line, field_order, kept_result, permissions_in_words, without_shell};
 pub use requests::{GivenAnswer, RequestSettings, decisions, valid};
 pub(crate) use secrets::masked_args;
-pub use token::{AskerId, Token};
+pub use shutdown::Exit;
+pub(crate) use shutdown::Signal;
+pub use token::{ApiCallId, Token};
 pub(crate) use version::ClientName;
 pub use visible::one_line;
 pub(crate) use visible::{deceives, visible};
 
 use assembly::{Assembly, thread_of};
-use attaching::answer_for_nobody;
-use attendance::{Attendant, OnCall, Passing};
+use attached_client::{CurrentClient, OnCall, Passing, answer_without_client};
 use context::{Context, OnTurn};
-use echoes::Echoes;
-use ending::Ending;
 use open_calls::{CallKey, Calls, OpenCall};
+use own_items::OwnItems;
 use recording::{form, free_line, kept_answer, own_free_line, own_line};
 use requests::{Items, OnRequest, Pass, Requests};
 use secrets::{Judged, Secrets, Verdict};
+use shutdown::Shutdown;
 use turns::Turns;
 use version::VersionWatch;
 
@@ -91,7 +90,7 @@ pub struct EngineSettings {
     /// What the model is shown besides.
     pub assembly: AssemblySettings,
     /// Who speaks to the server.
-    pub attendance: Attendance,
+    pub server_owner: ServerOwner,
     /// What the ids of our own calls begin with: `codex-shim:`, and something that no other shim has, since one may
     /// stand behind another.
     pub own_ids: String,
@@ -116,14 +115,14 @@ pub struct Engine {
     secrets: Secrets,
     version: VersionWatch,
     context: Context,
-    echoes: Echoes,
+    own_items: OwnItems,
     assembly: Assembly,
     requests: Requests,
     items: Items,
     calls: Calls,
     turns: Turns,
-    ending: Ending,
-    attendant: Attendant,
+    shutdown: Shutdown,
+    current_client: CurrentClient,
     exit_grace: Duration,
     /// What the client calls itself.
     client: Option<String>,
@@ -139,14 +138,14 @@ impl Engine {
             secrets: Secrets::default(),
             version: VersionWatch::default(),
             context,
-            echoes: Echoes::default(),
+            own_items: OwnItems::default(),
             assembly: Assembly::new(settings.assembly, settings.tokens_before),
             requests: Requests::new(settings.requests, settings.tokens_before),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
             turns: Turns::default(),
-            ending: Ending::new(settings.exit_grace, settings.attendance),
-            attendant: Attendant::new(settings.attendance),
+            shutdown: Shutdown::new(settings.exit_grace, settings.server_owner),
+            current_client: CurrentClient::new(settings.server_owner),
             exit_grace: settings.exit_grace,
             client: None,
         }
@@ -157,23 +156,23 @@ impl Engine {
         match input {
             Input::ServerStarted { pid } => {
                 effects.push(Effect::Note(Note::GenerationStarted { pid }));
-                if self.attendant.is_served() {
+                if self.current_client.is_served() {
                     self.initialize(effects);
                 }
             }
             Input::SessionOpened { generation } => self.requests.session_opened(generation),
             Input::Line { from, line } => self.line(now, from, line, effects),
             Input::Piece { from: Side::Client } => effects.push(Effect::Forward),
-            Input::Piece { from: Side::Server } => pass(self.attendant.server_says_piece(), effects),
+            Input::Piece { from: Side::Server } => pass(self.current_client.passing_of_piece(), effects),
             Input::LongLine { from, line_bytes } => {
                 let omitted = Omitted { reason: OmittedReason::Size, line_bytes, method: None, id: None };
                 effects.push(Effect::Record(Form::Omitted(Box::new(omitted))));
                 match from {
                     Side::Client => effects.push(Effect::Forward),
-                    Side::Server => pass(self.attendant.server_says_last_piece(), effects),
+                    Side::Server => pass(self.current_client.passing_of_last_piece(), effects),
                 }
             }
-            Input::Closed { from: Side::Client } => self.ending.client_closed(now.elapsed, effects),
+            Input::Closed { from: Side::Client } => self.shutdown.client_closed(now.elapsed, effects),
             Input::Closed { from: Side::Server } => {
                 let calls = self.calls.to_server.take_all();
                 for lease in calls.iter().filter_map(|call| call.lease.as_ref()) {
@@ -187,63 +186,63 @@ impl Engine {
                 }
                 // Nobody waits any more for what it was asked.
                 drop(self.detach(now, effects));
-                self.ending.server_closed(effects);
+                self.shutdown.server_closed(effects);
             }
             Input::Detached => {
                 // What it wrote is looked at while it still is the client.
-                self.decide_on_all(now, effects);
+                self.process_all_held(now, effects);
                 let asked = self.detach(now, effects);
-                effects.extend(asked.iter().map(|id| answer_for_nobody(id)));
+                effects.extend(asked.iter().map(|id| answer_without_client(id)));
             }
-            Input::ClientLeft => {
-                self.let_all_go(now, effects);
-                self.ending.client_left(now.elapsed);
+            Input::ClientDisconnected => {
+                self.release_all_held(now, effects);
+                self.shutdown.client_disconnected(now.elapsed);
             }
-            Input::OutputWaits(waits) => self.ending.output_waits(now.elapsed, waits),
-            Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
-            Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
+            Input::OutputWaits(waits) => self.shutdown.output_waits(now.elapsed, waits),
+            Input::ServerExited(exit) => self.shutdown.server_exited(exit, effects),
+            Input::Signalled(signal) => self.shutdown.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change),
             Input::Remembered(remembered) => self.assembly.threads.remember(*remembered),
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,
             Input::Consulted { token, assembled } => {
                 self.assembly.holds.consulted(now.elapsed, token, assembled.map(|assembled| *assembled));
-                self.let_ready_go(now, effects);
+                self.release_ready(now, effects);
             }
             Input::Configured(settings) => {
                 self.configure(*settings);
-                self.let_ready_go(now, effects);
+                self.release_ready(now, effects);
             }
             Input::FragmentsRead { token, states } => {
                 self.assembly.holds.fragments_read(token, states);
-                self.let_ready_go(now, effects);
+                self.release_ready(now, effects);
             }
-            Input::LetGo(token) => self.let_go(now, token, effects),
-            Input::LetAllGo => self.let_all_go(now, effects),
+            Input::ReleaseHeld(token) => self.release_held(now, token, effects),
+            Input::ReleaseAllHeld => self.release_all_held(now, effects),
             Input::Noted(note) => effects.push(Effect::Note(*note)),
             Input::Committed { token, done } => {
-                self.requests.committed(now, token, done, self.attendant.audience(), effects);
+                self.requests.committed(now, token, done, self.current_client.audience(), effects);
                 self.explain(effects);
             }
             Input::Written(token) => self.requests.written(now, token, effects),
-            Input::Asked { asker, question, server_listens } => {
-                self.asked(now, asker, question, server_listens, effects);
+            Input::ApiRequest { api_call, request, server_listens } => {
+                self.asked(now, api_call, request, server_listens, effects);
             }
             Input::IndexRecovered => {
                 effects.push(Effect::Note(Note::EventPersistRecovered { reason: "persistence_recovered" }));
             }
             Input::Tick => {
-                self.ending.tick(now.elapsed, effects);
-                self.let_ready_go(now, effects);
+                self.shutdown.tick(now.elapsed, effects);
+                self.release_ready(now, effects);
                 self.turns.tick(now.elapsed, effects);
-                self.requests.tick(now, self.attendant.audience(), effects);
+                self.requests.tick(now, self.current_client.audience(), effects);
             }
         }
     }
 
     /// When [`Input::Tick`] is due, as [`Now::elapsed`].
     #[must_use]
-    pub fn tick_due(&self) -> Option<Duration> {
-        [self.ending.tick_due(), self.requests.due(), self.assembly.holds.due(), self.turns.due()]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        [self.shutdown.next_deadline(), self.requests.due(), self.assembly.holds.due(), self.turns.due()]
             .into_iter()
             .flatten()
             .min()
@@ -275,20 +274,20 @@ impl Engine {
 
     /// The admission by which a client has attached itself, or is about to.
     #[must_use]
-    pub fn admitted(&self) -> Option<AskerId> {
-        self.attendant.admitted()
+    pub fn admitted(&self) -> Option<ApiCallId> {
+        self.current_client.admitted()
     }
 
     /// How long a client that has attached itself may take nothing of what waits for it.
     #[must_use]
     pub fn client_stall_max(&self) -> Option<Duration> {
-        self.attendant.admitted().map(|_| self.exit_grace)
+        self.current_client.admitted().map(|_| self.exit_grace)
     }
 
     /// Whether a signal to us has come, which limits how long the client may take nothing of the last output.
     #[must_use]
     pub fn was_signalled(&self) -> bool {
-        self.ending.was_signalled()
+        self.shutdown.was_signalled()
     }
 
     fn configure(&mut self, LiveSettings { context, requests, fragments }: LiveSettings) {
@@ -309,11 +308,11 @@ impl Engine {
         if from == Side::Client && self.waits(now, line, &body, effects) {
             return;
         }
-        self.line_at_hand(now, from, line.bytes, &body, effects);
+        self.process_line(now, from, line.bytes, &body, effects);
     }
 
     /// A line goes on, or is kept from it, now.
-    fn line_at_hand(&mut self, now: Now, from: Side, line: &[u8], body: &Body<'_>, effects: &mut Vec<Effect>) {
+    fn process_line(&mut self, now: Now, from: Side, line: &[u8], body: &Body<'_>, effects: &mut Vec<Effect>) {
         let event = event_in(body);
         let Judged { verdict, opened, completed } = self.secrets.judge(from, event.as_ref(), line, &mut self.calls);
         let answers = completed.as_ref().and_then(|call| call.method);
@@ -326,7 +325,7 @@ impl Engine {
             }
             (None, Side::Server) => {
                 effects.push(seen.record());
-                pass(self.attendant.server_says_other(), effects);
+                pass(self.current_client.passing_of_other(), effects);
             }
         }
         effects.extend(self.secrets.take_warning().map(Effect::Warn));
@@ -351,7 +350,7 @@ impl Engine {
             go_on(seen, Effect::Forward, on_request, effects);
             return;
         }
-        match self.attendant.client_calls(seen.now.elapsed, message, seen.opened, &mut self.calls.to_server) {
+        match self.current_client.client_calls(seen.now.elapsed, message, seen.opened, &mut self.calls.to_server) {
             OnCall::PassOn => {}
             OnCall::PassAmbiguous => {
                 if let Some(call) = seen.opened {
@@ -389,7 +388,7 @@ impl Engine {
         let instructed = self.asks_for_thread(seen.line, message, seen.opened);
         let (ahead, instead) = match seen.opened {
             Some(call) => {
-                let on_turn = self.context.client_says(seen.now, seen.line, message, projection.as_deref(), effects);
+                let on_turn = self.context.client_message(seen.now, seen.line, message, projection.as_deref(), effects);
                 self.carry(call, on_turn)
             }
             None => (None, None),
@@ -405,7 +404,7 @@ impl Engine {
     /// Has a turn carry its context: returns the call that goes ahead of it, and the line in its place.
     fn carry(&mut self, turn: CallKey, on_turn: OnTurn) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
         let (ahead, instead) = self.calls.carry(turn, on_turn);
-        ahead.iter().for_each(|call| self.echoes.expect(call));
+        ahead.iter().for_each(|call| self.own_items.expect(call));
         (ahead, instead)
     }
 
@@ -416,8 +415,8 @@ impl Engine {
         mut completed: Option<Box<OpenCall>>,
         effects: &mut Vec<Effect>,
     ) {
-        self.context.server_says(message, completed.as_deref_mut(), effects);
-        self.learns_of_threads(seen.now, message, completed.as_deref_mut(), effects);
+        self.context.server_message(message, completed.as_deref_mut(), effects);
+        self.track_threads(seen.now, message, completed.as_deref_mut(), effects);
         let stripped = self.context.stripped(seen.line, message);
         // Also a response that completes nothing any more: no line to the client is ours.
         if message.is_response() && message.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) {
@@ -431,20 +430,20 @@ impl Engine {
             }
             return;
         }
-        let passing = self.attendant.server_says(message, completed.as_deref());
+        let passing = self.current_client.passing_of(message, completed.as_deref());
         if let (Some(id), Some(method)) = (message.id, message.name()) {
             if passing == Passing::Withheld && RequestKind::of(method).is_none() {
-                effects.push(answer_for_nobody(id));
+                effects.push(answer_without_client(id));
             }
-            if self.attendant.answers_alone(method)
+            if self.current_client.answers_alone(method)
                 && let Some(call) = seen.opened.and_then(|call| self.calls.to_client.get_mut(call))
             {
                 call.for_client_alone = Some(id.to_owned());
             }
         }
         // What was put into the history by us is on record, and not for the client.
-        let passing = if self.echoes.is_echo(message) { Passing::Withheld } else { passing };
-        let on_request = match (self.server_tells(seen.now, seen.line, message, effects), passing) {
+        let passing = if self.own_items.is_echo(message) { Passing::Withheld } else { passing };
+        let on_request = match (self.server_message(seen.now, seen.line, message, effects), passing) {
             (on_request, Passing::Passes) => on_request,
             (OnRequest::Forward(_) | OnRequest::Withhold, Passing::Withheld) => OnRequest::Withhold,
         };
@@ -458,20 +457,20 @@ impl Engine {
     }
 
     /// Follows what the server tells of threads, turns and items, and what it asks.
-    fn server_tells(&mut self, now: Now, line: &[u8], message: &Event<'_>, effects: &mut Vec<Effect>) -> OnRequest {
+    fn server_message(&mut self, now: Now, line: &[u8], message: &Event<'_>, effects: &mut Vec<Effect>) -> OnRequest {
         if message.name().is_none() {
             return OnRequest::AT_ONCE;
         }
         if message.id.is_some() {
             let place = RequestPlace::of(message.params);
-            let (about, audience) = (self.items.of(&place), self.attendant.audience());
+            let (about, audience) = (self.items.of(&place), self.current_client.audience());
             return self.requests.asked(now, line, message, about, audience, effects);
         }
         match (message.method, message.params) {
             (Some(Method::TurnStarted), _) => self.turns.turn_started(&mut self.calls, message, effects),
             (Some(Method::TurnCompleted), _) => {
                 if let Some((thread_id, turn_id)) = self.turns.turn_completed(message) {
-                    self.echoes.turn_is_over(&thread_id);
+                    self.own_items.turn_is_over(&thread_id);
                     let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
                     self.requests.turn_completed(now, &place, effects);
                     if self.turns.is_idle() {
@@ -558,7 +557,7 @@ mod tests {
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
             requests: RequestSettings::default(),
-            attendance: Attendance::Client,
+            server_owner: ServerOwner::Client,
             own_ids: "codex-shim:".to_owned(),
             tokens_before: 0,
         }
@@ -678,13 +677,13 @@ mod tests {
         }
 
         fn respond(&mut self, request_id: &str, body: &str) -> String {
-            let question = Question::Respond {
+            let request = ApiRequest::Respond {
                 request_id: request_id.to_owned(),
                 given: serde_json::from_str(body).expect("BUG: a test gives an answer"),
                 source: RequestSource::Api,
                 by: "me".to_owned(),
             };
-            self.at(0, Input::Asked { asker: 9, question, server_listens: true })
+            self.at(0, Input::ApiRequest { api_call: 9, request, server_listens: true })
         }
     }
 
@@ -702,10 +701,10 @@ mod tests {
                     injection.lines.iter().map(|line| String::from_utf8_lossy(&line.bytes).into_owned()).collect();
                 format!("inject({})", lines.join("+"))
             }
-            Effect::Reply(asker, reply) => {
+            Effect::Reply(api_call, reply) => {
                 let told = format!("{reply:?}");
                 let name = told.split(['(', ' ']).next().unwrap_or_default();
-                format!("reply{asker}({name})")
+                format!("reply{api_call}({name})")
             }
             Effect::Note(_) => "note".to_owned(),
             Effect::Send(line) => format!("send({})", String::from_utf8_lossy(&line.bytes)),
@@ -714,7 +713,7 @@ mod tests {
             | Effect::Replace(_)
             | Effect::Consult(_)
             | Effect::RunFragments(..)
-            | Effect::LetGo(_)
+            | Effect::ReleaseHeld(_)
             | Effect::PassHeld(_)
             | Effect::Warn(_)
             | Effect::NotifyPending(_)
@@ -740,7 +739,7 @@ mod tests {
             | LedgerEntry::TurnNamed { .. }
             | LedgerEntry::ThreadSeen { .. }
             | LedgerEntry::ThreadBegan { .. }
-            | LedgerEntry::FragmentsTold { .. }
+            | LedgerEntry::FragmentsSent { .. }
             | LedgerEntry::EpochShown { .. }
             | LedgerEntry::ThreadCompacted { .. }
             | LedgerEntry::RequestExpired { .. }
@@ -789,7 +788,7 @@ mod tests {
     fn nothing_is_held_for_longer_than_it_may_be_and_then_not_at_all() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
-        assert_eq!(play.0.tick_due(), Some(Duration::from_millis(250)));
+        assert_eq!(play.0.next_deadline(), Some(Duration::from_millis(250)));
         assert_eq!(play.at(250, Input::Tick), "release1 keep(requestlate)");
         assert_eq!(play.line(Side::Client, ANSWER), "note first2(resolved client) record forward mark2");
         assert_eq!(play.at(251, Input::Committed { token: 1, done: true }), "note");

@@ -62,7 +62,7 @@ pub(super) enum Caller {
     /// The client that is there, or the server.
     Peer,
     /// A client that has left, and when.
-    Left(Duration),
+    Departed(Duration),
     /// The relay itself.
     Relay,
 }
@@ -232,19 +232,19 @@ impl OpenCalls {
     /// The client has left: marks its calls.
     pub(super) fn caller_left(&mut self, at: Duration) {
         for call in self.calls.iter_mut().filter(|call| call.caller == Caller::Peer) {
-            call.caller = Caller::Left(at);
+            call.caller = Caller::Departed(at);
         }
     }
 
     /// Whether a client that left within the last hour has an open call with the id of this one.
     pub(super) fn is_ambiguous(&mut self, key: CallKey, now: Duration) -> bool {
         for call in &mut self.calls {
-            if matches!(call.caller, Caller::Left(at) if now.saturating_sub(at) >= LEFT_MAX) {
+            if matches!(call.caller, Caller::Departed(at) if now.saturating_sub(at) >= LEFT_MAX) {
                 // It is told apart no longer.
                 call.caller = Caller::Relay;
             }
         }
-        self.same_id(key).any(|call| matches!(call.caller, Caller::Left(_)))
+        self.same_id(key).any(|call| matches!(call.caller, Caller::Departed(_)))
     }
 
     /// Completes the call that a response is about.
@@ -276,7 +276,7 @@ impl OpenCalls {
         let of =
             |is_wanted: fn(Caller) -> bool| self.calls.iter().position(|call| call.id == *id && is_wanted(call.caller));
         let at = of(|caller| caller == Caller::Peer)
-            .or_else(|| of(|caller| matches!(caller, Caller::Left(_))))
+            .or_else(|| of(|caller| matches!(caller, Caller::Departed(_))))
             .or_else(|| of(|_| true));
         let call = at.and_then(|at| self.calls.remove(at)).map(Box::new);
         if let Some(awaited) = awaited.clone().filter(|_| !self.answered.iter().any(|(answered, _)| answered == id)) {
@@ -365,7 +365,7 @@ mod tests {
         calls.caller_left(Duration::ZERO);
         open(&mut calls, 5);
         assert_eq!(complete(&mut calls, 5), Some(Caller::Peer));
-        assert_eq!(complete(&mut calls, 5), Some(Caller::Left(Duration::ZERO)));
+        assert_eq!(complete(&mut calls, 5), Some(Caller::Departed(Duration::ZERO)));
         assert_eq!(complete(&mut calls, 5), None);
     }
 }

@@ -4,4 +4,4 @@
 pub type Token = u64;
 
 /// Names somebody at the side who waits for a reply.
-pub type AskerId = u64;
+pub type ApiCallId = u64;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::assembly::Delivered;
 use super::open_calls::Calls;
-use super::{AskerId, ClientName, Effect, Form, Injection, OwnLine, SideReply, Warning, free_line};
+use super::{ApiCallId, ApiReply, ClientName, Effect, Form, Injection, OwnLine, Warning, free_line};
 use crate::protocol::{Method, inject_items_params, notification_line};
 use crate::wire::{Members, Message, Side};
 
@@ -34,7 +34,7 @@ pub(super) struct Turns {
     /// Why something was declined, for a thread's next turn.
     reasons: VecDeque<(String, String)>,
     /// Who wants the next turn of a thread interrupted, and until when that is waited for, oldest first.
-    interrupts: VecDeque<(AskerId, String, Duration)>,
+    interrupts: VecDeque<(ApiCallId, String, Duration)>,
     /// The server's response to our `initialize`.
     initialized_with: Option<Box<RawValue>>,
 }
@@ -47,10 +47,10 @@ pub(super) enum Purpose {
     /// Fragments go ahead of a turn.
     Fragments(Delivered),
     /// Somebody gets it as it is.
-    Rpc(AskerId),
+    Rpc(ApiCallId),
     /// Somebody gets the turn that it names.
     Turn {
-        asker: AskerId,
+        api_call: ApiCallId,
         thread_id: String,
         /// The turn that ran when it was made.
         running: Option<String>,
@@ -107,17 +107,22 @@ impl Turns {
     }
 
     /// The call that interrupts a turn.
-    pub(super) fn interrupt_line(calls: &mut Calls, asker: AskerId, thread_id: &str, turn_id: &str) -> Vec<u8> {
+    pub(super) fn interrupt_line(calls: &mut Calls, api_call: ApiCallId, thread_id: &str, turn_id: &str) -> Vec<u8> {
         let params = json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
-        calls.call_server(Method::TurnInterrupt.name(), Some(&params), Purpose::Rpc(asker)).1
+        calls.call_server(Method::TurnInterrupt.name(), Some(&params), Purpose::Rpc(api_call)).1
     }
 
     /// Has the turn interrupted that begins next in a thread. Gives the asker back for whom too many wait.
-    pub(super) fn interrupt_next(&mut self, elapsed: Duration, asker: AskerId, thread_id: String) -> Option<AskerId> {
+    pub(super) fn interrupt_next(
+        &mut self,
+        elapsed: Duration,
+        api_call: ApiCallId,
+        thread_id: String,
+    ) -> Option<ApiCallId> {
         if self.interrupts.len() >= INTERRUPTS_MAX {
-            return Some(asker);
+            return Some(api_call);
         }
-        self.interrupts.push_back((asker, thread_id, elapsed + INTERRUPT_WAIT_MAX));
+        self.interrupts.push_back((api_call, thread_id, elapsed + INTERRUPT_WAIT_MAX));
         None
     }
 
@@ -128,8 +133,8 @@ impl Turns {
 
     /// No turn has begun that was to be interrupted.
     pub(super) fn tick(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
-        while let Some((asker, ..)) = self.interrupts.pop_front_if(|(.., due)| *due <= elapsed) {
-            effects.push(Effect::Reply(asker, SideReply::NoActiveTurn));
+        while let Some((api_call, ..)) = self.interrupts.pop_front_if(|(.., due)| *due <= elapsed) {
+            effects.push(Effect::Reply(api_call, ApiReply::NoActiveTurn));
         }
     }
 
@@ -173,8 +178,8 @@ impl Turns {
         let (waited, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.interrupts).into_iter().partition(|(_, of, _)| *of == thread_id);
         self.interrupts = kept;
-        for (asker, ..) in waited {
-            let line = free_line(Turns::interrupt_line(calls, asker, &thread_id, &turn_id));
+        for (api_call, ..) in waited {
+            let line = free_line(Turns::interrupt_line(calls, api_call, &thread_id, &turn_id));
             effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
         }
         if self.turns.len() < THREADS_MAX {
@@ -194,7 +199,7 @@ impl Turns {
     /// The server responds to one of our own calls. `message` is the response as an API caller may see it.
     pub(super) fn completed(&mut self, purpose: Purpose, message: &Message<'_>, effects: &mut Vec<Effect>) {
         let reply = match (purpose, message.refusal(), message.result) {
-            (Purpose::ReasonAhead, Some(_), _) => return effects.push(Effect::Warn(Warning::ReasonNotTold)),
+            (Purpose::ReasonAhead, Some(_), _) => return effects.push(Effect::Warn(Warning::ReasonNotSent)),
             (Purpose::ReasonAhead, None, _)
             | (Purpose::Initialize, Some(_), _)
             | (Purpose::Context | Purpose::Fragments(_), _, _) => return,
@@ -207,26 +212,26 @@ impl Turns {
             }
             (Purpose::Reason { thread_id, reason }, Some(_), _) => return self.keep_reason(thread_id, reason),
             (Purpose::Reason { .. }, None, _) => return,
-            (Purpose::Rpc(asker), Some(error), _) => {
-                (asker, SideReply::Answered(format!("{{\"error\":{}}}", error.get())))
+            (Purpose::Rpc(api_call), Some(error), _) => {
+                (api_call, ApiReply::Answered(format!("{{\"error\":{}}}", error.get())))
             }
-            (Purpose::Rpc(asker), None, result) => {
+            (Purpose::Rpc(api_call), None, result) => {
                 let result = result.map_or("null", |result| result.get());
-                (asker, SideReply::Answered(format!("{{\"result\":{result}}}")))
+                (api_call, ApiReply::Answered(format!("{{\"result\":{result}}}")))
             }
-            (Purpose::Turn { asker, .. }, Some(error), _) => {
+            (Purpose::Turn { api_call, .. }, Some(error), _) => {
                 let message = Members::of(error).and_then(|error| error.text("message")).unwrap_or_default();
                 // The last is how it was said in 2025.
                 let words = ["thread not found", "invalid thread id", "conversation not found"];
                 let not_found = words.iter().any(|words| message.contains(words));
-                let refused = SideReply::Answered(format!("{{\"error\":{}}}", error.get()));
-                (asker, if not_found { SideReply::ThreadNotFound } else { refused })
+                let refused = ApiReply::Answered(format!("{{\"error\":{}}}", error.get()));
+                (api_call, if not_found { ApiReply::ThreadNotFound } else { refused })
             }
-            (Purpose::Turn { asker, thread_id, running }, None, result) => {
+            (Purpose::Turn { api_call, thread_id, running }, None, result) => {
                 let turn = result.and_then(Members::of).and_then(|result| result.get("turn")).and_then(Members::of);
                 let turn_id = turn.and_then(|turn| turn.text("id")).unwrap_or_default();
                 let steered = running.as_ref() == Some(&turn_id);
-                (asker, SideReply::Turn { thread_id, turn_id, steered })
+                (api_call, ApiReply::Turn { thread_id, turn_id, steered })
             }
         };
         effects.push(Effect::Reply(reply.0, reply.1));
@@ -241,8 +246,8 @@ impl Turns {
     pub(super) fn server_ended(&mut self, effects: &mut Vec<Effect>) {
         self.initialized_with = None;
         self.turns.clear();
-        for (asker, ..) in self.interrupts.drain(..) {
-            effects.push(Effect::Reply(asker, SideReply::NotReady));
+        for (api_call, ..) in self.interrupts.drain(..) {
+            effects.push(Effect::Reply(api_call, ApiReply::NotReady));
         }
     }
 }
@@ -255,8 +260,8 @@ impl Purpose {
     /// The server has ended: no response comes any more.
     pub(super) fn server_ended(self, effects: &mut Vec<Effect>) {
         match self {
-            Purpose::Rpc(asker) | Purpose::Turn { asker, .. } => {
-                effects.push(Effect::Reply(asker, SideReply::NotReady));
+            Purpose::Rpc(api_call) | Purpose::Turn { api_call, .. } => {
+                effects.push(Effect::Reply(api_call, ApiReply::NotReady));
             }
             Purpose::Reason { .. }
             | Purpose::ReasonAhead

@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     /// Rows oldest first: `TIME EVENT PHASE ITEM_TYPE ITEM REQUEST MORE`, `~` for none.
-    fn rows(told: &'static str) -> Vec<KeptTool<'static>> {
+    fn rows(actual: &'static str) -> Vec<KeptTool<'static>> {
         let part = |text: &'static str| (text != "~").then_some(Cow::Borrowed(text));
         let row = |line: &'static str| {
             let mut parts = line.trim().splitn(7, ' ');
@@ -461,11 +461,11 @@ mod tests {
             }
             row
         };
-        told.lines().filter(|line| !line.trim().is_empty()).map(row).collect()
+        actual.lines().filter(|line| !line.trim().is_empty()).map(row).collect()
     }
 
-    fn check_limit(told: &'static str, limit: usize, expect: &[&str]) {
-        let actions = actions(rows(told).into_iter().rev(), limit);
+    fn check_limit(actual: &'static str, limit: usize, expect: &[&str]) {
+        let actions = actions(rows(actual).into_iter().rev(), limit);
         let say = |action: &Action| {
             let ended = action.ended_at_us.map_or("-".to_owned(), |at_us| (at_us / 1_000).to_string());
             let Action { action_kind, summary_text, status, started_at_us, .. } = action;
@@ -474,8 +474,8 @@ mod tests {
         assert_eq!(actions.iter().map(say).collect::<Vec<_>>(), expect);
     }
 
-    fn check(told: &'static str, expect: &str) {
-        check_limit(told, 20, &[expect]);
+    fn check(actual: &'static str, expect: &str) {
+        check_limit(actual, 20, &[expect]);
     }
 
     #[test]
@@ -597,13 +597,13 @@ mod tests {
 
     #[test]
     fn the_last_ones_oldest_first() {
-        let told = "1 started running x a ~
+        let actual = "1 started running x a ~
                     2 started running x b ~
                     3 started running x c ~
                     4 completed post x b ~
                     5 nonsense post x d ~";
-        check_limit(told, 2, &["tool running 3..- Started: x", "tool completed 2..4 Completed: x"]);
-        check_limit(told, 0, &[]);
+        check_limit(actual, 2, &["tool running 3..- Started: x", "tool completed 2..4 Completed: x"]);
+        check_limit(actual, 0, &[]);
     }
 
     #[test]

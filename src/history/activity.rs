@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh};
-use super::happening::{Happening, Params, Seen, Told};
+use super::record_event::{MethodMessage, Params, RecordEvent, Seen};
 use crate::protocol::{Method, RequestKind, RequestType};
 use crate::wire::{Members, elements, text};
 
@@ -162,41 +162,42 @@ impl StatusKind {
 impl ActivityFold {
     /// Takes a record.
     pub(super) fn take(&mut self, seen: &Seen<'_>) {
-        match &seen.happening {
-            Happening::Told(told) => {
+        match &seen.event {
+            RecordEvent::Notification(message) => {
                 self.runs(seen.at_us);
-                self.told(seen.at_us, told);
+                self.message(seen.at_us, message);
             }
-            Happening::Asked { told, id } => {
+            RecordEvent::ServerRequest { message, id } => {
                 self.runs(seen.at_us);
-                self.asked(seen.at_us, told, id.to_string());
+                self.asked(seen.at_us, message, id.to_string());
             }
-            Happening::Ours { event: "generation_started", .. } => {
+            RecordEvent::ShimEvent { event: "generation_started", .. } => {
                 *self = ActivityFold { child_runs: true, child_since_us: seen.at_us, ..ActivityFold::default() };
             }
-            Happening::Ours { event: "request_opened", data } => {
+            RecordEvent::ShimEvent { event: "request_opened", data } => {
                 self.next_request = data.and_then(|data| named(Params::Written(data)));
             }
-            Happening::Ours { event: "request_resolved", data } => {
+            RecordEvent::ShimEvent { event: "request_resolved", data } => {
                 if let Some(request_id) = data.and_then(|data| named(Params::Written(data))) {
                     self.requests.take_if(|_, open| open.request_id.as_ref() == Some(&request_id));
                 }
             }
             // The line that the note was of may be lost.
-            Happening::Gap { .. } => self.next_request = None,
-            Happening::Called { told, id } => {
-                if let (Some(Method::TurnStart), Some(thread_id)) = (told.known, told.place.thread_id.as_deref()) {
+            RecordEvent::Gap { .. } => self.next_request = None,
+            RecordEvent::ClientRequest { message, id } => {
+                if let (Some(Method::TurnStart), Some(thread_id)) = (message.known, message.place.thread_id.as_deref())
+                {
                     self.turn_calls.insert(id.to_string(), thread_id.to_owned());
                 }
             }
-            Happening::Answered { id, result, error: _ } => {
+            RecordEvent::Response { id, result, error: _ } => {
                 if let Some(thread_id) = self.turn_calls.remove(&id.to_string())
                     && let Some(turn_id) = result.and_then(accepted_turn)
                 {
                     self.thread_mut(&thread_id, seen.at_us, |thread| thread.accepts(turn_id, seen.at_us));
                 }
             }
-            Happening::Generation(_) | Happening::Ours { .. } | Happening::Other => {}
+            RecordEvent::Generation(_) | RecordEvent::ShimEvent { .. } | RecordEvent::Other => {}
         }
     }
 
@@ -234,8 +235,8 @@ impl ActivityFold {
         let nowhere = self.requests.iter().filter(|(_, open)| open.thread_id.is_none());
         let nowhere = nowhere.map(|(_, open)| (open.wanted.activity(), open.at_us));
         let threads = self.threads.iter().map(|(thread_id, thread)| {
-            let told = self.thread(thread_id, thread, now_us);
-            (told.activity, told.since_us)
+            let message = self.thread(thread_id, thread, now_us);
+            (message.activity, message.since_us)
         });
         let idle = (Activity::Idle, self.child_since_us);
         nowhere.chain(threads).fold(idle, |(most, since_us), (activity, at_us)| match most.first(activity) {
@@ -276,23 +277,23 @@ impl ActivityFold {
         }
     }
 
-    fn told(&mut self, at_us: u64, told: &Told<'_>) {
-        if told.known == Some(Method::RequestResolved) {
+    fn message(&mut self, at_us: u64, message: &MethodMessage<'_>) {
+        if message.known == Some(Method::RequestResolved) {
             #[derive(Deserialize)]
             #[serde(rename_all = "camelCase")]
             struct Resolved<'a> {
                 #[serde(borrow)]
                 request_id: &'a RawValue,
             }
-            if let Some(resolved) = told.params.read::<Resolved<'_>>() {
+            if let Some(resolved) = message.params.read::<Resolved<'_>>() {
                 self.requests.remove(&crate::wire::RpcId::from_raw(resolved.request_id).to_string());
             }
         }
-        let Some(thread_id) = told.place.thread_id.as_deref() else { return };
-        let turn_id = told.place.turn_id.as_deref();
-        match told.known {
+        let Some(thread_id) = message.place.thread_id.as_deref() else { return };
+        let turn_id = message.place.turn_id.as_deref();
+        match message.known {
             Some(Method::ItemCompleted) => {
-                let item_id = told.place.item_id.as_deref();
+                let item_id = message.place.item_id.as_deref();
                 self.requests.take_if(|_, open| {
                     item_id.is_some()
                         && open.item_id.as_deref() == item_id
@@ -308,18 +309,18 @@ impl ActivityFold {
             }
             _ => {}
         }
-        self.thread_mut(thread_id, at_us, |thread| thread.told(at_us, told));
+        self.thread_mut(thread_id, at_us, |thread| thread.message(at_us, message));
     }
 
-    fn asked(&mut self, at_us: u64, told: &Told<'_>, id: String) {
+    fn asked(&mut self, at_us: u64, message: &MethodMessage<'_>, id: String) {
         let request_id = self.next_request.take();
-        let wanted = match RequestKind::of(&told.method).map(RequestKind::request_type) {
+        let wanted = match RequestKind::of(&message.method).map(RequestKind::request_type) {
             Some(RequestType::Approval | RequestType::Permissions) => Wanted::Permission,
             Some(RequestType::UserInput | RequestType::Elicitation) => Wanted::Input,
             Some(RequestType::Other) | None => return,
         };
         let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
-        let place = &told.place;
+        let place = &message.place;
         let (thread_id, turn_id, item_id) = (owned(&place.thread_id), owned(&place.turn_id), owned(&place.item_id));
         if let Some(thread_id) = &thread_id {
             self.thread_mut(thread_id, at_us, |thread| thread.emitted_us = at_us);
@@ -340,20 +341,20 @@ impl ActivityFold {
 }
 
 impl Thread {
-    fn told(&mut self, at_us: u64, told: &Told<'_>) {
-        let turn_id = told.place.turn_id.as_deref();
+    fn message(&mut self, at_us: u64, message: &MethodMessage<'_>) {
+        let turn_id = message.place.turn_id.as_deref();
         self.emitted_us = at_us;
-        match told.known {
+        match message.known {
             Some(Method::TurnStarted) => self.begins(turn_id, at_us),
             Some(Method::TurnCompleted) => self.ends(turn_id, at_us),
             Some(Method::ThreadStatusChanged) => {
-                if let Some(status) = StatusKind::of(told.params) {
+                if let Some(status) = StatusKind::of(message.params) {
                     self.says(&status, at_us);
                 }
             }
             // Also one that began before we were told of it. What is completed may come after its turn.
             method
-                if (method == Some(Method::ItemStarted) || told.place.delta.is_some())
+                if (method == Some(Method::ItemStarted) || message.place.delta.is_some())
                     && (self.turn == Turn::None && turn_id.is_some() && self.ended.as_deref() != turn_id) =>
             {
                 self.begins(turn_id, at_us);
@@ -473,8 +474,8 @@ mod tests {
     const HOUR_MS: u64 = 3_600_000;
 
     /// The session and its threads at a time, as `ACTIVITY SINCE` and `THREAD ACTIVITY SINCE TURN PENDING`.
-    fn check_child(told: &str, now_ms: u64, expect: &[&str]) {
-        let (fold, _) = play(told);
+    fn check_child(actual: &str, now_ms: u64, expect: &[&str]) {
+        let (fold, _) = play(actual);
         let (activity, since_us) = fold.activity().session(now_ms * 1_000);
         let threads = fold.activity().threads(now_ms * 1_000).into_iter().map(|thread| {
             let turn = thread.turn_id.as_deref().unwrap_or("~");
@@ -484,11 +485,11 @@ mod tests {
             format!("{} {activity} {since_ms} {turn} {}{stalled}", thread.thread_id, thread.pending)
         });
         let session = format!("{} {}", activity.name(), since_us / 1_000);
-        assert_eq!(std::iter::once(session).chain(threads).collect::<Vec<_>>(), expect, "{told} at {now_ms}");
+        assert_eq!(std::iter::once(session).chain(threads).collect::<Vec<_>>(), expect, "{actual} at {now_ms}");
     }
 
-    fn check(told: &str, now_ms: u64, expect: &[&str]) {
-        check_child(&format!("{RUNS}{told}"), now_ms, expect);
+    fn check(actual: &str, now_ms: u64, expect: &[&str]) {
+        check_child(&format!("{RUNS}{actual}"), now_ms, expect);
     }
 
     const STARTED: &str = "5 < turn/started t/u\n";
@@ -576,8 +577,8 @@ mod tests {
         check("20 < item/completed t/u/i {\"type\":\"commandExecution\"}");
         check("20 ! request_resolved {\"request_id\":\"g-0\"}");
         let stays = |end: &str| {
-            let told = format!("{RUNS}{STARTED}{opened}{ASKED}{end}");
-            check_child(&told, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
+            let actual = format!("{RUNS}{STARTED}{opened}{ASKED}{end}");
+            check_child(&actual, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
         };
         stays("20 < serverRequest/resolved t {\"requestId\":\"0\"}");
         stays("20 < item/completed t/u/j {\"type\":\"commandExecution\"}");
@@ -625,14 +626,15 @@ mod tests {
         let no_more = format!("{STARTED}{}{}", flags("\"waitingOnApproval\""), flags(""));
         check(&no_more, 21, &["working 5", "t working 5 u 0"]);
         for kind in ["idle", "systemError", "notLoaded"] {
-            let told = format!("{STARTED}{}", status(&format!("{{\"type\":\"{kind}\"}}")));
-            check(&told, 21, &["idle 20", "t idle 20 ~ 0"]);
+            let actual = format!("{STARTED}{}", status(&format!("{{\"type\":\"{kind}\"}}")));
+            check(&actual, 21, &["idle 20", "t idle 20 ~ 0"]);
         }
         // What is odd beside the type takes nothing from it.
         for odd in ["null", "7", "{}", "[null,7,{}]"] {
-            let told = |kind: &str| status(&format!("{{\"type\":\"{kind}\",\"activeFlags\":{odd},\"x\":null}}"));
-            check(&format!("{STARTED}{}", told("idle")), 21, &["idle 20", "t idle 20 ~ 0"]);
-            check(&told("active"), 21, &["working 20", "t working 20 ~ 0"]);
+            let active_status =
+                |kind: &str| status(&format!("{{\"type\":\"{kind}\",\"activeFlags\":{odd},\"x\":null}}"));
+            check(&format!("{STARTED}{}", active_status("idle")), 21, &["idle 20", "t idle 20 ~ 0"]);
+            check(&active_status("active"), 21, &["working 20", "t working 20 ~ 0"]);
         }
         let mixed = format!("{STARTED}{}", flags("null,\"waitingOnApproval\""));
         check(&mixed, HOUR_MS, &permission);
@@ -641,20 +643,20 @@ mod tests {
 
     #[test]
     fn sub_agents_count() {
-        let told = "5 < turn/started a/u
+        let actual = "5 < turn/started a/u
                     6 < turn/started b/v
                     7 < turn/completed a/u";
-        check(told, 8, &["working 6", "a idle 7 ~ 0", "b working 6 v 0"]);
-        let asked = format!("{told}\n9 ?0 item/tool/requestUserInput b/v/i");
+        check(actual, 8, &["working 6", "a idle 7 ~ 0", "b working 6 v 0"]);
+        let asked = format!("{actual}\n9 ?0 item/tool/requestUserInput b/v/i");
         check(&asked, HOUR_MS, &["waiting_input 9", "a idle 7 ~ 0", "b waiting_input 9 v 1"]);
         // Idle since the last of them is.
-        check(&format!("{told}\n20 < turn/completed b/v"), 21, &["idle 20", "a idle 7 ~ 0", "b idle 20 ~ 0"]);
+        check(&format!("{actual}\n20 < turn/completed b/v"), 21, &["idle 20", "a idle 7 ~ 0", "b idle 20 ~ 0"]);
     }
 
     #[test]
     fn a_note_whose_line_is_lost_is_of_no_other() {
-        let told = format!("{STARTED}8 ! request_opened {{\"request_id\":\"g-0\"}}\n8 # full\n{ASKED}");
-        let told = format!("{told}10 ! request_resolved {{\"request_id\":\"g-0\"}}");
-        check(&told, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
+        let actual = format!("{STARTED}8 ! request_opened {{\"request_id\":\"g-0\"}}\n8 # full\n{ASKED}");
+        let actual = format!("{actual}10 ! request_resolved {{\"request_id\":\"g-0\"}}");
+        check(&actual, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
     }
 }

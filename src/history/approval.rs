@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh};
 use super::failure::OUTCOME_UNKNOWN;
-use super::happening::{Place, Told};
 use super::object::Object;
+use super::record_event::{MethodMessage, Place};
 use crate::engine::decisions;
 use crate::protocol::RequestKind;
 use crate::wire::RpcId;
@@ -161,20 +161,20 @@ impl Asked {
 
     /// The server asks; gives the request where it is for a human, and is not open already. To `gone` those are added that
     /// are not followed any more, since another one has their id, or more are open than are remembered.
-    pub(super) fn asked(&mut self, told: &Told<'_>, id: &RpcId, gone: &mut Vec<Ask>) -> Option<&Ask> {
+    pub(super) fn asked(&mut self, message: &MethodMessage<'_>, id: &RpcId, gone: &mut Vec<Ask>) -> Option<&Ask> {
         let request_id = self.next.take();
-        let wanted = Wanted::of(&told.method)?;
+        let wanted = Wanted::of(&message.method)?;
         let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
-        let params: Value = told.params.read().unwrap_or_default();
+        let params: Value = message.params.read().unwrap_or_default();
         let text = |name: &str| params[name].as_str().map(bounded_words);
         let (decisions, decisions_left_out) =
-            RequestKind::of(&told.method).map(|kind| bounded_decisions(kind, &params)).unwrap_or_default();
+            RequestKind::of(&message.method).map(|kind| bounded_decisions(kind, &params)).unwrap_or_default();
         let ask = Ask {
             request_id,
             wanted,
-            thread_id: owned(&told.place.thread_id),
-            turn_id: owned(&told.place.turn_id),
-            item_id: owned(&told.place.item_id),
+            thread_id: owned(&message.place.thread_id),
+            turn_id: owned(&message.place.turn_id),
+            item_id: owned(&message.place.item_id),
             text: match wanted {
                 Wanted::Questions => Some(bounded_words(&questions(&params))),
                 Wanted::Elicitation => text("message").or_else(|| text("description")),
@@ -205,14 +205,14 @@ impl Asked {
     }
 
     /// The server says that a request is over; gives it where nothing else will.
-    pub(super) fn over(&mut self, told: &Told<'_>) -> Option<Ask> {
+    pub(super) fn over(&mut self, message: &MethodMessage<'_>) -> Option<Ask> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Resolved<'a> {
             #[serde(borrow)]
             request_id: &'a RawValue,
         }
-        let id = RpcId::from_raw(told.params.read::<Resolved<'_>>()?.request_id).to_string();
+        let id = RpcId::from_raw(message.params.read::<Resolved<'_>>()?.request_id).to_string();
         if self.open.get(&id)?.request_id.is_some() {
             return None;
         }

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh};
-use super::does::Does;
 use super::event::{EXCERPT_CHARS_MAX, cut, preview};
 use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
-use super::happening::{Params, Place, Told};
+use super::record_event::{MethodMessage, Params, Place};
 use super::time::latency_ms;
+use super::tool_call::ToolCall;
 use super::tool_row::{Phase, ToolEvent, ToolRow};
 use crate::protocol::{RequestKind, RequestType};
 use crate::wire::{Members, RpcId};
@@ -34,7 +34,7 @@ struct Request {
     turn_id: Option<String>,
     item_id: Option<String>,
     wanted: Wanted,
-    does: Does,
+    does: ToolCall,
     /// The server is done with it, and all that is missing is the note.
     is_over: bool,
 }
@@ -73,21 +73,21 @@ impl Asked {
     pub(super) fn asked(
         &mut self,
         at_us: u64,
-        told: &Told<'_>,
+        message: &MethodMessage<'_>,
         id: String,
-        item: Option<&Does>,
+        item: Option<&ToolCall>,
         rows: &mut Vec<ToolRow>,
     ) {
         let request_id = self.next.take();
-        let Some(kind) = RequestKind::of(&told.method) else { return };
+        let Some(kind) = RequestKind::of(&message.method) else { return };
         let (wanted, event) = match kind.request_type() {
             RequestType::Approval | RequestType::Permissions => (Wanted::Approval, ToolEvent::RequestApproval),
             RequestType::UserInput | RequestType::Elicitation => (Wanted::Input, ToolEvent::RequestUserInput),
             RequestType::Other => return,
         };
         let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
-        let place = &told.place;
-        let does = Does::of_request(kind, told.params);
+        let place = &message.place;
+        let does = ToolCall::of_request(kind, message.params);
         let request = Request {
             request_id,
             at_us,
@@ -102,7 +102,7 @@ impl Asked {
             return;
         }
         let row = request.row(at_us, event);
-        rows.push(ToolRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row });
+        rows.push(ToolRow { raw_payload_json: Some(preview(message.params, EXCERPT_CHARS_MAX)), ..row });
         // Its id is that of another one, or more is open than is remembered: what goes for it says so.
         let gone = self.open.insert(id, request).into_iter().map(|(_, request)| request);
         rows.extend(gone.filter(|request| !request.is_over).map(|request| request.untold(at_us, OUTCOME_UNKNOWN)));
@@ -113,7 +113,7 @@ impl Asked {
         &mut self,
         at_us: u64,
         data: &RawValue,
-        does: impl Fn(&Place<'_>) -> Option<Does>,
+        does: impl Fn(&Place<'_>) -> Option<ToolCall>,
     ) -> Option<ToolRow> {
         let note: Resolved = Params::Written(data).read()?;
         let is_meant = |request: &Request| request.request_id.as_ref() == Some(&note.request_id);
@@ -256,8 +256,8 @@ mod tests {
     use crate::history::tool_row::ToolRow;
 
     /// Rows of requests as `MS EVENT REQUEST TYPE LATENCY DECISION STATUS`, and what else is there.
-    fn check(told: &str, expect: &[&str]) {
-        let (_, rows) = play(told);
+    fn check(actual: &str, expect: &[&str]) {
+        let (_, rows) = play(actual);
         let part = |part: &Option<String>| part.clone().unwrap_or("~".to_owned());
         let say = |row: &ToolRow| {
             let latency = row.latency_ms.map_or("~".to_owned(), |ms| ms.to_string());
@@ -269,7 +269,7 @@ mod tests {
             said
         };
         let requests = rows.tools.iter().filter(|row| row.phase.name() == "pre");
-        assert_eq!(requests.map(say).collect::<Vec<_>>(), expect, "{told}");
+        assert_eq!(requests.map(say).collect::<Vec<_>>(), expect, "{actual}");
     }
 
     const OPENED: &str = "5 ! request_opened {\"request_id\":\"g-0\"}\n";
@@ -425,18 +425,19 @@ mod tests {
 
     #[test]
     fn a_question_that_is_kept_off_the_record() {
-        let told = format!("{OPENED}{QUESTION}");
-        assert_eq!(play(&told).1.tools.len(), 1);
+        let actual = format!("{OPENED}{QUESTION}");
+        assert_eq!(play(&actual).1.tools.len(), 1);
         let line =
             r#"{"at":6000,"from":"server","omitted":"secret","bytes":9,"method":"item/tool/requestUserInput","id":0}"#;
         let record = crate::journal::Record::parse(line.as_bytes()).expect("BUG: a test gives records");
         let mut asked = super::Asked::default();
         asked.opened(serde_json::from_str(r#"{"request_id":"g-0"}"#).expect("BUG: a test gives JSON"));
-        let crate::history::Happening::Asked { told, id } = crate::history::Seen::of(&record, None).happening else {
+        let crate::history::RecordEvent::ServerRequest { message, id } = crate::history::Seen::of(&record, None).event
+        else {
             panic!("BUG: the record is of a request");
         };
         let mut rows = Vec::new();
-        asked.asked(6, &told, id.to_string(), None, &mut rows);
+        asked.asked(6, &message, id.to_string(), None, &mut rows);
         let row = rows.pop().expect("it is for a human");
         assert_eq!((row.request_id.as_deref(), row.thread_id), (Some("g-0"), None));
         assert_eq!(row.raw_payload_json.as_deref(), Some(r#"{"omitted":"secret"}"#));

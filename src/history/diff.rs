@@ -122,7 +122,7 @@ mod tests {
             let known = diffs.iter().find(|(turn, diff)| id == format!("t:{turn}:{}", digest(diff)));
             known.map_or(id.to_owned(), |(turn, diff)| format!("{turn}{diff}"))
         };
-        let told: Vec<String> = diffs
+        let actual: Vec<String> = diffs
             .iter()
             .map(|(turn, diff)| match state.take("t", turn, diff) {
                 None => "-".to_owned(),
@@ -133,7 +133,7 @@ mod tests {
                 }
             })
             .collect();
-        assert_eq!(told.join(" "), expect);
+        assert_eq!(actual.join(" "), expect);
     }
 
     #[test]

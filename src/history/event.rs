@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::happening::{Params, Told};
+use super::record_event::{MethodMessage, Params};
 use crate::engine::{redacted, redacted_json};
 use crate::journal::Position;
 
@@ -52,16 +52,16 @@ pub struct EventRow {
 
 impl EventRow {
     /// That of a message.
-    pub(super) fn of(key: Key, at_us: u64, told: &Told<'_>) -> EventRow {
+    pub(super) fn of(key: Key, at_us: u64, message: &MethodMessage<'_>) -> EventRow {
         let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
         EventRow {
             key,
             at_us,
-            event_type: told.method.clone().into_owned(),
-            thread_id: owned(&told.place.thread_id),
-            turn_id: owned(&told.place.turn_id),
-            item_id: owned(&told.place.item_id),
-            payload_preview: preview(told.params, PREVIEW_CHARS_MAX),
+            event_type: message.method.clone().into_owned(),
+            thread_id: owned(&message.place.thread_id),
+            turn_id: owned(&message.place.turn_id),
+            item_id: owned(&message.place.item_id),
+            payload_preview: preview(message.params, PREVIEW_CHARS_MAX),
             delta_count: None,
         }
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::activity::ActivityFold;
 use super::event::{EventRow, Key};
 use super::groups::{Group, Groups};
-use super::happening::{Happening, Seen};
+use super::record_event::{RecordEvent, Seen};
 use super::tool_row::ToolRow;
 use super::tools::Tools;
 use super::transcript::{Entry, Transcript};
@@ -78,27 +78,27 @@ impl Fold {
         self.groups.time(seen.at_us, &mut over);
         self.join(&mut over, rows);
         let mut event = None;
-        match &seen.happening {
-            Happening::Generation(generation) => {
+        match &seen.event {
+            RecordEvent::Generation(generation) => {
                 if self.generation.as_ref() != Some(generation) {
                     self.run_ended(seen.at_us, rows);
                     self.generation = Some(generation.clone());
                 }
                 return;
             }
-            Happening::Told(told) | Happening::Asked { told, id: _ } => {
-                let is_piece = self.groups.take(at, seen.at_us, told, &mut over);
+            RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, id: _ } => {
+                let is_piece = self.groups.take(at, seen.at_us, message, &mut over);
                 self.join(&mut over, rows);
                 if !is_piece {
-                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, told));
+                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, message));
                 }
             }
-            Happening::Called { told, id: _ } => {
-                if told.method.starts_with("turn/") || told.method.starts_with("thread/") {
-                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, told));
+            RecordEvent::ClientRequest { message, id: _ } => {
+                if message.method.starts_with("turn/") || message.method.starts_with("thread/") {
+                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, message));
                 }
             }
-            Happening::Ours { event: name, data } => {
+            RecordEvent::ShimEvent { event: name, data } => {
                 if *name == "generation_ended" {
                     self.run_ended(seen.at_us, rows);
                 }
@@ -107,15 +107,15 @@ impl Fold {
                     event = Some(EventRow::ours(Key(at.clone()), seen.at_us, name, payload));
                 }
             }
-            Happening::Gap { lines, reason } => self.gap(at, *lines, reason, rows),
-            Happening::Answered { .. } | Happening::Other => {}
+            RecordEvent::Gap { lines, reason } => self.gap(at, *lines, reason, rows),
+            RecordEvent::Response { .. } | RecordEvent::Other => {}
         }
         rows.events.extend(event);
-        if let Happening::Told(told) = &seen.happening
-            && told.known == Some(Method::TurnStarted)
-            && let Some(turn_id) = self.turns.replaced_by(&told.place)
+        if let RecordEvent::Notification(message) = &seen.event
+            && message.known == Some(Method::TurnStarted)
+            && let Some(turn_id) = self.turns.replaced_by(&message.place)
         {
-            let thread_id = told.place.thread_id.as_deref();
+            let thread_id = message.place.thread_id.as_deref();
             self.tools.turn_replaced(seen.at_us, thread_id, turn_id, &mut rows.tools);
         }
         self.tools.take(seen, &mut rows.tools);
@@ -160,9 +160,9 @@ impl Fold {
 
     /// Takes the text of a record that was taken before the fold was stored.
     pub(super) fn recall(&mut self, at: &Position, seen: &Seen<'_>, met: &mut Vec<Position>) {
-        if let Happening::Told(told) | Happening::Asked { told, id: _ } = &seen.happening {
-            self.groups.recall(at, told, met);
-            self.turns.recall(at, told, met);
+        if let RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, id: _ } = &seen.event {
+            self.groups.recall(at, message, met);
+            self.turns.recall(at, message, met);
         }
     }
 

@@ -9,8 +9,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::event::{EventRow, Key, cut};
-use super::happening::Told;
 use super::piece::{OfItem, Piece, Spelling, Telling};
+use super::record_event::MethodMessage;
 use crate::engine::redacted;
 use crate::journal::Position;
 
@@ -80,17 +80,23 @@ impl Groups {
     }
 
     /// Takes a message. Gives whether it was a piece; of anything else that tells of an item the groups of that are closed.
-    pub(super) fn take(&mut self, at: &Position, at_us: u64, told: &Told<'_>, over: &mut Vec<Group>) -> bool {
-        let Some(of) = OfItem::read(told) else { return false };
+    pub(super) fn take(
+        &mut self,
+        at: &Position,
+        at_us: u64,
+        message: &MethodMessage<'_>,
+        over: &mut Vec<Group>,
+    ) -> bool {
+        let Some(of) = OfItem::read(message) else { return false };
         let Some(piece) = &of.piece else {
             // What names no item is of whatever its turn tells, until that tells something else.
             self.close_if(|group| group.is_of_turn(&of) && (group.is_of_item(&of) || group.item_id.is_none()), over);
             return false;
         };
-        let beside = || piece.spelling.beside(told.params.written()?.get());
+        let beside = || piece.spelling.beside(message.params.written()?.get());
         // A command has two streams, and each is told in its own.
         let is_other = |group: &Group| {
-            group.method != told.method || (piece.spelling == Spelling::Base64 && group.beside != beside())
+            group.method != message.method || (piece.spelling == Spelling::Base64 && group.beside != beside())
         };
         self.close_if(|group| group.is_of_turn(&of) && group.is_of_item(&of) && is_other(group), over);
         match self.0.iter_mut().find(|group| group.is_of_turn(&of) && group.is_of_item(&of)) {
@@ -98,7 +104,7 @@ impl Groups {
                 group.text.push_str(&piece.text);
                 group.count += 1;
             }
-            None => self.0.push(Group::of(at, at_us, told, &of, piece, beside())),
+            None => self.0.push(Group::of(at, at_us, message, &of, piece, beside())),
         }
         self.close_if(|group| group.text.len() >= GROUP_BYTES_MAX, over);
         if self.0.len() > OPEN_MAX {
@@ -109,17 +115,17 @@ impl Groups {
 
     /// Takes the text of a piece that was taken before the groups were stored. One group of an item is open at a time, and
     /// has taken every piece of it since its first.
-    pub(super) fn recall(&mut self, at: &Position, told: &Told<'_>, met: &mut Vec<Position>) {
+    pub(super) fn recall(&mut self, at: &Position, message: &MethodMessage<'_>, met: &mut Vec<Position>) {
         if self.0.is_empty() {
             return;
         }
-        let Some(OfItem { piece: Some(piece), .. }) = OfItem::read(told) else { return };
-        let Some(of) = OfItem::read(told) else { return };
+        let Some(OfItem { piece: Some(piece), .. }) = OfItem::read(message) else { return };
+        let Some(of) = OfItem::read(message) else { return };
         let is_meant = |group: &&mut Group| group.at <= *at && group.is_of_turn(&of) && group.is_of_item(&of);
         let Some(group) = self.0.iter_mut().find(is_meant) else { return };
         if group.at == *at {
             group.text.clear();
-            group.beside = told.params.written().and_then(|params| piece.spelling.beside(params.get()));
+            group.beside = message.params.written().and_then(|params| piece.spelling.beside(params.get()));
             met.push(at.clone());
         }
         if met.contains(&group.at) {
@@ -141,7 +147,7 @@ impl Group {
     fn of(
         at: &Position,
         first_us: u64,
-        told: &Told<'_>,
+        message: &MethodMessage<'_>,
         of: &OfItem<'_>,
         piece: &Piece<'_>,
         beside: Option<(String, String)>,
@@ -150,7 +156,7 @@ impl Group {
         Group {
             at: at.clone(),
             first_us,
-            method: told.method.clone().into_owned(),
+            method: message.method.clone().into_owned(),
             thread_id: owned(&of.thread_id),
             turn_id: owned(&of.turn_id),
             item_id: owned(&of.item_id),
@@ -218,13 +224,13 @@ mod tests {
     }
 
     /// Groups as `MS ITEM PIECES TEXT`, in the order in which they are closed. A piece is written `MS ITEM TEXT`.
-    fn check(told: &str, expect: &[&str]) {
-        let lines = told.lines().map(|line| match line.trim().splitn(3, ' ').collect::<Vec<_>>()[..] {
+    fn check(actual: &str, expect: &[&str]) {
+        let lines = actual.lines().map(|line| match line.trim().splitn(3, ' ').collect::<Vec<_>>()[..] {
             [at, item @ ("i" | "j"), text] => piece(at, item, text),
             _ => line.to_owned(),
         });
         let (_, rows) = play(&lines.collect::<Vec<_>>().join("\n"));
-        assert_eq!(say(&rows), expect, "{told}");
+        assert_eq!(say(&rows), expect, "{actual}");
     }
 
     fn piece(at: &str, item: &str, text: &str) -> String {
@@ -280,7 +286,7 @@ mod tests {
 
     #[test]
     fn what_is_told_in_two_ways_is_joined_in_both() {
-        let told = |at: u32, text: &str| {
+        let piece_of = |at: u32, text: &str| {
             let named = early(
                 &at.to_string(),
                 "agent_message_content_delta",
@@ -290,18 +296,18 @@ mod tests {
             format!("{named}\n{}\n{bare}\n", piece(&(at + 1).to_string(), "i", text))
         };
         let all = ["10 i 2 ab", "11 i 2 ab", "12 ~ 2 ab"];
-        check(&format!("{}{}900 < x t", told(10, "a"), told(20, "b")), &all);
+        check(&format!("{}{}900 < x t", piece_of(10, "a"), piece_of(20, "b")), &all);
         // Another record of the item ends what is told in its own way, and with it what names no item.
         let complete = |kind: &str| early("21", kind, r#""turn_id":"u","item":{"id":"i"}"#);
-        check(&format!("{}{}", told(10, "a"), complete("item_completed")), &["10 i 1 a", "12 ~ 1 a"]);
-        check(&format!("{}21 < item/x t/u/i", told(10, "a")), &["11 i 1 a"]);
+        check(&format!("{}{}", piece_of(10, "a"), complete("item_completed")), &["10 i 1 a", "12 ~ 1 a"]);
+        check(&format!("{}21 < item/x t/u/i", piece_of(10, "a")), &["11 i 1 a"]);
         let other = early("21", "token_count", r#""info":null"#);
-        check(&format!("{}{other}", told(10, "a")), &["12 ~ 1 a"]);
+        check(&format!("{}{other}", piece_of(10, "a")), &["12 ~ 1 a"]);
         let other = early("21", "agent_reasoning_delta", r#""delta":"x""#);
-        check(&format!("{}{other}", told(10, "a")), &["12 ~ 1 a"]);
+        check(&format!("{}{other}", piece_of(10, "a")), &["12 ~ 1 a"]);
         // Of another turn it does not.
         let other = early("21", "token_count", r#""info":null"#).replace(r#""id":"u""#, r#""id":"v""#);
-        check(&format!("{}{other}", told(10, "a")), &[]);
+        check(&format!("{}{other}", piece_of(10, "a")), &[]);
     }
 
     #[test]
@@ -317,8 +323,8 @@ mod tests {
         // Half a character is an event of its own, and ends what was before it.
         let half = [chunk(10, "stdout", "b3V0MQo="), chunk(11, "stdout", "w6TD"), chunk(12, "stdout", "pA==")];
         let (_, rows) = play(&(half.concat() + "900 < x t"));
-        let told: Vec<_> = rows.events.iter().map(|event| (event.at_us / 1_000, event.delta_count)).collect();
-        assert_eq!(told, [(10, Some(1)), (11, None), (12, None), (900, None)]);
+        let actual: Vec<_> = rows.events.iter().map(|event| (event.at_us / 1_000, event.delta_count)).collect();
+        assert_eq!(actual, [(10, Some(1)), (11, None), (12, None), (900, None)]);
         // Bearer abcdefgh
         let secret = [chunk(10, "stdout", "QmVhcmVyIGFi"), chunk(11, "stdout", "Y2RlZmdo")];
         check(&(secret.concat() + "900 < x t"), &["10 c 2 QmVhcmVyIFtyZWRhY3RlZF0="]);
@@ -391,8 +397,8 @@ mod tests {
                     format!("{at} < item/agentMessage/delta t/u/i {}", serde_json::json!({ "delta": text }))
                 };
                 let (first, second) = text.split_at(at);
-                let told = format!("{}\n{}\n900 < x t", piece("10", first), piece("11", second));
-                let rows = play(&told).1;
+                let actual = format!("{}\n{}\n900 < x t", piece("10", first), piece("11", second));
+                let rows = play(&actual).1;
                 assert!(say(&rows)[0].contains("[redacted]"), "{at}: {text}");
                 assert!(rows.events.iter().all(|event| !event.payload_preview.contains(&KEY[4..])), "{at}: {text}");
             }

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 
-use super::happening::Params;
+use super::record_event::Params;
 use crate::engine::{Masker, redacted};
 
 static MASKER: LazyLock<Masker> = LazyLock::new(|| Masker::new(&[]).expect("BUG: there is no pattern"));

@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::happening::{Place, Told, name};
+use super::record_event::{MethodMessage, Place, name};
 use crate::protocol::EARLY_PREFIX;
 use crate::wire::{Members, TokenKind, text, tokens};
 
@@ -55,12 +55,12 @@ pub(super) struct Piece<'a> {
 
 impl<'a> OfItem<'a> {
     /// What a message tells of; `None` where that is no item.
-    pub(super) fn read(told: &'a Told<'_>) -> Option<OfItem<'a>> {
-        if told.method.starts_with(EARLY_PREFIX) {
-            return OfItem::early(told);
+    pub(super) fn read(message: &'a MethodMessage<'_>) -> Option<OfItem<'a>> {
+        if message.method.starts_with(EARLY_PREFIX) {
+            return OfItem::early(message);
         }
-        let Place { thread_id, turn_id, item_id: Some(item_id), delta } = &told.place else { return None };
-        let piece = delta.as_deref().filter(|_| is_piece(&told.method));
+        let Place { thread_id, turn_id, item_id: Some(item_id), delta } = &message.place else { return None };
+        let piece = delta.as_deref().filter(|_| is_piece(&message.method));
         Some(OfItem {
             telling: Telling::Now,
             thread_id: thread_id.as_deref().map(Cow::Borrowed),
@@ -71,7 +71,7 @@ impl<'a> OfItem<'a> {
     }
 
     /// `{id,msg:{…},conversationId}`, where `id` is that of the turn.
-    fn early(told: &'a Told<'_>) -> Option<OfItem<'a>> {
+    fn early(message: &'a MethodMessage<'_>) -> Option<OfItem<'a>> {
         #[derive(Deserialize)]
         struct Named<'a> {
             #[serde(borrow)]
@@ -79,15 +79,15 @@ impl<'a> OfItem<'a> {
             #[serde(borrow)]
             msg: &'a RawValue,
         }
-        let Named { id, msg } = told.params.read()?;
+        let Named { id, msg } = message.params.read()?;
         let msg = Members::of(msg)?;
         let held = || Members::of(msg.get("item")?)?.text("id");
         Some(OfItem {
             telling: Telling::Early,
-            thread_id: told.place.thread_id.as_deref().map(Cow::Borrowed),
+            thread_id: message.place.thread_id.as_deref().map(Cow::Borrowed),
             turn_id: msg.text("turn_id").or_else(|| text(id?)).map(Cow::Owned).map(name),
             item_id: msg.text("item_id").or_else(|| msg.text("call_id")).or_else(held).map(Cow::Owned).map(name),
-            piece: told.method.ends_with("_delta").then(|| Piece::early(&msg)).flatten(),
+            piece: message.method.ends_with("_delta").then(|| Piece::early(&msg)).flatten(),
         })
     }
 }

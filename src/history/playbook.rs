@@ -9,9 +9,9 @@ use super::{Fold, Rows, Seen};
 use crate::journal::{Position, Record, SegmentName};
 
 /// What a recording leads to.
-pub(super) fn play(told: &str) -> (Fold, Rows) {
+pub(super) fn play(message: &str) -> (Fold, Rows) {
     let (mut fold, mut rows) = (Fold::default(), Rows::default());
-    for (number, line) in told.lines().filter(|line| !line.trim().is_empty()).enumerate() {
+    for (number, line) in message.lines().filter(|line| !line.trim().is_empty()).enumerate() {
         take(&mut fold, number as u64, line, &mut rows);
     }
     (fold, rows)
@@ -55,8 +55,8 @@ fn record(line: &str) -> String {
     record.to_string()
 }
 
-fn params(method: &str, told: &str) -> Value {
-    let (place, body) = told.split_once(' ').unwrap_or((told, "~"));
+fn params(method: &str, message: &str) -> Value {
+    let (place, body) = message.split_once(' ').unwrap_or((message, "~"));
     let mut names = place.split('/').map(|name| Some(name).filter(|name| *name != "~"));
     let mut next = || names.next().flatten();
     let (thread_id, turn_id, item_id) = (next(), next(), next());

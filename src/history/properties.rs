@@ -146,11 +146,11 @@ fn no_key_is_stored_wherever_a_fold_is_cut() {
     });
     assert_eq!((&stored, &stored_rows), (&whole, &rows));
     assert_eq!(rows.entries.len(), 8);
-    let told = format!("{rows:?}").replace(&filler, "");
+    let message = format!("{rows:?}").replace(&filler, "");
     for hidden in [key, half, plain, &key[20..]] {
-        assert!(!told.contains(hidden), "{told}");
+        assert!(!message.contains(hidden), "{message}");
     }
-    assert!(rows.entries.iter().any(|entry| entry.json.contains("my [redacted]")), "{told}");
+    assert!(rows.entries.iter().any(|entry| entry.json.contains("my [redacted]")), "{message}");
 }
 
 #[test]
@@ -247,10 +247,10 @@ fn what_is_under_way_is_bounded_in_bytes_and_what_goes_says_so() {
         }
         let bytes = serde_json::to_string(&fold).expect("plain data").len();
         assert!(bytes <= BYTES_MAX, "{what}: {bytes} bytes");
-        let told = ends(&rows);
+        let message = ends(&rows);
         playbook::take(&mut fold, count as u64, "9 ! generation_ended", &mut rows);
-        assert_eq!(ends(&rows), count, "{what}: {told} went before the end");
-        told
+        assert_eq!(ends(&rows), count, "{what}: {message} went before the end");
+        message
     };
     let failed_tools = |rows: &Rows| rows.tools.iter().filter(|row| row.event_type == ToolEvent::Failed).count();
     let failed_turns = |rows: &Rows| rows.turns.iter().filter(|row| row.event_type == TurnEvent::Failed).count();

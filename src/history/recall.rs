@@ -4,7 +4,7 @@
 //! being streamed; the index reads that text again, from the records in which it stands, before it goes on.
 
 use super::fold::Fold;
-use super::happening::Seen;
+use super::record_event::Seen;
 use crate::journal::Position;
 
 /// A stored fold whose text is being read again.

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::fold::{Fold, Rows};
-use super::happening::Seen;
 use super::recall::Recall;
+use super::record_event::Seen;
 use super::transcript::{Entry, Transcript};
 use super::ui::{UiEvent, UiFold};
 use crate::journal::{Generation, Position, Record, SegmentName};
@@ -142,7 +142,7 @@ fn a_rebuild_has_the_same_entries_and_none_twice() {
             let (mut given, mut forgetful) = (Vec::new(), Transcript::default());
             each_seen(&format!("{}\n{}", lines.trim_end(), lines), |seen| {
                 forgetful.take(seen, &mut given);
-                if matches!(seen.happening, super::Happening::Ours { event: "generation_ended", .. }) {
+                if matches!(seen.event, super::RecordEvent::ShimEvent { event: "generation_ended", .. }) {
                     forgetful.run_ended(seen.at_us, &mut given);
                     forgetful = Transcript::default();
                 }
@@ -205,9 +205,9 @@ fn a_thread_that_is_read_again_has_nothing_new() {
     assert_eq!(texts(&from_read.join("\n")), ["thread/read user one", "thread/read assistant First."]);
     // And it is the same: the same names, the same times.
     let named = |lines: &str| {
-        let told = entries(lines).into_iter().take_while(|entry| !entry.json.contains("\"two\""));
-        let told = told.filter(|entry| entry.json.contains("\"text\""));
-        told.map(|entry| (entry.identity, entry.json[..34].to_owned())).collect::<Vec<_>>()
+        let message = entries(lines).into_iter().take_while(|entry| !entry.json.contains("\"two\""));
+        let message = message.filter(|entry| entry.json.contains("\"text\""));
+        message.map(|entry| (entry.identity, entry.json[..34].to_owned())).collect::<Vec<_>>()
     };
     assert_eq!(named(lines), named(&from_read.join("\n")));
 }
@@ -215,10 +215,11 @@ fn a_thread_that_is_read_again_has_nothing_new() {
 /// `expect` is what a file under `fixtures/history` holds.
 fn check_golden(name: &str, transcript: &str, ui: &str) {
     let lines = with_notes(tape(name));
-    let told: String = entries(&lines).iter().map(|entry| format!("{}\n  {}\n", entry.identity, entry.json)).collect();
-    assert!(told == transcript, "{name}.transcript is now:\n{told}");
-    let told: String = ui_events(&lines).iter().map(|event| format!("{}\n", event.json)).collect();
-    assert!(told == ui, "{name}.ui is now:\n{told}");
+    let message: String =
+        entries(&lines).iter().map(|entry| format!("{}\n  {}\n", entry.identity, entry.json)).collect();
+    assert!(message == transcript, "{name}.transcript is now:\n{message}");
+    let message: String = ui_events(&lines).iter().map(|event| format!("{}\n", event.json)).collect();
+    assert!(message == ui, "{name}.ui is now:\n{message}");
 }
 
 #[test]

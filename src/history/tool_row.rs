@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::does::Does;
+use super::tool_call::ToolCall;
 
 /// What happened to a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,8 +146,8 @@ pub struct ToolRow {
 
 impl ToolRow {
     /// One of which no more is known than what is done.
-    pub(super) fn new(at_us: u64, event_type: ToolEvent, phase: Phase, does: Does) -> ToolRow {
-        let Does { item_type, command, cwd, file_path, diff_summary } = does;
+    pub(super) fn new(at_us: u64, event_type: ToolEvent, phase: Phase, does: ToolCall) -> ToolRow {
+        let ToolCall { item_type, command, cwd, file_path, diff_summary } = does;
         ToolRow {
             at_us,
             thread_id: None,

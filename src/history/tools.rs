@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::asked::Asked;
 use super::bounded::{Bounded, Weigh};
-use super::does::{Does, is_tool};
 use super::event::{EXCERPT_CHARS_MAX, cut_plain, masked_start, preview};
 use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
 use super::groups::Group;
-use super::happening::{Happening, Place, Seen, Told};
 use super::piece::Telling;
+use super::record_event::{MethodMessage, Place, RecordEvent, Seen};
 use super::time::latency_ms;
+use super::tool_call::{ToolCall, is_tool};
 use super::tool_row::{Phase, ToolEvent, ToolRow};
 use super::turns::{TurnEnd, TurnEvent};
 use crate::protocol::Method;
@@ -39,7 +39,7 @@ struct ItemKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Item {
     started_us: u64,
-    does: Does,
+    does: ToolCall,
 }
 
 /// How an item has ended.
@@ -66,23 +66,23 @@ impl ItemKey {
 impl Tools {
     /// Takes a record, and appends what it says of tools.
     pub(super) fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<ToolRow>) {
-        match &seen.happening {
-            Happening::Told(told) => self.told(seen.at_us, told, rows),
-            Happening::Asked { told, id } => {
-                let item = does(&self.open, &told.place);
-                self.asked.asked(seen.at_us, told, id.to_string(), item.as_ref(), rows);
+        match &seen.event {
+            RecordEvent::Notification(message) => self.message(seen.at_us, message, rows),
+            RecordEvent::ServerRequest { message, id } => {
+                let item = does(&self.open, &message.place);
+                self.asked.asked(seen.at_us, message, id.to_string(), item.as_ref(), rows);
             }
-            Happening::Ours { event: "request_opened", data: Some(data) } => self.asked.opened(data),
-            Happening::Ours { event: "request_resolved", data: Some(data) } => {
+            RecordEvent::ShimEvent { event: "request_opened", data: Some(data) } => self.asked.opened(data),
+            RecordEvent::ShimEvent { event: "request_resolved", data: Some(data) } => {
                 let open = &self.open;
                 rows.extend(self.asked.resolved(seen.at_us, data, |place| does(open, place)));
             }
-            Happening::Gap { .. } => self.asked.gap(),
-            Happening::Generation(_)
-            | Happening::Called { .. }
-            | Happening::Answered { .. }
-            | Happening::Ours { .. }
-            | Happening::Other => {}
+            RecordEvent::Gap { .. } => self.asked.gap(),
+            RecordEvent::Generation(_)
+            | RecordEvent::ClientRequest { .. }
+            | RecordEvent::Response { .. }
+            | RecordEvent::ShimEvent { .. }
+            | RecordEvent::Other => {}
         }
     }
 
@@ -94,7 +94,9 @@ impl Tools {
         let named = group.method.strip_prefix("item/").and_then(|rest| rest.split('/').next());
         let does = match (self.open.get(&key), named) {
             (Some(item), _) => item.does.clone(),
-            (None, Some(named)) if is_tool(named) => Does { item_type: Some(named.to_owned()), ..Does::default() },
+            (None, Some(named)) if is_tool(named) => {
+                ToolCall { item_type: Some(named.to_owned()), ..ToolCall::default() }
+            }
             (None, _) => return,
         };
         let row = ToolRow::new(group.first_us, ToolEvent::OutputDelta, Phase::Running, does);
@@ -128,34 +130,34 @@ impl Tools {
         self.open.take_if(|key, _| key.thread_id.as_deref() == thread_id && key.turn_id.as_deref() == turn_id)
     }
 
-    fn told(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<ToolRow>) {
-        match told.known {
-            Some(Method::ItemStarted) => self.started(at_us, told, rows),
+    fn message(&mut self, at_us: u64, message: &MethodMessage<'_>, rows: &mut Vec<ToolRow>) {
+        match message.known {
+            Some(Method::ItemStarted) => self.started(at_us, message, rows),
             Some(Method::ItemCompleted) => {
-                rows.extend(self.completed(at_us, told));
-                self.asked.item_over(&told.place);
+                rows.extend(self.completed(at_us, message));
+                self.asked.item_over(&message.place);
             }
             Some(Method::TurnStarted) => {
-                let thread_id = told.place.thread_id.as_deref();
+                let thread_id = message.place.thread_id.as_deref();
                 self.ended.take_if(|key, ()| key.thread_id.as_deref() == thread_id);
             }
             Some(Method::TurnCompleted) => {
-                self.turn_over(at_us, told, rows);
-                self.asked.turn_over(&told.place);
+                self.turn_over(at_us, message, rows);
+                self.asked.turn_over(&message.place);
             }
-            Some(Method::RequestResolved) => self.asked.server_resolved(told.params),
+            Some(Method::RequestResolved) => self.asked.server_resolved(message.params),
             _ => {}
         }
     }
 
-    fn started(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<ToolRow>) {
-        let (Some(key), Some((does, _))) = (ItemKey::of(&told.place), read(told)) else { return };
+    fn started(&mut self, at_us: u64, message: &MethodMessage<'_>, rows: &mut Vec<ToolRow>) {
+        let (Some(key), Some((does, _))) = (ItemKey::of(&message.place), read(message)) else { return };
         // It may run already, and more of it is known now.
         let gone = match self.open.change(&key, |item| item.does = does.clone().or(&item.does)) {
             Some(((), gone)) => gone,
             None => {
                 let row = ToolRow::new(at_us, ToolEvent::Started, Phase::Running, does.clone());
-                let row = ToolRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row };
+                let row = ToolRow { raw_payload_json: Some(preview(message.params, EXCERPT_CHARS_MAX)), ..row };
                 rows.push(key.clone().row(row));
                 self.open.insert(key, Item { started_us: at_us, does })
             }
@@ -164,9 +166,9 @@ impl Tools {
         rows.extend(gone.into_iter().map(|(key, item)| item.untold(key, at_us, OUTCOME_UNKNOWN)));
     }
 
-    fn completed(&mut self, at_us: u64, told: &Told<'_>) -> Option<ToolRow> {
-        let key = ItemKey::of(&told.place)?;
-        let (does, end) = read(told)?;
+    fn completed(&mut self, at_us: u64, message: &MethodMessage<'_>) -> Option<ToolRow> {
+        let key = ItemKey::of(&message.place)?;
+        let (does, end) = read(message)?;
         let item = self.open.remove(&key);
         if self.ended.remove(&key).is_some() {
             return None;
@@ -184,20 +186,20 @@ impl Tools {
             exit_code: end.exit_code,
             final_status: Some(end.status.unwrap_or_else(|| event.name().to_owned())),
             error_message: end.error,
-            raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)),
+            raw_payload_json: Some(preview(message.params, EXCERPT_CHARS_MAX)),
             ..row
         }))
     }
 
-    fn turn_over(&mut self, at_us: u64, told: &Told<'_>, rows: &mut Vec<ToolRow>) {
-        let end = TurnEnd::of(told.params);
+    fn turn_over(&mut self, at_us: u64, message: &MethodMessage<'_>, rows: &mut Vec<ToolRow>) {
+        let end = TurnEnd::of(message.params);
         let event = match end.event {
             TurnEvent::Interrupted => ToolEvent::Interrupted,
             TurnEvent::Failed => ToolEvent::Failed,
             // What is open is said to be completed afterwards, be it much later.
             TurnEvent::Completed | TurnEvent::Started => return,
         };
-        let over = self.open_of(told.place.thread_id.as_deref(), told.place.turn_id.as_deref());
+        let over = self.open_of(message.place.thread_id.as_deref(), message.place.turn_id.as_deref());
         for (key, item) in over {
             self.ended.insert(key.clone(), ());
             let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
@@ -207,7 +209,7 @@ impl Tools {
 }
 
 /// What the open item does that something else names; requests of early 2026 do not name the turn.
-fn does(open: &Bounded<ItemKey, Item>, place: &Place<'_>) -> Option<Does> {
+fn does(open: &Bounded<ItemKey, Item>, place: &Place<'_>) -> Option<ToolCall> {
     let item_id = place.item_id.as_deref()?;
     let is_meant = |key: &ItemKey| {
         key.item_id == item_id
@@ -218,8 +220,8 @@ fn does(open: &Bounded<ItemKey, Item>, place: &Place<'_>) -> Option<Does> {
 }
 
 /// What an item does and how it has ended, where it is a tool.
-fn read(told: &Told<'_>) -> Option<(Does, ItemEnd)> {
-    let params = told.params.written().and_then(Members::of)?;
+fn read(message: &MethodMessage<'_>) -> Option<(ToolCall, ItemEnd)> {
+    let params = message.params.written().and_then(Members::of)?;
     let item = Members::of(params.get("item")?)?;
     let item_type = item.text("type").filter(|item_type| is_tool(item_type))?;
     let error = item.get("error").and_then(Members::of).and_then(|error| error.text("message"));
@@ -228,7 +230,7 @@ fn read(told: &Told<'_>) -> Option<(Does, ItemEnd)> {
         exit_code: item.get("exitCode").and_then(|code| code.get().parse().ok()),
         error: error.map(|error| masked_start(&error, EXCERPT_CHARS_MAX)),
     };
-    Some((Does::of_item(item_type, &item), end))
+    Some((ToolCall::of_item(item_type, &item), end))
 }
 
 impl Weigh for ItemKey {
@@ -269,8 +271,8 @@ mod tests {
     }
 
     /// Rows as `MS EVENT ITEM TYPE LATENCY STATUS`, and what else is there.
-    fn check(told: &str, expect: &[&str]) {
-        let (_, rows) = play(told);
+    fn check(actual: &str, expect: &[&str]) {
+        let (_, rows) = play(actual);
         let say = |row: &ToolRow| {
             let latency = row.latency_ms.map_or("~".to_owned(), |ms| ms.to_string());
             let status = part(&row.final_status);
@@ -283,7 +285,7 @@ mod tests {
             row.exit_code.iter().for_each(|code| said += &format!(" exit={code}"));
             said
         };
-        assert_eq!(rows.tools.iter().map(say).collect::<Vec<_>>(), expect, "{told}");
+        assert_eq!(rows.tools.iter().map(say).collect::<Vec<_>>(), expect, "{actual}");
     }
 
     const STARTED: &str = "5 < item/started t/u/i {\"type\":\"commandExecution\",\"command\":\"ls\",\"cwd\":\"/w\"}\n";
@@ -395,8 +397,9 @@ mod tests {
         let output =
             |at: u64, text: &str| format!("{at} < item/commandExecution/outputDelta t/u/i {{\"delta\":\"{text}\"}}\n");
         let end = "300 < item/completed t/u/i {\"type\":\"commandExecution\",\"status\":\"completed\"}";
-        let told = [STARTED, &output(10, "a"), &output(20, "b"), &output(200, "TOKEN=hun"), &output(210, "ter22"), end];
-        let (_, rows) = play(&told.concat());
+        let actual =
+            [STARTED, &output(10, "a"), &output(20, "b"), &output(200, "TOKEN=hun"), &output(210, "ter22"), end];
+        let (_, rows) = play(&actual.concat());
         let output = rows.tools.iter().filter(|row| row.event_type == ToolEvent::OutputDelta);
         let say =
             |row: &ToolRow| format!("{} {} {}", row.at_us / 1_000, part(&row.command), part(&row.raw_payload_json));
@@ -417,8 +420,8 @@ mod tests {
     #[test]
     fn long_output_is_cut() {
         let text = "x".repeat(EXCERPT_CHARS_MAX + 1);
-        let told = format!("5 < item/newTool/outputDelta t/u/n {{\"delta\":\"{text}\"}}\n900 ! generation_ended");
-        let (_, rows) = play(&told);
+        let actual = format!("5 < item/newTool/outputDelta t/u/n {{\"delta\":\"{text}\"}}\n900 ! generation_ended");
+        let (_, rows) = play(&actual);
         let payload: serde_json::Value =
             serde_json::from_str(part(&rows.tools[0].raw_payload_json)).expect("it is JSON");
         assert_eq!(payload["original_chars"], EXCERPT_CHARS_MAX + 1);
@@ -427,9 +430,9 @@ mod tests {
 
     #[test]
     fn rows_tell_what_is_done() {
-        let told =
+        let actual =
             format!("{STARTED}9 < item/completed t/u/i {{\"type\":\"commandExecution\",\"status\":\"completed\"}}");
-        let (_, rows) = play(&told);
+        let (_, rows) = play(&actual);
         let done = |row: &ToolRow| [&row.command, &row.cwd, &row.thread_id, &row.turn_id].map(part).join(" ");
         assert_eq!(rows.tools.iter().map(done).collect::<Vec<_>>(), ["ls /w t u", "ls /w t u"]);
         assert!(rows.tools[1].raw_payload_json.as_deref().is_some_and(|raw| raw.contains("\"status\":\"completed\"")));

@@ -15,12 +15,12 @@ use super::approval::{Ask, Asked, End};
 use super::bounded::{Bounded, Weigh};
 use super::diff::{Came, Diffs, digest};
 use super::failure::{Failure, STREAM_CLOSED};
-use super::happening::{Happening, Params, Seen, Told};
 use super::item::{Item, ItemKind};
 use super::masked::{masked_json, masked_params};
 use super::object::Object;
 use super::reading::ThreadRead;
 use super::recent::{Met, Recent};
+use super::record_event::{MethodMessage, Params, RecordEvent, Seen};
 use super::time::rfc3339_millis;
 use super::usage::Usage;
 use crate::protocol::Method;
@@ -55,7 +55,8 @@ pub(super) struct Transcript {
     /// Turns that were told from their beginning to their end: nothing is to be learned of them from a thread that is read.
     whole: Recent,
     /// What was told as it happened, by thread, role and text.
-    told: Recent,
+    #[serde(rename = "told")]
+    seen_live: Recent,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,39 +110,44 @@ impl Weigh for Turn {
 impl Transcript {
     /// Takes a record, and appends what it adds to a transcript.
     pub(super) fn take(&mut self, seen: &Seen<'_>, entries: &mut Vec<Entry>) {
-        match &seen.happening {
-            Happening::Told(told) => self.told(seen.at_us, told, entries),
-            Happening::Asked { told, id } => {
+        match &seen.event {
+            RecordEvent::Notification(message) => self.message(seen.at_us, message, entries),
+            RecordEvent::ServerRequest { message, id } => {
                 let mut gone = Vec::new();
-                let masked = masked_params(told.params);
-                let params = masked.as_deref().map_or(told.params, Params::Written);
-                let told = Told { method: told.method.clone(), known: told.known, params, place: told.place.clone() };
-                self.asked.asked(&told, id, &mut gone);
+                let masked = masked_params(message.params);
+                let params = masked.as_deref().map_or(message.params, Params::Written);
+                let message = MethodMessage {
+                    method: message.method.clone(),
+                    known: message.known,
+                    params,
+                    place: message.place.clone(),
+                };
+                self.asked.asked(&message, id, &mut gone);
                 gone.iter().for_each(|ask| self.resolved(seen.at_us, ask, &End::not_followed(), entries));
             }
-            Happening::Called { told, id } => {
-                if matches!(told.known, Some(Method::ThreadResume | Method::ThreadRead | Method::ThreadFork)) {
-                    self.reads.insert(id.to_string(), told.method.clone().into_owned());
+            RecordEvent::ClientRequest { message, id } => {
+                if matches!(message.known, Some(Method::ThreadResume | Method::ThreadRead | Method::ThreadFork)) {
+                    self.reads.insert(id.to_string(), message.method.clone().into_owned());
                 }
             }
-            Happening::Answered { id, result, error: _ } => {
+            RecordEvent::Response { id, result, error: _ } => {
                 if !self.reads.is_empty()
                     && let (Some(method), Some(result)) = (self.reads.remove(&id.to_string()), result)
                 {
                     self.read(seen.at_us, &method, result, entries);
                 }
             }
-            Happening::Ours { event, data } => {
+            RecordEvent::ShimEvent { event, data } => {
                 if let Some((ask, end)) = self.asked.noted(event, *data) {
                     self.resolved(seen.at_us, &ask, &end, entries);
                 }
             }
-            Happening::Gap { .. } => {
+            RecordEvent::Gap { .. } => {
                 for (key, turn) in self.turns.take_all() {
                     self.turns.insert(key, Turn { known: Known::Part, ..turn });
                 }
             }
-            Happening::Generation(_) | Happening::Other => {}
+            RecordEvent::Generation(_) | RecordEvent::Other => {}
         }
     }
 
@@ -161,37 +167,37 @@ impl Transcript {
         self.reads = Bounded::default();
     }
 
-    fn told(&mut self, at_us: u64, told: &Told<'_>, entries: &mut Vec<Entry>) {
-        let (Some(thread_id), None) = (told.place.thread_id.as_deref(), &told.place.delta) else { return };
-        let turn_id = told.place.turn_id.as_deref();
+    fn message(&mut self, at_us: u64, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
+        let (Some(thread_id), None) = (message.place.thread_id.as_deref(), &message.place.delta) else { return };
+        let turn_id = message.place.turn_id.as_deref();
         let key = turn_id.map(|turn_id| (thread_id.to_owned(), turn_id.to_owned()));
-        match (told.known, key) {
+        match (message.known, key) {
             (Some(Method::TurnStarted), Some(key)) => self.turn_started(at_us, key, entries),
-            (Some(Method::ItemStarted), Some(key)) => self.item_started(at_us, key, told, entries),
+            (Some(Method::ItemStarted), Some(key)) => self.item_started(at_us, key, message, entries),
             (Some(Method::PlanUpdated), Some(key)) => {
-                let plan = told.params.written().map(|params| masked_json(params.get().to_owned()));
+                let plan = message.params.written().map(|params| masked_json(params.get().to_owned()));
                 let plan = plan.filter(|plan| plan.len() <= PLAN_BYTES_MAX);
                 let changed = self.turns.change(&key, |turn| turn.plan = plan);
                 let gone = changed.map(|((), gone)| gone).unwrap_or_default();
-                self.untold(at_us, &told.method, gone, entries);
+                self.untold(at_us, &message.method, gone, entries);
             }
             (Some(Method::TokenUsageUpdated), Some(key)) => {
-                if let Some(usage) = Usage::of(told.params) {
+                if let Some(usage) = Usage::of(message.params) {
                     self.turns.change(&key, |turn| turn.usage = Some(usage));
                 }
             }
-            (Some(Method::ThreadStatusChanged), _) => self.thread_status(thread_id, told),
+            (Some(Method::ThreadStatusChanged), _) => self.thread_status(thread_id, message),
             (Some(method @ (Method::ItemCompleted | Method::DiffUpdated | Method::ThreadCompacted)), key)
             | (Some(method @ (Method::Error | Method::TurnCompleted)), key) => {
                 let turn = key.as_ref().and_then(|key| self.turns.get(key));
                 let name = turn_id.map(|turn_id| turn_name(turn_id, turn)).unwrap_or_default();
-                let spot = Spot { at_us, event: &told.method, thread_id, turn_id, turn: &name };
+                let spot = Spot { at_us, event: &message.method, thread_id, turn_id, turn: &name };
                 match Some(method) {
-                    Some(Method::ItemCompleted) => self.item_completed(spot, told, entries),
-                    Some(Method::DiffUpdated) => self.diff(spot, told, entries),
+                    Some(Method::ItemCompleted) => self.item_completed(spot, message, entries),
+                    Some(Method::DiffUpdated) => self.diff(spot, message, entries),
                     Some(Method::ThreadCompacted) => self.compacted(spot, entries),
-                    Some(Method::Error) => self.error(spot, told, entries),
-                    _ => self.turn_completed(spot, told, entries),
+                    Some(Method::Error) => self.error(spot, message, entries),
+                    _ => self.turn_completed(spot, message, entries),
                 }
             }
             _ => {}
@@ -218,17 +224,23 @@ impl Transcript {
     }
 
     /// An item may be the first that is seen of a turn; one that comes behind the end of its turn does not begin it anew.
-    fn item_started(&mut self, at_us: u64, key: (String, String), told: &Told<'_>, entries: &mut Vec<Entry>) {
+    fn item_started(
+        &mut self,
+        at_us: u64,
+        key: (String, String),
+        message: &MethodMessage<'_>,
+        entries: &mut Vec<Entry>,
+    ) {
         if self.turns.get(&key).is_none() && !self.ended.knows(&[&key.0, &key.1]) {
             let gone = self.turns.insert(key.clone(), Turn { began_us: at_us, ..Turn::default() });
             self.untold(at_us, Method::ItemStarted.name(), gone, entries);
         }
-        let is_compaction = || item(told).is_some_and(|item| item.kind == ItemKind::Compaction);
+        let is_compaction = || item(message).is_some_and(|item| item.kind == ItemKind::Compaction);
         self.turns.change(&key, |turn| turn.compacts |= is_compaction());
     }
 
-    fn thread_status(&mut self, thread_id: &str, told: &Told<'_>) {
-        if !StatusKind::of(told.params).is_some_and(|status| matches!(status.kind.as_str(), "idle" | "notLoaded")) {
+    fn thread_status(&mut self, thread_id: &str, message: &MethodMessage<'_>) {
+        if !StatusKind::of(message.params).is_some_and(|status| matches!(status.kind.as_str(), "idle" | "notLoaded")) {
             return;
         }
         for (key, turn) in self.turns.take_if(|(of, _), _| of == thread_id) {
@@ -236,8 +248,8 @@ impl Transcript {
         }
     }
 
-    fn item_completed(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
-        let Some(item) = item(told) else { return };
+    fn item_completed(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
+        let Some(item) = item(message) else { return };
         if let Some(turn_id) = spot.turn_id {
             self.turns.change(&(spot.thread_id.to_owned(), turn_id.to_owned()), |turn| {
                 turn.items += 1;
@@ -245,7 +257,7 @@ impl Transcript {
             });
         }
         if let (Some(role), Some(text)) = (item.kind.role(), item.text()) {
-            self.told.meet(&[spot.thread_id, role, &text]);
+            self.seen_live.meet(&[spot.thread_id, role, &text]);
         }
         self.item(spot, &item, entries);
     }
@@ -267,8 +279,8 @@ impl Transcript {
         self.push(spot, &identity, object, entries);
     }
 
-    fn diff(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
-        let params: Value = told.params.read().unwrap_or_default();
+    fn diff(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
+        let params: Value = message.params.read().unwrap_or_default();
         let (Some(turn_id), Some(text)) = (spot.turn_id, params["diff"].as_str()) else { return };
         let Some(snapshot) = self.diffs.take(spot.thread_id, turn_id, text) else { return };
         if snapshot.came == Came::First {
@@ -287,8 +299,8 @@ impl Transcript {
         }
     }
 
-    fn error(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
-        let params: Value = told.params.read().unwrap_or_default();
+    fn error(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
+        let params: Value = message.params.read().unwrap_or_default();
         if params["willRetry"].as_bool() == Some(true) {
             return;
         }
@@ -302,7 +314,7 @@ impl Transcript {
         self.push(spot, &identity, object, entries);
     }
 
-    fn turn_completed(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
+    fn turn_completed(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
         let Some(turn_id) = spot.turn_id else { return };
         if let Some(turn) = self.turns.remove(&(spot.thread_id.to_owned(), turn_id.to_owned())) {
             self.rest(spot, &turn, entries);
@@ -311,7 +323,7 @@ impl Transcript {
             }
         }
         self.ended.meet(&[spot.thread_id, turn_id]);
-        let params: Value = told.params.read().unwrap_or_default();
+        let params: Value = message.params.read().unwrap_or_default();
         self.status(spot, &params["turn"], entries);
     }
 
@@ -356,7 +368,7 @@ impl Transcript {
             let spot = Spot { at_us, event: method, thread_id, turn_id, turn: &turn.turn_id };
             // Until early 2026 items got other ids when they were read again, and their turns too.
             let is_told = |item: &Item| match (item.kind.role(), item.text()) {
-                (Some(role), Some(text)) => item.is_numbered() && self.told.knows(&[thread_id, role, &text]),
+                (Some(role), Some(text)) => item.is_numbered() && self.seen_live.knows(&[thread_id, role, &text]),
                 (_, _) => false,
             };
             let fresh: Vec<&Item> = turn.items.iter().filter(|item| !is_told(item)).collect();
@@ -393,13 +405,13 @@ impl ItemKind {
 }
 
 /// The item that a notification is about.
-pub(super) fn item(told: &Told<'_>) -> Option<Item> {
+pub(super) fn item(message: &MethodMessage<'_>) -> Option<Item> {
     #[derive(Deserialize)]
     struct Holds<'a> {
         #[serde(borrow)]
         item: &'a RawValue,
     }
-    Item::read(told.params.read::<Holds<'_>>()?.item)
+    Item::read(message.params.read::<Holds<'_>>()?.item)
 }
 
 /// Adds the steps of a plan.
@@ -432,14 +444,14 @@ mod tests {
 
     /// A line of `expect` is the identity of an entry and what it says, but for what the identity says and when it was.
     fn check(playbook: &str, expect: &str) {
-        let told = entries(&records(playbook)).into_iter().map(|entry| {
+        let actual = entries(&records(playbook)).into_iter().map(|entry| {
             let mut json: serde_json::Map<String, Value> = serde_json::from_str(&entry.json).expect("it is JSON");
             assert!(entry.thread_id == "t" || entry.thread_id == "f", "{entry:?}");
             ["ts", "role", "event", "turn_id", "item_id"].iter().for_each(|name| drop(json.remove(*name)));
             format!("{} {}", entry.identity, Value::Object(json))
         });
         let expect: Vec<&str> = expect.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        assert_eq!(told.collect::<Vec<_>>(), expect);
+        assert_eq!(actual.collect::<Vec<_>>(), expect);
     }
 
     /// An item is completed in turn `u`.
@@ -677,8 +689,8 @@ mod tests {
             &format!("{}\n{}", read("thread/read", &turns), read("thread/fork", &fork)),
             &format!("{expect}{expect}"),
         );
-        let told = entries(&records(&read("thread/read", &turns)));
-        let times: Vec<&str> = told.iter().map(|entry| &entry.json[7..31]).collect();
+        let actual = entries(&records(&read("thread/read", &turns)));
+        let times: Vec<&str> = actual.iter().map(|entry| &entry.json[7..31]).collect();
         assert_eq!(times, ["1970-01-01T00:00:00.005Z", "1970-01-01T00:00:02.000Z"]);
     }
 

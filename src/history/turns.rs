@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use super::bounded::{Bounded, Weigh};
 use super::event::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_start, preview};
 use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
-use super::happening::{Happening, Params, Place, Seen, Told};
 use super::masked::{masked_so_far, masked_text};
+use super::record_event::{MethodMessage, Params, Place, RecordEvent, Seen};
 use super::time::latency_ms;
 use crate::journal::Position;
 use crate::protocol::Method;
@@ -205,20 +205,20 @@ struct Tokens {
 impl Turns {
     /// Takes the record at `at`, and appends what it says of turns.
     pub(super) fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Vec<TurnRow>) {
-        match &seen.happening {
-            Happening::Told(told) => {
-                if told.known == Some(Method::TurnStarted) {
-                    rows.extend(self.replaced(seen.at_us, &told.place));
+        match &seen.event {
+            RecordEvent::Notification(message) => {
+                if message.known == Some(Method::TurnStarted) {
+                    rows.extend(self.replaced(seen.at_us, &message.place));
                 }
-                self.told(at, seen.at_us, told, rows);
+                self.message(at, seen.at_us, message, rows);
             }
-            Happening::Generation(_)
-            | Happening::Asked { .. }
-            | Happening::Called { .. }
-            | Happening::Answered { .. }
-            | Happening::Ours { .. }
-            | Happening::Gap { .. }
-            | Happening::Other => {}
+            RecordEvent::Generation(_)
+            | RecordEvent::ServerRequest { .. }
+            | RecordEvent::ClientRequest { .. }
+            | RecordEvent::Response { .. }
+            | RecordEvent::ShimEvent { .. }
+            | RecordEvent::Gap { .. }
+            | RecordEvent::Other => {}
         }
     }
 
@@ -236,21 +236,21 @@ impl Turns {
     }
 
     /// Takes the text of a record that was taken before the turns were stored.
-    pub(super) fn recall(&mut self, at: &Position, told: &Told<'_>, met: &mut Vec<Position>) {
-        if told.known != Some(Method::AgentMessageDelta) {
+    pub(super) fn recall(&mut self, at: &Position, message: &MethodMessage<'_>, met: &mut Vec<Position>) {
+        if message.known != Some(Method::AgentMessageDelta) {
             return;
         }
-        let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
+        let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
         self.0.change(&thread_id, |thread| {
-            let turn = told.place.turn_id.as_deref().and_then(|turn_id| thread.running(turn_id));
-            let turn = turn.filter(|turn| turn.output_item.as_deref() == told.place.item_id.as_deref());
+            let turn = message.place.turn_id.as_deref().and_then(|turn_id| thread.running(turn_id));
+            let turn = turn.filter(|turn| turn.output_item.as_deref() == message.place.item_id.as_deref());
             let Some(streamed) = turn.and_then(|turn| turn.streamed.as_mut()) else { return };
             if streamed.from == *at {
                 streamed.text.clear();
                 met.push(at.clone());
             }
             if met.contains(&streamed.from) {
-                append(&mut streamed.text, told.place.delta.as_deref().unwrap_or_default());
+                append(&mut streamed.text, message.place.delta.as_deref().unwrap_or_default());
             }
         });
     }
@@ -272,16 +272,16 @@ impl Turns {
         Some(TurnRow { thread_id, ..turn?.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
     }
 
-    fn told(&mut self, at: &Position, at_us: u64, told: &Told<'_>, rows: &mut Vec<TurnRow>) {
-        if told.known.is_none_or(|method| !TELLING.contains(&method)) {
+    fn message(&mut self, at: &Position, at_us: u64, message: &MethodMessage<'_>, rows: &mut Vec<TurnRow>) {
+        if message.known.is_none_or(|method| !TELLING.contains(&method)) {
             return;
         }
-        let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
+        let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
         let mut gone = match self.0.get(&thread_id) {
             Some(_) => Vec::new(),
             None => self.0.insert(thread_id.clone(), Thread::default()),
         };
-        if let Some((row, more)) = self.0.change(&thread_id, |thread| thread.told(at, at_us, told)) {
+        if let Some((row, more)) = self.0.change(&thread_id, |thread| thread.message(at, at_us, message)) {
             rows.extend(row.map(|row| TurnRow { thread_id, ..row }));
             gone.extend(more);
         }
@@ -305,25 +305,25 @@ impl Weigh for Thread {
 }
 
 impl Thread {
-    fn told(&mut self, at: &Position, at_us: u64, told: &Told<'_>) -> Option<TurnRow> {
-        let turn_id = told.place.turn_id.as_deref();
+    fn message(&mut self, at: &Position, at_us: u64, message: &MethodMessage<'_>) -> Option<TurnRow> {
+        let turn_id = message.place.turn_id.as_deref();
         let with_payload =
-            |row: TurnRow| TurnRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row };
-        match told.known {
+            |row: TurnRow| TurnRow { raw_payload_json: Some(preview(message.params, EXCERPT_CHARS_MAX)), ..row };
+        match message.known {
             Some(Method::TurnStarted) => return self.starts(turn_id?, at_us).map(with_payload),
             Some(Method::TurnCompleted) => {
-                return self.ends(turn_id?, at_us, TurnEnd::of(told.params)).map(with_payload);
+                return self.ends(turn_id?, at_us, TurnEnd::of(message.params)).map(with_payload);
             }
             Some(Method::ItemStarted) => drop(self.goes_on(turn_id?)),
             Some(Method::AgentMessageDelta) => {
                 let turn = self.goes_on(turn_id?)?;
-                turn.streams(at, told.place.item_id.as_deref(), told.place.delta.as_deref().unwrap_or_default());
+                turn.streams(at, message.place.item_id.as_deref(), message.place.delta.as_deref().unwrap_or_default());
             }
             // It may come long after its turn.
-            Some(Method::ItemCompleted) => self.running(turn_id?)?.says(told),
-            Some(Method::TokenUsageUpdated) => self.spends(turn_id, told.params),
+            Some(Method::ItemCompleted) => self.running(turn_id?)?.says(message),
+            Some(Method::TokenUsageUpdated) => self.spends(turn_id, message.params),
             Some(Method::Error) => {
-                let params = told.params.written().and_then(Members::of)?;
+                let params = message.params.written().and_then(Members::of)?;
                 let is_final = params.get("willRetry").is_none_or(|retries| retries.get() != "true");
                 let turn = self.running(turn_id?).filter(|_| is_final)?;
                 turn.error = params.get("error").map(TurnError::of).unwrap_or_default();
@@ -409,13 +409,13 @@ impl Turn {
     }
 
     /// An item is complete: an answer is what it says now.
-    fn says(&mut self, told: &Told<'_>) {
-        let item = told.params.written().and_then(Members::of).and_then(|params| Members::of(params.get("item")?));
+    fn says(&mut self, message: &MethodMessage<'_>) {
+        let item = message.params.written().and_then(Members::of).and_then(|params| Members::of(params.get("item")?));
         let Some(item) = item.filter(|item| item.text("type").as_deref() == Some("agentMessage")) else { return };
         if let Some(said) = item.text("text").filter(|said| !said.is_empty()) {
             self.output = said[..said.floor_char_boundary(OUTPUT_BYTES_MAX)].to_owned();
             self.streamed = None;
-            self.output_item = told.place.item_id.as_deref().map(str::to_owned);
+            self.output_item = message.place.item_id.as_deref().map(str::to_owned);
         }
     }
 
@@ -477,8 +477,8 @@ mod tests {
     use crate::history::playbook::play;
 
     /// Rows as `MS EVENT THREAD/TURN STATUS LATENCY CHARS PREVIEW TOKENS`, and the error.
-    fn check(told: &str, expect: &[&str]) {
-        let (_, rows) = play(told);
+    fn check(actual: &str, expect: &[&str]) {
+        let (_, rows) = play(actual);
         let part = |part: &Option<String>| part.clone().unwrap_or("~".to_owned());
         let say = |row: &TurnRow| {
             let latency = row.latency_ms.map_or("~".to_owned(), |ms| ms.to_string());
@@ -491,15 +491,15 @@ mod tests {
             [&row.error_code, &row.error_message].into_iter().flatten().for_each(|part| said += &format!(" {part}"));
             said
         };
-        assert_eq!(rows.turns.iter().map(say).collect::<Vec<_>>(), expect, "{told}");
+        assert_eq!(rows.turns.iter().map(say).collect::<Vec<_>>(), expect, "{actual}");
     }
 
     const STARTED: &str = "5 < turn/started t/u {\"status\":\"inProgress\"}\n";
     const BEGAN: &str = "5 started t/u inProgress ~ 0 ~ ~";
     const COMPLETED: &str = "9 < turn/completed t/u {\"status\":\"completed\",\"error\":null}\n";
 
-    fn check_end(told: &str, expect: &str) {
-        check(&format!("{STARTED}{told}"), &[BEGAN, expect]);
+    fn check_end(actual: &str, expect: &str) {
+        check(&format!("{STARTED}{actual}"), &[BEGAN, expect]);
     }
 
     #[test]
@@ -550,14 +550,14 @@ mod tests {
 
     #[test]
     fn turns_of_several_threads() {
-        let told = "5 < turn/started a/0
+        let actual = "5 < turn/started a/0
                     6 < turn/started b/0
                     7 < item/agentMessage/delta b/0/m {\"delta\":\"Hi\"}
                     8 < turn/completed a/0 {\"status\":\"completed\"}
                     9 < turn/completed b/0 {\"status\":\"completed\"}
                     10 < turn/started a/0";
         check(
-            told,
+            actual,
             &[
                 "5 started a/0 inProgress ~ 0 ~ ~",
                 "6 started b/0 inProgress ~ 0 ~ ~",
@@ -598,7 +598,7 @@ mod tests {
             |item: &str, text: &str| format!("6 < item/agentMessage/delta t/u/{item} {{\"delta\":\"{text}\"}}\n");
         let message =
             |text: &str| format!("7 < item/completed t/u/m {{\"type\":\"agentMessage\",\"text\":\"{text}\"}}\n");
-        let check = |told: &[&str], expect: &str| check_end(&format!("{}{COMPLETED}", told.concat()), expect);
+        let check = |actual: &[&str], expect: &str| check_end(&format!("{}{COMPLETED}", actual.concat()), expect);
         check(&[&delta("m", "Hé"), &delta("m", "llo")], "9 completed t/u completed 4 5 Héllo ~");
         check(&[&delta("m", "a"), &delta("n", "b")], "9 completed t/u completed 4 2 b ~");
         check(&[&delta("m", "a"), &message("all")], "9 completed t/u completed 4 1 all ~");
@@ -621,7 +621,7 @@ mod tests {
             let usage = format!("{{\"total\":{},\"last\":{}}}", tokens(total), tokens(last));
             format!("6 < thread/tokenUsage/updated t/{turn} {{\"tokenUsage\":{usage}}}\n")
         };
-        let check = |told: &[String], expect: &str| check_end(&format!("{}{COMPLETED}", told.concat()), expect);
+        let check = |actual: &[String], expect: &str| check_end(&format!("{}{COMPLETED}", actual.concat()), expect);
         check(&[usage("u", 110, 10)], "9 completed t/u completed 4 0 ~ 10+1");
         // The model is called several times in a turn.
         check(&[usage("u", 110, 10), usage("u", 130, 20)], "9 completed t/u completed 4 0 ~ 30+3");

@@ -11,12 +11,12 @@ use super::approval::{Ask, Asked, End, Wanted};
 use super::bounded::Bounded;
 use super::diff::Diffs;
 use super::failure::{Failure, STREAM_CLOSED};
-use super::happening::{Happening, Params, Place, Seen, Told};
+use super::in_progress::{InProgress, Operation};
 use super::item::{Item, ItemKind, OUTPUT_BYTES_MAX};
 use super::object::{Object, bounded};
+use super::record_event::{MethodMessage, Params, Place, RecordEvent, Seen};
 use super::time::rfc3339_millis;
 use super::transcript::{item, steps};
-use super::under_way::{Does, UnderWay};
 use super::usage::Usage;
 use crate::protocol::Method;
 use crate::wire::RpcId;
@@ -107,11 +107,12 @@ pub struct UiFold {
     generation: Option<String>,
     activity: ActivityFold,
     /// What was said last of what a thread does.
-    told: Bounded<String, Activity>,
+    #[serde(rename = "told")]
+    emitted: Bounded<String, Activity>,
     /// Methods of calls that have no answer yet, with their threads, by their ids.
     calls: Bounded<String, (String, Option<String>)>,
     asked: Asked,
-    items: UnderWay,
+    items: InProgress,
     diffs: Diffs,
     /// The turn of a thread that compacts by an item.
     compacting: Bounded<String, String>,
@@ -157,30 +158,30 @@ impl<'a> Spot<'a> {
 impl UiFold {
     /// Takes a record, and appends what a user interface wants to know of it.
     pub fn take(&mut self, seen: &Seen<'_>, out: &mut Vec<UiEvent>) {
-        match &seen.happening {
-            Happening::Generation(generation) => {
+        match &seen.event {
+            RecordEvent::Generation(generation) => {
                 if self.generation.as_ref() != Some(generation) {
                     self.run_ended(seen.at_us, out);
                     self.generation = Some(generation.clone());
                 }
             }
-            Happening::Told(told) => self.told(Spot::of(seen.at_us, &told.place), told, out),
-            Happening::Asked { told, id } => {
+            RecordEvent::Notification(message) => self.message(Spot::of(seen.at_us, &message.place), message, out),
+            RecordEvent::ServerRequest { message, id } => {
                 let mut gone = Vec::new();
-                let ask = self.asked.asked(told, id, &mut gone);
+                let ask = self.asked.asked(message, id, &mut gone);
                 gone.iter().for_each(|ask| closed(seen.at_us, ask, &End::not_followed(), out));
                 if let Some(ask) = ask {
-                    let (does, params) = (self.items.of(&told.place), told.params.read().unwrap_or_default());
-                    let spot = Spot::of(seen.at_us, &told.place);
+                    let (does, params) = (self.items.of(&message.place), message.params.read().unwrap_or_default());
+                    let spot = Spot::of(seen.at_us, &message.place);
                     spot.emit(kind(ask), |object| opened(object, ask, &params, does), out);
                 }
             }
-            Happening::Called { told, id } => {
-                let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
-                self.calls.insert(id.to_string(), (told.method.clone().into_owned(), thread_id));
+            RecordEvent::ClientRequest { message, id } => {
+                let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
+                self.calls.insert(id.to_string(), (message.method.clone().into_owned(), thread_id));
             }
-            Happening::Answered { id, result, error } => self.answered(seen.at_us, id, (*result, *error), out),
-            Happening::Ours { event, data } => {
+            RecordEvent::Response { id, result, error } => self.answered(seen.at_us, id, (*result, *error), out),
+            RecordEvent::ShimEvent { event, data } => {
                 if *event == "generation_ended" {
                     self.run_ended(seen.at_us, out);
                 }
@@ -188,21 +189,21 @@ impl UiFold {
                     closed(seen.at_us, &ask, &end, out);
                 }
             }
-            Happening::Gap { .. } | Happening::Other => {}
+            RecordEvent::Gap { .. } | RecordEvent::Other => {}
         }
         self.activity.take(seen);
-        match &seen.happening {
-            Happening::Told(told) | Happening::Asked { told, .. } => {
-                let thread = told.place.thread_id.as_deref().and_then(|id| self.activity.thread_of(id, seen.at_us));
+        match &seen.event {
+            RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, .. } => {
+                let thread = message.place.thread_id.as_deref().and_then(|id| self.activity.thread_of(id, seen.at_us));
                 self.say_activity(seen.at_us, thread, out);
             }
             // An end may be that of a request anywhere.
-            Happening::Ours { .. } => self.say_activity(seen.at_us, self.activity.threads(seen.at_us), out),
-            Happening::Generation(_)
-            | Happening::Called { .. }
-            | Happening::Answered { .. }
-            | Happening::Gap { .. }
-            | Happening::Other => {}
+            RecordEvent::ShimEvent { .. } => self.say_activity(seen.at_us, self.activity.threads(seen.at_us), out),
+            RecordEvent::Generation(_)
+            | RecordEvent::ClientRequest { .. }
+            | RecordEvent::Response { .. }
+            | RecordEvent::Gap { .. }
+            | RecordEvent::Other => {}
         }
     }
 
@@ -218,13 +219,13 @@ impl UiFold {
             }
         }
         self.activity.run_ended(at_us);
-        for (thread_id, told) in self.told.take_all() {
-            if told != Activity::Stopped {
+        for (thread_id, activity) in self.emitted.take_all() {
+            if activity != Activity::Stopped {
                 say(at_us, &thread_id, None, Activity::Stopped, out);
             }
         }
         self.calls = Bounded::default();
-        self.items = UnderWay::default();
+        self.items = InProgress::default();
     }
 
     /// Says what threads do, where that has changed. How long they have been silent is left to those who have a clock.
@@ -235,44 +236,44 @@ impl UiFold {
                 waits @ (Activity::WaitingPermission | Activity::WaitingInput) => waits,
                 rests @ (Activity::Idle | Activity::Stopped) => rests,
             };
-            if self.told.get(&thread.thread_id) != Some(&activity) {
+            if self.emitted.get(&thread.thread_id) != Some(&activity) {
                 say(at_us, &thread.thread_id, thread.turn_id.as_deref(), activity, out);
-                self.told.insert(thread.thread_id, activity);
+                self.emitted.insert(thread.thread_id, activity);
             }
         }
     }
 
-    fn told(&mut self, spot: Spot<'_>, told: &Told<'_>, out: &mut Vec<UiEvent>) {
-        if let Some(delta) = told.place.delta.as_deref() {
-            return piece(spot, told, delta, out);
+    fn message(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, out: &mut Vec<UiEvent>) {
+        if let Some(delta) = message.place.delta.as_deref() {
+            return piece(spot, message, delta, out);
         }
-        match told.known {
+        match message.known {
             Some(Method::TurnStarted) => spot.status("turn", "in_progress", out),
-            Some(Method::TurnCompleted) => turn_completed(spot, told.params, out),
-            Some(Method::ItemStarted) => self.item_started(spot, told, out),
-            Some(Method::ItemCompleted) => self.item_completed(spot, told, out),
+            Some(Method::TurnCompleted) => turn_completed(spot, message.params, out),
+            Some(Method::ItemStarted) => self.item_started(spot, message, out),
+            Some(Method::ItemCompleted) => self.item_completed(spot, message, out),
             Some(Method::ReasoningSummaryPartAdded) => {
-                let params: Value = told.params.read().unwrap_or_default();
+                let params: Value = message.params.read().unwrap_or_default();
                 if params["summaryIndex"].as_u64().is_some_and(|index| index > 0) {
                     let more = |object: Object| object.with("part", "summary").with("delta", "\n\n");
                     spot.emit(UiKind::ReasoningDelta, more, out);
                 }
             }
             Some(Method::ToolCallProgress | Method::TerminalInteraction | Method::PatchUpdated) => {
-                let params: Value = told.params.read().unwrap_or_default();
+                let params: Value = message.params.read().unwrap_or_default();
                 let progress = |object: Object| {
                     let object = object.with_some("delta", params["message"].as_str());
                     object.with_some("stdin", params["stdin"].as_str()).with_some("changes", params.get("changes"))
                 };
                 spot.emit(UiKind::ToolDelta, progress, out);
             }
-            Some(Method::DiffUpdated) => self.diff(spot, told.params, out),
+            Some(Method::DiffUpdated) => self.diff(spot, message.params, out),
             Some(Method::PlanUpdated) => {
-                let params: Value = told.params.read().unwrap_or_default();
+                let params: Value = message.params.read().unwrap_or_default();
                 spot.emit(UiKind::Plan, |object| steps(object, &params), out);
             }
             Some(Method::TokenUsageUpdated) => {
-                if let Some(usage) = Usage::of(told.params) {
+                if let Some(usage) = Usage::of(message.params) {
                     spot.emit(UiKind::TokenCount, |object| usage.describe(object), out);
                 }
             }
@@ -283,7 +284,7 @@ impl UiFold {
                 }
             }
             Some(Method::Error) => {
-                let params: Value = told.params.read().unwrap_or_default();
+                let params: Value = message.params.read().unwrap_or_default();
                 let Failure { message, code } = Failure::of(&params["error"]);
                 let more = |object: Object| {
                     let object = object.with("message", message.unwrap_or_default()).with_some("error_code", code);
@@ -292,7 +293,7 @@ impl UiFold {
                 spot.emit(UiKind::Error, more, out);
             }
             Some(Method::RequestResolved) => {
-                if let Some(ask) = self.asked.over(told) {
+                if let Some(ask) = self.asked.over(message) {
                     closed(spot.at_us, &ask, &End::unknown(), out);
                 }
             }
@@ -300,8 +301,8 @@ impl UiFold {
         }
     }
 
-    fn item_started(&mut self, spot: Spot<'_>, told: &Told<'_>, out: &mut Vec<UiEvent>) {
-        let Some(item) = item(told) else { return };
+    fn item_started(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, out: &mut Vec<UiEvent>) {
+        let Some(item) = item(message) else { return };
         match item.kind {
             ItemKind::User | ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan | ItemKind::Aside => {}
             ItemKind::Compaction => {
@@ -311,31 +312,31 @@ impl UiFold {
                 spot.status("compaction", "in_progress", out);
             }
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
-                self.items.started(&told.place, &item);
+                self.items.started(&message.place, &item);
                 spot.emit(UiKind::ToolBegin, |object| item.describe(object), out);
                 // Until early 2026 one was asked before the item began that one is asked about.
-                if let Some(ask) = self.asked.about(&told.place) {
-                    let does = self.items.of(&told.place);
+                if let Some(ask) = self.asked.about(&message.place) {
+                    let does = self.items.of(&message.place);
                     spot.emit(kind(ask), |object| opened(object, ask, &Value::Null, does), out);
                 }
             }
         }
     }
 
-    fn item_completed(&mut self, spot: Spot<'_>, told: &Told<'_>, out: &mut Vec<UiEvent>) {
-        let Some(item) = item(told) else { return };
+    fn item_completed(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, out: &mut Vec<UiEvent>) {
+        let Some(item) = item(message) else { return };
         let said = |kind: UiKind, out: &mut Vec<UiEvent>| {
             spot.emit(kind, |object| object.with("text", item.text().unwrap_or_default()), out);
         };
         match item.kind {
-            ItemKind::User => spot.emit(UiKind::Message, |object| message(object, &item), out),
+            ItemKind::User => spot.emit(UiKind::Message, |object| message_object(object, &item), out),
             ItemKind::Assistant => said(UiKind::AssistantFinalize, out),
             ItemKind::Reasoning => said(UiKind::ReasoningFinalize, out),
             ItemKind::Plan => said(UiKind::Plan, out),
             ItemKind::Compaction => spot.status("compaction", "completed", out),
             ItemKind::Aside => {}
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
-                self.items.completed(&told.place);
+                self.items.completed(&message.place);
                 spot.emit(UiKind::ToolEnd, |object| item.describe(object), out);
             }
         }
@@ -395,19 +396,19 @@ fn say(at_us: u64, thread_id: &str, turn_id: Option<&str>, activity: Activity, o
 }
 
 /// A piece of an item.
-fn piece(spot: Spot<'_>, told: &Told<'_>, delta: &str, out: &mut Vec<UiEvent>) {
-    let (kind, part) = match told.known {
+fn piece(spot: Spot<'_>, message: &MethodMessage<'_>, delta: &str, out: &mut Vec<UiEvent>) {
+    let (kind, part) = match message.known {
         Some(Method::AgentMessageDelta) => (UiKind::AssistantDelta, None),
         Some(Method::ReasoningSummaryTextDelta) => (UiKind::ReasoningDelta, Some("summary")),
         Some(Method::ReasoningTextDelta) => (UiKind::ReasoningDelta, Some("content")),
         Some(Method::PlanDelta) => (UiKind::Plan, None),
-        _ if told.method.starts_with("item/") => (UiKind::ToolDelta, None),
+        _ if message.method.starts_with("item/") => (UiKind::ToolDelta, None),
         _ => return,
     };
     spot.emit(kind, |object| object.with_some("part", part).with("delta", delta), out);
 }
 
-fn message(object: Object, item: &Item) -> Object {
+fn message_object(object: Object, item: &Item) -> Object {
     let object = object.with("role", "user").with("text", item.text().unwrap_or_default());
     object.with_some("content", item.content_types())
 }
@@ -435,10 +436,10 @@ fn kind(ask: &Ask) -> UiKind {
 }
 
 /// Adds all that one needs to decide.
-fn opened(object: Object, ask: &Ask, params: &Value, does: Option<&Does>) -> Object {
+fn opened(object: Object, ask: &Ask, params: &Value, does: Option<&Operation>) -> Object {
     let (item_command, item_cwd, changes) = match does {
-        Some(Does::Runs { command, cwd }) => (command.clone(), cwd.clone(), None),
-        Some(Does::Changes(changes)) => (None, None, serde_json::from_str(changes).ok()),
+        Some(Operation::Runs { command, cwd }) => (command.clone(), cwd.clone(), None),
+        Some(Operation::Changes(changes)) => (None, None, serde_json::from_str(changes).ok()),
         None => (None, None, None),
     };
     let ask = Ask { command: ask.command.clone().or(item_command), cwd: ask.cwd.clone().or(item_cwd), ..ask.clone() };
@@ -490,13 +491,13 @@ mod tests {
     fn check(playbook: &str, expect: &str) {
         let expect: Vec<&str> = expect.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let wants_activity = expect.iter().any(|line| line.starts_with("activity"));
-        let told = ui_events(&records(playbook)).into_iter();
-        let told = told.filter(|event| wants_activity || event.kind != UiKind::Activity).map(|event| {
+        let actual = ui_events(&records(playbook)).into_iter();
+        let actual = actual.filter(|event| wants_activity || event.kind != UiKind::Activity).map(|event| {
             let mut json: serde_json::Map<String, Value> = serde_json::from_str(&event.json).expect("it is JSON");
             ["type", "ts", "thread_id", "turn_id", "item_id"].iter().for_each(|name| drop(json.remove(*name)));
             format!("{} {}", event.kind.name(), Value::Object(json))
         });
-        assert_eq!(told.collect::<Vec<_>>(), expect);
+        assert_eq!(actual.collect::<Vec<_>>(), expect);
     }
 
     /// A notification of item `i` of turn `u`.
@@ -648,16 +649,17 @@ mod tests {
 
     #[test]
     fn what_offers_too_much_is_told_cut_and_stays_open() {
-        let check = |told: &str, kept: usize, left_out: Option<u64>| {
-            let told = format!(
-                "{told}\n<< {{\"method\":\"serverRequest/resolved\",\"params\":{{\"threadId\":\"t\",\"requestId\":\"r\"}}}}"
+        let check = |actual: &str, kept: usize, left_out: Option<u64>| {
+            let actual = format!(
+                "{actual}\n<< {{\"method\":\"serverRequest/resolved\",\"params\":{{\"threadId\":\"t\",\"requestId\":\"r\"}}}}"
             );
-            let told = ui_events(&records(&told)).into_iter().filter(|event| event.kind == UiKind::Approval);
-            let told: Vec<Value> = told.map(|event| serde_json::from_str(&event.json).expect("it is JSON")).collect();
-            let status: Vec<&str> = told.iter().filter_map(|event| event["status"].as_str()).collect();
+            let actual = ui_events(&records(&actual)).into_iter().filter(|event| event.kind == UiKind::Approval);
+            let actual: Vec<Value> =
+                actual.map(|event| serde_json::from_str(&event.json).expect("it is JSON")).collect();
+            let status: Vec<&str> = actual.iter().filter_map(|event| event["status"].as_str()).collect();
             assert_eq!(status, ["pending", "resolved"]);
-            let decisions = told[0]["decisions"].as_array().expect("they are told");
-            assert_eq!((decisions.len(), told[0]["decisions_left_out"].as_u64()), (kept, left_out));
+            let decisions = actual[0]["decisions"].as_array().expect("they are actual");
+            assert_eq!((decisions.len(), actual[0]["decisions_left_out"].as_u64()), (kept, left_out));
             assert_eq!(decisions[kept - 4..], ["accept", "acceptForSession", "decline", "cancel"]);
         };
         check(&offers(64, 1), 68, None);

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::happening::Params;
 use super::object::Object;
+use super::record_event::Params;
 
 /// What the last call of the model used: so much of its window is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

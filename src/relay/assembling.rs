@@ -47,7 +47,7 @@ impl Relay {
     /// Lets lines go on that have waited: all that was read until now is decided on, and nothing is read in between.
     pub(super) fn let_go(&mut self, token: Token, effects: &mut Vec<Effect>) -> Option<Exit> {
         let mut at_once = Vec::new();
-        self.engine.handle(self.clock.now(), Input::LetGo(token), &mut at_once);
+        self.engine.handle(self.clock.now(), Input::ReleaseHeld(token), &mut at_once);
         let exit = self.carry_out(&mut at_once);
         effects.append(&mut at_once);
         exit
@@ -106,7 +106,7 @@ impl Relay {
     pub(super) fn client_ends(&mut self, effects: &mut Vec<Effect>) -> bool {
         let waits = self.engine.holds_lines() && self.from_client.is_at_end();
         if waits {
-            self.engine.handle(self.clock.now(), Input::LetAllGo, effects);
+            self.engine.handle(self.clock.now(), Input::ReleaseAllHeld, effects);
         }
         waits
     }

@@ -13,14 +13,14 @@ use super::direction::Waiting;
 use super::event_loop::Relay;
 use super::lifecycle::Lifecycle;
 use super::pipes::{Sink, Source};
-use crate::engine::{AskerId, Effect, Input, Now, SideReply};
+use crate::engine::{ApiCallId, ApiReply, Effect, Input, Now};
 use crate::wire::Side;
 
 impl Relay {
     /// The client that was let in by this admission is there, or it is gone before it came.
     pub(super) fn client_came(
         &mut self,
-        admission: AskerId,
+        admission: ApiCallId,
         client: Option<UnixStream>,
         now: Now,
         effects: &mut Vec<Effect>,
@@ -68,7 +68,7 @@ impl Relay {
         match self.lifecycle {
             Lifecycle::Client => {
                 self.client_left = true;
-                self.engine.handle(now, Input::ClientLeft, effects);
+                self.engine.handle(now, Input::ClientDisconnected, effects);
             }
             Lifecycle::Served { .. } => {
                 // What it has written before is the server's all the same.
@@ -106,9 +106,9 @@ impl Relay {
     }
 
     /// Tells somebody at the side. A client that has given up being let in is not let in.
-    pub(super) fn reply(&mut self, asker: AskerId, reply: SideReply, effects: &mut Vec<Effect>) {
-        let is_admission = matches!(reply, SideReply::Admitted { .. });
-        if !self.askers.reply(asker, reply) && is_admission && self.engine.admitted() == Some(asker) {
+    pub(super) fn reply(&mut self, api_call: ApiCallId, reply: ApiReply, effects: &mut Vec<Effect>) {
+        let is_admission = matches!(reply, ApiReply::Admitted { .. });
+        if !self.askers.reply(api_call, reply) && is_admission && self.engine.admitted() == Some(api_call) {
             self.engine.handle(self.clock.now(), Input::Detached, effects);
         }
     }

@@ -20,7 +20,7 @@ use super::signals::Signals;
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::{Passed, Published};
-use crate::engine::{Effect, Engine, Exit, Form, Input, LiveSettings, Note, Now, Question, Token};
+use crate::engine::{ApiRequest, Effect, Engine, Exit, Form, Input, LiveSettings, Note, Now, Token};
 use crate::store::Order;
 use crate::wire::{Frame, Framer, Line, LineEnd, Side};
 
@@ -176,7 +176,7 @@ impl Relay {
         let overflow = self.recorder.overflows().then(|| self.clock.0.elapsed() + OVERFLOW_LOOK_AFTER);
         // What has waited at the end of the client's lines was let go, and that end is still to be told.
         let ended = self.from_client.is_at_end().then_some(Duration::ZERO);
-        let due = [self.engine.tick_due(), self.delivery_due(), self.client_stalled_at(), overflow, ended];
+        let due = [self.engine.next_deadline(), self.delivery_due(), self.client_stalled_at(), overflow, ended];
         due.into_iter().flatten().min()
     }
 
@@ -191,14 +191,14 @@ impl Relay {
                     self.configure(*settings, now, effects);
                     continue;
                 }
-                Letter::Asked { question: Question::Stop, reply } => {
-                    let asker = self.askers.add(reply);
-                    self.want(Wanted::Stopped, asker, now, effects);
+                Letter::Asked { question: ApiRequest::Stop, reply } => {
+                    let api_call = self.askers.add(reply);
+                    self.want(Wanted::Stopped, api_call, now, effects);
                     continue;
                 }
-                Letter::Asked { question: Question::Start, reply } => {
-                    let asker = self.askers.add(reply);
-                    self.want(Wanted::Started, asker, now, effects);
+                Letter::Asked { question: ApiRequest::Start, reply } => {
+                    let api_call = self.askers.add(reply);
+                    self.want(Wanted::Started, api_call, now, effects);
                     continue;
                 }
                 Letter::Client { admission, client } => {
@@ -206,9 +206,9 @@ impl Relay {
                     continue;
                 }
                 Letter::Asked { question, reply } => {
-                    let asker = self.askers.add(reply);
+                    let api_call = self.askers.add(reply);
                     let server_listens = self.from_client.takes_injections();
-                    Input::Asked { asker, question, server_listens }
+                    Input::ApiRequest { api_call, request: question, server_listens }
                 }
             };
             self.engine.handle(now, input, effects);
@@ -261,7 +261,7 @@ impl Relay {
     }
 
     fn take_deadlines(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if self.engine.tick_due().is_some_and(|due| due <= now.elapsed) {
+        if self.engine.next_deadline().is_some_and(|due| due <= now.elapsed) {
             self.engine.handle(now, Input::Tick, effects);
         }
         self.cut_off_stalled(now, effects);
@@ -439,7 +439,7 @@ impl Relay {
                 }
                 Effect::Consult(consultation) => self.consult(consultation, effects),
                 Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd, effects),
-                Effect::LetGo(token) => {
+                Effect::ReleaseHeld(token) => {
                     if let Some(exit) = self.let_go(token, effects) {
                         return Some(exit);
                     }
@@ -457,7 +457,7 @@ impl Relay {
                     let session_id = self.recorder.session().map_or("", |(_, session_id)| session_id);
                     self.hooks.idle(outcome, session_id);
                 }
-                Effect::Reply(asker, reply) => self.reply(asker, reply, effects),
+                Effect::Reply(api_call, reply) => self.reply(api_call, reply, effects),
                 Effect::Warn(warning) => self.notices.say(&warning.to_string()),
                 Effect::Finish(exit) => return Some(exit),
                 Effect::Record(_)

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::config::Settings;
 use crate::control::{Errand, Reply};
-use crate::engine::{AskerId, Input, Question, SideReply};
+use crate::engine::{ApiCallId, ApiReply, ApiRequest, Input};
 
 /// Letters that may lie in the inbox.
 const LETTERS_MAX: usize = 256;
@@ -22,9 +22,9 @@ pub(super) enum Letter {
     /// The settings after a change of the config file.
     Configured(Box<Settings>),
     /// Somebody wants something, and waits.
-    Asked { question: Question, reply: Reply },
+    Asked { question: ApiRequest, reply: Reply },
     /// The client that was let in by this admission is there, or it is gone before it came.
-    Client { admission: AskerId, client: Option<UnixStream> },
+    Client { admission: ApiCallId, client: Option<UnixStream> },
 }
 
 /// The relay's end.
@@ -107,13 +107,13 @@ impl Outbox {
 /// Who waits for a reply.
 #[derive(Debug, Default)]
 pub(super) struct Askers {
-    asked: AskerId,
-    waiting: HashMap<AskerId, Reply>,
+    asked: ApiCallId,
+    waiting: HashMap<ApiCallId, Reply>,
 }
 
 impl Askers {
     /// One more.
-    pub(super) fn add(&mut self, reply: Reply) -> AskerId {
+    pub(super) fn add(&mut self, reply: Reply) -> ApiCallId {
         self.waiting.retain(|_, reply| !reply.is_closed());
         self.asked += 1;
         self.waiting.insert(self.asked, reply);
@@ -121,8 +121,8 @@ impl Askers {
     }
 
     /// Tells one of them; gives whether it was still there to be told.
-    pub(super) fn reply(&mut self, asker: AskerId, reply: SideReply) -> bool {
-        self.waiting.remove(&asker).is_some_and(|waiting| waiting.send(reply).is_ok())
+    pub(super) fn reply(&mut self, api_call: ApiCallId, reply: ApiReply) -> bool {
+        self.waiting.remove(&api_call).is_some_and(|waiting| waiting.send(reply).is_ok())
     }
 }
 
@@ -135,11 +135,11 @@ mod tests {
         let mut askers = Askers::default();
         let (reply, replied) = tokio::sync::oneshot::channel();
         let here = askers.add(reply);
-        assert!(askers.reply(here, SideReply::Done) && !askers.reply(here, SideReply::Done));
+        assert!(askers.reply(here, ApiReply::Done) && !askers.reply(here, ApiReply::Done));
         drop(replied);
         let (reply, replied) = tokio::sync::oneshot::channel();
         let gone = askers.add(reply);
         drop(replied);
-        assert!(!askers.reply(gone, SideReply::Done));
+        assert!(!askers.reply(gone, ApiReply::Done));
     }
 }

@@ -1,6 +1,6 @@
 //! Whose it is to start the server and to end it.
 
-use crate::engine::AskerId;
+use crate::engine::ApiCallId;
 
 /// Whose it is to start the server and to end it.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) enum Lifecycle {
         /// A signal has told us to end.
         signalled: bool,
         /// Who waits until it is as wanted.
-        waiting: Vec<AskerId>,
+        waiting: Vec<ApiCallId>,
     },
 }
 

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::event_loop::Relay;
 use super::lifecycle::{Lifecycle, Rested, Wanted};
-use crate::engine::{AskerId, Effect, Input, Now, SideReply};
+use crate::engine::{ApiCallId, ApiReply, Effect, Input, Now};
 use crate::wire::Side;
 
 impl Relay {
@@ -46,17 +46,17 @@ impl Relay {
     }
 
     /// Has the server end or start, where it is ours to.
-    pub(super) fn want(&mut self, wish: Wanted, asker: AskerId, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn want(&mut self, wish: Wanted, api_call: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
         let Lifecycle::Served { wanted, runs, waiting, .. } = &mut self.lifecycle else {
-            effects.push(Effect::Reply(asker, SideReply::NotServed));
+            effects.push(Effect::Reply(api_call, ApiReply::NotServed));
             return;
         };
         let is_so = *runs == (wish == Wanted::Started);
         if *wanted == wish && is_so && waiting.is_empty() {
-            effects.push(Effect::Reply(asker, SideReply::Done));
+            effects.push(Effect::Reply(api_call, ApiReply::Done));
             return;
         }
-        waiting.push(asker);
+        waiting.push(api_call);
         if wish == Wanted::Stopped && *wanted == Wanted::Started {
             // As a client that is done with it.
             self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
@@ -75,8 +75,8 @@ impl Relay {
     /// The server is as it was wanted.
     pub(super) fn is_as_wanted(&mut self) {
         if let Lifecycle::Served { waiting, .. } = &mut self.lifecycle {
-            for asker in std::mem::take(waiting) {
-                self.askers.reply(asker, SideReply::Done);
+            for api_call in std::mem::take(waiting) {
+                self.askers.reply(api_call, ApiReply::Done);
             }
         }
     }

@@ -27,7 +27,7 @@ use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
-use crate::engine::{Attendance, Engine, EngineSettings, Exit, Input, Token};
+use crate::engine::{Engine, EngineSettings, Exit, Input, ServerOwner, Token};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::launch;
@@ -97,7 +97,7 @@ pub(crate) fn run(
         let (source, sink) = stdio()?;
         Ok((Direction::new(Side::Client, source, input), Direction::new(Side::Server, output, sink)))
     };
-    let mut relay = prepare(command, settings, environment, complaints, Attendance::Client, ends)?;
+    let mut relay = prepare(command, settings, environment, complaints, ServerOwner::Client, ends)?;
     let exit = relay.run();
     relay.finish();
     Ok(exit)
@@ -118,7 +118,7 @@ pub(crate) fn serve(
     complaints: &[Complaint],
 ) -> Result<Exit, RelayError> {
     let ends = |input, output| Ok((Direction::from_nobody(input), Direction::to_nobody(output)));
-    let mut relay = prepare(command, settings, environment, complaints, Attendance::Nobody, ends)?;
+    let mut relay = prepare(command, settings, environment, complaints, ServerOwner::Relay, ends)?;
     relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
     if let Some(id) = relay.recorder.session_id() {
         // Nobody but the user knows under which name to reach it. A client does not care.
@@ -174,7 +174,7 @@ pub(crate) fn serve(
         }
         let Spawned { server, input, output } = spawn(command)?;
         // What the ledger has yet to say of the run before is about no token of this one.
-        let mut engine = engine(&relay.settings, Attendance::Nobody, Uuid::now_v7(), relay.engine.last_token());
+        let mut engine = engine(&relay.settings, ServerOwner::Relay, Uuid::now_v7(), relay.engine.last_token());
         // The context engine outlives the server.
         let owns = Input::OwnsCompaction(relay.engine.owns_compaction());
         engine.handle(relay.clock.now(), owns, &mut Vec::new());
@@ -206,13 +206,13 @@ fn spawn(command: &ServerCommand) -> Result<Spawned, RelayError> {
     Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })
 }
 
-fn engine(settings: &Settings, attendance: Attendance, fresh_id: Uuid, tokens_before: Token) -> Engine {
+fn engine(settings: &Settings, server_owner: ServerOwner, fresh_id: Uuid, tokens_before: Token) -> Engine {
     Engine::new(EngineSettings {
         exit_grace: settings.exit_grace.value,
         context: settings.context(),
         assembly: settings.assembly(),
         requests: settings.requests(),
-        attendance,
+        server_owner,
         own_ids: own_ids(fresh_id),
         tokens_before,
     })
@@ -224,7 +224,7 @@ fn prepare(
     settings: &Settings,
     environment: &Environment,
     complaints: &[Complaint],
-    attendance: Attendance,
+    server_owner: ServerOwner,
     ends: impl FnOnce(Sink, Source) -> Result<(Direction, Direction), RelayError>,
 ) -> Result<Relay, RelayError> {
     launch::keep_descriptors();
@@ -264,7 +264,7 @@ fn prepare(
     }
     Ok(Relay {
         clock,
-        engine: engine(settings, attendance, fresh_id, 0),
+        engine: engine(settings, server_owner, fresh_id, 0),
         recorder,
         notices,
         published,

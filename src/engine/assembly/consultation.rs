@@ -64,14 +64,14 @@ pub struct Assembled {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remembered {
     /// The fragments that threads were told, oldest first.
-    pub fragments: Vec<(String, ToldFragment)>,
+    pub fragments: Vec<(String, SentFragment)>,
     /// The epochs of which threads were shown a projection, oldest first: thread and epoch.
     pub epochs: Vec<(String, String)>,
 }
 
 /// A fragment as a thread was told it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToldFragment {
+pub struct SentFragment {
     /// Its name.
     pub name: String,
     /// The role of the message that carried it.

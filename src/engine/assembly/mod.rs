@@ -5,10 +5,9 @@
 //! the turn is in wait here, in their order; nobody else's do. Where nothing is set nothing is looked at.
 
 pub(super) mod consultation;
-mod held;
 pub(super) mod projection;
+mod sent;
 mod settings;
-mod told;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,16 +15,16 @@ use std::time::Duration;
 use super::context::THREAD_ID_BYTES_MAX;
 use super::open_calls::OpenCall;
 use super::token::Token;
+use super::turn_gate::{Awaited, Holds, Prepared};
 use super::turns::Purpose;
 use crate::wire::{Members, Message};
 
-pub(crate) use consultation::{Assembled, Consultation, FragmentCarrier, Remembered, ToldFragment};
-pub(super) use held::{Awaited, Held, Hold, Holds, LINE_BYTES_MAX, Prepared, Queued};
+pub(crate) use consultation::{Assembled, Consultation, FragmentCarrier, Remembered, SentFragment};
 pub use projection::PROJECTION_START;
 pub(crate) use projection::{QuotedMessage, project};
+pub(super) use sent::{Threads, inject_params};
 pub use settings::AssemblySettings;
 pub(crate) use settings::{ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
-pub(super) use told::{Threads, inject_params};
 
 /// Compactions of the client that are remembered; if there are more, the oldest is forgotten.
 const COMPACTIONS_MAX: usize = 256;
@@ -59,9 +58,9 @@ pub(super) struct Assembly {
 #[derive(Debug)]
 pub(super) enum Asked {
     /// A new thread.
-    Start { tools: Vec<String>, instructed: Vec<ToldFragment> },
+    Start { tools: Vec<String>, instructed: Vec<SentFragment> },
     /// A thread that was there before.
-    Thread { instructed: Vec<ToldFragment> },
+    Thread { instructed: Vec<SentFragment> },
     /// That a projection has arrived.
     Turn {
         thread_id: String,
@@ -78,7 +77,7 @@ pub(super) enum Asked {
 #[derive(Debug)]
 pub(super) struct Delivered {
     pub(super) thread_id: String,
-    pub(super) told: Vec<ToldFragment>,
+    pub(super) told: Vec<SentFragment>,
     /// What it was told before.
     pub(super) before: Before,
 }
@@ -212,8 +211,8 @@ mod tests {
             let mut assembly = Assembly::new(AssemblySettings::default(), Token::default());
             let mut calls = Calls::new("own:".to_owned());
             let keys = ["x", "y"].map(|text| {
-                let told = vec![ToldFragment {
-                    name: told::ADDITION.to_owned(),
+                let told = vec![SentFragment {
+                    name: sent::ADDITION.to_owned(),
                     role: settings::FragmentRole::Developer.of_message(),
                     carrier: FragmentCarrier::InjectItems,
                     text: text.to_owned(),

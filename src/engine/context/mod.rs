@@ -187,7 +187,7 @@ impl Context {
     }
 
     /// Looks at a message of the client. A turn that it begins carries what waits for its thread, and `projection`.
-    pub(super) fn client_says(
+    pub(super) fn client_message(
         &mut self,
         now: Now,
         line: &[u8],
@@ -307,7 +307,7 @@ impl Context {
     }
 
     /// Looks at a message of the server, and settles what the call that it completes has carried.
-    pub(super) fn server_says(
+    pub(super) fn server_message(
         &mut self,
         message: &Event<'_>,
         completed: Option<&mut OpenCall>,
@@ -476,7 +476,7 @@ mod tests {
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let (event, now) = (Event::of(&message), Now { unix_us: 1, elapsed: Duration::ZERO });
             let call = self.calls.to_server.open(&event, None).expect("BUG: there is room");
-            let on_turn = self.context.client_says(now, line.as_bytes(), &event, None, &mut self.effects);
+            let on_turn = self.context.client_message(now, line.as_bytes(), &event, None, &mut self.effects);
             let (how, bytes) = match self.calls.carry(call, on_turn) {
                 (None, None) => return "unchanged".to_owned(),
                 (None, Some(bytes)) => ("replaced", bytes),
@@ -496,7 +496,7 @@ mod tests {
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let event = Event::of(&message);
             let mut completed = self.calls.to_server.complete(&event).call;
-            self.context.server_says(&event, completed.as_deref_mut(), &mut self.effects);
+            self.context.server_message(&event, completed.as_deref_mut(), &mut self.effects);
             if event.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) { "ours" } else { "client's" }
         }
 
@@ -700,7 +700,7 @@ mod tests {
         let line = br#"{"id":null,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
         let Body::Message(message) = Body::parse(line) else { panic!("no message") };
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-        let on_turn = play.context.client_says(now, line, &Event::of(&message), None, &mut play.effects);
+        let on_turn = play.context.client_message(now, line, &Event::of(&message), None, &mut play.effects);
         assert!(on_turn.ahead.is_none() && on_turn.instead.is_none());
     }
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::items::is_same_item;
 use super::open::{Commit, ErrorText, LateAnswer, Request, State, Why};
 use super::{HOLD_MAX, Requests, resolved_note};
-use crate::engine::attendance::Passing;
+use crate::engine::attached_client::Passing;
 use crate::engine::effect::Effect;
 use crate::engine::input::Now;
 use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestSource, RequestStatus};

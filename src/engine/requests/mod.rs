@@ -26,12 +26,12 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::attendance::Passing;
-use super::effect::{Effect, Injection, Note, OwnLine, SideReply};
+use super::attached_client::Passing;
+use super::effect::{ApiReply, Effect, Injection, Note, OwnLine};
 use super::input::Now;
 use super::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::recording::form;
-use super::token::{AskerId, Token};
+use super::token::{ApiCallId, Token};
 use crate::protocol::{RequestKind, RequestPlace, RequestType};
 use crate::wire::{Body, Message, RpcId, Side};
 
@@ -330,7 +330,7 @@ impl Requests {
     }
 
     /// Somebody answers at the side.
-    pub(super) fn side_answers(
+    pub(super) fn api_answers(
         &mut self,
         now: Now,
         caller: Caller,
@@ -338,24 +338,24 @@ impl Requests {
         given: &GivenAnswer,
         effects: &mut Vec<Effect>,
     ) {
-        let Caller { asker, source, by, server_listens } = caller;
+        let Caller { api_call, source, by, server_listens } = caller;
         let found = self.open.iter_mut().find(|(_, request)| request.row.request_id == request_id);
         let Some((id, request)) = found else {
-            effects.push(Effect::Reply(asker, SideReply::NotOpen));
+            effects.push(Effect::Reply(api_call, ApiReply::NotOpen));
             return;
         };
         let answer = match (given.check(request.kind, request.params.as_deref()), &request.state) {
             (_, State::Deciding(_) | State::Answered | State::Sent | State::Expired) => {
-                effects.push(Effect::Reply(asker, SideReply::NotOpen));
+                effects.push(Effect::Reply(api_call, ApiReply::NotOpen));
                 return;
             }
             (Err(invalid), State::Pending) => {
-                effects.push(Effect::Reply(asker, SideReply::Invalid(invalid)));
+                effects.push(Effect::Reply(api_call, ApiReply::Invalid(invalid)));
                 return;
             }
             // What cannot be sent is not taken.
             (Ok(_), State::Pending) if !server_listens => {
-                effects.push(Effect::Reply(asker, SideReply::NotReady));
+                effects.push(Effect::Reply(api_call, ApiReply::NotReady));
                 return;
             }
             (Ok(answer), State::Pending) => answer,
@@ -363,7 +363,7 @@ impl Requests {
         let id = id.clone();
         let payload = request.hides.kept(&answer.result);
         let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
-        let deciding = Deciding { asker, source, answer, runner_up: None, over: None };
+        let deciding = Deciding { api_call, source, answer, runner_up: None, over: None };
         request.state = State::Deciding(Box::new(deciding));
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
         let token = self.token(Commit::Decides(id));
@@ -404,10 +404,10 @@ impl Requests {
     fn decided(&mut self, now: Now, id: &RpcId, done: bool, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
-        let Deciding { asker, source, answer, runner_up, over } = *deciding;
+        let Deciding { api_call, source, answer, runner_up, over } = *deciding;
         let row = &request.row;
         if !done {
-            effects.push(Effect::Reply(asker, SideReply::NotKept));
+            effects.push(Effect::Reply(api_call, ApiReply::NotKept));
             if let Some(why) = over {
                 effects.extend(runner_up.map(|(_, given)| Effect::Keep(LedgerEntry::AnswerLost(Box::new(given)))));
                 self.end(now, id, &why, effects);
@@ -449,7 +449,7 @@ impl Requests {
             let turn_id = turn_id.filter(|_| !answer.is_cancel && over.is_none());
             self.explanations.push(Explanation { thread_id, turn_id, reason });
         }
-        effects.push(Effect::Reply(asker, SideReply::Kept));
+        effects.push(Effect::Reply(api_call, ApiReply::Kept));
     }
 
     /// Policy answers, after the expiry of a request was kept or could not be.
@@ -607,7 +607,7 @@ pub(crate) fn kept_result(kind: RequestKind, params: &str, result: &str) -> Stri
 /// Who answers at the side.
 #[derive(Debug)]
 pub(super) struct Caller {
-    pub(super) asker: AskerId,
+    pub(super) api_call: ApiCallId,
     pub(super) source: RequestSource,
     pub(super) by: String,
     /// Lines of ours can reach the server.

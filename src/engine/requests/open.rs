@@ -11,7 +11,7 @@ use super::answer::CheckedAnswer;
 use crate::engine::credentials::Carrier;
 use crate::engine::ledger::{GivenRow, RequestRow, RequestSource};
 use crate::engine::secrets::{Verdict, asks_secret};
-use crate::engine::token::{AskerId, Token};
+use crate::engine::token::{ApiCallId, Token};
 use crate::protocol::RequestKind;
 use crate::wire::{Message, RpcId};
 
@@ -134,7 +134,7 @@ pub(super) enum State {
 /// An answer at the side that is being kept.
 #[derive(Debug)]
 pub(super) struct Deciding {
-    pub(super) asker: AskerId,
+    pub(super) api_call: ApiCallId,
     pub(super) source: RequestSource,
     pub(super) answer: CheckedAnswer,
     /// The client has answered meanwhile; it is sent if the other one cannot be kept.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::{About, Caller, GivenAnswer, OnRequest, Pass, RequestSettings, RequestType, Requests};
-use crate::engine::attendance::Passing;
+use crate::engine::attached_client::Passing;
 use crate::engine::effect::Effect;
 use crate::engine::input::Now;
 use crate::engine::ledger::{LedgerEntry, RequestSource, RequestStatus};
@@ -159,9 +159,9 @@ impl World {
         let word = ["accept", "decline"][self.dice.roll(2) as usize];
         let given: GivenAnswer =
             serde_json::from_str(&format!(r#"{{"decision":"{word}"}}"#)).expect("BUG: it is an answer");
-        let (asker, source, by) = (1, RequestSource::Api, "me".to_owned());
-        let caller = Caller { asker, source, by, server_listens: true };
-        self.requests.side_answers(self.now, caller, &name, &given, effects);
+        let (api_call, source, by) = (1, RequestSource::Api, "me".to_owned());
+        let caller = Caller { api_call, source, by, server_listens: true };
+        self.requests.api_answers(self.now, caller, &name, &given, effects);
     }
 
     /// The ledger takes the next that waits for it, or fails at it.
@@ -221,7 +221,7 @@ impl World {
             | LedgerEntry::TurnNamed { .. }
             | LedgerEntry::ThreadSeen { .. }
             | LedgerEntry::ThreadBegan { .. }
-            | LedgerEntry::FragmentsTold { .. }
+            | LedgerEntry::FragmentsSent { .. }
             | LedgerEntry::EpochShown { .. }
             | LedgerEntry::ThreadCompacted { .. } => panic!("requests have nothing to do with context"),
         }

@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::consultation::Assembled;
-use crate::engine::token::{AskerId, Token};
+use crate::engine::assembly::Assembled;
+use crate::engine::token::{ApiCallId, Token};
 use crate::wire::LineEnd;
 
 /// Longest line that lines wait behind, in bytes; a longer one goes on as it is.
@@ -19,13 +19,13 @@ const HELD_BYTES_MAX: usize = 8 << 20;
 #[derive(Debug)]
 pub(in crate::engine) enum Queued {
     /// A line of the client's.
-    Clients(Vec<u8>, LineEnd),
+    ClientLine(Vec<u8>, LineEnd),
     /// What somebody at the side says to the model.
-    Sides { asker: AskerId, says: String },
+    ApiInput { api_call: ApiCallId, text: String },
     /// That somebody at the side wants a turn interrupted.
-    Interrupt { asker: AskerId },
+    Interrupt { api_call: ApiCallId },
     /// A call of somebody at the side. The parameters are JSON.
-    Rpc { asker: AskerId, method: String, params: Option<String> },
+    Rpc { api_call: ApiCallId, method: String, params: Option<String> },
 }
 
 /// Something that waits, and when it was read.
@@ -38,8 +38,8 @@ pub(in crate::engine) struct Held {
 impl Held {
     fn bytes(&self) -> usize {
         match &self.queued {
-            Queued::Clients(line, _) => line.len(),
-            Queued::Sides { says, .. } => says.len(),
+            Queued::ClientLine(line, _) => line.len(),
+            Queued::ApiInput { text, .. } => text.len(),
             Queued::Interrupt { .. } => 0,
             Queued::Rpc { method, params, .. } => method.len() + params.as_ref().map_or(0, String::len),
         }
@@ -69,7 +69,7 @@ pub(in crate::engine) struct Hold {
     /// Nothing of it waits any more, whatever is known.
     pub(in crate::engine) is_given_up: bool,
     /// It was said that it goes on.
-    is_let_go: bool,
+    is_released: bool,
 }
 
 /// What the first line of a hold waits for, each until its own time.
@@ -130,7 +130,7 @@ impl Holds {
             prepared: Prepared::default(),
             awaited,
             is_given_up,
-            is_let_go: false,
+            is_released: false,
         });
         self.last_token
     }
@@ -197,11 +197,11 @@ impl Holds {
 
     /// What goes on now; each is told once.
     pub(in crate::engine) fn ready(&mut self, elapsed: Duration) -> Vec<Token> {
-        let is_ready = |hold: &&mut Hold| !hold.is_let_go && hold.due_at() <= elapsed;
+        let is_ready = |hold: &&mut Hold| !hold.is_released && hold.due_at() <= elapsed;
         let ready = self.holds.iter_mut().filter(is_ready);
         ready
             .map(|hold| {
-                hold.is_let_go = true;
+                hold.is_released = true;
                 hold.token
             })
             .collect()
@@ -214,7 +214,7 @@ impl Holds {
 
     /// When the next one goes on at the latest.
     pub(in crate::engine) fn due(&self) -> Option<Duration> {
-        self.holds.iter().filter(|hold| !hold.is_let_go).map(Hold::due_at).min()
+        self.holds.iter().filter(|hold| !hold.is_released).map(Hold::due_at).min()
     }
 
     /// Takes out what goes on.

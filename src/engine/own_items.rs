@@ -24,7 +24,7 @@ type ItemDigest = [u8; 20];
 
 /// Digests of messages that were put into histories.
 #[derive(Debug, Default)]
-pub(super) struct Echoes {
+pub(super) struct OwnItems {
     /// Oldest first.
     digests: VecDeque<ItemDigest>,
     /// Those in plain words, oldest first.
@@ -42,7 +42,7 @@ struct Plain {
     one_is_over: bool,
 }
 
-impl Echoes {
+impl OwnItems {
     /// This call of ours puts items into a history.
     pub(super) fn expect(&mut self, call: &[u8]) {
         for digest in digests_in(call) {
@@ -155,14 +155,14 @@ mod tests {
         serde_json::json!({ "type": "message", "role": role, "content": content }).to_string()
     }
 
-    fn is_echo(echoes: &mut Echoes, line: &str) -> bool {
+    fn is_echo(echoes: &mut OwnItems, line: &str) -> bool {
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
         echoes.is_echo(&Event::of(&message))
     }
 
     #[test]
     fn only_what_was_put_in_whole_is_an_echo() {
-        let mut echoes = Echoes::default();
+        let mut echoes = OwnItems::default();
         let raw = |item: &str| {
             format!(
                 r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"t","turnId":"u","item":{item}}}}}"#
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn plain_words_are_an_echo_once_in_their_thread_and_until_the_turn_behind_them_is_over() {
-        let mut echoes = Echoes::default();
+        let mut echoes = OwnItems::default();
         let said = item("user", &["no"]);
         let raw = |thread: &str| {
             format!(r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"{thread}","item":{said}}}}}"#)
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut echoes = Echoes::default();
+        let mut echoes = OwnItems::default();
         (0..=PLAIN_MAX).for_each(|_| echoes.expect_plain("t", call(&item("user", &["no"])).as_bytes()));
         assert_eq!(echoes.plain.len(), PLAIN_MAX);
         (0..=DIGESTS_MAX).for_each(|number| {

@@ -4,10 +4,11 @@
 use serde_json::json;
 
 use super::assembly::{
-    Asked, Consultation, Delivered, FragmentCarrier, Prepared, ToldFragment, cwd_in, inject_params, thread_of,
+    Asked, Consultation, Delivered, FragmentCarrier, SentFragment, cwd_in, inject_params, thread_of,
 };
 use super::context::is_unknown_method;
 use super::open_calls::{CallKey, OpenCall};
+use super::turn_gate::Prepared;
 use super::turns::Purpose;
 use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, Warning, own_line};
 use crate::protocol::{Event, Method};
@@ -49,7 +50,7 @@ impl Engine {
             let delivered = Delivered { thread_id: thread_id.clone(), told: news, before };
             let purpose = Purpose::Fragments(delivered);
             let (_, call) = self.calls.call_server(Method::ThreadInjectItems.name(), Some(&params), purpose);
-            self.echoes.expect(&call);
+            self.own_items.expect(&call);
             call
         });
         let is_shown = assembled.epoch.is_some() && self.assembly.threads.of(&thread_id).epoch == assembled.epoch;
@@ -124,7 +125,7 @@ impl Engine {
     }
 
     /// Learns from the server what has become of all this.
-    pub(super) fn learns_of_threads(
+    pub(super) fn track_threads(
         &mut self,
         now: Now,
         message: &Event<'_>,
@@ -238,11 +239,11 @@ impl Engine {
         let bytes = told.iter().map(|told| told.text.len() as u64).sum();
         let outcome = if message.refusal().is_some() { "refused" } else { "delivered" };
         let carrier = FragmentCarrier::InjectItems.name();
-        let note = Note::FragmentsTold { thread_id: thread_id.clone(), fragments: names, bytes, carrier, outcome };
+        let note = Note::FragmentsSent { thread_id: thread_id.clone(), fragments: names, bytes, carrier, outcome };
         effects.push(Effect::Note(note));
         let Some(error) = message.refusal() else {
             let Delivered { thread_id, told, before: _ } = delivered;
-            effects.push(Effect::Keep(LedgerEntry::FragmentsTold { thread_id, at_us: now.unix_us, told }));
+            effects.push(Effect::Keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, told }));
             return;
         };
         self.assembly.telling_refused(self.calls.to_server.later_than(call), delivered);
@@ -251,19 +252,19 @@ impl Engine {
         }
     }
 
-    fn was_instructed(&mut self, now: Now, thread_id: String, told: Vec<ToldFragment>, effects: &mut Vec<Effect>) {
+    fn was_instructed(&mut self, now: Now, thread_id: String, told: Vec<SentFragment>, effects: &mut Vec<Effect>) {
         if told.is_empty() {
             return;
         }
         self.assembly.threads.tell(&thread_id, &told);
-        effects.push(Effect::Note(Note::FragmentsTold {
+        effects.push(Effect::Note(Note::FragmentsSent {
             thread_id: thread_id.clone(),
             fragments: told.iter().map(|told| told.name.clone()).collect(),
             bytes: told.iter().map(|told| told.text.len() as u64).sum(),
             carrier: FragmentCarrier::DeveloperInstructions.name(),
             outcome: "delivered",
         }));
-        effects.push(Effect::Keep(LedgerEntry::FragmentsTold { thread_id, at_us: now.unix_us, told }));
+        effects.push(Effect::Keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, told }));
     }
 
     fn turn_is_over(&mut self, params: &serde_json::value::RawValue, effects: &mut Vec<Effect>) {
@@ -364,8 +365,8 @@ mod tests {
     use super::*;
     use crate::engine::effect::LateLine;
     use crate::engine::{
-        AskerId, Assembled, AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings,
-        Fragment, Injection, Input, Question, RequestSettings, SideReply, Token,
+        ApiCallId, ApiReply, ApiRequest, Assembled, AssemblySettings, ContextEngineSettings, ContextSettings,
+        EngineSettings, Fragment, Injection, Input, RequestSettings, ServerOwner, Token,
     };
     use crate::wire::{Line, LineEnd};
 
@@ -384,7 +385,7 @@ mod tests {
         reads: Vec<Token>,
         /// And where.
         read_in: Vec<Option<String>>,
-        replies: Vec<(AskerId, SideReply)>,
+        replies: Vec<(ApiCallId, ApiReply)>,
         /// The same as it was sent, with what was added.
         sent: Vec<String>,
     }
@@ -395,10 +396,10 @@ mod tests {
         }
 
         fn start_with(fragments: Vec<Fragment>) -> Play {
-            Play::start_as(fragments, Attendance::Client)
+            Play::start_as(fragments, ServerOwner::Client)
         }
 
-        fn start_as(fragments: Vec<Fragment>, attendance: Attendance) -> Play {
+        fn start_as(fragments: Vec<Fragment>, server_owner: ServerOwner) -> Play {
             let context_engine = ContextEngineSettings {
                 command: vec!["x".to_owned()],
                 deadline: DEADLINE,
@@ -411,7 +412,7 @@ mod tests {
                 context: ContextSettings::default(),
                 assembly,
                 requests: RequestSettings::default(),
-                attendance,
+                server_owner,
                 own_ids: "codex-shim:".to_owned(),
                 tokens_before: 0,
             });
@@ -456,7 +457,7 @@ mod tests {
                     self.passed.extend(line.map(str::to_owned));
                     self.sent.push(String::from_utf8(own.bytes).expect("BUG: a test writes text"));
                 }
-                Effect::LetGo(token) => self.at(Input::LetGo(token), None),
+                Effect::ReleaseHeld(token) => self.at(Input::ReleaseHeld(token), None),
                 Effect::PassHeld(lines) => {
                     for LateLine { bytes, effects, .. } in lines {
                         let line = String::from_utf8(bytes).expect("BUG: a test writes text");
@@ -486,7 +487,7 @@ mod tests {
                     let lines = lines.into_iter().map(|line| String::from_utf8(line.bytes));
                     self.sent.extend(lines.map(|line| line.expect("BUG: a test writes text")));
                 }
-                Effect::Reply(asker, reply) => self.replies.push((asker, reply)),
+                Effect::Reply(api_call, reply) => self.replies.push((api_call, reply)),
                 Effect::Note(Note::ContextEngineCall { method, outcome, .. }) => {
                     self.told.push(format!("{method} {outcome}"));
                 }
@@ -526,12 +527,12 @@ mod tests {
 
     #[test]
     fn the_answer_to_a_turn_that_waited_as_its_client_went_is_for_nobody() {
-        let mut play = Play::start_as(Vec::new(), Attendance::Nobody);
+        let mut play = Play::start_as(Vec::new(), ServerOwner::Relay);
         play.at(Input::SessionOpened { generation: "g".to_owned() }, None);
         play.at(Input::ServerStarted { pid: 1 }, None);
         play.server(r#"{"id":"codex-shim:1","result":{"userAgent":"x/1.2.3"}}"#);
         let come = |play: &mut Play| {
-            play.at(Input::Asked { asker: 9, question: Question::Attach, server_listens: true }, None);
+            play.at(Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true }, None);
             play.line(r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide"}}}"#);
         };
         let answer = r#"{"id":5,"result":{"turn":{"id":"u"}}}"#;
@@ -588,7 +589,7 @@ mod tests {
         play.line(&compact(2));
         assert_eq!((play.passed.len(), play.told.last().map(String::as_str)), (1, Some("compact t")));
         play.elapsed = DEADLINE;
-        assert_eq!(play.engine.tick_due(), Some(DEADLINE));
+        assert_eq!(play.engine.next_deadline(), Some(DEADLINE));
         play.at(Input::Tick, None);
         assert_eq!(play.passed, [compact(1), compact(2)]);
     }
@@ -699,17 +700,17 @@ mod tests {
         play.line(&turn(4, "t"));
         play.elapsed += Duration::from_millis(1_250);
         play.at(Input::Tick, None);
-        assert_eq!((play.passed.len(), play.engine.tick_due()), (4, None));
+        assert_eq!((play.passed.len(), play.engine.next_deadline()), (4, None));
     }
 
     #[test]
     fn what_the_side_wants_of_a_thread_goes_behind_what_waits_of_it() {
         let mut play = Play::start();
-        let ask = |play: &mut Play, asker, question| {
-            play.at(Input::Asked { asker, question, server_listens: true }, None);
+        let ask = |play: &mut Play, api_call, request| {
+            play.at(Input::ApiRequest { api_call, request, server_listens: true }, None);
         };
-        let interrupt = || Question::Interrupt { thread_id: Some("t".to_owned()) };
-        let rpc = |thread: &str| Question::Rpc {
+        let interrupt = || ApiRequest::Interrupt { thread_id: Some("t".to_owned()) };
+        let rpc = |thread: &str| ApiRequest::Rpc {
             method: "turn/steer".to_owned(),
             params: Some(format!(r#"{{"threadId":"{thread}"}}"#)),
         };
@@ -741,17 +742,17 @@ mod tests {
         play.line(&turn(6, "t"));
         ask(&mut play, 7, interrupt());
         play.answer(0);
-        play.elapsed = play.engine.tick_due().expect("somebody waits");
+        play.elapsed = play.engine.next_deadline().expect("somebody waits");
         play.at(Input::Tick, None);
-        assert_eq!(play.replies, [(7, SideReply::NoActiveTurn)]);
+        assert_eq!(play.replies, [(7, ApiReply::NoActiveTurn)]);
         play.server(&started("c"));
-        assert_eq!((play.methods(), play.engine.tick_due()), (vec!["turn/start".to_owned()], None));
+        assert_eq!((play.methods(), play.engine.next_deadline()), (vec!["turn/start".to_owned()], None));
         // And what waits when the server ends is answered.
         play.line(&turn(8, "t"));
         ask(&mut play, 9, interrupt());
         ask(&mut play, 10, rpc("t"));
         play.at(Input::Closed { from: Side::Server }, None);
-        assert_eq!(play.replies[1..3], [(9, SideReply::NotReady), (10, SideReply::NotReady)]);
+        assert_eq!(play.replies[1..3], [(9, ApiReply::NotReady), (10, ApiReply::NotReady)]);
     }
 
     #[test]
@@ -838,7 +839,7 @@ mod tests {
                     }
                     Op::Time(ms) => {
                         play.elapsed += Duration::from_millis(ms);
-                        if play.engine.tick_due().is_some_and(|due| due <= play.elapsed) {
+                        if play.engine.next_deadline().is_some_and(|due| due <= play.elapsed) {
                             play.at(Input::Tick, None);
                         }
                         None
@@ -850,9 +851,9 @@ mod tests {
                     let passes_at_once = thread == 3;
                     prop_assert!(!passes_at_once || play.passed.last() == Some(&line));
                 }
-                prop_assert!(play.engine.tick_due().is_none_or(|due| due <= play.elapsed + DEADLINE));
+                prop_assert!(play.engine.next_deadline().is_none_or(|due| due <= play.elapsed + DEADLINE));
             }
-            play.at(Input::LetAllGo, None);
+            play.at(Input::ReleaseAllHeld, None);
             prop_assert!(!play.engine.holds_lines());
             let all: usize = written.iter().map(Vec::len).sum();
             prop_assert_eq!(play.passed.len(), all);

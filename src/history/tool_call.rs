@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::bounded::Weigh;
 use super::event::{EXCERPT_CHARS_MAX, masked_start};
-use super::happening::{Params, name};
+use super::record_event::{Params, name};
 use crate::protocol::RequestKind;
 use crate::wire::{Members, elements, text};
 
@@ -29,7 +29,7 @@ pub(super) fn is_tool(item_type: &str) -> bool {
 
 /// What an item does, without secrets and bounded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Does {
+pub(super) struct ToolCall {
     /// The protocol's name for what it is.
     pub(super) item_type: Option<String>,
     pub(super) command: Option<String>,
@@ -40,18 +40,18 @@ pub(super) struct Does {
     pub(super) diff_summary: Option<String>,
 }
 
-impl Weigh for Does {
+impl Weigh for ToolCall {
     fn weight(&self) -> usize {
-        let Does { item_type, command, cwd, file_path, diff_summary } = self;
+        let ToolCall { item_type, command, cwd, file_path, diff_summary } = self;
         [item_type, command, cwd, file_path, diff_summary].map(Weigh::weight).into_iter().sum()
     }
 }
 
-impl Does {
+impl ToolCall {
     /// That of an item.
-    pub(super) fn of_item(item_type: String, item: &Members<'_>) -> Does {
+    pub(super) fn of_item(item_type: String, item: &Members<'_>) -> ToolCall {
         let changes = item.get("changes").and_then(elements);
-        Does {
+        ToolCall {
             item_type: Some(name(item_type.into()).into_owned()),
             command: item.get("command").and_then(command),
             cwd: item.text("cwd").as_deref().map(bounded),
@@ -65,7 +65,7 @@ impl Does {
     }
 
     /// What a request says of its item.
-    pub(super) fn of_request(kind: RequestKind, params: Params<'_>) -> Does {
+    pub(super) fn of_request(kind: RequestKind, params: Params<'_>) -> ToolCall {
         let item_type = match kind {
             RequestKind::Command | RequestKind::OldCommand => Some("commandExecution"),
             RequestKind::FileChange | RequestKind::OldPatch => Some("fileChange"),
@@ -73,10 +73,10 @@ impl Does {
         };
         let item_type = item_type.map(str::to_owned);
         let Some(params) = params.written().and_then(Members::of) else {
-            return Does { item_type, ..Does::default() };
+            return ToolCall { item_type, ..ToolCall::default() };
         };
         let changed = params.get("fileChanges").and_then(Members::of);
-        Does {
+        ToolCall {
             item_type,
             command: params.get("command").and_then(command),
             cwd: params.text("cwd").as_deref().map(bounded),
@@ -86,8 +86,8 @@ impl Does {
     }
 
     /// With what `other` knows where this does not.
-    pub(super) fn or(self, other: &Does) -> Does {
-        Does {
+    pub(super) fn or(self, other: &ToolCall) -> ToolCall {
+        ToolCall {
             item_type: self.item_type.or_else(|| other.item_type.clone()),
             command: self.command.or_else(|| other.command.clone()),
             cwd: self.cwd.or_else(|| other.cwd.clone()),
@@ -141,8 +141,8 @@ mod tests {
         serde_json::from_str(json).expect("BUG: a test gives JSON")
     }
 
-    fn told(does: &Does) -> String {
-        let Does { item_type, command, cwd, file_path, diff_summary } = does;
+    fn told(does: &ToolCall) -> String {
+        let ToolCall { item_type, command, cwd, file_path, diff_summary } = does;
         let parts = [item_type, command, cwd, file_path, diff_summary];
         parts.map(|part| part.as_deref().unwrap_or("~")).join("|")
     }
@@ -151,7 +151,7 @@ mod tests {
     fn items_say_what_they_do() {
         let check = |item: &str, expect: &str| {
             let members = Members::of(raw(item)).expect("BUG: a test gives objects");
-            assert_eq!(told(&Does::of_item("x".to_owned(), &members)), expect);
+            assert_eq!(told(&ToolCall::of_item("x".to_owned(), &members)), expect);
         };
         check(r#"{"command":"ls","cwd":"/w"}"#, "x|ls|/w|~|~");
         check(r#"{"command":["ls","-l"],"cwd":7}"#, "x|ls -l|~|~|~");
@@ -169,12 +169,12 @@ mod tests {
     #[test]
     fn requests_say_what_they_are_about() {
         let check = |kind, params: &str, expect: &str| {
-            assert_eq!(told(&Does::of_request(kind, Params::Written(raw(params)))), expect);
+            assert_eq!(told(&ToolCall::of_request(kind, Params::Written(raw(params)))), expect);
         };
         check(RequestKind::Command, r#"{"command":"ls","cwd":"/w"}"#, "commandExecution|ls|/w|~|~");
         check(RequestKind::OldCommand, r#"{"command":["ls","-l"]}"#, "commandExecution|ls -l|~|~|~");
         check(RequestKind::OldPatch, r#"{"fileChanges":{"/a":{},"/b":{}}}"#, "fileChange|~|~|/a|~");
         check(RequestKind::UserInput, "[]", "~|~|~|~|~");
-        assert_eq!(told(&Does::of_request(RequestKind::FileChange, Params::None)), "fileChange|~|~|~|~");
+        assert_eq!(told(&ToolCall::of_request(RequestKind::FileChange, Params::None)), "fileChange|~|~|~|~");
     }
 }

@@ -1,14 +1,14 @@
 //! How a relay ends: which end came first, what it leads to, and how long anything may take.
 //!
 //! Time comes in as the time since the relay began. Nothing here waits; what is due is asked for by
-//! [`Ending::tick_due`].
+//! [`Shutdown::next_deadline`].
 //!
 //! The grace of a server whose client has ended its input stands still while the server's output waits for that client: without us
 //! the server would wait in its `write` for as long. A signal is the way to end that wait.
 
 use std::time::Duration;
 
-use super::{Attendance, Effect, Note};
+use super::{Effect, Note, ServerOwner};
 
 /// How long a child may take to end after a SIGTERM.
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -60,9 +60,9 @@ impl Exit {
 
 /// The ends that have been seen, and the deadlines they set.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct Shutdown {
     exit_grace: Duration,
-    attendance: Attendance,
+    server_owner: ServerOwner,
     client_closed: bool,
     server_closed: bool,
     signalled: bool,
@@ -99,11 +99,11 @@ impl Grace {
     }
 }
 
-impl Ending {
-    pub(super) fn new(exit_grace: Duration, attendance: Attendance) -> Ending {
-        Ending {
+impl Shutdown {
+    pub(super) fn new(exit_grace: Duration, server_owner: ServerOwner) -> Shutdown {
+        Shutdown {
             exit_grace,
-            attendance,
+            server_owner,
             client_closed: false,
             server_closed: false,
             signalled: false,
@@ -116,7 +116,7 @@ impl Ending {
     }
 
     /// The client is gone, though not all that it wrote has been handed on.
-    pub(super) fn client_left(&mut self, elapsed: Duration) {
+    pub(super) fn client_disconnected(&mut self, elapsed: Duration) {
         if self.exited.is_none() {
             let runs_since = (!self.output_waits).then_some(elapsed);
             self.grace.get_or_insert(Grace { left: self.exit_grace, runs_since });
@@ -126,7 +126,7 @@ impl Ending {
     /// The server's output waits for the client, or no longer does. A server of ours that is told to stop is not given longer by a
     /// client that is only attached.
     pub(super) fn output_waits(&mut self, elapsed: Duration, waits: bool) {
-        self.output_waits = waits && self.attendance == Attendance::Client;
+        self.output_waits = waits && self.server_owner == ServerOwner::Client;
         if let Some(grace) = &mut self.grace {
             if self.output_waits { grace.stand_still(elapsed) } else { grace.run(elapsed) }
         }
@@ -135,7 +135,7 @@ impl Ending {
     pub(super) fn client_closed(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
         if !std::mem::replace(&mut self.client_closed, true) {
             effects.push(Effect::CloseServerInput);
-            self.client_left(elapsed);
+            self.client_disconnected(elapsed);
         }
     }
 
@@ -153,7 +153,7 @@ impl Ending {
         self.exited = Some(exit);
         self.grace = None;
         self.kill_due = None;
-        self.hand_over(exit, effects);
+        self.drain(exit, effects);
     }
 
     pub(super) fn signalled(&mut self, elapsed: Duration, signal: Signal, effects: &mut Vec<Effect>) {
@@ -167,7 +167,7 @@ impl Ending {
             }
             // Nobody is left to pass it on to. Who says it twice does not want the rest of the output.
             Some(exit) if signalled_before => self.finish(exit, effects),
-            Some(exit) => self.hand_over(exit, effects),
+            Some(exit) => self.drain(exit, effects),
         }
     }
 
@@ -183,7 +183,7 @@ impl Ending {
         }
     }
 
-    pub(super) fn tick_due(&self) -> Option<Duration> {
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
         [self.grace.and_then(|grace| grace.due()), self.kill_due].into_iter().flatten().min()
     }
 
@@ -194,13 +194,13 @@ impl Ending {
     /// The child is gone; what it wrote goes to the client as slowly as that reads. A client that has sent us a signal
     /// may be waiting for our exit instead of reading, so then it is given a limit; and one that is only attached does not
     /// keep the server from being started again.
-    fn hand_over(&mut self, exit: Exit, effects: &mut Vec<Effect>) {
+    fn drain(&mut self, exit: Exit, effects: &mut Vec<Effect>) {
         if self.server_closed {
             self.finish(exit, effects);
         } else {
-            let stall_max = match self.attendance {
-                Attendance::Client => self.signalled.then_some(self.exit_grace),
-                Attendance::Nobody => Some(self.exit_grace),
+            let stall_max = match self.server_owner {
+                ServerOwner::Client => self.signalled.then_some(self.exit_grace),
+                ServerOwner::Relay => Some(self.exit_grace),
             };
             effects.push(Effect::DrainServer { quiet_max: DRAIN_QUIET_MAX, stall_max });
         }
@@ -220,14 +220,14 @@ mod tests {
     /// Plays `script` (steps `TIME WHAT`, times in milliseconds) and returns the effects in words.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is new is told as it stands")]
     fn check(script: &str, expect: &[&str]) {
-        let mut ending = Ending::new(Duration::from_secs(10), Attendance::Client);
+        let mut ending = Shutdown::new(Duration::from_secs(10), ServerOwner::Client);
         let mut told = Vec::new();
         for step in script.split(", ") {
             let (at, what) = step.split_once(' ').expect("BUG: a step is TIME WHAT");
             let elapsed = Duration::from_millis(at.parse().expect("BUG: a time is a number"));
             let mut effects = Vec::new();
             match what {
-                "client left" => ending.client_left(elapsed),
+                "client left" => ending.client_disconnected(elapsed),
                 "output waits" => ending.output_waits(elapsed, true),
                 "output goes on" => ending.output_waits(elapsed, false),
                 "client closed" => ending.client_closed(elapsed, &mut effects),

@@ -24,23 +24,26 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::open_calls::{CallKey, Caller, Calls, OpenCall, OpenCalls};
-use super::token::AskerId;
+use super::token::ApiCallId;
+use super::turns::{self, Purpose};
+use super::version::{self, ClientName};
+use super::{ApiReply, Effect, Engine, Injection, Note, Now, free_line, own_free_line};
 use crate::protocol::{Event, Method, RequestKind};
-use crate::wire::{Members, Message};
+use crate::wire::{Body, Members, Message, Side};
 
 /// Who speaks to the server, as an engine is told at its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Attendance {
+pub enum ServerOwner {
     /// A client.
     #[default]
     Client,
     /// Only ourselves, and clients that attach themselves: the server is initialized by us.
-    Nobody,
+    Relay,
 }
 
 /// Who speaks to the server now.
 #[derive(Debug)]
-pub(super) struct Attendant {
+pub(super) struct CurrentClient {
     who: Who,
     /// The line of the server whose pieces pass now, where one does.
     long_line: Option<Passing>,
@@ -56,7 +59,7 @@ enum Who {
 
 #[derive(Debug)]
 struct Attached {
-    admission: AskerId,
+    admission: ApiCallId,
     stage: Stage,
     /// Methods of notifications that it does not want.
     opted_out: HashSet<String>,
@@ -64,7 +67,7 @@ struct Attached {
 
 /// What an attached client has left behind.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct Departed {
     /// It was answered, so that it has named itself.
     pub(super) was_answered: bool,
     /// What it alone was asked and has not answered, by raw ids.
@@ -102,13 +105,13 @@ pub(super) enum OnCall {
     Withhold,
 }
 
-impl Attendant {
-    pub(super) fn new(attendance: Attendance) -> Attendant {
-        let who = match attendance {
-            Attendance::Client => Who::Owner,
-            Attendance::Nobody => Who::Nobody,
+impl CurrentClient {
+    pub(super) fn new(server_owner: ServerOwner) -> CurrentClient {
+        let who = match server_owner {
+            ServerOwner::Client => Who::Owner,
+            ServerOwner::Relay => Who::Nobody,
         };
-        Attendant { who, long_line: None }
+        CurrentClient { who, long_line: None }
     }
 
     /// Nobody but ourselves initializes this server.
@@ -136,7 +139,7 @@ impl Attendant {
     }
 
     /// By which admission the client was let in that is attached.
-    pub(super) fn admitted(&self) -> Option<AskerId> {
+    pub(super) fn admitted(&self) -> Option<ApiCallId> {
         match &self.who {
             Who::Attached(client) => Some(client.admission),
             Who::Owner | Who::Nobody => None,
@@ -144,12 +147,12 @@ impl Attendant {
     }
 
     /// A client attaches itself.
-    pub(super) fn attach(&mut self, admission: AskerId) {
+    pub(super) fn attach(&mut self, admission: ApiCallId) {
         self.who = Who::Attached(Attached { admission, stage: Stage::default(), opted_out: HashSet::new() });
     }
 
     /// The attached client has left; tells what it leaves, where there was one.
-    pub(super) fn detach(&mut self, elapsed: Duration, calls: &mut Calls) -> Option<Left> {
+    pub(super) fn detach(&mut self, elapsed: Duration, calls: &mut Calls) -> Option<Departed> {
         if !self.is_served() {
             return None;
         }
@@ -158,7 +161,7 @@ impl Attendant {
         // The rest of a line whose beginning it was sent is for nobody.
         self.long_line = self.long_line.map(|_| Passing::Withheld);
         let asked = calls.to_client.iter_mut().filter_map(|call| call.for_client_alone.take()).collect();
-        Some(Left { was_answered: client.stage != Stage::Attached, asked })
+        Some(Departed { was_answered: client.stage != Stage::Attached, asked })
     }
 
     /// The client calls or notifies.
@@ -187,13 +190,13 @@ impl Attendant {
     }
 
     /// The server says something, and it is no answer to a call of ours.
-    pub(super) fn server_says(&self, message: &Event<'_>, completed: Option<&OpenCall>) -> Passing {
+    pub(super) fn passing_of(&self, message: &Event<'_>, completed: Option<&OpenCall>) -> Passing {
         if matches!(self.who, Who::Owner) {
             return Passing::Passes;
         }
         let passes = match (message.name(), message.id, completed.map(|call| call.caller)) {
             (None, Some(_), Some(Caller::Peer)) => true,
-            (None, Some(_), Some(Caller::Left(_))) => false,
+            (None, Some(_), Some(Caller::Departed(_))) => false,
             (None, Some(_), Some(Caller::Relay) | None) => self.is_attended(),
             (Some(method), None, _) => self.listens() && !self.has_opted_out(method),
             (Some(_), Some(_), _) | (None, None, _) => self.listens(),
@@ -214,19 +217,19 @@ impl Attendant {
     }
 
     /// The server says something that is no message.
-    pub(super) fn server_says_other(&self) -> Passing {
+    pub(super) fn passing_of_other(&self) -> Passing {
         Passing::of(self.listens())
     }
 
     /// A piece of a long line of the server: all of it goes to one client, or none.
-    pub(super) fn server_says_piece(&mut self) -> Passing {
+    pub(super) fn passing_of_piece(&mut self) -> Passing {
         let passing = Passing::of(self.listens());
         *self.long_line.get_or_insert(passing)
     }
 
     /// The last piece of such a line.
-    pub(super) fn server_says_last_piece(&mut self) -> Passing {
-        self.server_says_piece();
+    pub(super) fn passing_of_last_piece(&mut self) -> Passing {
+        self.passing_of_piece();
         self.long_line.take().unwrap_or(Passing::Withheld)
     }
 }
@@ -235,6 +238,61 @@ impl Passing {
     fn of(passes: bool) -> Passing {
         if passes { Passing::Passes } else { Passing::Withheld }
     }
+}
+
+impl Engine {
+    /// Initializes the server, as a client would.
+    pub(super) fn initialize(&mut self, effects: &mut Vec<Effect>) {
+        let params = turns::initialize_params();
+        let (_, line) = self.calls.call_server(Method::Initialize.name(), Some(&params), Purpose::Initialize);
+        if let Body::Message(message) = Body::parse(&line) {
+            effects.extend(self.version.learn(Side::Client, &Event::of(&message), None));
+        }
+        effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
+    }
+
+    /// Answers an attached client's `initialize` in the server's stead.
+    pub(super) fn greet(&mut self, message: &Event<'_>, effects: &mut Vec<Effect>) {
+        self.introduce(version::introduced(message).unwrap_or_default(), effects);
+        effects.push(Effect::Note(Note::ClientAttached { name: self.client.clone() }));
+        if let (Some(id), Some(result)) = (message.id, self.turns.initialized_with()) {
+            effects.push(Effect::Answer(own_free_line(Side::Client, greeting(id, result))));
+        }
+    }
+
+    /// The attached client has left, where there was one: we are alone again. Gives the ids of what it alone was asked.
+    pub(super) fn detach(&mut self, now: Now, effects: &mut Vec<Effect>) -> VecDeque<Box<RawValue>> {
+        let Some(left) = self.current_client.detach(now.elapsed, &mut self.calls) else { return VecDeque::new() };
+        if left.was_answered {
+            effects.push(Effect::Note(Note::ClientLeft { name: self.client.clone() }));
+        }
+        self.introduce(turns::own_name(), effects);
+        left.asked
+    }
+
+    fn introduce(&mut self, client: ClientName, effects: &mut Vec<Effect>) {
+        self.client.clone_from(&client.name);
+        effects.push(Effect::Introduce(Box::new(client)));
+    }
+
+    /// A client wants to attach itself.
+    pub(super) fn attach(&mut self, api_call: ApiCallId, server_listens: bool, effects: &mut Vec<Effect>) -> ApiReply {
+        if self.current_client.is_attended() {
+            return ApiReply::ClientAttached { name: self.client.clone() };
+        }
+        if !server_listens || self.turns.initialized_with().is_none() {
+            return ApiReply::NotReady;
+        }
+        self.current_client.attach(api_call);
+        // Nobody knows yet who it is.
+        self.introduce(ClientName::default(), effects);
+        ApiReply::Admitted { admission: api_call }
+    }
+}
+
+/// Tells the server that nobody is there to answer this.
+pub(super) fn answer_without_client(id: &RawValue) -> Effect {
+    Effect::Inject(Injection { lines: vec![free_line(no_client_error(id))], mark: None })
 }
 
 /// The notifications that a client does not want, as its `initialize` has them.
@@ -249,7 +307,7 @@ pub(super) fn greeting(id: &RawValue, result: &RawValue) -> Vec<u8> {
 }
 
 /// The line that tells the server that nobody is there to answer this.
-pub(super) fn nobodys_answer(id: &RawValue) -> Vec<u8> {
+pub(super) fn no_client_error(id: &RawValue) -> Vec<u8> {
     format!("{{\"id\":{},\"error\":{{\"code\":-32601,\"message\":\"no client is attached\"}}}}", id.get()).into_bytes()
 }
 
@@ -258,8 +316,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        AssemblySettings, ClientName, ContextSettings, Effect, Engine, EngineSettings, Input, LedgerEntry, Note, Now,
-        Question, RequestSettings, SideReply,
+        ApiReply, ApiRequest, AssemblySettings, ClientName, ContextSettings, Effect, Engine, EngineSettings, Input,
+        LedgerEntry, Note, Now, RequestSettings,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -271,13 +329,13 @@ mod tests {
 
     /// A server that was initialized by us, and what is done with lines: `>` the client's, `<` the server's; `+` lets a
     /// client in, `-` has it leave. What is done comes out as words, a step a line.
-    fn check(settings: RequestSettings, attendance: Attendance, script: &[(&str, &str)]) {
+    fn check(settings: RequestSettings, server_owner: ServerOwner, script: &[(&str, &str)]) {
         let mut engine = Engine::new(EngineSettings {
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
             requests: settings,
-            attendance,
+            server_owner,
             own_ids: "codex-shim:".to_owned(),
             tokens_before: 0,
         });
@@ -292,7 +350,7 @@ mod tests {
             let input = match who {
                 ">" => Input::Line { from: Side::Client, line },
                 "<" => Input::Line { from: Side::Server, line },
-                "+" => Input::Asked { asker: 9, question: Question::Attach, server_listens: true },
+                "+" => Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true },
                 "p" => Input::Piece { from: Side::Server },
                 "l" => Input::LongLine { from: Side::Server, line_bytes: 1 },
                 "x" => Input::Committed { token: 1, done: false },
@@ -332,10 +390,10 @@ mod tests {
                 let ClientName { name, version: _ } = &**client;
                 format!("client({})", name.as_deref().unwrap_or("-"))
             }
-            Effect::Reply(9, SideReply::Admitted { admission: 9 }) => "admitted".to_owned(),
-            Effect::Reply(9, SideReply::NotReady) => "not ready".to_owned(),
-            Effect::Reply(9, SideReply::NotServed) => "not served".to_owned(),
-            Effect::Reply(9, SideReply::ClientAttached { name }) => {
+            Effect::Reply(9, ApiReply::Admitted { admission: 9 }) => "admitted".to_owned(),
+            Effect::Reply(9, ApiReply::NotReady) => "not ready".to_owned(),
+            Effect::Reply(9, ApiReply::NotServed) => "not served".to_owned(),
+            Effect::Reply(9, ApiReply::ClientAttached { name }) => {
                 format!("taken by {}", name.as_deref().unwrap_or("-"))
             }
             _ => return None,
@@ -349,7 +407,7 @@ mod tests {
         (INITIALIZE, r#"record client(ide) attached(ide) answer({"id":1.0,"result":{"userAgent": "x/1.2.3 \u0061"}})"#);
 
     fn check_served(script: &[(&str, &str)]) {
-        check(RequestSettings::default(), Attendance::Nobody, &[&[READY], script].concat());
+        check(RequestSettings::default(), ServerOwner::Relay, &[&[READY], script].concat());
     }
 
     const HERE: (&str, &str) = ("+", "client(-) admitted");
@@ -359,14 +417,18 @@ mod tests {
     #[test]
     fn a_client_is_let_in_once_the_server_is_initialized_and_alone() {
         let not_ready = ("+", "not ready");
-        check(RequestSettings::default(), Attendance::Nobody, &[not_ready, READY, HERE, ("+", "taken by -")]);
+        check(RequestSettings::default(), ServerOwner::Relay, &[not_ready, READY, HERE, ("+", "taken by -")]);
         check_served(&[HERE, GREETED, ("+", "taken by ide"), GONE, ("-", ""), HERE]);
         check_served(&[HERE, GONE_UNNAMED]);
         check_served(&[HERE, GREETED, (".", "left(ide) client(codex-shim)"), not_ready]);
         let initialized = (&INITIALIZE.replace("1.0", "1"), "record forward client(ide)");
         let initialized = (initialized.0.as_str(), initialized.1);
-        check(RequestSettings::default(), Attendance::Client, &[("+", "not served"), initialized, ("+", "not served")]);
-        check(RequestSettings::default(), Attendance::Client, &[("-", "")]);
+        check(
+            RequestSettings::default(),
+            ServerOwner::Client,
+            &[("+", "not served"), initialized, ("+", "not served")],
+        );
+        check(RequestSettings::default(), ServerOwner::Client, &[("-", "")]);
     }
 
     #[test]
@@ -450,8 +512,8 @@ mod tests {
     fn what_was_held_back_is_shown_late_to_those_who_listen() {
         let hold = RequestSettings { hold: true, ..RequestSettings::default() };
         let asked = (r#"<{"id":0,"method":"item/fileChange/requestApproval","params":{}}"#, "record");
-        check(hold.clone(), Attendance::Nobody, &[READY, asked, HERE, ("x", "release1")]);
-        check(hold, Attendance::Nobody, &[READY, HERE, GREETED, asked, ("x", "release1 late row-late")]);
+        check(hold.clone(), ServerOwner::Relay, &[READY, asked, HERE, ("x", "release1")]);
+        check(hold, ServerOwner::Relay, &[READY, HERE, GREETED, asked, ("x", "release1 late row-late")]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::consultation::{FragmentCarrier, Remembered, ToldFragment};
+use super::consultation::{FragmentCarrier, Remembered, SentFragment};
 use super::settings::{Fragment, FragmentRole, FragmentSource, FragmentThreads};
 use crate::protocol::inject_items_params;
 
@@ -156,7 +156,7 @@ impl Threads {
         thread_id: &str,
         cwd: Option<&str>,
         addition: Option<&str>,
-    ) -> Vec<ToldFragment> {
+    ) -> Vec<SentFragment> {
         let (fragments, states) = (self.fragments.clone(), self.said_in(cwd).to_vec());
         let thread = self.of(thread_id);
         let mut news = Vec::new();
@@ -173,14 +173,14 @@ impl Threads {
             && thread.told.get(ADDITION).map(String::as_str) != Some(addition)
         {
             let (name, role) = (ADDITION.to_owned(), FragmentRole::Developer.of_message());
-            news.push(ToldFragment { name, role, carrier: FragmentCarrier::InjectItems, text: addition.to_owned() });
+            news.push(SentFragment { name, role, carrier: FragmentCarrier::InjectItems, text: addition.to_owned() });
         }
         news
     }
 
     /// The developer's fragments as they are known for this folder, for a server that takes them in no other way. Without a folder
     /// the server takes its own, under whatever name: they are as they were read last.
-    pub(in crate::engine) fn developers(&self, cwd: Option<&str>) -> Vec<ToldFragment> {
+    pub(in crate::engine) fn developers(&self, cwd: Option<&str>) -> Vec<SentFragment> {
         let cwd = cwd.or(self.read_last.as_deref());
         let shown = self.fragments.iter().zip(self.said_in(cwd)).filter_map(|(fragment, state)| {
             let state = state.as_ref().filter(|state| !state.trim().is_empty())?;
@@ -208,9 +208,9 @@ impl Threads {
     }
 
     /// A thread is told this. Gives what it was told before, to be put back where that was refused.
-    pub(in crate::engine) fn tell(&mut self, thread_id: &str, told: &[ToldFragment]) -> Vec<(String, Option<String>)> {
+    pub(in crate::engine) fn tell(&mut self, thread_id: &str, told: &[SentFragment]) -> Vec<(String, Option<String>)> {
         let thread = self.of(thread_id);
-        let one = |fragment: &ToldFragment| {
+        let one = |fragment: &SentFragment| {
             let before = thread.told.insert(fragment.name.clone(), fragment.text.clone());
             (fragment.name.clone(), before)
         };
@@ -260,8 +260,8 @@ impl Fragment {
         format!("{}{body}\n{closing}", self.opening())
     }
 
-    fn told(&self, text: String, carrier: FragmentCarrier) -> ToldFragment {
-        ToldFragment { name: self.name.clone(), role: self.role.of_message(), carrier, text }
+    fn told(&self, text: String, carrier: FragmentCarrier) -> SentFragment {
+        SentFragment { name: self.name.clone(), role: self.role.of_message(), carrier, text }
     }
 }
 
@@ -270,7 +270,7 @@ fn bounded_addition(addition: &str) -> &str {
 }
 
 /// The parameters of the call that tells a thread something: at most one message of the developer's, and one of the user's.
-pub(in crate::engine) fn inject_params(thread_id: &str, told: &[ToldFragment]) -> String {
+pub(in crate::engine) fn inject_params(thread_id: &str, told: &[SentFragment]) -> String {
     let roles = [FragmentRole::Developer, FragmentRole::ContextualUser].map(FragmentRole::of_message);
     let messages = roles.map(|role| {
         let told = told.iter().filter(|fragment| fragment.role == role);

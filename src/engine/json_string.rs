@@ -13,19 +13,19 @@ const ESCAPED_BYTE: (char, &str) = ('/', "\\/");
 const ESCAPED: [(char, &str); 3] = [('\u{b7}', "\\u00b7"), ('\u{2022}', "\\u2022"), ('\u{1f512}', "\\ud83d\\udd12")];
 
 /// A JSON string, character by character as it was written.
-pub(super) struct Written<'a> {
+pub(super) struct JsonString<'a> {
     written: &'a str,
 }
 
-impl<'a> Written<'a> {
-    pub(super) fn of(written: &'a str) -> Written<'a> {
+impl<'a> JsonString<'a> {
+    pub(super) fn of(written: &'a str) -> JsonString<'a> {
         let inner = written.strip_prefix('"').unwrap_or(written);
-        Written::of_inner(inner.strip_suffix('"').unwrap_or(inner))
+        JsonString::of_inner(inner.strip_suffix('"').unwrap_or(inner))
     }
 
     /// The same of what stands between the quotation marks, or of any text as if it stood there.
-    pub(super) fn of_inner(written: &'a str) -> Written<'a> {
-        Written { written }
+    pub(super) fn of_inner(written: &'a str) -> JsonString<'a> {
+        JsonString { written }
     }
 
     /// Yields each character with the number of bytes that it is written with.

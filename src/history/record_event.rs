@@ -23,32 +23,32 @@ pub struct Seen<'a> {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
     /// What happened.
-    pub happening: Happening<'a>,
+    pub event: RecordEvent<'a>,
 }
 
 /// What happened, as far as a history wants to know.
 #[derive(Debug)]
-pub enum Happening<'a> {
+pub enum RecordEvent<'a> {
     /// A run of the child begins, or goes on in another segment.
     Generation(String),
     /// The server tells something.
-    Told(Told<'a>),
+    Notification(MethodMessage<'a>),
     /// The server asks something.
-    Asked {
+    ServerRequest {
         /// What it asks.
-        told: Told<'a>,
+        message: MethodMessage<'a>,
         /// The id, which an answer to it has to bear.
         id: RpcId,
     },
     /// The client, or we in its place, calls the server.
-    Called {
+    ClientRequest {
         /// What is called.
-        told: Told<'a>,
+        message: MethodMessage<'a>,
         /// The id that its answer will bear.
         id: RpcId,
     },
     /// The server answers a call.
-    Answered {
+    Response {
         /// The id of the call.
         id: RpcId,
         /// Its result, where it has one.
@@ -57,7 +57,7 @@ pub enum Happening<'a> {
         error: Option<&'a RawValue>,
     },
     /// We did or learned something.
-    Ours {
+    ShimEvent {
         /// Its name.
         event: &'a str,
         /// The rest of it.
@@ -76,7 +76,7 @@ pub enum Happening<'a> {
 
 /// A method with its parameters.
 #[derive(Debug)]
-pub struct Told<'a> {
+pub struct MethodMessage<'a> {
     /// The name of the method.
     pub method: Cow<'a, str>,
     /// The method, if this program knows it.
@@ -87,9 +87,9 @@ pub struct Told<'a> {
     pub place: Place<'a>,
 }
 
-impl<'a> Told<'a> {
-    fn new(method: Cow<'a, str>, params: Params<'a>, place: Place<'a>) -> Told<'a> {
-        Told { known: Method::of(&method), method: name(method), params, place }
+impl<'a> MethodMessage<'a> {
+    fn new(method: Cow<'a, str>, params: Params<'a>, place: Place<'a>) -> MethodMessage<'a> {
+        MethodMessage { known: Method::of(&method), method: name(method), params, place }
     }
 }
 
@@ -228,7 +228,7 @@ impl<'a> Seen<'a> {
     pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
         let PlainRecord { at_us, from, line } = PlainRecord::of(record)?;
         match Body::parse(line) {
-            Body::Message(message) => Some(Seen { at_us, happening: said(from, message) }),
+            Body::Message(message) => Some(Seen { at_us, event: said(from, message) }),
             Body::OtherJson | Body::Text | Body::Bytes => None,
         }
     }
@@ -239,68 +239,68 @@ impl<'a> Seen<'a> {
     pub fn of(record: &'a Record<'a>, replaced_by: Option<&'a [u8]>) -> Seen<'a> {
         match record {
             Record::Header(header) => {
-                Seen { at_us: header.at, happening: Happening::Generation(header.generation.clone()) }
+                Seen { at_us: header.at, event: RecordEvent::Generation(header.generation.clone()) }
             }
             Record::Line { at_us, from, to, replaces, content, masked: _, end: _ } => {
-                let happening = match (from, to) {
-                    (_, _) if *replaces => Happening::Other,
+                let event = match (from, to) {
+                    (_, _) if *replaces => RecordEvent::Other,
                     (Origin::Side(Side::Server), _) => line(Side::Server, content, replaced_by),
                     (Origin::Side(Side::Client), _) | (Origin::Shim, Some(Side::Server)) => {
                         line(Side::Client, content, None)
                     }
-                    (Origin::Shim, Some(Side::Client) | None) => Happening::Other,
+                    (Origin::Shim, Some(Side::Client) | None) => RecordEvent::Other,
                 };
-                Seen { at_us: *at_us, happening }
+                Seen { at_us: *at_us, event }
             }
             Record::Event { at_us, event, data } => {
-                Seen { at_us: *at_us, happening: Happening::Ours { event, data: *data } }
+                Seen { at_us: *at_us, event: RecordEvent::ShimEvent { event, data: *data } }
             }
             Record::Gap { at_us, lines, reason } => {
-                Seen { at_us: *at_us, happening: Happening::Gap { lines: *lines, reason } }
+                Seen { at_us: *at_us, event: RecordEvent::Gap { lines: *lines, reason } }
             }
         }
     }
 }
 
-fn line<'a>(from: Side, content: &'a Content<'a>, replaced_by: Option<&'a [u8]>) -> Happening<'a> {
+fn line<'a>(from: Side, content: &'a Content<'a>, replaced_by: Option<&'a [u8]>) -> RecordEvent<'a> {
     match (replaced_by.or_else(|| content.bytes()), content) {
         (Some(bytes), _) => match Body::parse(bytes) {
             Body::Message(message) => said(from, message),
-            Body::OtherJson | Body::Text | Body::Bytes => Happening::Other,
+            Body::OtherJson | Body::Text | Body::Bytes => RecordEvent::Other,
         },
         (None, Content::Omitted { reason, method: Some(method), id, .. }) => {
             let method = Cow::Borrowed(&**method);
-            let told = Told::new(method, Params::Omitted(reason), Place::default());
-            by(from, told, id.map(RpcId::from_raw))
+            let message = MethodMessage::new(method, Params::Omitted(reason), Place::default());
+            by(from, message, id.map(RpcId::from_raw))
         }
-        (None, _) => Happening::Other,
+        (None, _) => RecordEvent::Other,
     }
 }
 
-fn said(from: Side, message: Message<'_>) -> Happening<'_> {
+fn said(from: Side, message: Message<'_>) -> RecordEvent<'_> {
     let id = message.id.map(RpcId::from_raw);
     match message.method {
         Some(method) => {
             let params = message.params.map_or(Params::None, Params::Written);
             let place = message.params.map(Place::of).unwrap_or_default();
-            by(from, Told::new(method, params, place), id)
+            by(from, MethodMessage::new(method, params, place), id)
         }
         None => match (from, id) {
             (Side::Server, Some(id)) => {
                 let error = message.error.filter(|error| error.get() != "null");
-                Happening::Answered { id, result: message.result, error }
+                RecordEvent::Response { id, result: message.result, error }
             }
-            (Side::Server | Side::Client, _) => Happening::Other,
+            (Side::Server | Side::Client, _) => RecordEvent::Other,
         },
     }
 }
 
-fn by<'a>(from: Side, told: Told<'a>, id: Option<RpcId>) -> Happening<'a> {
+fn by<'a>(from: Side, message: MethodMessage<'a>, id: Option<RpcId>) -> RecordEvent<'a> {
     match (from, id) {
-        (Side::Server, None) => Happening::Told(told),
-        (Side::Server, Some(id)) => Happening::Asked { told, id },
-        (Side::Client, Some(id)) => Happening::Called { told, id },
-        (Side::Client, None) => Happening::Other,
+        (Side::Server, None) => RecordEvent::Notification(message),
+        (Side::Server, Some(id)) => RecordEvent::ServerRequest { message, id },
+        (Side::Client, Some(id)) => RecordEvent::ClientRequest { message, id },
+        (Side::Client, None) => RecordEvent::Other,
     }
 }
 
@@ -311,24 +311,24 @@ mod tests {
     fn check(record: &str, replaced_by: Option<&str>, expect: &str) {
         let record = Record::parse(record.as_bytes()).expect("BUG: a test gives records");
         let seen = Seen::of(&record, replaced_by.map(str::as_bytes));
-        let place = |told: &Told<'_>| {
-            let Place { thread_id, turn_id, item_id, delta } = &told.place;
+        let place = |actual: &MethodMessage<'_>| {
+            let Place { thread_id, turn_id, item_id, delta } = &actual.place;
             let parts = [thread_id, turn_id, item_id, delta].map(|part| part.as_deref().unwrap_or("-").to_owned());
-            format!("{} {}", told.method, parts.join("/"))
+            format!("{} {}", actual.method, parts.join("/"))
         };
-        let told = match &seen.happening {
-            Happening::Generation(generation) => format!("generation {generation}"),
-            Happening::Told(told) => format!("told {}", place(told)),
-            Happening::Asked { told, id } => format!("asked {id} {}", place(told)),
-            Happening::Called { told, id } => format!("called {id} {}", place(told)),
-            Happening::Answered { id, result, error } => {
+        let actual = match &seen.event {
+            RecordEvent::Generation(generation) => format!("generation {generation}"),
+            RecordEvent::Notification(actual) => format!("actual {}", place(actual)),
+            RecordEvent::ServerRequest { message, id } => format!("asked {id} {}", place(message)),
+            RecordEvent::ClientRequest { message, id } => format!("called {id} {}", place(message)),
+            RecordEvent::Response { id, result, error } => {
                 format!("answered {id} {} {}", result.is_some(), error.is_some())
             }
-            Happening::Ours { event, .. } => format!("ours {event}"),
-            Happening::Gap { lines, reason } => format!("gap {lines} {reason}"),
-            Happening::Other => "other".to_owned(),
+            RecordEvent::ShimEvent { event, .. } => format!("ours {event}"),
+            RecordEvent::Gap { lines, reason } => format!("gap {lines} {reason}"),
+            RecordEvent::Other => "other".to_owned(),
         };
-        assert_eq!(told, expect);
+        assert_eq!(actual, expect);
     }
 
     #[test]
@@ -343,7 +343,7 @@ mod tests {
             r#"{{"at":1,"from":"server","line":{{"method":"{0}","params":{{"threadId":"{0}","turnId":"{0}","itemId":"{0}"}}}}}}"#,
             long("a")
         );
-        check(&record, None, &format!("told {a} {a}/{a}/{a}/-"));
+        check(&record, None, &format!("actual {a} {a}/{a}/{a}/-"));
     }
 
     #[test]
@@ -351,19 +351,19 @@ mod tests {
         let line = |from: &str, line: &str| format!(r#"{{"at":1,"from":{from},"line":{line}}}"#);
         let server = |text: &str| line("\"server\"", text);
         let item = r#"{"threadId":"t","turnId":"u","itemId":"i","delta":"a\"b"}"#;
-        check(&server(&format!(r#"{{"method":"x/delta","params":{item}}}"#)), None, "told x/delta t/u/i/a\"b");
+        check(&server(&format!(r#"{{"method":"x/delta","params":{item}}}"#)), None, "actual x/delta t/u/i/a\"b");
         let held = r#"{"turn":{"x":[{}],"id":"u"},"item":{"id":"i"},"thread":{"id":"t"},"delta":null}"#;
-        check(&server(&format!(r#"{{"method":"m","params":{held}}}"#)), None, "told m t/u/i/-");
+        check(&server(&format!(r#"{{"method":"m","params":{held}}}"#)), None, "actual m t/u/i/-");
         check(
             &server(r#"{"id":"0","method":"m","params":{"conversationId":"c","callId":"k"}}"#),
             None,
             r#"asked "0" m c/-/k/-"#,
         );
-        check(&server(r#"{"method":"m","params":[1]}"#), None, "told m -/-/-/-");
+        check(&server(r#"{"method":"m","params":[1]}"#), None, "actual m -/-/-/-");
         check(&server(r#"{"id":0,"result":{}}"#), None, "answered 0 true false");
         check(&server(r#"{"id":0,"error":null}"#), None, "answered 0 false false");
         check(&server("7"), None, "other");
-        check(&server(r#"{"method":"a"}"#), Some(r#"{"method":"b"}"#), "told b -/-/-/-");
+        check(&server(r#"{"method":"a"}"#), Some(r#"{"method":"b"}"#), "actual b -/-/-/-");
         check(&line("\"client\"", r#"{"id":0,"result":{}}"#), None, "other");
         check(&line("\"client\"", r#"{"id":1,"method":"turn/start"}"#), None, "called 1 turn/start -/-/-/-");
         check(&line(r#""shim","to":"server""#, r#"{"id":"s","method":"m"}"#), None, r#"called "s" m -/-/-/-"#);
@@ -371,7 +371,7 @@ mod tests {
         check(
             r#"{"at":1,"from":"server","omitted":"secret","bytes":9,"method":"account/x"}"#,
             None,
-            "told account/x -/-/-/-",
+            "actual account/x -/-/-/-",
         );
         check(r#"{"at":1,"from":"server","omitted":"size","bytes":9}"#, None, "other");
         check(r#"{"at":1,"from":"shim","event":"e","data":{}}"#, None, "ours e");

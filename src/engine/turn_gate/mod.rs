@@ -4,15 +4,20 @@
 //! have answered, or time is up. What has waited behind something else has waited: its time counts from when it was read. A
 //! line that goes on late goes the way of any other: it is judged, put on record and forwarded then, and not before.
 
+mod holds;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::assembly::{Awaited, Consultation, Held, Hold, LINE_BYTES_MAX, Prepared, Queued, cwd_in, thread_of};
+use super::assembly::{Consultation, cwd_in, thread_of};
 use super::context::{TURN_CHARS_MAX, TurnStart};
 use super::effect::LateLine;
-use super::{Effect, Engine, Note, Now, SideReply};
+use super::{ApiReply, Effect, Engine, Note, Now};
 use crate::protocol::{Event, Method};
 use crate::wire::{Body, Line, Members, RpcId, Side};
+
+pub(super) use holds::{Awaited, Held, Holds, Prepared, Queued};
+use holds::{Hold, LINE_BYTES_MAX};
 
 impl Engine {
     /// Whether a line of the client's waits; if so it is kept until it goes on.
@@ -29,15 +34,15 @@ impl Engine {
         }
         let Some(thread_id) = thread_of(message) else { return false };
         if self.assembly.holds.holds(&thread_id) {
-            let queued = Queued::Clients(line.bytes.to_vec(), line.end);
+            let queued = Queued::ClientLine(line.bytes.to_vec(), line.end);
             self.assembly.holds.push(&thread_id, Held { queued, read_at: now.elapsed });
-            self.let_ready_go(now, effects);
+            self.release_ready(now, effects);
             return true;
         }
         let Some((awaited, wanted)) = self.awaited(now.elapsed, &thread_id, line.bytes, message, effects) else {
             return false;
         };
-        let queued = Queued::Clients(line.bytes.to_vec(), line.end);
+        let queued = Queued::ClientLine(line.bytes.to_vec(), line.end);
         let held = Held { queued, read_at: now.elapsed };
         self.hold(now, &thread_id, awaited, wanted, VecDeque::from([held]), effects);
         true
@@ -89,7 +94,7 @@ impl Engine {
             if awaited.engine_due.is_some() {
                 effects.push(not_asked(wanted.method(), thread_id, Duration::ZERO, "given_up"));
             }
-            return self.let_ready_go(now, effects);
+            return self.release_ready(now, effects);
         }
         if awaited.engine_due.is_some() {
             self.open_thread(thread_id, effects);
@@ -124,7 +129,7 @@ impl Engine {
 
     /// What somebody at the side says to the model waits as a client's line does, and what else they want of a thread behind
     /// what waits of it. Gives it back where it does not.
-    pub(super) fn side_waits(
+    pub(super) fn hold_api_request(
         &mut self,
         now: Now,
         thread_id: &str,
@@ -133,39 +138,39 @@ impl Engine {
     ) -> Option<Queued> {
         if self.assembly.holds.holds(thread_id) {
             self.assembly.holds.push(thread_id, Held { queued, read_at: now.elapsed });
-            self.let_ready_go(now, effects);
+            self.release_ready(now, effects);
             return None;
         }
-        let (Some(awaited), Queued::Sides { says, .. }) = (self.assembly.awaited(now.elapsed), &queued) else {
+        let (Some(awaited), Queued::ApiInput { text, .. }) = (self.assembly.awaited(now.elapsed), &queued) else {
             return Some(queued);
         };
-        let wanted = Wanted::Context { prompt: says.clone(), model: None, cwd: None };
+        let wanted = Wanted::Context { prompt: text.clone(), model: None, cwd: None };
         let held = Held { queued, read_at: now.elapsed };
         self.hold(now, thread_id, awaited, wanted, VecDeque::from([held]), effects);
         None
     }
 
     /// Says of all that has nothing to wait for any more that it goes on.
-    pub(super) fn let_ready_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        effects.extend(self.assembly.holds.ready(now.elapsed).into_iter().map(Effect::LetGo));
+    pub(super) fn release_ready(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        effects.extend(self.assembly.holds.ready(now.elapsed).into_iter().map(Effect::ReleaseHeld));
     }
 
     /// Nothing waits any longer: whoever wrote it is gone.
-    pub(super) fn let_all_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn release_all_held(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.assembly.holds.give_up_all();
-        self.let_ready_go(now, effects);
+        self.release_ready(now, effects);
     }
 
     /// Decides now on all that waits: none of it does any longer.
-    pub(super) fn decide_on_all(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn process_all_held(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.assembly.holds.give_up_all();
         for token in self.assembly.holds.tokens() {
-            self.let_go(now, token, effects);
+            self.release_held(now, token, effects);
         }
     }
 
     /// Lets lines go on that have waited, up to the next one that has to.
-    pub(super) fn let_go(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
+    pub(super) fn release_held(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
         let Some(hold) = self.assembly.holds.take(token) else { return };
         let Hold { thread_id, mut queue, prepared, is_given_up, .. } = hold;
         let mut prepared = Some(prepared);
@@ -185,35 +190,35 @@ impl Engine {
                 None => match self.wants_again(now, &thread_id, &held, effects) {
                     None => Prepared::default(),
                     Some((awaited, wanted)) => {
-                        pass_late(&mut late, effects);
+                        flush_late(&mut late, effects);
                         queue.push_front(held);
                         return self.hold(now, &thread_id, awaited, wanted, queue, effects);
                     }
                 },
             };
             match held.queued {
-                Queued::Clients(bytes, end) => {
+                Queued::ClientLine(bytes, end) => {
                     let mut of_line = Vec::new();
                     self.assembly.at_hand = Some(at_hand);
-                    self.line_at_hand(now, Side::Client, &bytes, &Body::parse(&bytes), &mut of_line);
+                    self.process_line(now, Side::Client, &bytes, &Body::parse(&bytes), &mut of_line);
                     self.assembly.at_hand = None;
                     late.push(LateLine { bytes, end, effects: of_line });
                 }
-                Queued::Sides { asker, says } => {
-                    pass_late(&mut late, effects);
-                    self.say(now, asker, &says, thread_id.clone(), Some(at_hand), effects);
+                Queued::ApiInput { api_call, text } => {
+                    flush_late(&mut late, effects);
+                    self.say(now, api_call, &text, thread_id.clone(), Some(at_hand), effects);
                 }
-                Queued::Interrupt { asker } => {
-                    pass_late(&mut late, effects);
-                    self.interrupt_behind(now, asker, thread_id.clone(), effects);
+                Queued::Interrupt { api_call } => {
+                    flush_late(&mut late, effects);
+                    self.interrupt_behind(now, api_call, thread_id.clone(), effects);
                 }
-                Queued::Rpc { asker, method, params } => {
-                    pass_late(&mut late, effects);
-                    self.call_server(asker, &method, params.as_deref(), effects);
+                Queued::Rpc { api_call, method, params } => {
+                    flush_late(&mut late, effects);
+                    self.call_server(api_call, &method, params.as_deref(), effects);
                 }
             }
         }
-        pass_late(&mut late, effects);
+        flush_late(&mut late, effects);
     }
 
     /// What something still waits for that has waited behind something else. What there is no time left for is not asked.
@@ -225,14 +230,14 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Option<(Awaited, Wanted)> {
         let (awaited, wanted) = match &held.queued {
-            Queued::Clients(bytes, _) => match Body::parse(bytes) {
+            Queued::ClientLine(bytes, _) => match Body::parse(bytes) {
                 Body::Message(message) => {
                     self.awaited(held.read_at, thread_id, bytes, &Event::of(&message), effects)?
                 }
                 Body::OtherJson | Body::Text | Body::Bytes => return None,
             },
-            Queued::Sides { says, .. } => {
-                let wanted = Wanted::Context { prompt: says.clone(), model: None, cwd: None };
+            Queued::ApiInput { text, .. } => {
+                let wanted = Wanted::Context { prompt: text.clone(), model: None, cwd: None };
                 (self.assembly.awaited(held.read_at)?, wanted)
             }
             Queued::Interrupt { .. } | Queued::Rpc { .. } => return None,
@@ -248,10 +253,10 @@ impl Engine {
     pub(super) fn assembly_ended(&mut self, effects: &mut Vec<Effect>) {
         for hold in self.assembly.holds.take_all() {
             effects.extend(hold.queue.into_iter().filter_map(|held| match held.queued {
-                Queued::Sides { asker, .. } | Queued::Interrupt { asker } | Queued::Rpc { asker, .. } => {
-                    Some(Effect::Reply(asker, SideReply::NotReady))
+                Queued::ApiInput { api_call, .. } | Queued::Interrupt { api_call } | Queued::Rpc { api_call, .. } => {
+                    Some(Effect::Reply(api_call, ApiReply::NotReady))
                 }
-                Queued::Clients(..) => None,
+                Queued::ClientLine(..) => None,
             }));
         }
     }
@@ -285,7 +290,7 @@ fn not_asked(method: &'static str, thread_id: &str, waited: Duration, outcome: &
     })
 }
 
-fn pass_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
+fn flush_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
     if !late.is_empty() {
         effects.push(Effect::PassHeld(std::mem::take(late)));
     }
