@@ -1,6 +1,6 @@
-//! What somebody at the side wants: to answer a request, to say something to the model, to interrupt a turn, to call the server.
+//! API calls: answering a request, sending input to the model, interrupting a turn, calling the server.
 //!
-//! What they say goes the way that a client's line goes. Nobody is made to wait here for an answer.
+//! Lines from API callers take the same path as client lines. No call blocks here.
 
 use super::input::{ApiRequest, Now};
 use super::requests::{Caller, Explanation};
@@ -13,7 +13,7 @@ use crate::protocol::Method;
 use crate::wire::{Body, Members, Side};
 
 impl Engine {
-    /// Tells the model why something was declined, in one write with that, where its turn goes on.
+    /// Sends the reason for a decline to the model, in the same write as the decline if the turn continues.
     pub(super) fn explain(&mut self, effects: &mut Vec<Effect>) {
         for Explanation { thread_id, turn_id, reason } in self.requests.take_explanations() {
             let Some(bytes) = self.turns.reason_line(&mut self.calls, thread_id, turn_id, reason) else { continue };
@@ -28,14 +28,14 @@ impl Engine {
         }
     }
 
-    /// The call that tells the reasons that wait for a thread's next turn, where some do.
+    /// Builds the call that delivers queued decline reasons before a thread's next turn.
     pub(super) fn reasons_ahead(&mut self, thread_id: &str) -> Option<Vec<u8>> {
         let call = self.turns.ahead_of_turn(&mut self.calls, thread_id)?;
         self.own_items.expect_plain(thread_id, &call);
         Some(call)
     }
 
-    /// Somebody at the side wants something.
+    /// Handles a request of an API caller.
     pub(super) fn asked(
         &mut self,
         now: Now,
@@ -94,7 +94,7 @@ impl Engine {
         effects.push(Effect::Inject(Injection { lines: vec![free_line(call)], mark: None }));
     }
 
-    /// Calls the server for somebody at the side.
+    /// Calls the server for an API caller.
     pub(super) fn call_server(
         &mut self,
         api_call: ApiCallId,
@@ -103,7 +103,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let (key, line) = self.calls.call_server(method, params, Purpose::Rpc(api_call));
-        // As secret as the client's own, and so is its response.
+        // Secrecy rules apply as for the client's own call, and to the response too.
         let body = Body::parse(&line);
         let mut verdict = Verdict::Open;
         if let (Some(event), Some(call)) = (event_in(&body), self.calls.to_server.get_mut(key)) {
@@ -113,7 +113,7 @@ impl Engine {
         effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
     }
 
-    /// The call that interrupts a turn; `None` where it waits behind lines of its thread.
+    /// Builds the call that interrupts a turn. Returns `None` if it was queued behind held lines of its thread.
     fn interrupted(
         &mut self,
         now: Now,
@@ -134,8 +134,8 @@ impl Engine {
         Ok(Some(Turns::interrupt_line(&mut self.calls, api_call, &thread_id, &turn_id)))
     }
 
-    /// Interrupts the turn of a thread whose lines have gone on just now: the one that runs, or the one that they begin, as
-    /// soon as the server has said which that is.
+    /// Interrupts a turn after the held lines of its thread were released: the running turn, or the one those lines
+    /// start, as soon as the server names it.
     pub(super) fn interrupt_behind(
         &mut self,
         now: Now,
@@ -156,7 +156,7 @@ impl Engine {
         }
     }
 
-    /// Says something to the model, with what waits to be shown to it.
+    /// Sends input to the model with pending context, or queues it behind held lines.
     fn input(
         &mut self,
         now: Now,
@@ -184,7 +184,7 @@ impl Engine {
         }
     }
 
-    /// Says something to the model now, with what waits to be shown to it and what is known for it.
+    /// Sends input to the model now, with pending context and `prepared`.
     pub(super) fn say(
         &mut self,
         now: Now,
@@ -217,7 +217,6 @@ impl Engine {
     }
 }
 
-/// The thread that the parameters of a call name.
 fn thread_in(params: &str) -> Option<String> {
     let params: &serde_json::value::RawValue = serde_json::from_str(params).ok()?;
     Members::of(params)?.text("threadId")

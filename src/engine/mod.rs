@@ -1,12 +1,14 @@
-//! The engine: what happened goes in, what is to be done comes out.
+//! The engine: inputs (what happened) go in, effects (what to do) come out.
 //!
-//! [`Engine::handle`] is the only place where a line, a signal or an end is decided on. It is total and never waits.
+//! [`Engine::handle`] is the only place that decides on a line, a signal or an end of stream. It is total and never
+//! blocks.
 //!
-//! The effects of the lines that one read brought are carried out together: all of `Record` and `Note` in their order,
-//! with one append to the journal, and then all of `Forward`, with one write. So nothing reaches a side that is not on
-//! record. Every other effect is carried out after them, in its order.
+//! The relay carries out the effects of one read together: first every `Record` and `Note`, in order, with one append
+//! to the journal, then every `Forward`, with one write. So no line reaches a side before it is on record. All other
+//! effects follow, in order.
 //!
-//! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
+//! Pure: the engine knows no clock, file, pipe, process or thread. Time is an argument, and effects are only described
+//! here.
 
 mod ambiguous;
 mod assembly;
@@ -78,38 +80,34 @@ use shutdown::Shutdown;
 use turns::Turns;
 use version::VersionWatch;
 
-/// What an engine is told at its beginning.
+/// Settings of a new engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineSettings {
-    /// How long the child may take to end after the client has closed our stdin.
+    /// Grace period for the child after the client closes our stdin.
     pub exit_grace: Duration,
-    /// How context is carried.
     pub context: ContextSettings,
-    /// How requests are treated.
     pub requests: RequestSettings,
-    /// What the model is shown besides.
+    /// Context engine and fragments.
     pub assembly: AssemblySettings,
-    /// Who speaks to the server.
     pub server_owner: ServerOwner,
-    /// What the ids of our own calls begin with: `codex-shim:`, and something that no other shim has, since one may
-    /// stand behind another.
+    /// Prefix of the ids of our own calls: `codex-shim:` plus a part unique to this shim, because one shim may run
+    /// behind another.
     pub own_ids: String,
-    /// The last token of the engine before, where there was one: what comes late for that one is not for this one.
+    /// The last token of the previous engine, if any. Late events for that engine must not match tokens of this one.
     pub tokens_before: Token,
 }
 
-/// The settings that an engine can take over while it runs.
+/// The settings that can change while an engine runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveSettings {
-    /// Carrier and bounds of context.
     pub context: ContextSettings,
-    /// Settings of later requests.
+    /// Applies to later requests only.
     pub requests: RequestSettings,
-    /// Fragments, in the order of the file.
+    /// In the order of the settings file.
     pub fragments: Vec<Fragment>,
 }
 
-/// The decisions of one relay, over one run of the child.
+/// The decisions of one relay during one run of the child.
 #[derive(Debug)]
 pub struct Engine {
     secrets: Secrets,
@@ -124,12 +122,12 @@ pub struct Engine {
     shutdown: Shutdown,
     current_client: CurrentClient,
     exit_grace: Duration,
-    /// What the client calls itself.
+    /// The client's name for itself.
     client: Option<String>,
 }
 
 impl Engine {
-    /// An engine for a child that has not been started yet.
+    /// An engine for a child that has not started yet.
     #[must_use]
     pub fn new(settings: EngineSettings) -> Engine {
         let mut context = Context::new(settings.context);
@@ -151,7 +149,7 @@ impl Engine {
         }
     }
 
-    /// Decides what `input` leads to, and appends it to `effects`.
+    /// Decides how to react to `input` and appends the effects.
     pub fn handle(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
         match input {
             Input::ServerStarted { pid } => {
@@ -184,12 +182,12 @@ impl Engine {
                 for purpose in calls.into_iter().filter_map(|call| call.purpose) {
                     purpose.server_ended(effects);
                 }
-                // Nobody waits any more for what it was asked.
+                // Pending requests need no answer: the server is gone.
                 drop(self.detach(now, effects));
                 self.shutdown.server_closed(effects);
             }
             Input::Detached => {
-                // What it wrote is looked at while it still is the client.
+                // Process the client's held lines while it still counts as attached.
                 self.process_all_held(now, effects);
                 let asked = self.detach(now, effects);
                 effects.extend(asked.iter().map(|id| answer_without_client(id)));
@@ -239,7 +237,7 @@ impl Engine {
         }
     }
 
-    /// When [`Input::Tick`] is due, as [`Now::elapsed`].
+    /// When the next [`Input::Tick`] is due, as [`Now::elapsed`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         [self.shutdown.next_deadline(), self.requests.due(), self.assembly.holds.due(), self.turns.due()]
@@ -248,43 +246,43 @@ impl Engine {
             .min()
     }
 
-    /// Commands of the user that wait to be shown to the model.
+    /// Number of the user's commands that the model has not seen yet.
     #[must_use]
     pub fn context_waiting(&self) -> usize {
         self.context.waiting()
     }
 
-    /// Lines of the client wait here, and are on no record yet.
+    /// Whether client lines are held here. Held lines are not on record yet.
     #[must_use]
     pub fn holds_lines(&self) -> bool {
         !self.assembly.holds.is_empty()
     }
 
-    /// Whether the context engine owns compaction, as far as it has said so.
+    /// Whether the context engine has said that it owns compaction.
     #[must_use]
     pub fn owns_compaction(&self) -> bool {
         self.assembly.owns_compaction
     }
 
-    /// Requests that nobody has answered yet.
+    /// Number of unanswered requests.
     #[must_use]
     pub fn requests_pending(&self) -> usize {
         self.requests.pending()
     }
 
-    /// The admission by which a client has attached itself, or is about to.
+    /// The API call that admitted the attached (or expected) client.
     #[must_use]
     pub fn admitted(&self) -> Option<ApiCallId> {
         self.current_client.admitted()
     }
 
-    /// How long a client that has attached itself may take nothing of what waits for it.
+    /// How long an attached client may leave buffered output unread.
     #[must_use]
     pub fn client_stall_max(&self) -> Option<Duration> {
         self.current_client.admitted().map(|_| self.exit_grace)
     }
 
-    /// Whether a signal to us has come, which limits how long the client may take nothing of the last output.
+    /// Whether we received a signal. After a signal, the client has limited time to read the rest of the output.
     #[must_use]
     pub fn was_signalled(&self) -> bool {
         self.shutdown.was_signalled()
@@ -297,7 +295,7 @@ impl Engine {
         self.assembly.configure(fragments);
     }
 
-    /// The last token that was given, for [`EngineSettings::tokens_before`].
+    /// The last token issued, for [`EngineSettings::tokens_before`].
     #[must_use]
     pub fn last_token(&self) -> Token {
         self.requests.last_token().max(self.assembly.holds.last_token())
@@ -311,7 +309,7 @@ impl Engine {
         self.process_line(now, from, line.bytes, &body, effects);
     }
 
-    /// A line goes on, or is kept from it, now.
+    /// Records a line and forwards, replaces or withholds it.
     fn process_line(&mut self, now: Now, from: Side, line: &[u8], body: &Body<'_>, effects: &mut Vec<Effect>) {
         let event = event_in(body);
         let Judged { verdict, opened, completed } = self.secrets.judge(from, event.as_ref(), line, &mut self.calls);
@@ -401,7 +399,7 @@ impl Engine {
         });
     }
 
-    /// Has a turn carry its context: returns the call that goes ahead of it, and the line in its place.
+    /// Adds context to a turn. Returns the call to send ahead of it and the line to send in its place.
     fn carry(&mut self, turn: CallKey, on_turn: OnTurn) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
         let (ahead, instead) = self.calls.carry(turn, on_turn);
         ahead.iter().for_each(|call| self.own_items.expect(call));
@@ -418,7 +416,7 @@ impl Engine {
         self.context.server_message(message, completed.as_deref_mut(), effects);
         self.track_threads(seen.now, message, completed.as_deref_mut(), effects);
         let stripped = self.context.stripped(seen.line, message);
-        // Also a response that completes nothing any more: no line to the client is ours.
+        // This includes late responses to calls that are no longer open: the client never sees responses to our calls.
         if message.is_response() && message.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) {
             effects.push(seen.record());
             let Some(purpose) = completed.and_then(|call| call.purpose) else { return };
@@ -441,7 +439,7 @@ impl Engine {
                 call.for_client_alone = Some(id.to_owned());
             }
         }
-        // What was put into the history by us is on record, and not for the client.
+        // The record keeps the echo of an item that we injected; the client does not see it.
         let passing = if self.own_items.is_echo(message) { Passing::Withheld } else { passing };
         let on_request = match (self.server_message(seen.now, seen.line, message, effects), passing) {
             (on_request, Passing::Passes) => on_request,
@@ -456,7 +454,7 @@ impl Engine {
         }
     }
 
-    /// Follows what the server tells of threads, turns and items, and what it asks.
+    /// Tracks threads, turns and items from notifications, and opens requests.
     fn server_message(&mut self, now: Now, line: &[u8], message: &Event<'_>, effects: &mut Vec<Effect>) -> OnRequest {
         if message.name().is_none() {
             return OnRequest::AT_ONCE;
@@ -497,7 +495,6 @@ impl Engine {
     }
 }
 
-/// The message that a line holds.
 fn event_in<'a>(body: &'a Body<'_>) -> Option<Event<'a>> {
     match body {
         Body::Message(message) => Some(Event::of(message)),
@@ -505,13 +502,13 @@ fn event_in<'a>(body: &'a Body<'_>) -> Option<Event<'a>> {
     }
 }
 
-/// A line that is decided on.
+/// A line being processed.
 struct Seen<'a> {
     now: Now,
     line: &'a [u8],
     verdict: Verdict,
     body: &'a Body<'a>,
-    /// The call that it opens.
+    /// The call that this line opens.
     opened: Option<CallKey>,
 }
 
@@ -521,7 +518,7 @@ impl Seen<'_> {
     }
 }
 
-/// Puts a line on record, and lets it, or what replaces it, go on as it may.
+/// Records a line, then forwards it (or its replacement) if allowed.
 fn go_on(seen: &Seen<'_>, forward: Effect, on_request: OnRequest, effects: &mut Vec<Effect>) {
     effects.push(seen.record());
     if let OnRequest::Forward(Pass { hold, mark }) = on_request {
@@ -531,7 +528,7 @@ fn go_on(seen: &Seen<'_>, forward: Effect, on_request: OnRequest, effects: &mut 
     }
 }
 
-/// Lets a line, or a piece of one, go on where it may.
+/// Forwards a line or a piece of one, if it passes.
 fn pass(passing: Passing, effects: &mut Vec<Effect>) {
     match passing {
         Passing::Passes => effects.push(Effect::Forward),
@@ -539,7 +536,7 @@ fn pass(passing: Passing, effects: &mut Vec<Effect>) {
     }
 }
 
-/// Opening markers of the fragments with the user's role.
+/// Opening markers of the fragments with the user role.
 fn openings_of_users(fragments: &[Fragment]) -> Vec<String> {
     let of_users = fragments.iter().filter(|fragment| fragment.role == FragmentRole::ContextualUser);
     of_users.map(Fragment::opening).collect()
@@ -563,7 +560,7 @@ mod tests {
         }
     }
 
-    /// A playbook: `>` client line, `<` server line; returns the effects of each as one text a line.
+    /// A playbook: `>` is a client line, `<` a server line. Returns the effects of each step as one text per line.
     fn play(script: &[&str]) -> Vec<String> {
         let mut engine = Engine::new(settings());
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
@@ -615,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_request_takes_its_answer_with_it() {
+    fn secret_request_hides_its_answer() {
         assert_eq!(
             play(&[
                 r#">{"id":7,"method":"account/login/start","params":{"apiKey":"sk-1"}}"#,
@@ -635,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_learned_from_the_answer_to_initialize() {
+    fn version_comes_from_initialize_response() {
         assert_eq!(
             play(&[
                 r#">{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x"}}}"#,
@@ -653,7 +650,7 @@ mod tests {
         );
     }
 
-    /// A relay with a session, and what it was told so far: what is done comes out as words.
+    /// An engine with an open session; returns effects as words.
     struct Play(Engine);
 
     impl Play {
@@ -759,7 +756,7 @@ mod tests {
     const RESOLVED: &str = r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":0}}"#;
 
     #[test]
-    fn a_request_is_kept_before_it_goes_on_and_an_answer_too() {
+    fn requests_and_answers_are_stored_before_forwarding() {
         let mut play = Play::start(RequestSettings::default());
         assert_eq!(play.line(Side::Server, ASK), "note first1(opened g-0) record hold1 forward");
         assert_eq!(play.at(1, Input::Committed { token: 1, done: true }), "release1 note");
@@ -772,20 +769,20 @@ mod tests {
     }
 
     #[test]
-    fn tokens_go_on_where_the_engine_before_has_left_them() {
+    fn tokens_continue_after_previous_engine() {
         let mut first = Play::start(RequestSettings::default());
         first.line(Side::Server, ASK);
         let tokens_before = first.0.last_token();
         let mut second = Play(Engine::new(EngineSettings { tokens_before, ..settings() }));
         second.at(0, Input::SessionOpened { generation: "h".to_owned() });
         assert_eq!(second.line(Side::Server, ASK), "note first2(opened h-0) record hold2 forward");
-        // What is heard late of the first one is about nothing here.
+        // A late event for the first engine matches nothing in the second.
         assert_eq!(second.at(1, Input::Committed { token: 1, done: true }), "");
         assert_eq!(second.at(2, Input::Committed { token: 2, done: true }), "release2 note");
     }
 
     #[test]
-    fn nothing_is_held_for_longer_than_it_may_be_and_then_not_at_all() {
+    fn hold_expires_and_releases_everything() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         assert_eq!(play.0.next_deadline(), Some(Duration::from_millis(250)));
@@ -798,7 +795,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_at_the_side_is_sent_once_it_is_kept() {
+    fn api_answer_is_sent_after_commit() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         assert_eq!(play.respond("g-0", r#"{"decision":"maybe"}"#), "reply9(Invalid)");
@@ -813,7 +810,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_at_the_side_that_cannot_be_kept_gives_way_to_the_clients() {
+    fn uncommitted_api_answer_yields_to_client() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         play.respond("g-0", r#"{"decision":"decline"}"#);
@@ -826,7 +823,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_the_clients_that_comes_second_is_kept_where_nobody_wants_one_any_more() {
+    fn second_client_answer_is_stored_as_lost() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         play.respond("g-0", r#"{"decision":"decline"}"#);
@@ -864,7 +861,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_goes_with_the_decline_or_ahead_of_the_next_turn() {
+    fn decline_reason_is_sent_now_or_next_turn() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         play.respond("g-0", r#"{"decision":"decline","reason":"no"}"#);
@@ -878,7 +875,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_when_the_server_ends_is_told() {
+    fn api_callers_learn_of_server_end() {
         let mut play = Play::start(RequestSettings { hold: true, ..RequestSettings::default() });
         assert_eq!(play.line(Side::Server, ASK), "note first1(opened g-0) record");
         assert_eq!(play.0.requests_pending(), 1);

@@ -1,9 +1,9 @@
-//! What was put into a thread's history in this run by calls of our own, so that the client is not told of it.
+//! Items that our own calls put into thread histories, so that the client does not see them.
 //!
-//! A client that asks for raw events is told of every message that codex puts into a history, also of ours. Only one whose whole
-//! content is what was put in is taken for its echo. What stands between markers is known for good; what is in plain words, such
-//! as a reason, only once, and until the next turn of its thread is over: a user may say the same. Kept are digests, and of those a
-//! bounded number; no text.
+//! A client that asks for raw events is notified of every message that codex adds to a history, including ours. A
+//! message counts as an echo only if its whole content is ours. Text between markers is ours for the rest of the run.
+//! Plain text, such as a reason, matches only once and only until the next turn of its thread ends, because a user may
+//! write the same words. Only a bounded number of digests is stored, never text.
 
 use std::collections::VecDeque;
 
@@ -13,37 +13,35 @@ use sha1::{Digest as _, Sha1};
 use crate::protocol::{Event, Method};
 use crate::wire::{Body, Members, elements};
 
-/// Messages whose digests are kept; of more than these the oldest is forgotten.
+/// Digests of marked messages; the oldest is evicted first.
 const DIGESTS_MAX: usize = 1_024;
 
-/// Messages in plain words whose digests are kept, likewise.
+/// Digests of plain messages, likewise.
 const PLAIN_MAX: usize = 64;
 
-/// SHA-1.
 type ItemDigest = [u8; 20];
 
-/// Digests of messages that were put into histories.
 #[derive(Debug, Default)]
 pub(super) struct OwnItems {
-    /// Oldest first.
     digests: VecDeque<ItemDigest>,
-    /// Those in plain words, oldest first.
+    /// Plain messages, oldest first.
     plain: VecDeque<Plain>,
 }
 
-/// Words of ours that a user may say, too.
+/// Text of ours that a user might write too.
 #[derive(Debug)]
 struct Plain {
     thread_id: String,
     digest: ItemDigest,
-    /// Who tells of it as now, and as until early 2026, has done so; what is told again is somebody else's.
+    /// Whether the current notification and the one used until early 2026 have reported the item. A repeated report is
+    /// not ours.
     told: [bool; 2],
-    /// A turn was over since: perhaps the one before.
+    /// A turn has ended since, possibly the previous one.
     one_is_over: bool,
 }
 
 impl OwnItems {
-    /// This call of ours puts items into a history.
+    /// Registers the items that one of our calls injects.
     pub(super) fn expect(&mut self, call: &[u8]) {
         for digest in digests_in(call) {
             if self.digests.contains(&digest) {
@@ -56,7 +54,7 @@ impl OwnItems {
         }
     }
 
-    /// This call of ours puts items in plain words into the history of `thread_id`, ahead of a turn.
+    /// Registers plain items injected into `thread_id` before a turn.
     pub(super) fn expect_plain(&mut self, thread_id: &str, call: &[u8]) {
         for digest in digests_in(call) {
             if self.plain.len() >= PLAIN_MAX {
@@ -71,18 +69,18 @@ impl OwnItems {
         }
     }
 
-    /// A turn of this thread is over: who says now what was said ahead of it is somebody else.
+    /// A turn of this thread ended. From now on, the same words come from somebody else.
     pub(super) fn turn_is_over(&mut self, thread_id: &str) {
         self.plain.retain_mut(|plain| {
             let is_of_turn = plain.thread_id == thread_id;
-            // What is not told yet may be ahead of the turn that follows the one that is over.
+            // An unreported item may precede the turn after the one that just ended.
             let goes = is_of_turn && (plain.told != [false; 2] || plain.one_is_over);
             plain.one_is_over |= is_of_turn;
             !goes
         });
     }
 
-    /// Whether a message of the server tells only of what was put in by us.
+    /// Whether a server notification reports only items that we injected.
     pub(super) fn is_echo(&mut self, message: &Event<'_>) -> bool {
         if (self.digests.is_empty() && self.plain.is_empty()) || message.id.is_some() {
             return false;
@@ -90,7 +88,7 @@ impl OwnItems {
         let params = message.params.and_then(Members::of).unwrap_or_default();
         let (item, thread, spelling) = match message.method {
             Some(Method::RawResponseItemCompleted) => (params.get("item"), "threadId", 0),
-            // As it was called until early 2026.
+            // The notification's name until early 2026.
             Some(Method::EarlyRawResponseItem) => {
                 let told = params.get("msg").and_then(Members::of);
                 (told.and_then(|told| told.get("item")), "conversationId", 1)
@@ -111,14 +109,13 @@ impl OwnItems {
     }
 }
 
-/// The digests of what a call of ours puts into a history.
 fn digests_in(call: &[u8]) -> Vec<ItemDigest> {
     let Body::Message(message) = Body::parse(call) else { return Vec::new() };
     let items = message.params.and_then(Members::of).and_then(|params| elements(params.get("items")?));
     items.unwrap_or_default().into_iter().filter_map(digest_of).collect()
 }
 
-/// The digest of a message's role and its texts; `None` for what is no message, and for one with anything but texts.
+/// Digest of a message's role and texts; `None` if the item is not a message or has non-text content.
 fn digest_of(item: &RawValue) -> Option<ItemDigest> {
     let item = Members::of(item)?;
     if item.text("type")? != "message" {
@@ -161,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_put_in_whole_is_an_echo() {
+    fn only_fully_injected_items_are_echoes() {
         let mut echoes = OwnItems::default();
         let raw = |item: &str| {
             format!(
@@ -173,7 +170,7 @@ mod tests {
         echoes.expect(call(&format!("{mine},{}", item("user", &["\u{1e}é"]))).as_bytes());
         assert!(is_echo(&mut echoes, &raw(&mine)));
         assert!(is_echo(&mut echoes, &raw(&item("user", &["\u{1e}é"]))));
-        // With an id of the server's, and in other words of JSON.
+        // The server added an id, reordered the members and escaped a character.
         let told = r#"{"id":"msg_1","content":[{"text":"\u0061","type":"input_text"},{"type":"input_text","text":"b"}],"role":"developer","type":"message"}"#;
         assert!(is_echo(&mut echoes, &raw(told)));
         let old = format!(r#"{{"method":"codex/event/raw_response_item","params":{{"msg":{{"item":{mine}}}}}}}"#);
@@ -194,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_words_are_an_echo_once_in_their_thread_and_until_the_turn_behind_them_is_over() {
+    fn plain_echo_matches_once_until_turn_ends() {
         let mut echoes = OwnItems::default();
         let said = item("user", &["no"]);
         let raw = |thread: &str| {
@@ -208,14 +205,14 @@ mod tests {
         assert!(!is_echo(&mut echoes, &raw("u")), "who says the same elsewhere is somebody else");
         assert!(is_echo(&mut echoes, &raw("t")) && is_echo(&mut echoes, &old));
         assert!(!is_echo(&mut echoes, &raw("t")) && !is_echo(&mut echoes, &old), "who says it again, too");
-        // The turn before may be over only now.
+        // This may be the end of the previous turn.
         echoes.expect_plain("t", call(&said).as_bytes());
         echoes.turn_is_over("u");
         echoes.turn_is_over("t");
         assert!(is_echo(&mut echoes, &raw("t")));
         echoes.turn_is_over("t");
         assert!(!is_echo(&mut echoes, &old));
-        // What was never told is not waited for.
+        // The server never reported the item.
         echoes.expect_plain("t", call(&said).as_bytes());
         (0..2).for_each(|_| echoes.turn_is_over("t"));
         assert!(!is_echo(&mut echoes, &raw("t")));

@@ -1,5 +1,5 @@
-//! How an engine has the model shown more than the user's words: what goes with a turn, and what is learned of it from the
-//! server. Which lines wait for that is not decided here.
+//! Adds context to a turn (projection, fragments, instructions) and tracks from server messages whether it arrived. The
+//! turn gate decides which lines wait for it.
 
 use serde_json::json;
 
@@ -14,12 +14,12 @@ use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, Warning, own_line};
 use crate::protocol::{Event, Method};
 use crate::wire::{Members, Message, Side, Splice, elements, text};
 
-/// The way that codex itself compacts, by the name that the ancestor has for it.
+/// Codex's own compaction, by the name that session-manager uses.
 const NATIVE_BACKEND: &str = "codex-app-server";
 
 impl Engine {
-    /// Tells a thread what it is to know ahead of the turn that `message` begins; gives our call for that, and what is put in
-    /// front of the user's words.
+    /// Prepares a thread for the turn that `message` starts. Returns the call to send ahead of it and the text to put
+    /// before the user's words.
     pub(super) fn before_turn(
         &mut self,
         message: &Message<'_>,
@@ -57,21 +57,21 @@ impl Engine {
         let projection = assembled.projection.filter(|_| !is_shown);
         if let Some(projection) = &projection {
             let (epoch, bytes) = (assembled.epoch, projection.len());
-            // It counts as shown until the server refuses it: the next turn may begin before it has answered.
+            // The epoch counts as shown until the server rejects it: the next turn may begin before the response.
             let before = epoch.clone().and_then(|epoch| self.assembly.threads.of(&thread_id).epoch.replace(epoch));
             self.ask(call, Asked::Turn { thread_id, epoch, before, bytes });
         }
         (ahead, projection)
     }
 
-    /// The response to this call will tell something.
+    /// Remembers how to interpret the response to this call.
     fn ask(&mut self, call: Option<CallKey>, asked: Asked) {
         if let Some(call) = call.and_then(|call| self.calls.to_server.get_mut(call)) {
             call.asked = Some(asked);
         }
     }
 
-    /// Looks at a call of the client that is about a thread; gives the line that goes on in its place, where one does.
+    /// Handles a client call about a thread. Returns the line to send in its place, if any.
     pub(super) fn asks_for_thread(
         &mut self,
         line: &[u8],
@@ -113,9 +113,9 @@ impl Engine {
         replaced
     }
 
-    /// What the context engine has the developer say, as far as it has to go with a `thread/resume`. Instructions there take the
-    /// place of those in the user's own settings: where the client gives none, and the thread has it in its history, the line
-    /// stays as it is.
+    /// The context engine's developer addition for a `thread/resume`. Instructions in that call override those in the
+    /// user's settings; so if the client sends none and the thread already has the addition in its history, the line
+    /// stays unchanged.
     fn addition_for_resume(&self, message: &Message<'_>) -> Option<String> {
         let instructs =
             Members::of(message.params?)?.text("developerInstructions").is_some_and(|said| !said.is_empty());
@@ -124,7 +124,7 @@ impl Engine {
         (instructs || !self.assembly.threads.has_addition(&thread_id)).then(|| addition.to_owned())
     }
 
-    /// Learns from the server what has become of all this.
+    /// Learns from server messages which context arrived.
     pub(super) fn track_threads(
         &mut self,
         now: Now,
@@ -207,7 +207,7 @@ impl Engine {
         }
     }
 
-    /// The thread that an answer tells of, and what it tells.
+    /// Reads the thread and the outcome from a response.
     fn thread_answered(&mut self, message: &Message<'_>) -> Option<String> {
         let result = Members::of(message.result?)?;
         let told = Members::of(result.get("thread")?)?;
@@ -218,7 +218,7 @@ impl Engine {
         Some(thread_id)
     }
 
-    /// Tells the context engine that there is a thread, once.
+    /// Tells the context engine about a thread, once.
     pub(super) fn open_thread(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
         let thread = self.assembly.threads.of(thread_id);
         if !std::mem::replace(&mut thread.is_opened, true) {
@@ -283,7 +283,7 @@ impl Engine {
         }
     }
 
-    /// Codex has compacted a thread. It may say so in two ways.
+    /// Codex compacted a thread. It may report this in two ways.
     fn is_compacted(&mut self, params: &serde_json::value::RawValue, effects: &mut Vec<Effect>) {
         let Some(params) = Members::of(params) else { return };
         let Some(thread_id) = params.text("threadId") else { return };
@@ -317,7 +317,7 @@ impl Engine {
         })
     }
 
-    /// A call of ours that goes ahead of the line at hand.
+    /// A call of ours that precedes the current line.
     pub(super) fn ahead(seen: &Seen<'_>, call: Vec<u8>) -> Effect {
         Effect::Send(own_line(Side::Server, &seen.verdict, seen.body, call))
     }
@@ -330,7 +330,7 @@ fn tools_in(message: &Message<'_>) -> Vec<String> {
     tools.into_iter().filter_map(|tool| Members::of(tool)?.text("name")).collect()
 }
 
-/// The line with more for the developer to say; `None` where there is no place for it.
+/// Adds developer instructions to a line; returns `None` if the line has no place for them.
 fn with_instructions(line: &[u8], message: &Message<'_>, more: &str) -> Option<Vec<u8>> {
     let params = message.params.filter(|_| !message.repeated_member)?;
     let members = Members::of(params)?;
@@ -372,21 +372,21 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_millis(100);
 
-    /// An engine with a context engine beside it, which answers when it is told to; `passed` is what the server gets.
+    /// An engine with a simulated context engine; `passed` has the lines that the server gets.
     struct Play {
         engine: Engine,
         elapsed: Duration,
         asked: Vec<Token>,
         told: Vec<String>,
         passed: Vec<String>,
-        /// Until when what was asked was to be answered.
+        /// Deadlines of the consultations.
         dues: Vec<Duration>,
-        /// Fragments that are read.
+        /// Tokens of fragment reads.
         reads: Vec<Token>,
-        /// And where.
+        /// Folders of fragment reads.
         read_in: Vec<Option<String>>,
         replies: Vec<(ApiCallId, ApiReply)>,
-        /// The same as it was sent, with what was added.
+        /// Lines to the server, including additions.
         sent: Vec<String>,
     }
 
@@ -504,7 +504,7 @@ mod tests {
     }
 
     impl Play {
-        /// The methods of what was sent since the last look.
+        /// The methods sent since the last call.
         fn methods(&mut self) -> Vec<String> {
             let method = |line: String| {
                 let line: Value = serde_json::from_str(&line).expect("BUG: it is JSON");
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_turn_that_waited_as_its_client_went_is_for_nobody() {
+    fn response_to_departed_clients_turn_is_dropped() {
         let mut play = Play::start_as(Vec::new(), ServerOwner::Relay);
         play.at(Input::SessionOpened { generation: "g".to_owned() }, None);
         play.at(Input::ServerStarted { pid: 1 }, None);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_context_engine_is_told() {
+    fn context_engine_gets_thread_and_turn_events() {
         let mut play = Play::start();
         let over = |turn: &str, status: &str| {
             format!(
@@ -571,7 +571,7 @@ mod tests {
         for (turn, status) in [("a", "completed"), ("b", "failed"), ("c", "interrupted")] {
             play.server(&over(turn, status));
         }
-        // One that is new has nothing to be brought up to date with, and one that was never met is met now.
+        // A new thread has no history to load, and an unknown thread is opened now.
         play.line(r#"{"id":3,"method":"thread/start","params":{}}"#);
         play.server(r#"{"id":3,"result":{"thread":{"id":"n"}}}"#);
         play.line(&turn(4, "n"));
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_waits_only_for_an_engine_that_owns_it() {
+    fn compaction_waits_only_for_owning_engine() {
         let mut play = Play::start();
         let compact = |id: u32| format!(r#"{{"id":{id},"method":"thread/compact/start","params":{{"threadId":"t"}}}}"#);
         play.line(&compact(1));
@@ -594,7 +594,7 @@ mod tests {
         assert_eq!(play.passed, [compact(1), compact(2)]);
     }
 
-    /// Whether a projection of this epoch goes with a turn that begins now.
+    /// Whether a turn started now carries the projection of this epoch.
     fn shown(play: &mut Play, id: usize, epoch: &str) -> bool {
         play.line(&turn(id, "t"));
         play.answer_with(Assembled {
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_is_shown_once_to_two_turns_that_follow_quickly_and_again_where_it_was_refused() {
+    fn epoch_is_shown_once_unless_rejected() {
         let mut play = Play::start();
         let answers = |play: &mut Play, id: usize, answer: &str| play.server(&format!(r#"{{"id":{id},{answer}}}"#));
         assert!(shown(&mut play, 1, "e"));
@@ -616,13 +616,13 @@ mod tests {
         assert!(!shown(&mut play, 3, "e"));
         assert!(shown(&mut play, 4, "f"));
         answers(&mut play, 4, r#""error":{"code":-1,"message":"no"}"#);
-        // What was shown before counts again.
+        // The epoch shown earlier counts again.
         assert!(!shown(&mut play, 5, "e"));
         assert!(shown(&mut play, 6, "f"));
     }
 
     #[test]
-    fn epochs_that_are_refused_one_after_the_other_were_none_of_them_shown() {
+    fn consecutive_rejected_epochs_are_shown_again() {
         for refused_first in [1, 2] {
             let mut play = Play::start();
             assert!(shown(&mut play, 1, "e") && shown(&mut play, 2, "f"));
@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_many_threads_do_not_wait_once_they_are_too_many_together() {
+    fn held_bytes_limit_spans_threads() {
         let mut play = Play::start();
         let long = |id: usize| turn(id, &format!("t{id}")).replace("\"x\"", &format!("\"{}\"", "x".repeat(3 << 20)));
         for id in 1..6 {
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn each_waits_from_when_it_was_read_also_behind_others() {
+    fn queued_turns_keep_their_own_deadlines() {
         let mut play = Play::start();
         let at = |play: &mut Play, ms: u64| {
             play.elapsed = Duration::from_millis(ms);
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn the_context_engine_and_the_fragments_have_a_time_of_their_own_each() {
+    fn engine_and_fragments_have_separate_deadlines() {
         let fragment = Fragment {
             name: "f".to_owned(),
             role: crate::engine::FragmentRole::Developer,
@@ -684,7 +684,8 @@ mod tests {
         play.line(&turn(2, "u"));
         assert_eq!(play.dues, [DEADLINE; 2]);
         let reads = play.reads.clone();
-        // The fragments come late, but in their time; the engine's answer in its own in the one thread, late in the other.
+        // The fragments arrive before their deadline. The engine's answer is in time for one thread and late for the
+        // other.
         play.elapsed = DEADLINE;
         play.answer_with(assembled());
         play.elapsed = DEADLINE * 2;
@@ -695,7 +696,7 @@ mod tests {
             play.at(Input::FragmentsRead { token, states: vec![Some("x".to_owned())] }, None);
         }
         assert_eq!(play.sent.iter().map(|sent| sent.contains("CODEX_CONTEXT")).collect::<Vec<_>>(), [true, false]);
-        // What has waited its time out behind another goes on with it.
+        // A turn whose wait expired behind another one is released with it.
         play.line(&turn(3, "t"));
         play.line(&turn(4, "t"));
         play.elapsed += Duration::from_millis(1_250);
@@ -704,7 +705,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_side_wants_of_a_thread_goes_behind_what_waits_of_it() {
+    fn api_calls_queue_behind_held_lines() {
         let mut play = Play::start();
         let ask = |play: &mut Play, api_call, request| {
             play.at(Input::ApiRequest { api_call, request, server_listens: true }, None);
@@ -720,7 +721,7 @@ mod tests {
         play.server(r#"{"id":0,"result":{"userAgent":"x/0.169.0"}}"#);
         play.server(&started("a"));
         play.sent.clear();
-        // One that runs is interrupted behind what was said in it.
+        // A running turn is interrupted after the input queued before the interrupt.
         play.line(&turn(1, "t"));
         ask(&mut play, 1, interrupt());
         ask(&mut play, 2, rpc("t"));
@@ -728,7 +729,7 @@ mod tests {
         assert_eq!(play.methods(), ["turn/steer"]);
         play.answer(0);
         assert_eq!(play.methods(), ["turn/start", "turn/interrupt", "turn/steer"]);
-        // One that only begins with it is interrupted once it is known.
+        // A turn that starts with the queued line is interrupted once the server names it.
         play.server(r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"a","status":"completed"}}}"#);
         play.line(&turn(4, "t"));
         ask(&mut play, 5, interrupt());
@@ -737,7 +738,7 @@ mod tests {
         play.server(&started("b"));
         assert!(play.sent.last().is_some_and(|sent| sent.contains(r#""turnId":"b""#)), "{:?}", play.sent);
         assert_eq!((play.methods().len(), play.replies.len()), (1, 0));
-        // One that does not begin is not waited for without end.
+        // The wait for a turn that never starts is bounded.
         play.server(r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"b","status":"completed"}}}"#);
         play.line(&turn(6, "t"));
         ask(&mut play, 7, interrupt());
@@ -747,7 +748,7 @@ mod tests {
         assert_eq!(play.replies, [(7, ApiReply::NoActiveTurn)]);
         play.server(&started("c"));
         assert_eq!((play.methods(), play.engine.next_deadline()), (vec!["turn/start".to_owned()], None));
-        // And what waits when the server ends is answered.
+        // Queued calls are answered when the server ends.
         play.line(&turn(8, "t"));
         ask(&mut play, 9, interrupt());
         ask(&mut play, 10, rpc("t"));
@@ -756,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn an_addition_goes_with_a_resume_where_the_thread_has_it_in_no_other_way() {
+    fn resume_carries_addition_only_when_needed() {
         let mut play = Play::start();
         let addition = || Assembled { addition: Some("be brief".to_owned()), ..Assembled::default() };
         let resumed = |play: &mut Play, rest: &str| {
@@ -780,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raw_item_of_what_was_told_stays_on_record_and_does_not_reach_the_client() {
+    fn injected_raw_item_is_recorded_but_withheld() {
         let mut play = Play::start();
         let reaches = |play: &mut Play, text: &str| {
             let line = format!(
@@ -818,9 +819,9 @@ mod tests {
     }
 
     proptest! {
-        /// Every line goes on exactly once, those of a thread in their order, and those of none at once.
+        /// Each line is released exactly once and in order per thread; a line without a thread passes at once.
         #[test]
-        fn lines_wait_and_none_is_lost_or_overtaken_by_its_own_thread(
+        fn held_lines_keep_order_per_thread(
             ops in proptest::collection::vec(any_op(), 0..60),
         ) {
             let threads = ["a", "b", "c", ""];

@@ -1,5 +1,5 @@
-//! What the items that are under way do, so that nobody is asked to approve what cannot be seen: the request for a file
-//! change names only its item, and so does that for a command of early 2026.
+//! Items in progress, for approvals: the request for a file change names only its item, as does a command request of
+//! early 2026, and a person must see what they approve.
 
 use std::collections::VecDeque;
 
@@ -9,20 +9,20 @@ use super::About;
 use crate::protocol::RequestPlace;
 use crate::wire::Members;
 
-/// Items that are remembered at once.
+/// Items tracked at once.
 const ITEMS_MAX: usize = 64;
 
-/// Bytes of changes that are remembered in all.
+/// Bytes of all tracked changes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// What items do, oldest first.
+/// The content of items, oldest first.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Items {
     known: VecDeque<(RequestPlace, Does)>,
     bytes: usize,
 }
 
-/// What an item does.
+/// What an item changes or runs.
 #[derive(Debug)]
 enum Does {
     Changes(Box<RawValue>),
@@ -38,7 +38,7 @@ impl Does {
 }
 
 impl Items {
-    /// An item was begun; gives what it changes, where it changes files.
+    /// Tracks an item that started; returns its changes if it changes files.
     pub(in crate::engine) fn started(&mut self, params: &RawValue) -> Option<(RequestPlace, &RawValue)> {
         let params = Members::of(params)?;
         let raw_item = params.get("item")?;
@@ -70,7 +70,7 @@ impl Items {
         }
     }
 
-    /// An item is done with; gives its place.
+    /// Removes a completed item; returns its place.
     pub(in crate::engine) fn completed(&mut self, params: &RawValue) -> Option<RequestPlace> {
         let params = Members::of(params)?;
         let item_id = Members::of(params.get("item")?)?.text("id")?;
@@ -84,12 +84,11 @@ impl Items {
         Some(place)
     }
 
-    /// Nothing is remembered.
     pub(in crate::engine) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// What the item does that a request names.
+    /// The content of the item that a request names.
     pub(in crate::engine) fn of(&self, place: &RequestPlace) -> About<'_> {
         let known = self.known.iter().rev().find(|(of, _)| is_same_item(of, place)).map(|(_, does)| does);
         match known {
@@ -100,7 +99,7 @@ impl Items {
     }
 }
 
-/// Items are named per thread.
+/// Item ids are unique only within a thread.
 pub(super) fn is_same_item(one: &RequestPlace, other: &RequestPlace) -> bool {
     one.item_id.is_some() && one.item_id == other.item_id && one.thread_id == other.thread_id
 }
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_known_while_their_item_is_under_way() {
+    fn changes_are_known_while_item_is_in_progress() {
         let mut items = Items::default();
         let started =
             raw(r#"{"threadId":"t","turnId":"u","item":{"id":"i","type":"fileChange","changes":[{"path":"/a"}]}}"#);
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn not_more_is_remembered_than_so_much() {
+    fn tracked_items_are_bounded() {
         let mut items = Items::default();
         for number in 0..200 {
             let started = format!(r#"{{"threadId":"t","item":{{"id":"{number}","type":"fileChange","changes":[]}}}}"#);

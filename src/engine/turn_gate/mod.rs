@@ -1,8 +1,8 @@
-//! Which lines wait for what the model is to be shown, and how they go on.
+//! Holds back turns until their context is ready.
 //!
-//! A turn that begins is held together with all that its thread says behind it, until the context engine and the fragments
-//! have answered, or time is up. What has waited behind something else has waited: its time counts from when it was read. A
-//! line that goes on late goes the way of any other: it is judged, put on record and forwarded then, and not before.
+//! A turn and all later messages of its thread wait until the context engine and the fragments have answered, or the
+//! deadline passes. Each line's deadline counts from when it was read, even if it waited behind another line. A
+//! released line takes the normal path: it is judged, recorded and forwarded only then.
 
 mod holds;
 
@@ -20,7 +20,7 @@ pub(super) use holds::{Awaited, Held, Holds, Prepared, Queued};
 use holds::{Hold, LINE_BYTES_MAX};
 
 impl Engine {
-    /// Whether a line of the client's waits; if so it is kept until it goes on.
+    /// Holds a client line if it must wait; returns whether it was held.
     pub(super) fn waits(&mut self, now: Now, line: Line<'_>, body: &Body<'_>, effects: &mut Vec<Effect>) -> bool {
         let Body::Message(message) = body else { return false };
         if message.method.is_none() || !self.assembly.is_set() {
@@ -48,7 +48,7 @@ impl Engine {
         true
     }
 
-    /// What the first line of a hold waits for, and what the context engine is asked.
+    /// The answers that the first line of a hold waits for, and the query for the context engine.
     fn awaited(
         &self,
         read_at: Duration,
@@ -66,7 +66,7 @@ impl Engine {
                 let turn = TurnStart::read(line, message)?;
                 let awaited = self.assembly.awaited(read_at)?;
                 if line.len() > LINE_BYTES_MAX {
-                    // Fragments are then told as they were last.
+                    // The turn uses the last known fragment states.
                     let says = awaited.engine_due.is_some();
                     effects.extend(says.then(|| not_asked("assemble", thread_id, Duration::ZERO, "line_too_long")));
                     return None;
@@ -79,7 +79,7 @@ impl Engine {
         }
     }
 
-    /// Has lines wait, and asks for what the first of them waits for.
+    /// Starts a hold and requests the answers that its first line waits for.
     fn hold(
         &mut self,
         now: Now,
@@ -127,8 +127,8 @@ impl Engine {
         }
     }
 
-    /// What somebody at the side says to the model waits as a client's line does, and what else they want of a thread behind
-    /// what waits of it. Gives it back where it does not.
+    /// Queues input of an API caller as a client line would be, and its other calls behind lines already held. Returns
+    /// the message if it need not wait.
     pub(super) fn hold_api_request(
         &mut self,
         now: Now,
@@ -150,18 +150,18 @@ impl Engine {
         None
     }
 
-    /// Says of all that has nothing to wait for any more that it goes on.
+    /// Emits the release of each hold that is ready.
     pub(super) fn release_ready(&mut self, now: Now, effects: &mut Vec<Effect>) {
         effects.extend(self.assembly.holds.ready(now.elapsed).into_iter().map(Effect::ReleaseHeld));
     }
 
-    /// Nothing waits any longer: whoever wrote it is gone.
+    /// Gives up all holds: their writer is gone.
     pub(super) fn release_all_held(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.assembly.holds.give_up_all();
         self.release_ready(now, effects);
     }
 
-    /// Decides now on all that waits: none of it does any longer.
+    /// Processes all held lines now, without their context.
     pub(super) fn process_all_held(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.assembly.holds.give_up_all();
         for token in self.assembly.holds.tokens() {
@@ -169,7 +169,7 @@ impl Engine {
         }
     }
 
-    /// Lets lines go on that have waited, up to the next one that has to.
+    /// Releases the lines of a hold, up to the next one that must wait.
     pub(super) fn release_held(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
         let Some(hold) = self.assembly.holds.take(token) else { return };
         let Hold { thread_id, mut queue, prepared, is_given_up, .. } = hold;
@@ -221,7 +221,8 @@ impl Engine {
         flush_late(&mut late, effects);
     }
 
-    /// What something still waits for that has waited behind something else. What there is no time left for is not asked.
+    /// The answers that a queued message still needs after waiting behind others. Answers past their deadline are not
+    /// requested.
     fn wants_again(
         &self,
         now: Now,
@@ -249,7 +250,7 @@ impl Engine {
         (!in_time.is_nothing()).then_some((in_time, wanted))
     }
 
-    /// The server has ended: what waits for it is for nobody.
+    /// The server has ended: API callers in the queues get an error.
     pub(super) fn assembly_ended(&mut self, effects: &mut Vec<Effect>) {
         for hold in self.assembly.holds.take_all() {
             effects.extend(hold.queue.into_iter().filter_map(|held| match held.queued {
@@ -262,14 +263,14 @@ impl Engine {
     }
 }
 
-/// What the first line of a hold is held for.
+/// The query for the first line of a hold.
 enum Wanted {
     Context { prompt: String, model: Option<String>, cwd: Option<String> },
     Compaction,
 }
 
 impl Wanted {
-    /// The call of the context engine's protocol that it is for.
+    /// The context engine call for this query.
     fn method(&self) -> &'static str {
         match self {
             Wanted::Context { .. } => "assemble",
@@ -278,7 +279,7 @@ impl Wanted {
     }
 }
 
-/// Says of a call that it was not made, after its line has waited for `waited`.
+/// Notes a context engine call that was not made because its line had waited for `waited`.
 fn not_asked(method: &'static str, thread_id: &str, waited: Duration, outcome: &'static str) -> Effect {
     Effect::Note(Note::ContextEngineCall {
         method,
