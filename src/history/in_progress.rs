@@ -1,4 +1,4 @@
-//! What items do that are under way, so that what is asked about them can be shown: the request names only the item.
+//! Items in progress, with what they run or change: an approval request names only its item.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,21 +6,21 @@ use super::bounded::{Bounded, Weigh};
 use super::item::Item;
 use super::record_event::Place;
 
-/// Bytes that are remembered in all, about.
+/// Approximate limit of all stored items, in bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Items that are under way, by thread and item.
+/// Items in progress, by thread and item.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct InProgress(Bounded<(String, String), Operation, BYTES_MAX>);
 
-/// What an item does.
+/// What an item runs or changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Operation {
     Runs {
         command: Option<String>,
         cwd: Option<String>,
     },
-    /// As JSON: read, it takes many times as much.
+    /// As JSON text; parsed, it would take many times the memory.
     Changes(String),
 }
 
@@ -34,7 +34,6 @@ impl Weigh for Operation {
 }
 
 impl InProgress {
-    /// An item has begun.
     pub(super) fn started(&mut self, place: &Place<'_>, item: &Item) {
         let Some(key) = key(place) else { return };
         let does = match (item.changes(), item.command()) {
@@ -42,24 +41,23 @@ impl InProgress {
             (None, Some(command)) => Operation::Runs { command: Some(command), cwd: item.cwd().map(str::to_owned) },
             (None, None) => return,
         };
-        // What goes for it is asked about without what it does.
+        // Approvals of evicted items lack these details.
         self.0.insert(key, does);
     }
 
-    /// An item is done with.
     pub(super) fn completed(&mut self, place: &Place<'_>) {
         if let Some(key) = key(place) {
             self.0.remove(&key);
         }
     }
 
-    /// What the item does that is meant.
+    /// The operation of an item.
     pub(super) fn of(&self, place: &Place<'_>) -> Option<&Operation> {
         self.0.get(&key(place)?)
     }
 }
 
-/// Items are named per thread.
+/// Item ids are unique only within a thread.
 fn key(place: &Place<'_>) -> Option<(String, String)> {
     Some((place.thread_id.as_deref()?.to_owned(), place.item_id.as_deref()?.to_owned()))
 }
@@ -69,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn not_more_is_remembered_than_so_much() {
+    fn stored_items_are_bounded() {
         let mut items = InProgress::default();
         let text = "x".repeat(1 << 20);
         let item = |id: &str| {

@@ -1,4 +1,4 @@
-//! What a record tells of: the one place where a recorded line is read.
+//! Decodes records: the only place that reads recorded lines.
 
 use std::borrow::Cow;
 
@@ -10,80 +10,60 @@ use crate::journal::{Content, Origin, PlainRecord, Record};
 use crate::protocol::Method;
 use crate::wire::{Body, Message, RpcId, Side};
 
-/// Longest name of a method, a thread, a turn or an item that is taken as it is, in bytes. No server gives longer ones; of one
-/// that is, its start and a digest stand for it, so that two that differ still do.
+/// Longest name of a method, thread, turn or item that is used unchanged, in bytes. Real servers send shorter ones; a
+/// longer name is replaced with its start and a digest, so that different names stay different.
 const NAME_BYTES_MAX: usize = 512;
 
-/// How much of a name that is too long is kept, in bytes.
+/// Length of that start, in bytes.
 const NAME_START_BYTES: usize = 64;
 
-/// A record, with what it tells of.
+/// A decoded record.
 #[derive(Debug)]
 pub struct Seen<'a> {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// What happened.
     pub event: RecordEvent<'a>,
 }
 
-/// What happened, as far as a history wants to know.
+/// An event in a record, as far as histories need it.
 #[derive(Debug)]
 pub enum RecordEvent<'a> {
-    /// A run of the child begins, or goes on in another segment.
+    /// A run of the child begins, or continues in another segment.
     Generation(String),
-    /// The server tells something.
+    /// A notification from the server.
     Notification(MethodMessage<'a>),
-    /// The server asks something.
-    ServerRequest {
-        /// What it asks.
-        message: MethodMessage<'a>,
-        /// The id, which an answer to it has to bear.
-        id: RpcId,
-    },
-    /// The client, or we in its place, calls the server.
-    ClientRequest {
-        /// What is called.
-        message: MethodMessage<'a>,
-        /// The id that its answer will bear.
-        id: RpcId,
-    },
-    /// The server answers a call.
+    /// A request from the server.
+    ServerRequest { message: MethodMessage<'a>, id: RpcId },
+    /// A call to the server, by the client or by us.
+    ClientRequest { message: MethodMessage<'a>, id: RpcId },
+    /// A response from the server.
     Response {
-        /// The id of the call.
         id: RpcId,
-        /// Its result, where it has one.
+        /// The result, if any.
         result: Option<&'a RawValue>,
-        /// Its error, where it has one.
+        /// The error, if any.
         error: Option<&'a RawValue>,
     },
-    /// We did or learned something.
-    ShimEvent {
-        /// Its name.
-        event: &'a str,
-        /// The rest of it.
-        data: Option<&'a RawValue>,
-    },
-    /// Lines that are not on record.
+    /// An event of our own.
+    ShimEvent { event: &'a str, data: Option<&'a RawValue> },
+    /// Lines missing from the record.
     Gap {
-        /// How many; 0 where that is not known, or where only events of ours were lost.
+        /// Number of lines; 0 if unknown, or if only our own events were lost.
         lines: u64,
-        /// Why.
         reason: &'a str,
     },
-    /// Nothing that has a place in a history.
+    /// Irrelevant for a history.
     Other,
 }
 
 /// A method with its parameters.
 #[derive(Debug)]
 pub struct MethodMessage<'a> {
-    /// The name of the method.
     pub method: Cow<'a, str>,
     /// The method, if this program knows it.
     pub(crate) known: Option<Method>,
-    /// The parameters, where they are on record.
     pub params: Params<'a>,
-    /// Where in a conversation it stands.
+    /// Its thread, turn and item.
     pub place: Place<'a>,
 }
 
@@ -93,19 +73,18 @@ impl<'a> MethodMessage<'a> {
     }
 }
 
-/// What is on record of the parameters of a message.
+/// The recorded parameters of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Params<'a> {
-    /// They are there, as they were written.
+    /// As written.
     Written(&'a RawValue),
-    /// There were none.
     None,
-    /// They are left out, for this reason.
+    /// Omitted, for this reason.
     Omitted(&'a str),
 }
 
 impl<'a> Params<'a> {
-    /// As they were written, where they are there.
+    /// The parameters as written, if recorded.
     #[must_use]
     pub fn written(self) -> Option<&'a RawValue> {
         match self {
@@ -114,23 +93,20 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Reads them as what they are expected to be; `None` where they are something else.
+    /// Deserializes the parameters; `None` if they do not match.
     #[must_use]
     pub fn read<T: Deserialize<'a>>(self) -> Option<T> {
         serde_json::from_str(self.written()?.get()).ok()
     }
 }
 
-/// Where in a conversation something stands, by the names of now and of early 2026.
+/// The thread, turn and item of a message, by their current names and those of early 2026.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// Its thread.
     pub thread_id: Option<Cow<'a, str>>,
-    /// Its turn.
     pub turn_id: Option<Cow<'a, str>>,
-    /// Its item.
     pub item_id: Option<Cow<'a, str>>,
-    /// What is added to the item, where this is such a piece.
+    /// The text that a piece adds to the item.
     pub delta: Option<Cow<'a, str>>,
 }
 
@@ -157,11 +133,11 @@ struct Named<'a> {
     item: Holder<'a>,
 }
 
-/// A text, where there is one.
+/// An optional text.
 #[derive(Default)]
 struct Maybe<'a>(Option<Cow<'a, str>>);
 
-/// The id of an object, where there is one.
+/// The optional id of an object.
 #[derive(Default)]
 struct Holder<'a>(Option<Cow<'a, str>>);
 
@@ -187,7 +163,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Holder<'a> {
     }
 }
 
-/// The text of a JSON string, borrowed where nothing in it is escaped.
+/// The text of a JSON string, borrowed if it has no escapes.
 fn text(raw: &str) -> Option<Cow<'_, str>> {
     let plain = raw.strip_prefix('"')?.strip_suffix('"')?;
     if memchr::memchr(b'\\', plain.as_bytes()).is_none() {
@@ -196,7 +172,7 @@ fn text(raw: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
 }
 
-/// A name, bounded.
+/// Bounds a name.
 pub(super) fn name(name: Cow<'_, str>) -> Cow<'_, str> {
     if name.len() <= NAME_BYTES_MAX {
         return name;
@@ -206,7 +182,7 @@ pub(super) fn name(name: Cow<'_, str>) -> Cow<'_, str> {
 }
 
 impl<'a> Place<'a> {
-    /// As parameters name it.
+    /// Reads the place from parameters.
     #[must_use]
     pub fn of(params: &'a RawValue) -> Place<'a> {
         if !params.get().starts_with('{') {
@@ -223,7 +199,7 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// Reads the record of a message of a side, which is what nearly every record is; `None` where it is something else.
+    /// Decodes the record of a peer's message, which is nearly every record; `None` for any other.
     #[must_use]
     pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
         let PlainRecord { at_us, from, line } = PlainRecord::of(record)?;
@@ -233,8 +209,8 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Reads a record. `replaced_by` is the line that the client got in the place of this one, where it got another; a line
-    /// that replaces one is nothing by itself.
+    /// Decodes a record. `replaced_by` is the line that the client got instead of this one, if any; the record of a
+    /// replacement is irrelevant by itself.
     #[must_use]
     pub fn of(record: &'a Record<'a>, replaced_by: Option<&'a [u8]>) -> Seen<'a> {
         match record {
@@ -332,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_bounded_and_still_told_apart() {
+    fn long_names_are_bounded_and_stay_distinct() {
         let long = |last: &str| format!("{}{last}", "ä".repeat(NAME_BYTES_MAX));
         let [a, b] = ["a", "b"].map(|last| name(Cow::Owned(long(last))).into_owned());
         assert!(a != b && a.len() < NAME_BYTES_MAX && a.starts_with("ää"), "{a}");
@@ -347,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_told_apart() {
+    fn records_are_decoded_by_kind() {
         let line = |from: &str, line: &str| format!(r#"{{"at":1,"from":{from},"line":{line}}}"#);
         let server = |text: &str| line("\"server\"", text);
         let item = r#"{"threadId":"t","turnId":"u","itemId":"i","delta":"a\"b"}"#;

@@ -1,8 +1,9 @@
-//! What tools did: commands, changes of files, calls of tools, and what a human was asked about them.
+//! Tool rows: commands, file changes, tool calls, and requests to a human about them.
 //!
-//! A tool has one row where it starts, one for each group of what it puts out, and one where it ends: on its own, or with
-//! its turn where that is interrupted, fails or makes way for another one untold, or with the child. It may outlive a turn that was completed, as a command in
-//! the background does. The old `codex/event/*` give no rows: the same is told beside them in the words of now.
+//! A tool gets a row for its start, one for each group of output, and one for its end: its own, or that of its turn if
+//! the turn is interrupted, fails or is replaced without a reported end, or that of the child. A tool may outlive a
+//! completed turn, as a background command does. The old `codex/event/*` notifications give no rows, because current
+//! notifications report the same.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,11 +21,11 @@ use super::turns::{TurnEnd, TurnEvent};
 use crate::protocol::Method;
 use crate::wire::Members;
 
-/// Tools that are at work, and what humans are asked.
+/// Tools in progress, and open requests to a human.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tools {
     open: Bounded<ItemKey, Item>,
-    /// Items that have ended with their turns, and may yet be said to be completed.
+    /// Items that ended with their turns and may still be reported as completed.
     ended: Bounded<ItemKey, ()>,
     asked: Asked,
 }
@@ -42,7 +43,7 @@ struct Item {
     does: ToolCall,
 }
 
-/// How an item has ended.
+/// How an item ended.
 #[derive(Default)]
 struct ItemEnd {
     status: Option<String>,
@@ -64,7 +65,7 @@ impl ItemKey {
 }
 
 impl Tools {
-    /// Takes a record, and appends what it says of tools.
+    /// Processes a record, and appends its tool rows.
     pub(super) fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<ToolRow>) {
         match &seen.event {
             RecordEvent::Notification(message) => self.message(seen.at_us, message, rows),
@@ -86,11 +87,11 @@ impl Tools {
         }
     }
 
-    /// A group of pieces has come to its end: that of a tool is what it has put out.
+    /// A group of pieces was closed; if it belongs to a tool, it is output.
     pub(super) fn output(&self, group: &Group, rows: &mut Vec<ToolRow>) {
         let (Telling::Now, Some(item_id)) = (group.telling, group.item_id.clone()) else { return };
         let key = ItemKey { thread_id: group.thread_id.clone(), turn_id: group.turn_id.clone(), item_id };
-        // The method of a piece names the type of its item.
+        // The method of a piece names the item type.
         let named = group.method.strip_prefix("item/").and_then(|rest| rest.split('/').next());
         let does = match (self.open.get(&key), named) {
             (Some(item), _) => item.does.clone(),
@@ -103,7 +104,7 @@ impl Tools {
         rows.push(key.row(ToolRow { raw_payload_json: Some(cut_plain(&group.text, EXCERPT_CHARS_MAX)), ..row }));
     }
 
-    /// The child is gone.
+    /// The child has ended.
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<ToolRow>) {
         for (key, item) in self.open.take_all() {
             rows.push(item.untold(key, at_us, STREAM_CLOSED));
@@ -112,8 +113,8 @@ impl Tools {
         self.asked.run_ended(at_us, rows);
     }
 
-    /// Another turn of a thread starts, and the end of this one was not told: what is open of it has no end of its own. Where
-    /// that comes after all, it is a row too.
+    /// A turn was replaced by another one of its thread without a reported end, so its open tools get no end of their
+    /// own. If an end arrives later, it gets another row.
     pub(super) fn turn_replaced(
         &mut self,
         at_us: u64,
@@ -125,7 +126,7 @@ impl Tools {
         rows.extend(over.into_iter().map(|(key, item)| item.untold(key, at_us, OUTCOME_UNKNOWN)));
     }
 
-    /// Takes out what is open of a turn.
+    /// Removes the open tools of a turn.
     fn open_of(&mut self, thread_id: Option<&str>, turn_id: Option<&str>) -> Vec<(ItemKey, Item)> {
         self.open.take_if(|key, _| key.thread_id.as_deref() == thread_id && key.turn_id.as_deref() == turn_id)
     }
@@ -152,7 +153,7 @@ impl Tools {
 
     fn started(&mut self, at_us: u64, message: &MethodMessage<'_>, rows: &mut Vec<ToolRow>) {
         let (Some(key), Some((does, _))) = (ItemKey::of(&message.place), read(message)) else { return };
-        // It may run already, and more of it is known now.
+        // It may be running already; the new record has more details.
         let gone = match self.open.change(&key, |item| item.does = does.clone().or(&item.does)) {
             Some(((), gone)) => gone,
             None => {
@@ -162,7 +163,7 @@ impl Tools {
                 self.open.insert(key, Item { started_us: at_us, does })
             }
         };
-        // More is under way than is remembered: what goes for it says so.
+        // Too many tools are in progress: rows record what was evicted.
         rows.extend(gone.into_iter().map(|(key, item)| item.untold(key, at_us, OUTCOME_UNKNOWN)));
     }
 
@@ -196,7 +197,7 @@ impl Tools {
         let event = match end.event {
             TurnEvent::Interrupted => ToolEvent::Interrupted,
             TurnEvent::Failed => ToolEvent::Failed,
-            // What is open is said to be completed afterwards, be it much later.
+            // Open tools are reported as completed later, possibly much later.
             TurnEvent::Completed | TurnEvent::Started => return,
         };
         let over = self.open_of(message.place.thread_id.as_deref(), message.place.turn_id.as_deref());
@@ -208,7 +209,7 @@ impl Tools {
     }
 }
 
-/// What the open item does that something else names; requests of early 2026 do not name the turn.
+/// The action of an open item at `place`; requests of early 2026 do not name the turn.
 fn does(open: &Bounded<ItemKey, Item>, place: &Place<'_>) -> Option<ToolCall> {
     let item_id = place.item_id.as_deref()?;
     let is_meant = |key: &ItemKey| {
@@ -219,7 +220,7 @@ fn does(open: &Bounded<ItemKey, Item>, place: &Place<'_>) -> Option<ToolCall> {
     open.iter().find(|(key, _)| is_meant(key)).map(|(_, item)| item.does.clone())
 }
 
-/// What an item does and how it has ended, where it is a tool.
+/// The action and the end of an item, if it is a tool.
 fn read(message: &MethodMessage<'_>) -> Option<(ToolCall, ItemEnd)> {
     let params = message.params.written().and_then(Members::of)?;
     let item = Members::of(params.get("item")?)?;
@@ -246,7 +247,7 @@ impl Weigh for Item {
 }
 
 impl Item {
-    /// Its end, where nobody tells of it.
+    /// The row for an end that was never reported.
     fn untold(self, key: ItemKey, at_us: u64, error_code: &str) -> ToolRow {
         let row = self.ends(at_us, ToolEvent::Failed);
         key.row(ToolRow { error_code: Some(error_code.to_owned()), ..row })
@@ -270,7 +271,7 @@ mod tests {
         part.as_deref().unwrap_or("~")
     }
 
-    /// Rows as `MS EVENT ITEM TYPE LATENCY STATUS`, and what else is there.
+    /// Rows as `MS EVENT ITEM TYPE LATENCY STATUS`, then other columns.
     fn check(actual: &str, expect: &[&str]) {
         let (_, rows) = play(actual);
         let say = |row: &ToolRow| {
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_seen_to_end() {
+    fn tool_may_be_seen_only_at_end() {
         check(
             "9 < item/completed t/u/i {\"type\":\"fileChange\",\"status\":\"completed\"}",
             &["9 completed i fileChange ~ completed"],
@@ -333,13 +334,13 @@ mod tests {
     #[test]
     fn an_item_starts_once() {
         check(&format!("{STARTED}{STARTED}"), &[BEGAN]);
-        // Items are named per turn.
+        // Item ids are unique only within a turn.
         let other = STARTED.replace("t/u/i", "t/v/i");
         check(&format!("{STARTED}{other}"), &[BEGAN, BEGAN]);
     }
 
     #[test]
-    fn what_is_open_when_its_turn_ends() {
+    fn open_tools_end_with_their_turn() {
         let late = "9 < item/completed t/u/i {\"type\":\"commandExecution\",\"status\":\"completed\"}";
         let end = |turn: &str| format!("{STARTED}7 < turn/completed t/u {turn}\n");
         check(
@@ -354,41 +355,41 @@ mod tests {
             &format!("{}{late}", end(r#"{"status":"completed"}"#)),
             &[BEGAN, "9 completed i commandExecution 4 completed"],
         );
-        // It may go on in the background, through other turns.
+        // It may continue in the background, through other turns.
         check(
             &format!("{}8 < turn/started t/v\n{late}", end(r#"{"status":"completed"}"#)),
             &[BEGAN, "9 completed i commandExecution 4 completed"],
         );
-        // That of another thread or turn is not meant.
+        // The end of another thread or turn does not affect it.
         check(&format!("{STARTED}7 < turn/completed x/u {{\"status\":\"interrupted\"}}"), &[BEGAN]);
         check(&format!("{STARTED}7 < turn/completed t/v {{\"status\":\"interrupted\"}}"), &[BEGAN]);
     }
 
     #[test]
-    fn what_is_open_when_another_turn_takes_the_place_of_its_own() {
+    fn open_tools_end_when_turn_is_replaced() {
         let begins = format!("4 < turn/started t/u\n{STARTED}");
         let next = "7 < turn/started t/v\n";
         let late = "9 < item/completed t/u/i {\"type\":\"commandExecution\",\"status\":\"completed\",\"exitCode\":0}";
         let failed = "7 failed i commandExecution 2 failed code=outcome_unknown";
         check(&format!("{begins}{next}"), &[BEGAN, failed]);
-        // Once, whatever is told of its turn and of the child.
+        // It ends once, whatever follows about its turn and the child.
         check(
             &format!("{begins}{next}8 < turn/completed t/u {{\"status\":\"interrupted\"}}\n9 ! generation_ended"),
             &[BEGAN, failed],
         );
         check(&format!("{begins}{next}{late}"), &[BEGAN, failed, "9 completed i commandExecution ~ completed exit=0"]);
-        // Of a turn that was not seen to start, too.
+        // The same holds for a turn that was not seen to start.
         check(&format!("{STARTED}{next}"), &[BEGAN, failed]);
-        // The same turn again is no other, and that of another thread takes nobody's place.
+        // A repeated start of the same turn replaces nothing, nor does a turn of another thread.
         check(&format!("{begins}7 < turn/started t/u\n7 < turn/started x/v"), &[BEGAN]);
     }
 
     #[test]
-    fn what_is_open_when_the_child_goes_away() {
+    fn open_tools_end_with_the_child() {
         let gone = "8 failed i commandExecution 3 failed code=app_server_stream_closed";
         check(&format!("{STARTED}8 ! generation_ended"), &[BEGAN, gone]);
         check(&format!("{STARTED}8 generation 00000000000a"), &[BEGAN, gone]);
-        // Once.
+        // Only once.
         check(&format!("{STARTED}8 ! generation_ended\n9 generation 00000000000a"), &[BEGAN, gone]);
     }
 
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_put_out_is_told_apart_by_the_method() {
+    fn output_type_comes_from_the_method() {
         let all = "5 < item/agentMessage/delta t/u/m {\"delta\":\"a\"}
                    5 < item/reasoning/summaryTextDelta t/u/r {\"delta\":\"a\"}
                    5 < item/plan/delta t/u/p {\"delta\":\"a\"}
@@ -439,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn event_names_round_trip() {
         for event in ToolEvent::ALL {
             assert_eq!(ToolEvent::of(event.name()), Some(event));
             assert_eq!(serde_json::to_value(event).expect("plain"), event.name());

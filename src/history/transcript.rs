@@ -1,10 +1,10 @@
-//! What was said and done in a thread, as a reader wants it: finished things only.
+//! The transcript of a thread for readers: finished entries only.
 //!
-//! The server tells it as it happens, and once more whenever a client reads a thread. Two entries with the same identity are
-//! one, as far as this remembers. Keys are masked in entries and in the state; ids of diffs and errors come from the text before
-//! masking.
+//! The server reports an entry when it happens, and again whenever a client reads the thread. Two entries with the same
+//! identity are one, as far as remembered. Keys are masked in entries and in stored state; ids of diffs and errors
+//! derive from the text before masking.
 //!
-//! The `codex/event/*` of early 2026 say nothing that does not stand beside them by the names of now.
+//! The `codex/event/*` notifications of early 2026 are ignored, because current notifications report the same.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,36 +25,35 @@ use super::time::rfc3339_millis;
 use super::usage::Usage;
 use crate::protocol::Method;
 
-/// Longest plan that is kept until the end of its turn, in bytes; of a longer one a transcript has nothing.
+/// Longest plan stored until the end of its turn, in bytes; a longer one is left out.
 const PLAN_BYTES_MAX: usize = 64 << 10;
 
 /// A line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its thread.
     pub thread_id: String,
-    /// What it is about: two entries of one thread that bear the same are one.
+    /// Entries of one thread with the same identity are one.
     pub identity: String,
-    /// It, as JSON.
+    /// The entry as JSON.
     pub json: String,
 }
 
-/// What a transcript has to remember from record to record.
+/// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Transcript {
-    /// Turns that run, by thread and turn.
+    /// Running turns, by thread and turn.
     turns: Bounded<(String, String), Turn>,
-    /// Calls that are answered with a thread, by their ids.
+    /// Calls whose response has a thread, by call id.
     reads: Bounded<String, String>,
     asked: Asked,
     diffs: Diffs,
-    /// Entries, by thread and identity.
+    /// Emitted entries, by thread and identity.
     given: Recent,
-    /// Turns that have ended.
+    /// Ended turns.
     ended: Recent,
-    /// Turns that were told from their beginning to their end: nothing is to be learned of them from a thread that is read.
+    /// Turns recorded from beginning to end: a thread read adds nothing to them.
     whole: Recent,
-    /// What was told as it happened, by thread, role and text.
+    /// Texts recorded live, by thread, role and text.
     #[serde(rename = "told")]
     seen_live: Recent,
 }
@@ -63,34 +62,33 @@ pub(super) struct Transcript {
 struct Turn {
     began_us: u64,
     known: Known,
-    /// Its thread is idle, so it has ended, and how is still to be told.
+    /// Its thread is idle, so it has ended; the outcome is not known yet.
     is_over: bool,
-    /// Items of it that were told.
+    /// Number of its items so far.
     items: u64,
-    /// It compacts by an item, so that nothing else has to say so.
+    /// It reports its compaction by an item, so other reports are ignored.
     compacts: bool,
     plan: Option<String>,
     usage: Option<Usage>,
 }
 
-/// How much of a turn that runs is known.
+/// How much of a running turn was recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum Known {
-    /// All of it.
     Whole,
     /// Something is missing.
     #[default]
     Part,
 }
 
-/// Where an entry stands.
+/// The place of an entry.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     at_us: u64,
     event: &'a str,
     thread_id: &'a str,
     turn_id: Option<&'a str>,
-    /// The turn, by a name that no other turn of the thread has.
+    /// The turn's name, unique within the thread.
     turn: &'a str,
 }
 
@@ -108,7 +106,7 @@ impl Weigh for Turn {
 }
 
 impl Transcript {
-    /// Takes a record, and appends what it adds to a transcript.
+    /// Processes a record, and appends the new entries.
     pub(super) fn take(&mut self, seen: &Seen<'_>, entries: &mut Vec<Entry>) {
         match &seen.event {
             RecordEvent::Notification(message) => self.message(seen.at_us, message, entries),
@@ -151,7 +149,7 @@ impl Transcript {
         }
     }
 
-    /// The child is gone: turns that ran have failed by it.
+    /// The child has ended, so running turns have failed.
     pub(super) fn run_ended(&mut self, at_us: u64, entries: &mut Vec<Entry>) {
         for ((thread_id, turn_id), turn) in self.turns.take_all() {
             let name = turn_name(&turn_id, Some(&turn));
@@ -163,7 +161,7 @@ impl Transcript {
                 self.push(spot, &format!("{name}//status"), object, entries);
             }
         }
-        // Ids of calls begin anew.
+        // Call ids start over.
         self.reads = Bounded::default();
     }
 
@@ -205,7 +203,7 @@ impl Transcript {
     }
 
     fn turn_started(&mut self, at_us: u64, key: (String, String), entries: &mut Vec<Entry>) {
-        // One turn of a thread runs at a time: of any other the end was not told.
+        // A thread runs one turn at a time, so any other turn has ended unreported.
         let others = self.turns.take_if(|(thread_id, turn_id), _| *thread_id == key.0 && *turn_id != key.1);
         self.untold(at_us, Method::TurnStarted.name(), others, entries);
         if self.turns.get(&key).is_none() {
@@ -214,7 +212,7 @@ impl Transcript {
         }
     }
 
-    /// Turns whose end is not told, or not waited for, since more run than are remembered.
+    /// Ends turns without a reported end, or evicted because too many are running.
     fn untold(&mut self, at_us: u64, event: &str, turns: Vec<((String, String), Turn)>, entries: &mut Vec<Entry>) {
         for ((thread_id, turn_id), turn) in turns {
             let name = turn_name(&turn_id, Some(&turn));
@@ -223,7 +221,7 @@ impl Transcript {
         }
     }
 
-    /// An item may be the first that is seen of a turn; one that comes behind the end of its turn does not begin it anew.
+    /// An item may be the first record of a turn; one after the end of its turn does not restart it.
     fn item_started(
         &mut self,
         at_us: u64,
@@ -290,7 +288,7 @@ impl Transcript {
         }
     }
 
-    /// Says what an item says too, since early 2026.
+    /// Handles the compaction notification, which items have duplicated since early 2026.
     fn compacted(&mut self, spot: Spot<'_>, entries: &mut Vec<Entry>) {
         let key = (spot.thread_id.to_owned(), spot.turn_id.unwrap_or_default().to_owned());
         if !self.turns.get(&key).is_some_and(|turn| turn.compacts) {
@@ -335,7 +333,7 @@ impl Transcript {
         self.push(spot, &format!("{}//status", spot.turn), object, entries);
     }
 
-    /// What of a turn is told at its end.
+    /// Emits the entries that belong to the end of a turn.
     fn rest(&mut self, spot: Spot<'_>, turn: &Turn, entries: &mut Vec<Entry>) {
         let plan = turn.plan.as_deref().and_then(|plan| serde_json::from_str::<Value>(plan).ok());
         if let Some(plan) = plan {
@@ -356,7 +354,7 @@ impl Transcript {
         self.push(spot, &format!("/{request_id}/approval"), end.describe(object), entries);
     }
 
-    /// A client has read a thread: what of it was told as it happened is known.
+    /// A client has read a thread; adds the entries that were not recorded live.
     fn read(&mut self, at_us: u64, method: &str, result: &RawValue, entries: &mut Vec<Entry>) {
         let Some(read) = ThreadRead::of(result) else { return };
         for turn in read.turns {
@@ -366,7 +364,7 @@ impl Transcript {
             let (thread_id, turn_id) = (&*read.thread_id, Some(&*turn.turn_id));
             let at_us = turn.at_us.unwrap_or(at_us);
             let spot = Spot { at_us, event: method, thread_id, turn_id, turn: &turn.turn_id };
-            // Until early 2026 items got other ids when they were read again, and their turns too.
+            // Until early 2026, items and turns got new ids when they were read again.
             let is_told = |item: &Item| match (item.kind.role(), item.text()) {
                 (Some(role), Some(text)) => item.is_numbered() && self.seen_live.knows(&[thread_id, role, &text]),
                 (_, _) => false,
@@ -389,7 +387,7 @@ impl Transcript {
 }
 
 impl ItemKind {
-    /// Who speaks in it, or what it is; `None` where that is only a tool.
+    /// The speaker or entry type; `None` for tools.
     fn role(self) -> Option<&'static str> {
         match self {
             ItemKind::User => Some("user"),
@@ -404,7 +402,7 @@ impl ItemKind {
     }
 }
 
-/// The item that a notification is about.
+/// The item of a notification.
 pub(super) fn item(message: &MethodMessage<'_>) -> Option<Item> {
     #[derive(Deserialize)]
     struct Holds<'a> {
@@ -429,7 +427,7 @@ pub(super) fn steps(object: Object, plan: &Value) -> Object {
     object.with("steps", steps).with_some("explanation", plan["explanation"].as_str())
 }
 
-/// The name of a turn in its thread. Until early 2026 turns were numbered, from 0 in every run of the server.
+/// The name of a turn in its thread. Until early 2026, turns were numbered from 0 in every run of the server.
 fn turn_name(turn_id: &str, turn: Option<&Turn>) -> String {
     match turn {
         Some(turn) if turn_id.bytes().all(|byte| byte.is_ascii_digit()) => format!("{turn_id}@{}", turn.began_us),
@@ -442,7 +440,8 @@ mod tests {
     use super::*;
     use crate::history::tapes::{entries, records};
 
-    /// A line of `expect` is the identity of an entry and what it says, but for what the identity says and when it was.
+    /// A line of `expect` is the identity and content of an entry, without members that repeat the identity or the
+    /// time.
     fn check(playbook: &str, expect: &str) {
         let actual = entries(&records(playbook)).into_iter().map(|entry| {
             let mut json: serde_json::Map<String, Value> = serde_json::from_str(&entry.json).expect("it is JSON");
@@ -454,7 +453,7 @@ mod tests {
         assert_eq!(actual.collect::<Vec<_>>(), expect);
     }
 
-    /// An item is completed in turn `u`.
+    /// An item completed in turn `u`.
     fn item(members: &str) -> String {
         let params = format!(r#"{{"threadId":"t","turnId":"u","item":{{{members}}}}}"#);
         format!(r#"<< {{"method":"item/completed","params":{params}}}"#)
@@ -492,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_says_text_and_shows_images() {
+    fn user_messages_list_text_and_images() {
         let said = |content: &str, expect: &str| {
             check(&item(&format!(r#""type":"userMessage","id":"i","content":[{content}]"#)), expect);
         };
@@ -531,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_plan_and_the_last_usage_of_a_turn_come_at_its_end() {
+    fn last_plan_and_usage_follow_turn_end() {
         check(
             r#"
             << {"method":"thread/tokenUsage/updated","params":{"threadId":"t","turnId":"before","tokenUsage":{"last":{},"total":{}}}}
@@ -553,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_dies_with_its_child_unless_it_was_over() {
+    fn open_turn_fails_with_its_child() {
         let started = r#"<< {"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}"#;
         let failed = r#"u//status {"error_code":"app_server_stream_closed","status":"failed"}"#;
         let idle = r#"<< {"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}"#;
@@ -568,9 +567,9 @@ mod tests {
         let odd = idle.replace(r#""idle""#, r#""idle","activeFlags":null"#);
         check(&format!("{started}\n{odd}\ngeneration_ended"), "");
         check(&format!("{started}\n{next}\n{idle}\ngeneration_ended"), "");
-        // What comes behind the end of its turn does not begin it anew.
+        // A record after the end of its turn does not restart it.
         check(&format!("{started}\n{ended}\n{item}\ngeneration_ended"), r#"u//status {"status":"completed"}"#);
-        // How it is said to have ended later on makes no second entry.
+        // A different outcome in a later read adds no second entry.
         let read = r#"{"thread":{"id":"t","turns":[{"id":"u","status":"interrupted","items":[]}]}}"#;
         let resumed = format!(
             r#">> {{"id":1,"method":"thread/resume","params":{{"threadId":"t"}}}}
@@ -636,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_once_they_have_ended() {
+    fn requests_appear_after_they_end() {
         check(
             r#"
             generation_started
@@ -660,7 +659,7 @@ mod tests {
     const SAID: &str = r#"{"type":"userMessage","id":"i","content":[{"type":"text","text":"a"}],"completedAtMs":5}"#;
 
     #[test]
-    fn finished_turns_of_a_thread_that_is_read() {
+    fn reading_a_thread_adds_finished_turns() {
         let read = |method: &str, thread: &str| {
             format!(
                 r#">> {{"id":"r","method":"{method}","params":{{"threadId":"t"}}}}
@@ -683,7 +682,7 @@ mod tests {
         check(&format!("{}\n{}", read("thread/read", &turns), read("thread/resume", &turns)), expect);
         check(&read("thread/read", r#"{"id":"t","turns":null}"#), "");
         check(&read("thread/read", "7"), "");
-        // What a fork holds is the fork's.
+        // A fork's entries belong to the fork.
         let fork = turns.replace(r#"{"id":"t""#, r#"{"id":"f""#);
         check(
             &format!("{}\n{}", read("thread/read", &turns), read("thread/fork", &fork)),
@@ -695,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_turns_is_told_from_its_oldest_on() {
+    fn page_of_turns_is_emitted_oldest_first() {
         let turn =
             |id: &str, began: u64| format!(r#"{{"id":"{id}","status":"completed","startedAt":{began},"items":[]}}"#);
         check(
@@ -713,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_other_names_when_it_is_read_again_is_known() {
+    fn renamed_items_are_recognized_when_read_again() {
         let live = r#"
             << {"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}
             << {"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"agentMessage","id":"msg_1","text":"a"}}}
@@ -728,7 +727,7 @@ mod tests {
         let once = "u/msg_1/assistant {\"text\":\"a\"}\nu//status {\"status\":\"completed\"}";
         check(&read("u", "x"), once);
         check(&read("turn-1", "item-1"), once);
-        // A stretch is missing: what the thread holds of it is told.
+        // After a gap, the missing entries come from the thread read.
         let gap = read("u", "x").replacen("\n            << {\"method\":\"item", "\ngap\n<< {\"method\":\"item", 1);
         check(
             &gap,

@@ -1,6 +1,6 @@
-//! The events that a simple user interface needs, so that it never reads the protocol: a few for a record, or none.
+//! Events for a simple user interface, so that it need not parse the protocol: zero or more per record.
 //!
-//! Pieces are told as they come and are never joined here.
+//! Pieces are emitted as they arrive and never joined here.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,52 +21,49 @@ use super::usage::Usage;
 use crate::protocol::Method;
 use crate::wire::RpcId;
 
-/// What the ids of our own calls begin with: their answers are not the client's.
+/// Prefix of the ids of our own calls, whose responses are not the client's.
 const OWN_IDS: &str = "codex-shim:";
 
-/// What an event for a user interface is about.
+/// The kind of a UI event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UiKind {
-    /// What a thread does has changed.
+    /// The activity of a thread changed.
     Activity,
-    /// The user has said something.
+    /// A user message.
     Message,
-    /// A piece of what the model says.
+    /// A piece of the model's answer.
     AssistantDelta,
-    /// All of what the model has said.
+    /// The complete answer.
     AssistantFinalize,
-    /// A piece of what the model thinks.
+    /// A piece of the model's reasoning.
     ReasoningDelta,
-    /// All of what the model has thought.
+    /// The complete reasoning.
     ReasoningFinalize,
-    /// What a turn has changed in files so far.
+    /// The files changed by a turn so far.
     Diff,
-    /// A human is asked to allow something, or is not any more.
+    /// A request for permission opened or ended.
     Approval,
-    /// A human is asked a question, or is not any more.
+    /// A question to the user opened or ended.
     UserInput,
-    /// A tool begins.
     ToolBegin,
-    /// A piece of what a tool gives.
+    /// A piece of tool output.
     ToolDelta,
-    /// A tool has ended.
     ToolEnd,
-    /// What the model wants to do.
+    /// The model's plan.
     Plan,
-    /// How many tokens are used.
+    /// Token usage.
     TokenCount,
-    /// A turn, or a compaction, begins or has ended.
+    /// A turn or a compaction began or ended.
     Status,
-    /// Something went wrong.
     Error,
-    /// The client has got a result.
+    /// The client received a result.
     RpcResponse,
-    /// The client has got an error.
+    /// The client received an error.
     RpcError,
 }
 
 impl UiKind {
-    /// The name that it has in a document.
+    /// The name in a document.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -92,33 +89,32 @@ impl UiKind {
     }
 }
 
-/// An event for a user interface.
+/// A UI event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UiEvent {
-    /// What it is about.
     pub kind: UiKind,
-    /// It, as JSON: `{"type",…}`.
+    /// The event as JSON: `{"type",…}`.
     pub json: String,
 }
 
-/// What is under way between two records.
+/// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UiFold {
     generation: Option<String>,
     activity: ActivityFold,
-    /// What was said last of what a thread does.
+    /// The last emitted activity by thread.
     #[serde(rename = "told")]
     emitted: Bounded<String, Activity>,
-    /// Methods of calls that have no answer yet, with their threads, by their ids.
+    /// Methods and threads of open calls, by call id.
     calls: Bounded<String, (String, Option<String>)>,
     asked: Asked,
     items: InProgress,
     diffs: Diffs,
-    /// The turn of a thread that compacts by an item.
+    /// Turns that report their compaction by an item, by thread.
     compacting: Bounded<String, String>,
 }
 
-/// Where an event stands.
+/// The place of an event.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     at_us: u64,
@@ -156,7 +152,7 @@ impl<'a> Spot<'a> {
 }
 
 impl UiFold {
-    /// Takes a record, and appends what a user interface wants to know of it.
+    /// Processes a record, and appends its UI events.
     pub fn take(&mut self, seen: &Seen<'_>, out: &mut Vec<UiEvent>) {
         match &seen.event {
             RecordEvent::Generation(generation) => {
@@ -197,7 +193,7 @@ impl UiFold {
                 let thread = message.place.thread_id.as_deref().and_then(|id| self.activity.thread_of(id, seen.at_us));
                 self.say_activity(seen.at_us, thread, out);
             }
-            // An end may be that of a request anywhere.
+            // The end of a request may affect any thread.
             RecordEvent::ShimEvent { .. } => self.say_activity(seen.at_us, self.activity.threads(seen.at_us), out),
             RecordEvent::Generation(_)
             | RecordEvent::ClientRequest { .. }
@@ -207,7 +203,7 @@ impl UiFold {
         }
     }
 
-    /// The child is gone.
+    /// The child has ended.
     fn run_ended(&mut self, at_us: u64, out: &mut Vec<UiEvent>) {
         for thread in self.activity.threads(at_us) {
             if let Some(turn_id) = &thread.turn_id {
@@ -228,7 +224,7 @@ impl UiFold {
         self.items = InProgress::default();
     }
 
-    /// Says what threads do, where that has changed. How long they have been silent is left to those who have a clock.
+    /// Emits changed activities. The duration of a silence is left to callers with a clock.
     fn say_activity(&mut self, at_us: u64, threads: impl IntoIterator<Item = ThreadActivity>, out: &mut Vec<UiEvent>) {
         for thread in threads {
             let activity = match thread.activity {
@@ -314,7 +310,7 @@ impl UiFold {
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
                 self.items.started(&message.place, &item);
                 spot.emit(UiKind::ToolBegin, |object| item.describe(object), out);
-                // Until early 2026 one was asked before the item began that one is asked about.
+                // Until early 2026, a request came before the start of its item.
                 if let Some(ask) = self.asked.about(&message.place) {
                     let does = self.items.of(&message.place);
                     spot.emit(kind(ask), |object| opened(object, ask, &Value::Null, does), out);
@@ -435,7 +431,7 @@ fn kind(ask: &Ask) -> UiKind {
     }
 }
 
-/// Adds all that one needs to decide.
+/// Adds everything needed for a decision.
 fn opened(object: Object, ask: &Ask, params: &Value, does: Option<&Operation>) -> Object {
     let (item_command, item_cwd, changes) = match does {
         Some(Operation::Runs { command, cwd }) => (command.clone(), cwd.clone(), None),
@@ -458,7 +454,7 @@ fn opened(object: Object, ask: &Ask, params: &Value, does: Option<&Operation>) -
         .with_some("decisions_left_out", Some(ask.decisions_left_out).filter(|left_out| *left_out > 0))
 }
 
-/// Changes as they were asked for until early 2026: an object by their paths.
+/// The changes of a request until early 2026: an object by path.
 fn old_changes(params: &Value) -> Option<Value> {
     let changes = params["fileChanges"].as_object()?.iter().map(|(path, change)| {
         let diff = ["unified_diff", "content"].into_iter().find_map(|name| change[name].as_str());
@@ -486,8 +482,8 @@ mod tests {
     use super::*;
     use crate::history::tapes::{records, ui_events};
 
-    /// A line of `expect` is the type of an event and the rest of it, but for when and where it was. Those that tell what a
-    /// thread does stand only where one is expected.
+    /// A line of `expect` is the type and content of an event, without its place and time. Activity events are compared
+    /// only if expected.
     fn check(playbook: &str, expect: &str) {
         let expect: Vec<&str> = expect.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let wants_activity = expect.iter().any(|line| line.starts_with("activity"));
@@ -500,7 +496,7 @@ mod tests {
         assert_eq!(actual.collect::<Vec<_>>(), expect);
     }
 
-    /// A notification of item `i` of turn `u`.
+    /// A notification about item `i` of turn `u`.
     fn tells(method: &str, members: &str) -> String {
         let place = r#""threadId":"t","turnId":"u","itemId":"i""#;
         let comma = if members.is_empty() { "" } else { "," };
@@ -624,12 +620,12 @@ mod tests {
         let ends =
             r#"approval {"decision":"accept","kind":"diff","request_id":"g-0","source":"api","status":"resolved"}"#;
         check(&format!("{BEGINS}\n{ASKS}\n{ENDS}\n{ENDS}"), &format!("{begins}\n{whole}\n{ends}"));
-        // Asked before the item began: once more, with what it changes.
+        // A request before the start of its item is emitted again with the changes.
         check(&format!("{ASKS}\n{BEGINS}"), &format!("approval {{{decisions}}}\n{begins}\n{whole}"));
-        // Asked again while it is open.
+        // A repetition of an open request.
         let again = ASKS.lines().last().unwrap_or_default();
         check(&format!("{ASKS}\n{again}\n{ENDS}"), &format!("approval {{{decisions}}}\n{ends}"));
-        // What is done with is not shown any more.
+        // The details of a completed item are no longer shown.
         let done = BEGINS.replace("item/started", "item/completed");
         check(
             &format!("{BEGINS}\n{done}\n{ASKS}"),
@@ -637,7 +633,7 @@ mod tests {
         );
     }
 
-    /// A request for a command that offers so many decisions, of so many bytes each.
+    /// A command request that offers `count` decisions of `bytes` bytes each.
     fn offers(count: usize, bytes: usize) -> String {
         let offered = |number: usize| format!(r#""{number}{}""#, "x".repeat(bytes));
         let offered: Vec<String> = (0..count).map(offered).collect();
@@ -648,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn what_offers_too_much_is_told_cut_and_stays_open() {
+    fn excess_decisions_are_cut_and_request_stays_open() {
         let check = |actual: &str, kept: usize, left_out: Option<u64>| {
             let actual = format!(
                 "{actual}\n<< {{\"method\":\"serverRequest/resolved\",\"params\":{{\"threadId\":\"t\",\"requestId\":\"r\"}}}}"
@@ -666,13 +662,13 @@ mod tests {
         check(&offers(65, 1), 68, Some(1));
         check(&offers(1, 3 << 20), 4, Some(1));
         check(&offers(3_000, 1_000), 68, Some(2_936));
-        // A word that is offered over and over is one.
+        // Repeated decisions are listed once.
         let same = offers(1, 1).replace(r#""0x""#, &vec![r#""accept""#; 100_000].join(","));
         check(&same, 4, None);
     }
 
     #[test]
-    fn one_whose_id_another_has_got_is_not_followed_any_more() {
+    fn reused_id_ends_the_earlier_request() {
         let asks = |name: &str| {
             let id = ASKS.lines().last().unwrap_or_default();
             format!("request_opened {{\"request_id\":\"{name}\",\"request_type\":\"x\"}}\n{id}")
@@ -687,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_by_other_methods() {
+    fn other_request_methods_are_recognized() {
         let asked = |method: &str, members: &str, expect: &str| {
             check(&format!(r#"<< {{"id":"r","method":"{method}","params":{{{members}}}}}"#), expect);
         };
@@ -724,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_name_ends_by_the_word_of_the_server() {
+    fn unnamed_request_ends_when_server_resolves_it() {
         let ask = ASKS.lines().last().unwrap_or_default();
         check(
             &format!(
@@ -759,7 +755,7 @@ mod tests {
     }
 
     #[test]
-    fn activity_is_told_when_it_changes() {
+    fn activity_is_emitted_on_change() {
         let idle = r#"<< {"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}"#;
         let started = tells("turn/started", r#""turn":{"id":"u"}"#);
         let delta = tells("item/agentMessage/delta", r#""delta":"a""#);
