@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// Handles a request of an API caller.
-    pub(super) fn asked(
+    pub(super) fn api_request(
         &mut self,
         now: Now,
         api_call: ApiCallId,
@@ -87,7 +87,7 @@ impl Engine {
                 }
             },
             ApiRequest::Input { text, thread_id } => {
-                self.input(now, api_call, &text, thread_id, effects);
+                self.hold_or_send_input(now, api_call, &text, thread_id, effects);
                 return;
             }
         };
@@ -157,7 +157,7 @@ impl Engine {
     }
 
     /// Sends input to the model with pending context, or queues it behind held lines.
-    fn input(
+    fn hold_or_send_input(
         &mut self,
         now: Now,
         api_call: ApiCallId,
@@ -180,12 +180,12 @@ impl Engine {
         }
         let queued = Queued::ApiInput { api_call, text: text.to_owned() };
         if self.hold_api_request(now, &thread_id, queued, effects).is_some() {
-            self.say(now, api_call, text, thread_id, None, effects);
+            self.send_input(now, api_call, text, thread_id, None, effects);
         }
     }
 
     /// Sends input to the model now, with pending context and `prepared`.
-    pub(super) fn say(
+    pub(super) fn send_input(
         &mut self,
         now: Now,
         api_call: ApiCallId,

@@ -159,18 +159,18 @@ impl CurrentClient {
         Some(Departed { was_answered: client.stage != Stage::Attached, asked })
     }
 
-    pub(super) fn client_calls(
+    pub(super) fn on_client_call(
         &mut self,
         elapsed: Duration,
-        message: &Event<'_>,
+        event: &Event<'_>,
         call: Option<CallKey>,
         calls: &mut OpenCalls,
     ) -> OnCall {
         let Who::Attached(client) = &mut self.who else { return OnCall::PassOn };
-        match (client.stage, message.id, message.method) {
+        match (client.stage, event.id, event.method) {
             (Stage::Attached, Some(_), Some(Method::Initialize)) => {
                 client.stage = Stage::Answered;
-                client.opted_out = opted_out(message).unwrap_or_default();
+                client.opted_out = opted_out(event).unwrap_or_default();
                 call.into_iter().for_each(|call| calls.forget(call));
                 return OnCall::Greet;
             }
@@ -184,11 +184,11 @@ impl CurrentClient {
     }
 
     /// Whether the client receives a server message that does not answer one of our own calls.
-    pub(super) fn passing_of(&self, message: &Event<'_>, completed: Option<&OpenCall>) -> Passing {
+    pub(super) fn passing_of(&self, event: &Event<'_>, completed: Option<&OpenCall>) -> Passing {
         if matches!(self.who, Who::Owner) {
             return Passing::Passes;
         }
-        let passes = match (message.name(), message.id, completed.map(|call| call.caller)) {
+        let passes = match (event.name(), event.id, completed.map(|call| call.caller)) {
             (None, Some(_), Some(Caller::Peer)) => true,
             (None, Some(_), Some(Caller::Departed(_))) => false,
             (None, Some(_), Some(Caller::Relay) | None) => self.is_attended(),
@@ -246,10 +246,10 @@ impl Engine {
     }
 
     /// Answers an attached client's `initialize` for the server.
-    pub(super) fn greet(&mut self, message: &Event<'_>, effects: &mut Vec<Effect>) {
-        self.introduce(version::introduced(message).unwrap_or_default(), effects);
+    pub(super) fn greet(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
+        self.introduce(version::introduced(event).unwrap_or_default(), effects);
         effects.push(Effect::Note(Note::ClientAttached { name: self.client.clone() }));
-        if let (Some(id), Some(result)) = (message.id, self.turns.initialized_with()) {
+        if let (Some(id), Some(result)) = (event.id, self.turns.initialized_with()) {
             effects.push(Effect::Answer(own_free_line(Side::Client, greeting(id, result))));
         }
     }
@@ -352,14 +352,14 @@ mod tests {
                 _ => Input::Detached,
             };
             engine.handle(now, input, &mut effects);
-            let told: Vec<String> = effects.iter().filter_map(told).collect();
-            assert_eq!(told.join(" "), *expect, "{step}");
+            let actual: Vec<String> = effects.iter().filter_map(in_words).collect();
+            assert_eq!(actual.join(" "), *expect, "{step}");
         }
     }
 
     /// Names the effects that concern routing.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what else is done is for other tests")]
-    fn told(effect: &Effect) -> Option<String> {
+    fn in_words(effect: &Effect) -> Option<String> {
         Some(match effect {
             Effect::Record(_) => "record".to_owned(),
             Effect::Forward => "forward".to_owned(),

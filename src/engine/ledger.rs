@@ -67,7 +67,7 @@ pub enum LedgerEntry {
         thread_id: String,
         /// Microseconds since the Unix epoch.
         at_us: u64,
-        told: Vec<SentFragment>,
+        sent: Vec<SentFragment>,
     },
     /// A thread saw the projection of an epoch.
     EpochShown {

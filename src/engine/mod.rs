@@ -11,10 +11,8 @@
 //! here.
 
 mod ambiguous;
-mod assembly;
-mod turn_context;
-
 mod api_calls;
+mod assembly;
 mod attached_client;
 mod context;
 mod credentials;
@@ -31,6 +29,7 @@ mod requests;
 mod secrets;
 mod shutdown;
 mod token;
+mod turn_context;
 mod turn_gate;
 mod turns;
 mod version;
@@ -161,13 +160,13 @@ impl Engine {
             Input::SessionOpened { generation } => self.requests.session_opened(generation),
             Input::Line { from, line } => self.line(now, from, line, effects),
             Input::Piece { from: Side::Client } => effects.push(Effect::Forward),
-            Input::Piece { from: Side::Server } => pass(self.current_client.passing_of_piece(), effects),
+            Input::Piece { from: Side::Server } => forward_if_passing(self.current_client.passing_of_piece(), effects),
             Input::LongLine { from, line_bytes } => {
                 let omitted = Omitted { reason: OmittedReason::Size, line_bytes, method: None, id: None };
                 effects.push(Effect::Record(Form::Omitted(Box::new(omitted))));
                 match from {
                     Side::Client => effects.push(Effect::Forward),
-                    Side::Server => pass(self.current_client.passing_of_last_piece(), effects),
+                    Side::Server => forward_if_passing(self.current_client.passing_of_last_piece(), effects),
                 }
             }
             Input::Closed { from: Side::Client } => self.shutdown.client_closed(now.elapsed, effects),
@@ -223,7 +222,7 @@ impl Engine {
             }
             Input::Written(token) => self.requests.written(now, token, effects),
             Input::ApiRequest { api_call, request, server_listens } => {
-                self.asked(now, api_call, request, server_listens, effects);
+                self.api_request(now, api_call, request, server_listens, effects);
             }
             Input::IndexRecovered => {
                 effects.push(Effect::Note(Note::EventPersistRecovered { reason: "persistence_recovered" }));
@@ -303,7 +302,7 @@ impl Engine {
 
     fn line(&mut self, now: Now, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {
         let body = Body::parse(line.bytes);
-        if from == Side::Client && self.waits(now, line, &body, effects) {
+        if from == Side::Client && self.hold_if_needed(now, line, &body, effects) {
             return;
         }
         self.process_line(now, from, line.bytes, &body, effects);
@@ -323,7 +322,7 @@ impl Engine {
             }
             (None, Side::Server) => {
                 effects.push(seen.record());
-                pass(self.current_client.passing_of_other(), effects);
+                forward_if_passing(self.current_client.passing_of_other(), effects);
             }
         }
         effects.extend(self.secrets.take_warning().map(Effect::Warn));
@@ -340,15 +339,15 @@ impl Engine {
         }
     }
 
-    fn client_line(&mut self, seen: &Seen<'_>, message: &Event<'_>, effects: &mut Vec<Effect>) {
-        if message.name().is_none() {
+    fn client_line(&mut self, seen: &Seen<'_>, event: &Event<'_>, effects: &mut Vec<Effect>) {
+        if event.name().is_none() {
             let client = self.client.as_deref().unwrap_or("client").to_owned();
-            let kept = || kept_answer(&seen.verdict, seen.line, message);
-            let on_request = self.requests.client_answers(seen.now, seen.line, message, kept, client, effects);
-            go_on(seen, Effect::Forward, on_request, effects);
+            let kept = || kept_answer(&seen.verdict, seen.line, event);
+            let on_request = self.requests.client_answers(seen.now, seen.line, event, kept, client, effects);
+            record_and_forward(seen, Effect::Forward, on_request, effects);
             return;
         }
-        match self.current_client.client_calls(seen.now.elapsed, message, seen.opened, &mut self.calls.to_server) {
+        match self.current_client.on_client_call(seen.now.elapsed, event, seen.opened, &mut self.calls.to_server) {
             OnCall::PassOn => {}
             OnCall::PassAmbiguous => {
                 if let Some(call) = seen.opened {
@@ -361,7 +360,7 @@ impl Engine {
             }
             OnCall::Greet => {
                 effects.push(seen.record());
-                self.greet(message, effects);
+                self.greet(event, effects);
                 return;
             }
             OnCall::Withhold => {
@@ -370,23 +369,23 @@ impl Engine {
             }
         }
         let mut projection = None;
-        if message.method == Some(Method::TurnStart) {
+        if event.method == Some(Method::TurnStart) {
             if self.turns.has_reasons()
-                && let Some(bytes) = thread_of(message).and_then(|thread_id| self.reasons_ahead(&thread_id))
+                && let Some(bytes) = thread_of(event).and_then(|thread_id| self.reasons_ahead(&thread_id))
             {
                 effects.push(Engine::ahead(seen, bytes));
             }
             let prepared = self.assembly.at_hand.take();
             if self.assembly.is_set() {
-                let (call, shown) = self.before_turn(message, seen.opened, prepared);
+                let (call, shown) = self.before_turn(event, seen.opened, prepared);
                 effects.extend(call.map(|call| Engine::ahead(seen, call)));
                 projection = shown;
             }
         }
-        let instructed = self.asks_for_thread(seen.line, message, seen.opened);
+        let instructed = self.client_thread_call(seen.line, event, seen.opened);
         let (ahead, instead) = match seen.opened {
             Some(call) => {
-                let on_turn = self.context.client_message(seen.now, seen.line, message, projection.as_deref(), effects);
+                let on_turn = self.context.client_message(seen.now, seen.line, event, projection.as_deref(), effects);
                 self.carry(call, on_turn)
             }
             None => (None, None),
@@ -409,27 +408,27 @@ impl Engine {
     fn server_line(
         &mut self,
         seen: &Seen<'_>,
-        message: &Event<'_>,
+        event: &Event<'_>,
         mut completed: Option<Box<OpenCall>>,
         effects: &mut Vec<Effect>,
     ) {
-        self.context.server_message(message, completed.as_deref_mut(), effects);
-        self.track_threads(seen.now, message, completed.as_deref_mut(), effects);
-        let stripped = self.context.stripped(seen.line, message);
+        self.context.server_message(event, completed.as_deref_mut(), effects);
+        self.track_threads(seen.now, event, completed.as_deref_mut(), effects);
+        let stripped = self.context.stripped(seen.line, event);
         // This includes late responses to calls that are no longer open: the client never sees responses to our calls.
-        if message.is_response() && message.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) {
+        if event.is_response() && event.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) {
             effects.push(seen.record());
             let Some(purpose) = completed.and_then(|call| call.purpose) else { return };
             match stripped.as_deref().map(Body::parse) {
-                Some(Body::Message(message)) => self.turns.completed(purpose, &message, effects),
+                Some(Body::Message(event)) => self.turns.completed(purpose, &event, effects),
                 Some(Body::OtherJson | Body::Text | Body::Bytes) | None => {
-                    self.turns.completed(purpose, message, effects);
+                    self.turns.completed(purpose, event, effects);
                 }
             }
             return;
         }
-        let passing = self.current_client.passing_of(message, completed.as_deref());
-        if let (Some(id), Some(method)) = (message.id, message.name()) {
+        let passing = self.current_client.passing_of(event, completed.as_deref());
+        if let (Some(id), Some(method)) = (event.id, event.name()) {
             if passing == Passing::Withheld && RequestKind::of(method).is_none() {
                 effects.push(answer_without_client(id));
             }
@@ -440,39 +439,39 @@ impl Engine {
             }
         }
         // The record keeps the echo of an item that we injected; the client does not see it.
-        let passing = if self.own_items.is_echo(message) { Passing::Withheld } else { passing };
-        let on_request = match (self.server_message(seen.now, seen.line, message, effects), passing) {
+        let passing = if self.own_items.is_echo(event) { Passing::Withheld } else { passing };
+        let on_request = match (self.server_message(seen.now, seen.line, event, effects), passing) {
             (on_request, Passing::Passes) => on_request,
             (OnRequest::Forward(_) | OnRequest::Withhold, Passing::Withheld) => OnRequest::Withhold,
         };
         match stripped {
             Some(bytes) => {
                 let replace = Effect::Replace(own_line(Side::Client, &seen.verdict, seen.body, bytes));
-                go_on(seen, replace, on_request, effects);
+                record_and_forward(seen, replace, on_request, effects);
             }
-            None => go_on(seen, Effect::Forward, on_request, effects),
+            None => record_and_forward(seen, Effect::Forward, on_request, effects),
         }
     }
 
     /// Tracks threads, turns and items from notifications, and opens requests.
-    fn server_message(&mut self, now: Now, line: &[u8], message: &Event<'_>, effects: &mut Vec<Effect>) -> OnRequest {
-        if message.name().is_none() {
+    fn server_message(&mut self, now: Now, line: &[u8], event: &Event<'_>, effects: &mut Vec<Effect>) -> OnRequest {
+        if event.name().is_none() {
             return OnRequest::AT_ONCE;
         }
-        if message.id.is_some() {
-            let place = RequestPlace::of(message.params);
+        if event.id.is_some() {
+            let place = RequestPlace::of(event.params);
             let (about, audience) = (self.items.of(&place), self.current_client.audience());
-            return self.requests.asked(now, line, message, about, audience, effects);
+            return self.requests.opened(now, line, event, about, audience, effects);
         }
-        match (message.method, message.params) {
-            (Some(Method::TurnStarted), _) => self.turns.turn_started(&mut self.calls, message, effects),
+        match (event.method, event.params) {
+            (Some(Method::TurnStarted), _) => self.turns.turn_started(&mut self.calls, event, effects),
             (Some(Method::TurnCompleted), _) => {
-                if let Some((thread_id, turn_id)) = self.turns.turn_completed(message) {
+                if let Some((thread_id, turn_id)) = self.turns.turn_completed(event) {
                     self.own_items.turn_is_over(&thread_id);
                     let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
                     self.requests.turn_completed(now, &place, effects);
                     if self.turns.is_idle() {
-                        effects.extend(turns::outcome(message).map(Effect::NotifyIdle));
+                        effects.extend(turns::outcome(event).map(Effect::NotifyIdle));
                     }
                 }
             }
@@ -519,7 +518,7 @@ impl Seen<'_> {
 }
 
 /// Records a line, then forwards it (or its replacement) if allowed.
-fn go_on(seen: &Seen<'_>, forward: Effect, on_request: OnRequest, effects: &mut Vec<Effect>) {
+fn record_and_forward(seen: &Seen<'_>, forward: Effect, on_request: OnRequest, effects: &mut Vec<Effect>) {
     effects.push(seen.record());
     if let OnRequest::Forward(Pass { hold, mark }) = on_request {
         effects.extend(hold.map(Effect::Hold));
@@ -529,7 +528,7 @@ fn go_on(seen: &Seen<'_>, forward: Effect, on_request: OnRequest, effects: &mut 
 }
 
 /// Forwards a line or a piece of one, if it passes.
-fn pass(passing: Passing, effects: &mut Vec<Effect>) {
+fn forward_if_passing(passing: Passing, effects: &mut Vec<Effect>) {
     match passing {
         Passing::Passes => effects.push(Effect::Forward),
         Passing::Withheld => {}
@@ -572,13 +571,13 @@ mod tests {
                 let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
                 let mut effects = Vec::new();
                 engine.handle(now, Input::Line { from, line }, &mut effects);
-                effects.iter().map(told).collect::<Vec<_>>().join(" ")
+                effects.iter().map(in_words).collect::<Vec<_>>().join(" ")
             })
             .collect()
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "what is new is told as it stands")]
-    fn told(effect: &Effect) -> String {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "what is new is shown as it stands")]
+    fn in_words(effect: &Effect) -> String {
         match effect {
             Effect::Record(Form::Omitted(omitted)) => format!("omit({:?})", omitted.reason),
             Effect::Record(form) => format!("{form:?}"),
@@ -699,8 +698,8 @@ mod tests {
                 format!("inject({})", lines.join("+"))
             }
             Effect::Reply(api_call, reply) => {
-                let told = format!("{reply:?}");
-                let name = told.split(['(', ' ']).next().unwrap_or_default();
+                let actual = format!("{reply:?}");
+                let name = actual.split(['(', ' ']).next().unwrap_or_default();
                 format!("reply{api_call}({name})")
             }
             Effect::Note(_) => "note".to_owned(),
@@ -865,12 +864,12 @@ mod tests {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         play.respond("g-0", r#"{"decision":"decline","reason":"no"}"#);
-        let told = play.at(1, Input::Committed { token: 2, done: true });
-        assert!(told.contains(r#"{"decision":"decline"}}+{"id":"codex-shim:1","method":"turn/steer""#), "{told}");
+        let actual = play.at(1, Input::Committed { token: 2, done: true });
+        assert!(actual.contains(r#"{"decision":"decline"}}+{"id":"codex-shim:1","method":"turn/steer""#), "{actual}");
         assert_eq!(play.line(Side::Server, r#"{"id":"codex-shim:1","error":{"code":-32600}}"#), "record");
         let turn = r#"{"id":5,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
-        let told = play.line(Side::Client, turn);
-        assert!(told.starts_with("send(") && told.contains("thread/inject_items"), "{told}");
+        let actual = play.line(Side::Client, turn);
+        assert!(actual.starts_with("send(") && actual.contains("thread/inject_items"), "{actual}");
         assert_eq!(play.line(Side::Client, turn), "record forward");
     }
 
@@ -879,8 +878,8 @@ mod tests {
         let mut play = Play::start(RequestSettings { hold: true, ..RequestSettings::default() });
         assert_eq!(play.line(Side::Server, ASK), "note first1(opened g-0) record");
         assert_eq!(play.0.requests_pending(), 1);
-        let told = play.at(1, Input::Closed { from: Side::Server });
-        assert!(told.starts_with("note keep(orphaned policy)"), "{told}");
+        let actual = play.at(1, Input::Closed { from: Side::Server });
+        assert!(actual.starts_with("note keep(orphaned policy)"), "{actual}");
         assert_eq!(play.0.requests_pending(), 0);
     }
 }

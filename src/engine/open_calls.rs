@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::assembly::Asked;
+use super::assembly::ThreadCall;
 use super::context::{Lease, OnTurn, TurnSent};
 use super::secrets::{Awaited, Verdict};
 use super::turns::Purpose;
@@ -82,7 +82,7 @@ pub(super) struct OpenCall {
     /// Context that the response settles.
     pub(super) lease: Option<Lease>,
     /// Facts about the thread to read from the response.
-    pub(super) asked: Option<Asked>,
+    pub(super) asked: Option<ThreadCall>,
     pub(super) purpose: Option<Purpose>,
     /// The raw id of a request that only the attached client can answer.
     pub(super) for_client_alone: Option<Box<RawValue>>,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_calls_are_forgotten() {
+    fn oldest_calls_are_evicted() {
         let mut calls = OpenCalls::default();
         (0..=CALLS_MAX).for_each(|id| assert!(open(&mut calls, id).is_some()));
         assert_eq!((complete(&mut calls, 0), complete(&mut calls, 1)), (None, Some(Caller::Peer)));

@@ -35,7 +35,7 @@ struct Plain {
     digest: ItemDigest,
     /// Whether the current notification and the one used until early 2026 have reported the item. A repeated report is
     /// not ours.
-    told: [bool; 2],
+    reported: [bool; 2],
     /// A turn has ended since, possibly the previous one.
     one_is_over: bool,
 }
@@ -63,7 +63,7 @@ impl OwnItems {
             self.plain.push_back(Plain {
                 thread_id: thread_id.to_owned(),
                 digest,
-                told: [false; 2],
+                reported: [false; 2],
                 one_is_over: false,
             });
         }
@@ -74,24 +74,24 @@ impl OwnItems {
         self.plain.retain_mut(|plain| {
             let is_of_turn = plain.thread_id == thread_id;
             // An unreported item may precede the turn after the one that just ended.
-            let goes = is_of_turn && (plain.told != [false; 2] || plain.one_is_over);
+            let goes = is_of_turn && (plain.reported != [false; 2] || plain.one_is_over);
             plain.one_is_over |= is_of_turn;
             !goes
         });
     }
 
     /// Whether a server notification reports only items that we injected.
-    pub(super) fn is_echo(&mut self, message: &Event<'_>) -> bool {
-        if (self.digests.is_empty() && self.plain.is_empty()) || message.id.is_some() {
+    pub(super) fn is_echo(&mut self, event: &Event<'_>) -> bool {
+        if (self.digests.is_empty() && self.plain.is_empty()) || event.id.is_some() {
             return false;
         }
-        let params = message.params.and_then(Members::of).unwrap_or_default();
-        let (item, thread, spelling) = match message.method {
+        let params = event.params.and_then(Members::of).unwrap_or_default();
+        let (item, thread, spelling) = match event.method {
             Some(Method::RawResponseItemCompleted) => (params.get("item"), "threadId", 0),
             // The notification's name until early 2026.
             Some(Method::EarlyRawResponseItem) => {
-                let told = params.get("msg").and_then(Members::of);
-                (told.and_then(|told| told.get("item")), "conversationId", 1)
+                let msg = params.get("msg").and_then(Members::of);
+                (msg.and_then(|msg| msg.get("item")), "conversationId", 1)
             }
             Some(_) | None => return false,
         };
@@ -101,10 +101,10 @@ impl OwnItems {
         }
         let Some(thread_id) = params.text(thread) else { return false };
         let awaited = |plain: &&mut Plain| {
-            plain.digest == digest && plain.thread_id == thread_id && plain.told.get(spelling) == Some(&false)
+            plain.digest == digest && plain.thread_id == thread_id && plain.reported.get(spelling) == Some(&false)
         };
         let Some(plain) = self.plain.iter_mut().find(awaited) else { return false };
-        plain.told.iter_mut().skip(spelling).take(1).for_each(|told| *told = true);
+        plain.reported.iter_mut().skip(spelling).take(1).for_each(|reported| *reported = true);
         true
     }
 }
@@ -152,29 +152,29 @@ mod tests {
         serde_json::json!({ "type": "message", "role": role, "content": content }).to_string()
     }
 
-    fn is_echo(echoes: &mut OwnItems, line: &str) -> bool {
+    fn is_echo(own_items: &mut OwnItems, line: &str) -> bool {
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
-        echoes.is_echo(&Event::of(&message))
+        own_items.is_echo(&Event::of(&message))
     }
 
     #[test]
     fn only_fully_injected_items_are_echoes() {
-        let mut echoes = OwnItems::default();
+        let mut own_items = OwnItems::default();
         let raw = |item: &str| {
             format!(
                 r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"t","turnId":"u","item":{item}}}}}"#
             )
         };
         let mine = item("developer", &["a", "b"]);
-        assert!(!is_echo(&mut echoes, &raw(&mine)));
-        echoes.expect(call(&format!("{mine},{}", item("user", &["\u{1e}é"]))).as_bytes());
-        assert!(is_echo(&mut echoes, &raw(&mine)));
-        assert!(is_echo(&mut echoes, &raw(&item("user", &["\u{1e}é"]))));
+        assert!(!is_echo(&mut own_items, &raw(&mine)));
+        own_items.expect(call(&format!("{mine},{}", item("user", &["\u{1e}é"]))).as_bytes());
+        assert!(is_echo(&mut own_items, &raw(&mine)));
+        assert!(is_echo(&mut own_items, &raw(&item("user", &["\u{1e}é"]))));
         // The server added an id, reordered the members and escaped a character.
-        let told = r#"{"id":"msg_1","content":[{"text":"\u0061","type":"input_text"},{"type":"input_text","text":"b"}],"role":"developer","type":"message"}"#;
-        assert!(is_echo(&mut echoes, &raw(told)));
+        let line = r#"{"id":"msg_1","content":[{"text":"\u0061","type":"input_text"},{"type":"input_text","text":"b"}],"role":"developer","type":"message"}"#;
+        assert!(is_echo(&mut own_items, &raw(line)));
         let old = format!(r#"{{"method":"codex/event/raw_response_item","params":{{"msg":{{"item":{mine}}}}}}}"#);
-        assert!(is_echo(&mut echoes, &old));
+        assert!(is_echo(&mut own_items, &old));
         for other in [
             item("user", &["a", "b"]),
             item("developer", &["a"]),
@@ -184,15 +184,15 @@ mod tests {
             mine.replace("message", "reasoning"),
             item("developer", &[]),
         ] {
-            assert!(!is_echo(&mut echoes, &raw(&other)), "{other}");
+            assert!(!is_echo(&mut own_items, &raw(&other)), "{other}");
         }
-        assert!(!is_echo(&mut echoes, &format!(r#"{{"method":"item/completed","params":{{"item":{mine}}}}}"#)));
-        assert!(!is_echo(&mut echoes, &raw(&mine).replacen('{', r#"{"id":1,"#, 1)));
+        assert!(!is_echo(&mut own_items, &format!(r#"{{"method":"item/completed","params":{{"item":{mine}}}}}"#)));
+        assert!(!is_echo(&mut own_items, &raw(&mine).replacen('{', r#"{"id":1,"#, 1)));
     }
 
     #[test]
     fn plain_echo_matches_once_until_turn_ends() {
-        let mut echoes = OwnItems::default();
+        let mut own_items = OwnItems::default();
         let said = item("user", &["no"]);
         let raw = |thread: &str| {
             format!(r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"{thread}","item":{said}}}}}"#)
@@ -200,34 +200,34 @@ mod tests {
         let old = format!(
             r#"{{"method":"codex/event/raw_response_item","params":{{"conversationId":"t","msg":{{"item":{said}}}}}}}"#
         );
-        assert!(!is_echo(&mut echoes, &raw("t")));
-        echoes.expect_plain("t", call(&said).as_bytes());
-        assert!(!is_echo(&mut echoes, &raw("u")), "who says the same elsewhere is somebody else");
-        assert!(is_echo(&mut echoes, &raw("t")) && is_echo(&mut echoes, &old));
-        assert!(!is_echo(&mut echoes, &raw("t")) && !is_echo(&mut echoes, &old), "who says it again, too");
+        assert!(!is_echo(&mut own_items, &raw("t")));
+        own_items.expect_plain("t", call(&said).as_bytes());
+        assert!(!is_echo(&mut own_items, &raw("u")), "who says the same elsewhere is somebody else");
+        assert!(is_echo(&mut own_items, &raw("t")) && is_echo(&mut own_items, &old));
+        assert!(!is_echo(&mut own_items, &raw("t")) && !is_echo(&mut own_items, &old), "who says it again, too");
         // This may be the end of the previous turn.
-        echoes.expect_plain("t", call(&said).as_bytes());
-        echoes.turn_is_over("u");
-        echoes.turn_is_over("t");
-        assert!(is_echo(&mut echoes, &raw("t")));
-        echoes.turn_is_over("t");
-        assert!(!is_echo(&mut echoes, &old));
+        own_items.expect_plain("t", call(&said).as_bytes());
+        own_items.turn_is_over("u");
+        own_items.turn_is_over("t");
+        assert!(is_echo(&mut own_items, &raw("t")));
+        own_items.turn_is_over("t");
+        assert!(!is_echo(&mut own_items, &old));
         // The server never reported the item.
-        echoes.expect_plain("t", call(&said).as_bytes());
-        (0..2).for_each(|_| echoes.turn_is_over("t"));
-        assert!(!is_echo(&mut echoes, &raw("t")));
+        own_items.expect_plain("t", call(&said).as_bytes());
+        (0..2).for_each(|_| own_items.turn_is_over("t"));
+        assert!(!is_echo(&mut own_items, &raw("t")));
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
-        let mut echoes = OwnItems::default();
-        (0..=PLAIN_MAX).for_each(|_| echoes.expect_plain("t", call(&item("user", &["no"])).as_bytes()));
-        assert_eq!(echoes.plain.len(), PLAIN_MAX);
+    fn stored_digests_are_bounded() {
+        let mut own_items = OwnItems::default();
+        (0..=PLAIN_MAX).for_each(|_| own_items.expect_plain("t", call(&item("user", &["no"])).as_bytes()));
+        assert_eq!(own_items.plain.len(), PLAIN_MAX);
         (0..=DIGESTS_MAX).for_each(|number| {
-            let told = call(&item("user", &[&number.to_string()]));
-            echoes.expect(told.as_bytes());
-            echoes.expect(told.as_bytes());
+            let line = call(&item("user", &[&number.to_string()]));
+            own_items.expect(line.as_bytes());
+            own_items.expect(line.as_bytes());
         });
-        assert_eq!(echoes.digests.len(), DIGESTS_MAX);
+        assert_eq!(own_items.digests.len(), DIGESTS_MAX);
     }
 }

@@ -213,10 +213,10 @@ mod tests {
     use super::*;
 
     /// Plays `script` (steps `TIME INPUT`, times in milliseconds) and returns the effects as words.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "what is new is told as it stands")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "what is new is shown as it stands")]
     fn check(script: &str, expect: &[&str]) {
         let mut ending = Shutdown::new(Duration::from_secs(10), ServerOwner::Client);
-        let mut told = Vec::new();
+        let mut actual = Vec::new();
         for step in script.split(", ") {
             let (at, what) = step.split_once(' ').expect("BUG: a step is TIME WHAT");
             let elapsed = Duration::from_millis(at.parse().expect("BUG: a time is a number"));
@@ -235,7 +235,7 @@ mod tests {
                 "tick" => ending.tick(elapsed, &mut effects),
                 other => panic!("unknown step {other}"),
             }
-            told.extend(effects.iter().map(|effect| match effect {
+            actual.extend(effects.iter().map(|effect| match effect {
                 Effect::DrainServer { stall_max, .. } => format!("drain {stall_max:?}"),
                 Effect::Finish(exit) => format!("finish {}", exit.status()),
                 Effect::Note(_) => "note".to_owned(),
@@ -243,7 +243,7 @@ mod tests {
                 other => format!("{other:?}"),
             }));
         }
-        assert_eq!(told, expect);
+        assert_eq!(actual, expect);
     }
 
     #[test]

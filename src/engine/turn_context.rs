@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::assembly::{
-    Asked, Consultation, Delivered, FragmentCarrier, SentFragment, cwd_in, inject_params, thread_of,
+    Consultation, Delivered, FragmentCarrier, SentFragment, ThreadCall, cwd_in, inject_params, thread_of,
 };
 use super::context::is_unknown_method;
 use super::open_calls::{CallKey, OpenCall};
@@ -38,7 +38,7 @@ impl Engine {
         thread.cwd = cwd_in(&params).or(thread.cwd.take());
         let cwd = read_in.or_else(|| thread.cwd.clone());
         if let Some(addition) = &assembled.addition {
-            self.assembly.threads.says(&thread_id, addition);
+            self.assembly.threads.set_addition(&thread_id, addition);
         }
         let news = match self.assembly.inject_refused {
             true => Vec::new(),
@@ -46,8 +46,8 @@ impl Engine {
         };
         let ahead = (!news.is_empty()).then(|| {
             let params = inject_params(&thread_id, &news);
-            let before = self.assembly.threads.tell(&thread_id, &news);
-            let delivered = Delivered { thread_id: thread_id.clone(), told: news, before };
+            let before = self.assembly.threads.mark_sent(&thread_id, &news);
+            let delivered = Delivered { thread_id: thread_id.clone(), sent: news, before };
             let purpose = Purpose::Fragments(delivered);
             let (_, call) = self.calls.call_server(Method::ThreadInjectItems.name(), Some(&params), purpose);
             self.own_items.expect(&call);
@@ -59,55 +59,55 @@ impl Engine {
             let (epoch, bytes) = (assembled.epoch, projection.len());
             // The epoch counts as shown until the server rejects it: the next turn may begin before the response.
             let before = epoch.clone().and_then(|epoch| self.assembly.threads.of(&thread_id).epoch.replace(epoch));
-            self.ask(call, Asked::Turn { thread_id, epoch, before, bytes });
+            self.expect_response(call, ThreadCall::Turn { thread_id, epoch, before, bytes });
         }
         (ahead, projection)
     }
 
     /// Remembers how to interpret the response to this call.
-    fn ask(&mut self, call: Option<CallKey>, asked: Asked) {
+    fn expect_response(&mut self, call: Option<CallKey>, asked: ThreadCall) {
         if let Some(call) = call.and_then(|call| self.calls.to_server.get_mut(call)) {
             call.asked = Some(asked);
         }
     }
 
     /// Handles a client call about a thread. Returns the line to send in its place, if any.
-    pub(super) fn asks_for_thread(
+    pub(super) fn client_thread_call(
         &mut self,
         line: &[u8],
-        message: &Event<'_>,
+        event: &Event<'_>,
         call: Option<CallKey>,
     ) -> Option<Vec<u8>> {
-        let method = message.method.filter(|_| self.assembly.is_set());
+        let method = event.method.filter(|_| self.assembly.is_set());
         let asked = match method {
-            Some(Method::ThreadStart) => Asked::Start { tools: tools_in(message), instructed: Vec::new() },
-            Some(Method::ThreadResume | Method::ThreadFork) => Asked::Thread { instructed: Vec::new() },
+            Some(Method::ThreadStart) => ThreadCall::Start { tools: tools_in(event), instructed: Vec::new() },
+            Some(Method::ThreadResume | Method::ThreadFork) => ThreadCall::Thread { instructed: Vec::new() },
             Some(Method::ThreadCompactStart) if self.assembly.has_engine() => {
-                let thread_id = thread_of(message)?;
+                let thread_id = thread_of(event)?;
                 self.assembly.compacts(&thread_id);
-                Asked::Compact { thread_id }
+                ThreadCall::Compact { thread_id }
             }
             _ => return None,
         };
         let mut instructed = Vec::new();
         if self.assembly.inject_refused && method != Some(Method::ThreadFork) {
-            let cwd = message.params.and_then(Members::of).and_then(|params| cwd_in(&params));
+            let cwd = event.params.and_then(Members::of).and_then(|params| cwd_in(&params));
             let threads = &self.assembly.threads;
-            let of_thread = thread_of(message).and_then(|thread_id| threads.cwd(&thread_id).map(str::to_owned));
+            let of_thread = thread_of(event).and_then(|thread_id| threads.cwd(&thread_id).map(str::to_owned));
             instructed = threads.developers(cwd.or(of_thread).as_deref());
         }
-        let mut says: Vec<String> = instructed.iter().map(|told| told.text.clone()).collect();
+        let mut texts: Vec<String> = instructed.iter().map(|sent| sent.text.clone()).collect();
         if method == Some(Method::ThreadResume) {
-            says.extend(self.addition_for_resume(message));
+            texts.extend(self.addition_for_resume(event));
         }
-        let replaced = if says.is_empty() { None } else { with_instructions(line, message, &says.join("\n\n")) };
+        let replaced = if texts.is_empty() { None } else { with_instructions(line, event, &texts.join("\n\n")) };
         let instructed = if replaced.is_some() { instructed } else { Vec::new() };
-        self.ask(
+        self.expect_response(
             call,
             match asked {
-                Asked::Start { tools, .. } => Asked::Start { tools, instructed },
-                Asked::Thread { .. } => Asked::Thread { instructed },
-                other @ (Asked::Turn { .. } | Asked::Compact { .. }) => other,
+                ThreadCall::Start { tools, .. } => ThreadCall::Start { tools, instructed },
+                ThreadCall::Thread { .. } => ThreadCall::Thread { instructed },
+                other @ (ThreadCall::Turn { .. } | ThreadCall::Compact { .. }) => other,
             },
         );
         replaced
@@ -128,17 +128,17 @@ impl Engine {
     pub(super) fn track_threads(
         &mut self,
         now: Now,
-        message: &Event<'_>,
+        event: &Event<'_>,
         completed: Option<&mut OpenCall>,
         effects: &mut Vec<Effect>,
     ) {
         if !self.assembly.is_set() {
             return;
         }
-        match (message.method, message.params) {
+        match (event.method, event.params) {
             (None, _) => {
                 if let Some(call) = completed {
-                    self.answered_about_thread(now, call, message, effects);
+                    self.answered_about_thread(now, call, event, effects);
                 }
             }
             (Some(Method::TurnCompleted), Some(params)) => self.turn_is_over(params, effects),
@@ -164,25 +164,25 @@ impl Engine {
         message: &Message<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(Purpose::Fragments(delivered)) = call.purpose.take_if(|purpose| purpose.tells_fragments()) {
-            return self.was_told(now, call.key, delivered, message, effects);
+        if let Some(Purpose::Fragments(delivered)) = call.purpose.take_if(|purpose| purpose.is_fragments()) {
+            return self.fragments_answered(now, call.key, delivered, message, effects);
         }
         let Some(asked) = call.asked.take() else { return };
         let is_refused = message.refusal().is_some();
         match asked {
-            Asked::Compact { thread_id } => {
+            ThreadCall::Compact { thread_id } => {
                 if is_refused && self.assembly.has_compacted(&thread_id) {
                     effects.push(self.native_compaction(thread_id, None, "client", "failed"));
                 }
             }
-            Asked::Turn { thread_id, epoch, before, .. } if is_refused => {
+            ThreadCall::Turn { thread_id, epoch, before, .. } if is_refused => {
                 if let Some(epoch) = epoch {
                     let later = self.calls.to_server.later_than(call.key);
                     self.assembly.epoch_refused(later, &thread_id, &epoch, before);
                 }
             }
             _ if is_refused => {}
-            Asked::Turn { thread_id, epoch, before: _, bytes } => {
+            ThreadCall::Turn { thread_id, epoch, before: _, bytes } => {
                 let turn = message.result.and_then(Members::of).and_then(|result| Members::of(result.get("turn")?));
                 let turn_id = turn.and_then(|turn| turn.text("id"));
                 if let Some(epoch) = &epoch {
@@ -191,13 +191,13 @@ impl Engine {
                 }
                 effects.push(Effect::Note(Note::ContextProjected { thread_id, turn_id, bytes: bytes as u64, epoch }));
             }
-            Asked::Start { tools, instructed } => {
+            ThreadCall::Start { tools, instructed } => {
                 let Some(thread_id) = self.thread_answered(message) else { return };
                 let thread = self.assembly.threads.of(&thread_id);
                 (thread.tools, thread.is_new, thread.is_opened) = (tools, true, true);
                 self.was_instructed(now, thread_id, instructed, effects);
             }
-            Asked::Thread { instructed } => {
+            ThreadCall::Thread { instructed } => {
                 let Some(thread_id) = self.thread_answered(message) else { return };
                 if self.assembly.has_engine() {
                     self.open_thread(&thread_id, effects);
@@ -210,11 +210,11 @@ impl Engine {
     /// Reads the thread and the outcome from a response.
     fn thread_answered(&mut self, message: &Message<'_>) -> Option<String> {
         let result = Members::of(message.result?)?;
-        let told = Members::of(result.get("thread")?)?;
-        let thread_id = told.text("id")?;
+        let named = Members::of(result.get("thread")?)?;
+        let thread_id = named.text("id")?;
         let thread = self.assembly.threads.of(&thread_id);
         thread.model = result.text("model").or(thread.model.take());
-        thread.cwd = cwd_in(&result).or_else(|| cwd_in(&told)).or(thread.cwd.take());
+        thread.cwd = cwd_in(&result).or_else(|| cwd_in(&named)).or(thread.cwd.take());
         Some(thread_id)
     }
 
@@ -226,7 +226,7 @@ impl Engine {
         }
     }
 
-    fn was_told(
+    fn fragments_answered(
         &mut self,
         now: Now,
         call: CallKey,
@@ -234,37 +234,37 @@ impl Engine {
         message: &Message<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        let Delivered { thread_id, told, before: _ } = &delivered;
-        let names = told.iter().map(|told| told.name.clone()).collect();
-        let bytes = told.iter().map(|told| told.text.len() as u64).sum();
+        let Delivered { thread_id, sent, before: _ } = &delivered;
+        let names = sent.iter().map(|sent| sent.name.clone()).collect();
+        let bytes = sent.iter().map(|sent| sent.text.len() as u64).sum();
         let outcome = if message.refusal().is_some() { "refused" } else { "delivered" };
         let carrier = FragmentCarrier::InjectItems.name();
         let note = Note::FragmentsSent { thread_id: thread_id.clone(), fragments: names, bytes, carrier, outcome };
         effects.push(Effect::Note(note));
         let Some(error) = message.refusal() else {
-            let Delivered { thread_id, told, before: _ } = delivered;
-            effects.push(Effect::Keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, told }));
+            let Delivered { thread_id, sent, before: _ } = delivered;
+            effects.push(Effect::Keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, sent }));
             return;
         };
-        self.assembly.telling_refused(self.calls.to_server.later_than(call), delivered);
+        self.assembly.fragments_refused(self.calls.to_server.later_than(call), delivered);
         if is_unknown_method(error) && !std::mem::replace(&mut self.assembly.inject_refused, true) {
             effects.push(Effect::Warn(Warning::FragmentsRefused));
         }
     }
 
-    fn was_instructed(&mut self, now: Now, thread_id: String, told: Vec<SentFragment>, effects: &mut Vec<Effect>) {
-        if told.is_empty() {
+    fn was_instructed(&mut self, now: Now, thread_id: String, sent: Vec<SentFragment>, effects: &mut Vec<Effect>) {
+        if sent.is_empty() {
             return;
         }
-        self.assembly.threads.tell(&thread_id, &told);
+        self.assembly.threads.mark_sent(&thread_id, &sent);
         effects.push(Effect::Note(Note::FragmentsSent {
             thread_id: thread_id.clone(),
-            fragments: told.iter().map(|told| told.name.clone()).collect(),
-            bytes: told.iter().map(|told| told.text.len() as u64).sum(),
+            fragments: sent.iter().map(|sent| sent.name.clone()).collect(),
+            bytes: sent.iter().map(|sent| sent.text.len() as u64).sum(),
             carrier: FragmentCarrier::DeveloperInstructions.name(),
             outcome: "delivered",
         }));
-        effects.push(Effect::Keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, told }));
+        effects.push(Effect::Keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, sent }));
     }
 
     fn turn_is_over(&mut self, params: &serde_json::value::RawValue, effects: &mut Vec<Effect>) {
@@ -377,7 +377,7 @@ mod tests {
         engine: Engine,
         elapsed: Duration,
         asked: Vec<Token>,
-        told: Vec<String>,
+        calls: Vec<String>,
         passed: Vec<String>,
         /// Deadlines of the consultations.
         dues: Vec<Duration>,
@@ -420,7 +420,7 @@ mod tests {
                 engine,
                 elapsed: Duration::ZERO,
                 asked: Vec::new(),
-                told: Vec::new(),
+                calls: Vec::new(),
                 passed: Vec::new(),
                 sent: Vec::new(),
                 dues: Vec::new(),
@@ -468,15 +468,15 @@ mod tests {
                     Consultation::Assemble { token, due, thread_id, .. } => {
                         self.dues.push(due);
                         self.asked.push(token);
-                        self.told.push(format!("assemble {thread_id}"));
+                        self.calls.push(format!("assemble {thread_id}"));
                     }
                     Consultation::Compact { token, thread_id, .. } => {
                         self.asked.push(token);
-                        self.told.push(format!("compact {thread_id}"));
+                        self.calls.push(format!("compact {thread_id}"));
                     }
-                    Consultation::Opened { thread_id } => self.told.push(format!("opened {thread_id}")),
+                    Consultation::Opened { thread_id } => self.calls.push(format!("opened {thread_id}")),
                     Consultation::TurnCompleted { thread_id, turn_id } => {
-                        self.told.push(format!("completed {thread_id} {turn_id}"));
+                        self.calls.push(format!("completed {thread_id} {turn_id}"));
                     }
                 },
                 Effect::RunFragments(token, cwd) => {
@@ -489,7 +489,7 @@ mod tests {
                 }
                 Effect::Reply(api_call, reply) => self.replies.push((api_call, reply)),
                 Effect::Note(Note::ContextEngineCall { method, outcome, .. }) => {
-                    self.told.push(format!("{method} {outcome}"));
+                    self.calls.push(format!("{method} {outcome}"));
                 }
                 _ => {}
             }
@@ -576,7 +576,7 @@ mod tests {
         play.server(r#"{"id":3,"result":{"thread":{"id":"n"}}}"#);
         play.line(&turn(4, "n"));
         play.line(&turn(5, "u"));
-        assert_eq!(play.told, ["opened t", "assemble t", "completed t a", "assemble n", "opened u", "assemble u"]);
+        assert_eq!(play.calls, ["opened t", "assemble t", "completed t a", "assemble n", "opened u", "assemble u"]);
     }
 
     #[test]
@@ -587,7 +587,7 @@ mod tests {
         assert_eq!(play.passed.len(), 1);
         play.at(Input::OwnsCompaction(true), None);
         play.line(&compact(2));
-        assert_eq!((play.passed.len(), play.told.last().map(String::as_str)), (1, Some("compact t")));
+        assert_eq!((play.passed.len(), play.calls.last().map(String::as_str)), (1, Some("compact t")));
         play.elapsed = DEADLINE;
         assert_eq!(play.engine.next_deadline(), Some(DEADLINE));
         play.at(Input::Tick, None);
@@ -645,7 +645,7 @@ mod tests {
         }
         assert_eq!(play.passed, [long(3), long(4), long(5)]);
         let asked = ["opened t1", "assemble t1", "opened t2", "assemble t2"];
-        assert_eq!(play.told, [&asked[..], &["assemble given_up"; 3]].concat());
+        assert_eq!(play.calls, [&asked[..], &["assemble given_up"; 3]].concat());
     }
 
     #[test]
@@ -663,7 +663,7 @@ mod tests {
         assert_eq!(play.passed.len(), 0);
         at(&mut play, 100);
         assert_eq!(play.passed.len(), 3);
-        assert_eq!(play.told, ["opened t", "assemble t", "assemble timeout", "assemble timeout", "assemble t"]);
+        assert_eq!(play.calls, ["opened t", "assemble t", "assemble timeout", "assemble timeout", "assemble t"]);
         assert_eq!(play.dues, [100, 160].map(Duration::from_millis));
         at(&mut play, 160);
         assert_eq!(play.passed.len(), 5);

@@ -92,13 +92,13 @@ impl Turns {
 
     /// The call that delivers queued reasons before a turn of this thread.
     pub(super) fn ahead_of_turn(&mut self, calls: &mut Calls, thread_id: &str) -> Option<Vec<u8>> {
-        let (told, kept): (VecDeque<_>, VecDeque<_>) =
+        let (due_now, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.reasons).into_iter().partition(|(of, _)| of == thread_id);
         self.reasons = kept;
-        if told.is_empty() {
+        if due_now.is_empty() {
             return None;
         }
-        let reasons = told.iter().map(|(_, reason)| reason.as_str()).collect();
+        let reasons = due_now.iter().map(|(_, reason)| reason.as_str()).collect();
         let params = inject_items_params(thread_id, &[("user", reasons)]);
         Some(calls.call_server(Method::ThreadInjectItems.name(), Some(&params), Purpose::ReasonAhead).1)
     }
@@ -248,7 +248,7 @@ impl Turns {
 }
 
 impl Purpose {
-    pub(super) fn tells_fragments(&self) -> bool {
+    pub(super) fn is_fragments(&self) -> bool {
         matches!(self, Purpose::Fragments(_))
     }
 

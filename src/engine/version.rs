@@ -58,26 +58,26 @@ impl VersionWatch {
     }
 
     /// Inspects a message and returns the effect of what it reveals.
-    pub(super) fn learn(&mut self, from: Side, message: &Event<'_>, completed: Option<Method>) -> Option<Effect> {
+    pub(super) fn learn(&mut self, from: Side, event: &Event<'_>, completed: Option<Method>) -> Option<Effect> {
         match (&*self, from) {
             (VersionWatch::Before, Side::Client) => {
-                if message.method != Some(Method::Initialize) {
+                if event.method != Some(Method::Initialize) {
                     return None;
                 }
-                message.id?;
+                event.id?;
                 *self = VersionWatch::Asked;
-                Some(Effect::Introduce(Box::new(introduced(message)?)))
+                Some(Effect::Introduce(Box::new(introduced(event)?)))
             }
             (VersionWatch::Asked, Side::Server) => {
                 if completed != Some(Method::Initialize) {
                     return None;
                 }
-                if message.error.is_some() {
+                if event.error.is_some() {
                     *self = VersionWatch::Before;
                     return None;
                 }
                 *self = VersionWatch::Done;
-                let Answer { user_agent } = serde_json::from_str(message.result?.get()).ok()?;
+                let Answer { user_agent } = serde_json::from_str(event.result?.get()).ok()?;
                 let version = version_in(&user_agent).map(str::to_owned);
                 let bounded = user_agent.len() <= USER_AGENT_BYTES_MAX;
                 bounded.then_some(Effect::Note(Note::CodexVersion { version, user_agent }))

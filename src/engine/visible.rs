@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_deceives_is_seen() {
+    fn misleading_characters_are_made_visible() {
         let check = |text: &str, expect: &str| assert_eq!(one_line(text), expect, "{text:?}");
         check("rm \u{202e}txt.a\u{202c}\u{2066}b\u{2069}", r"rm \u{202e}txt.a\u{202c}\u{2066}b\u{2069}");
         check(

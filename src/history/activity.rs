@@ -343,7 +343,7 @@ impl Thread {
             Some(Method::TurnCompleted) => self.ends(turn_id, at_us),
             Some(Method::ThreadStatusChanged) => {
                 if let Some(status) = StatusKind::of(message.params) {
-                    self.says(&status, at_us);
+                    self.apply_status(&status, at_us);
                 }
             }
             // This includes turns that began before the recording. A completion may follow the end of its turn.
@@ -383,7 +383,7 @@ impl Thread {
         self.waits = None;
     }
 
-    fn says(&mut self, status: &StatusKind, at_us: u64) {
+    fn apply_status(&mut self, status: &StatusKind, at_us: u64) {
         if status.kind != "active" {
             // A status from before an accepted turn does not end it.
             if !matches!(self.turn, Turn::None | Turn::Accepted(_)) {

@@ -104,7 +104,7 @@ impl Asked {
         rows.push(ToolRow { raw_payload_json: Some(preview(message.params, EXCERPT_CHARS_MAX)), ..row });
         // Its id is reused, or too many requests are open: rows record what was evicted.
         let gone = self.open.insert(id, request).into_iter().map(|(_, request)| request);
-        rows.extend(gone.filter(|request| !request.is_over).map(|request| request.untold(at_us, OUTCOME_UNKNOWN)));
+        rows.extend(gone.filter(|request| !request.is_over).map(|request| request.unreported(at_us, OUTCOME_UNKNOWN)));
     }
 
     /// Processes our note of an end. `does` returns the tool call of an open item.
@@ -171,7 +171,7 @@ impl Asked {
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<ToolRow>) {
         self.next = None;
         let open = self.open.take_all().into_iter().map(|(_, request)| request);
-        rows.extend(open.filter(|request| !request.is_over).map(|request| request.untold(at_us, STREAM_CLOSED)));
+        rows.extend(open.filter(|request| !request.is_over).map(|request| request.unreported(at_us, STREAM_CLOSED)));
     }
 
     fn over(&mut self, is_meant: impl Fn(&String, &Request) -> bool) {
@@ -229,7 +229,7 @@ impl Request {
     }
 
     /// The row for an end that was never reported.
-    fn untold(&self, at_us: u64, error_code: &str) -> ToolRow {
+    fn unreported(&self, at_us: u64, error_code: &str) -> ToolRow {
         ToolRow {
             latency_ms: Some(latency_ms(self.at_us, at_us)),
             final_status: Some(ToolEvent::Failed.name().to_owned()),
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_again_is_the_same() {
+    fn repeated_request_adds_no_row() {
         check(&format!("{OPENED}{COMMAND}{COMMAND}"), &[ASKED]);
         // A different request with the same id replaces it, and its end will never be reported.
         let next = COMMAND.replace("t/u/i", "t/u/j");

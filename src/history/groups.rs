@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_ends_at_so_much_text() {
+    fn group_ends_at_byte_limit() {
         let half = "x".repeat(GROUP_BYTES_MAX / 2);
         let less = &half[1..];
         let whole = format!("10 i 2 {half}{half}");
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_lost_ends_all() {
+    fn gap_closes_all_groups() {
         check("10 i a\n11 j x\n12 # full\n13 i b\n900 < x t", &["10 i 1 a", "11 j 1 x", "13 i 1 b"]);
         check("10 i a\n12 ! generation_ended", &["10 i 1 a"]);
     }
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_bounded() {
+    fn open_groups_are_bounded() {
         let mut pieces: Vec<String> = (0..=OPEN_MAX)
             .map(|number| format!("10 < item/agentMessage/delta t/u/{number} {{\"delta\":\"a\"}}"))
             .collect();

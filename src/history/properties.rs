@@ -154,7 +154,7 @@ fn stored_fold_never_contains_a_key() {
 }
 
 #[test]
-fn silence_only_brings_forward() {
+fn silence_only_emits_rows_early() {
     let mut brought = 0;
     for (name, tape) in TAPES {
         let (_, rows) = fold_whole(tape);
@@ -169,7 +169,7 @@ fn silence_only_brings_forward() {
 }
 
 #[test]
-fn what_tapes_lead_to() {
+fn tapes_match_expected_rows() {
     let check = |name: &str, expect: &[&str]| {
         let tape = TAPES.iter().find(|(of, _)| *of == name).expect("BUG: there is no such tape").1;
         let (_, rows) = fold_whole(tape);

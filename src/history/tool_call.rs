@@ -139,7 +139,7 @@ mod tests {
         serde_json::from_str(json).expect("BUG: a test gives JSON")
     }
 
-    fn told(does: &ToolCall) -> String {
+    fn in_words(does: &ToolCall) -> String {
         let ToolCall { item_type, command, cwd, file_path, diff_summary } = does;
         let parts = [item_type, command, cwd, file_path, diff_summary];
         parts.map(|part| part.as_deref().unwrap_or("~")).join("|")
@@ -149,7 +149,7 @@ mod tests {
     fn items_describe_their_action() {
         let check = |item: &str, expect: &str| {
             let members = Members::of(raw(item)).expect("BUG: a test gives objects");
-            assert_eq!(told(&ToolCall::of_item("x".to_owned(), &members)), expect);
+            assert_eq!(in_words(&ToolCall::of_item("x".to_owned(), &members)), expect);
         };
         check(r#"{"command":"ls","cwd":"/w"}"#, "x|ls|/w|~|~");
         check(r#"{"command":["ls","-l"],"cwd":7}"#, "x|ls -l|~|~|~");
@@ -167,12 +167,12 @@ mod tests {
     #[test]
     fn requests_describe_their_action() {
         let check = |kind, params: &str, expect: &str| {
-            assert_eq!(told(&ToolCall::of_request(kind, Params::Written(raw(params)))), expect);
+            assert_eq!(in_words(&ToolCall::of_request(kind, Params::Written(raw(params)))), expect);
         };
         check(RequestKind::Command, r#"{"command":"ls","cwd":"/w"}"#, "commandExecution|ls|/w|~|~");
         check(RequestKind::OldCommand, r#"{"command":["ls","-l"]}"#, "commandExecution|ls -l|~|~|~");
         check(RequestKind::OldPatch, r#"{"fileChanges":{"/a":{},"/b":{}}}"#, "fileChange|~|~|/a|~");
         check(RequestKind::UserInput, "[]", "~|~|~|~|~");
-        assert_eq!(told(&ToolCall::of_request(RequestKind::FileChange, Params::None)), "fileChange|~|~|~|~");
+        assert_eq!(in_words(&ToolCall::of_request(RequestKind::FileChange, Params::None)), "fileChange|~|~|~|~");
     }
 }

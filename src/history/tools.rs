@@ -107,7 +107,7 @@ impl Tools {
     /// The child has ended.
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<ToolRow>) {
         for (key, item) in self.open.take_all() {
-            rows.push(item.untold(key, at_us, STREAM_CLOSED));
+            rows.push(item.unreported(key, at_us, STREAM_CLOSED));
         }
         self.ended = Bounded::default();
         self.asked.run_ended(at_us, rows);
@@ -123,7 +123,7 @@ impl Tools {
         rows: &mut Vec<ToolRow>,
     ) {
         let over = self.open_of(thread_id, Some(turn_id));
-        rows.extend(over.into_iter().map(|(key, item)| item.untold(key, at_us, OUTCOME_UNKNOWN)));
+        rows.extend(over.into_iter().map(|(key, item)| item.unreported(key, at_us, OUTCOME_UNKNOWN)));
     }
 
     /// Removes the open tools of a turn.
@@ -164,7 +164,7 @@ impl Tools {
             }
         };
         // Too many tools are in progress: rows record what was evicted.
-        rows.extend(gone.into_iter().map(|(key, item)| item.untold(key, at_us, OUTCOME_UNKNOWN)));
+        rows.extend(gone.into_iter().map(|(key, item)| item.unreported(key, at_us, OUTCOME_UNKNOWN)));
     }
 
     fn completed(&mut self, at_us: u64, message: &MethodMessage<'_>) -> Option<ToolRow> {
@@ -248,7 +248,7 @@ impl Weigh for Item {
 
 impl Item {
     /// The row for an end that was never reported.
-    fn untold(self, key: ItemKey, at_us: u64, error_code: &str) -> ToolRow {
+    fn unreported(self, key: ItemKey, at_us: u64, error_code: &str) -> ToolRow {
         let row = self.ends(at_us, ToolEvent::Failed);
         key.row(ToolRow { error_code: Some(error_code.to_owned()), ..row })
     }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_tool() {
+    fn tool_types_are_recognized() {
         for item_type in ["userMessage", "agentMessage", "reasoning", "plan", "hookPrompt", "contextCompaction"] {
             check(&format!("5 < item/started t/u/i {{\"type\":\"{item_type}\"}}"), &[]);
             check(&format!("5 < item/completed t/u/i {{\"type\":\"{item_type}\"}}"), &[]);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_puts_out() {
+    fn output_rows_come_from_groups() {
         let output =
             |at: u64, text: &str| format!("{at} < item/commandExecution/outputDelta t/u/i {{\"delta\":\"{text}\"}}\n");
         let end = "300 < item/completed t/u/i {\"type\":\"commandExecution\",\"status\":\"completed\"}";
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_tell_what_is_done() {
+    fn rows_describe_their_action() {
         let actual =
             format!("{STARTED}9 < item/completed t/u/i {{\"type\":\"commandExecution\",\"status\":\"completed\"}}");
         let (_, rows) = play(&actual);

@@ -177,7 +177,7 @@ impl Transcript {
                 let plan = plan.filter(|plan| plan.len() <= PLAN_BYTES_MAX);
                 let changed = self.turns.change(&key, |turn| turn.plan = plan);
                 let gone = changed.map(|((), gone)| gone).unwrap_or_default();
-                self.untold(at_us, &message.method, gone, entries);
+                self.unreported(at_us, &message.method, gone, entries);
             }
             (Some(Method::TokenUsageUpdated), Some(key)) => {
                 if let Some(usage) = Usage::of(message.params) {
@@ -205,15 +205,15 @@ impl Transcript {
     fn turn_started(&mut self, at_us: u64, key: (String, String), entries: &mut Vec<Entry>) {
         // A thread runs one turn at a time, so any other turn has ended unreported.
         let others = self.turns.take_if(|(thread_id, turn_id), _| *thread_id == key.0 && *turn_id != key.1);
-        self.untold(at_us, Method::TurnStarted.name(), others, entries);
+        self.unreported(at_us, Method::TurnStarted.name(), others, entries);
         if self.turns.get(&key).is_none() {
             let gone = self.turns.insert(key, Turn { began_us: at_us, known: Known::Whole, ..Turn::default() });
-            self.untold(at_us, Method::TurnStarted.name(), gone, entries);
+            self.unreported(at_us, Method::TurnStarted.name(), gone, entries);
         }
     }
 
     /// Ends turns without a reported end, or evicted because too many are running.
-    fn untold(&mut self, at_us: u64, event: &str, turns: Vec<((String, String), Turn)>, entries: &mut Vec<Entry>) {
+    fn unreported(&mut self, at_us: u64, event: &str, turns: Vec<((String, String), Turn)>, entries: &mut Vec<Entry>) {
         for ((thread_id, turn_id), turn) in turns {
             let name = turn_name(&turn_id, Some(&turn));
             let spot = Spot { at_us, event, thread_id: &thread_id, turn_id: Some(&turn_id), turn: &name };
@@ -231,7 +231,7 @@ impl Transcript {
     ) {
         if self.turns.get(&key).is_none() && !self.ended.knows(&[&key.0, &key.1]) {
             let gone = self.turns.insert(key.clone(), Turn { began_us: at_us, ..Turn::default() });
-            self.untold(at_us, Method::ItemStarted.name(), gone, entries);
+            self.unreported(at_us, Method::ItemStarted.name(), gone, entries);
         }
         let is_compaction = || item(message).is_some_and(|item| item.kind == ItemKind::Compaction);
         self.turns.change(&key, |turn| turn.compacts |= is_compaction());
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_told_once() {
+    fn same_entry_is_emitted_once() {
         let said = item(r#""type":"agentMessage","id":"i","text":"a""#);
         check(&format!("{said}\n{said}"), r#"u/i/assistant {"text":"a"}"#);
         let old = r#"<< {"method":"codex/event/agent_message","params":{"conversationId":"t","msg":{"type":"agent_message","message":"a"}}}"#;
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_is_told_once() {
+    fn compaction_is_emitted_once() {
         let compacted = r#"<< {"method":"thread/compacted","params":{"threadId":"t","turnId":"u"}}"#;
         let started = r#"<< {"method":"item/started","params":{"threadId":"t","turnId":"u","item":{"type":"contextCompaction","id":"i"}}}"#;
         let item = item(r#""type":"contextCompaction","id":"i""#);

@@ -95,7 +95,7 @@ pub(super) struct TurnEnd {
 
 impl TurnEnd {
     /// An end that the server did not report.
-    fn untold(error_code: &str) -> TurnEnd {
+    fn unreported(error_code: &str) -> TurnEnd {
         TurnEnd {
             event: TurnEvent::Failed,
             status: TurnEvent::Failed.name().to_owned(),
@@ -252,7 +252,7 @@ impl Turns {
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<TurnRow>) {
         for (thread_id, thread) in self.0.take_all() {
             let Some(turn) = thread.turn else { continue };
-            rows.push(TurnRow { thread_id, ..turn.ends(at_us, TurnEnd::untold(STREAM_CLOSED)) });
+            rows.push(TurnRow { thread_id, ..turn.ends(at_us, TurnEnd::unreported(STREAM_CLOSED)) });
         }
     }
 
@@ -262,7 +262,7 @@ impl Turns {
         let (thread_id, turn_id) = (place.thread_id.as_deref().map(str::to_owned), place.turn_id.as_deref()?);
         let is_other = |turn: &mut Turn| turn.turn_id.as_deref() != Some(turn_id);
         let (turn, _) = self.0.change(&thread_id, |thread| thread.turn.take_if(is_other))?;
-        Some(TurnRow { thread_id, ..turn?.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
+        Some(TurnRow { thread_id, ..turn?.ends(at_us, TurnEnd::unreported(OUTCOME_UNKNOWN)) })
     }
 
     fn message(&mut self, at: &Position, at_us: u64, message: &MethodMessage<'_>, rows: &mut Vec<TurnRow>) {
@@ -280,7 +280,7 @@ impl Turns {
         }
         // Too many threads are remembered: the running turn of an evicted thread gets a row.
         rows.extend(gone.into_iter().filter_map(|(thread_id, thread)| {
-            Some(TurnRow { thread_id, ..thread.turn?.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
+            Some(TurnRow { thread_id, ..thread.turn?.ends(at_us, TurnEnd::unreported(OUTCOME_UNKNOWN)) })
         }));
     }
 }
@@ -307,14 +307,18 @@ impl Thread {
             Some(Method::TurnCompleted) => {
                 return self.ends(turn_id?, at_us, TurnEnd::of(message.params)).map(with_payload);
             }
-            Some(Method::ItemStarted) => drop(self.goes_on(turn_id?)),
+            Some(Method::ItemStarted) => drop(self.continued(turn_id?)),
             Some(Method::AgentMessageDelta) => {
-                let turn = self.goes_on(turn_id?)?;
-                turn.streams(at, message.place.item_id.as_deref(), message.place.delta.as_deref().unwrap_or_default());
+                let turn = self.continued(turn_id?)?;
+                turn.add_delta(
+                    at,
+                    message.place.item_id.as_deref(),
+                    message.place.delta.as_deref().unwrap_or_default(),
+                );
             }
             // It may arrive long after its turn.
-            Some(Method::ItemCompleted) => self.running(turn_id?)?.says(message),
-            Some(Method::TokenUsageUpdated) => self.spends(turn_id, message.params),
+            Some(Method::ItemCompleted) => self.running(turn_id?)?.item_completed(message),
+            Some(Method::TokenUsageUpdated) => self.add_usage(turn_id, message.params),
             Some(Method::Error) => {
                 let params = message.params.written().and_then(Members::of)?;
                 let is_final = params.get("willRetry").is_none_or(|retries| retries.get() != "true");
@@ -332,7 +336,7 @@ impl Thread {
     }
 
     /// A record of a turn, possibly the first one seen.
-    fn goes_on(&mut self, turn_id: &str) -> Option<&mut Turn> {
+    fn continued(&mut self, turn_id: &str) -> Option<&mut Turn> {
         if self.turn.is_none() && self.ended.as_deref() != Some(turn_id) {
             self.turn = Some(Turn { turn_id: Some(turn_id.to_owned()), ..Turn::default() });
         }
@@ -368,7 +372,7 @@ impl Thread {
 
     /// `{tokenUsage:{total,last}}`: `last` is one call of the model. The server repeats it without a call, for example
     /// with new limits; `total` reveals that.
-    fn spends(&mut self, turn_id: Option<&str>, params: Params<'_>) {
+    fn add_usage(&mut self, turn_id: Option<&str>, params: Params<'_>) {
         let usage = params.written().and_then(Members::of).and_then(|params| Members::of(params.get("tokenUsage")?));
         let Some(usage) = usage else { return };
         let total = usage.get("total").and_then(Tokens::of);
@@ -386,7 +390,7 @@ impl Thread {
 
 impl Turn {
     /// A piece of an answer.
-    fn streams(&mut self, at: &Position, item_id: Option<&str>, delta: &str) {
+    fn add_delta(&mut self, at: &Position, item_id: Option<&str>, delta: &str) {
         self.delta_chars += delta.chars().count() as u64;
         if self.output_item.as_deref() != item_id || (self.output.is_empty() && self.streamed.is_none()) {
             self.output.clear();
@@ -402,7 +406,7 @@ impl Turn {
     }
 
     /// An item is complete: its text is the final answer.
-    fn says(&mut self, message: &MethodMessage<'_>) {
+    fn item_completed(&mut self, message: &MethodMessage<'_>) {
         let item = message.params.written().and_then(Members::of).and_then(|params| Members::of(params.get("item")?));
         let Some(item) = item.filter(|item| item.text("type").as_deref() == Some("agentMessage")) else { return };
         if let Some(said) = item.text("text").filter(|said| !said.is_empty()) {
@@ -529,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_were_not_seen_to_start() {
+    fn turns_without_recorded_start_get_rows() {
         check(COMPLETED, &["9 completed t/u completed ~ 0 ~ ~"]);
         check(
             &format!("6 < item/agentMessage/delta t/u/m {{\"delta\":\"Hi\"}}\n{COMPLETED}"),
@@ -608,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_turn_costs() {
+    fn turn_usage_is_summed() {
         let usage = |turn: &str, total: u64, last: u64| {
             let tokens = |count: u64| format!("{{\"inputTokens\":{count},\"outputTokens\":{}}}", count / 10);
             let usage = format!("{{\"total\":{},\"last\":{}}}", tokens(total), tokens(last));
@@ -640,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_hold_what_they_were_made_of() {
+    fn rows_have_payload_excerpts() {
         let (_, rows) = play(&format!("{STARTED}{COMPLETED}{}", STARTED.replace("t/u", "t/v")));
         let raw = |row: &TurnRow| row.raw_payload_json.clone().unwrap_or_default();
         assert!(raw(&rows.turns[0]).contains("\"inProgress\"") && raw(&rows.turns[1]).contains("\"completed\""));

@@ -191,10 +191,10 @@ impl UiFold {
         match &seen.event {
             RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, .. } => {
                 let thread = message.place.thread_id.as_deref().and_then(|id| self.activity.thread_of(id, seen.at_us));
-                self.say_activity(seen.at_us, thread, out);
+                self.emit_activity(seen.at_us, thread, out);
             }
             // The end of a request may affect any thread.
-            RecordEvent::ShimEvent { .. } => self.say_activity(seen.at_us, self.activity.threads(seen.at_us), out),
+            RecordEvent::ShimEvent { .. } => self.emit_activity(seen.at_us, self.activity.threads(seen.at_us), out),
             RecordEvent::Generation(_)
             | RecordEvent::ClientRequest { .. }
             | RecordEvent::Response { .. }
@@ -217,7 +217,7 @@ impl UiFold {
         self.activity.run_ended(at_us);
         for (thread_id, activity) in self.emitted.take_all() {
             if activity != Activity::Stopped {
-                say(at_us, &thread_id, None, Activity::Stopped, out);
+                push_activity(at_us, &thread_id, None, Activity::Stopped, out);
             }
         }
         self.calls = Bounded::default();
@@ -225,7 +225,7 @@ impl UiFold {
     }
 
     /// Emits changed activities. The duration of a silence is left to callers with a clock.
-    fn say_activity(&mut self, at_us: u64, threads: impl IntoIterator<Item = ThreadActivity>, out: &mut Vec<UiEvent>) {
+    fn emit_activity(&mut self, at_us: u64, threads: impl IntoIterator<Item = ThreadActivity>, out: &mut Vec<UiEvent>) {
         for thread in threads {
             let activity = match thread.activity {
                 Activity::Thinking | Activity::Working => Activity::Working,
@@ -233,7 +233,7 @@ impl UiFold {
                 rests @ (Activity::Idle | Activity::Stopped) => rests,
             };
             if self.emitted.get(&thread.thread_id) != Some(&activity) {
-                say(at_us, &thread.thread_id, thread.turn_id.as_deref(), activity, out);
+                push_activity(at_us, &thread.thread_id, thread.turn_id.as_deref(), activity, out);
                 self.emitted.insert(thread.thread_id, activity);
             }
         }
@@ -386,7 +386,7 @@ impl UiFold {
     }
 }
 
-fn say(at_us: u64, thread_id: &str, turn_id: Option<&str>, activity: Activity, out: &mut Vec<UiEvent>) {
+fn push_activity(at_us: u64, thread_id: &str, turn_id: Option<&str>, activity: Activity, out: &mut Vec<UiEvent>) {
     let spot = Spot { at_us, thread_id: Some(thread_id), turn_id, item_id: None };
     spot.emit(UiKind::Activity, |object| object.with("activity", activity.name()), out);
 }
@@ -497,7 +497,7 @@ mod tests {
     }
 
     /// A notification about item `i` of turn `u`.
-    fn tells(method: &str, members: &str) -> String {
+    fn notification(method: &str, members: &str) -> String {
         let place = r#""threadId":"t","turnId":"u","itemId":"i""#;
         let comma = if members.is_empty() { "" } else { "," };
         format!(r#"<< {{"method":"{method}","params":{{{place}{comma}{members}}}}}"#)
@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn pieces_are_not_joined() {
         let delta = r#""delta":"a""#;
-        let piece = |method: &str, expect: &str| check(&tells(method, delta), expect);
+        let piece = |method: &str, expect: &str| check(&notification(method, delta), expect);
         piece("item/agentMessage/delta", r#"assistant_delta {"delta":"a"}"#);
         piece("item/reasoning/summaryTextDelta", r#"reasoning_delta {"delta":"a","part":"summary"}"#);
         piece("item/reasoning/textDelta", r#"reasoning_delta {"delta":"a","part":"content"}"#);
@@ -515,19 +515,22 @@ mod tests {
         piece("item/newThing/outputDelta", r#"tool_delta {"delta":"a"}"#);
         piece("thread/realtime/transcript/delta", "");
         piece("codex/event/agent_message_delta", "");
-        let part = |index: &str| tells("item/reasoning/summaryPartAdded", &format!(r#""summaryIndex":{index}"#));
+        let part = |index: &str| notification("item/reasoning/summaryPartAdded", &format!(r#""summaryIndex":{index}"#));
         check(&part("0"), "");
         check(&part("1"), r#"reasoning_delta {"delta":"\n\n","part":"summary"}"#);
-        check(&tells("item/mcpToolCall/progress", r#""message":"m""#), r#"tool_delta {"delta":"m"}"#);
-        check(&tells("item/commandExecution/terminalInteraction", r#""stdin":"y\n""#), r#"tool_delta {"stdin":"y\n"}"#);
+        check(&notification("item/mcpToolCall/progress", r#""message":"m""#), r#"tool_delta {"delta":"m"}"#);
+        check(
+            &notification("item/commandExecution/terminalInteraction", r#""stdin":"y\n""#),
+            r#"tool_delta {"stdin":"y\n"}"#,
+        );
     }
 
     #[test]
     fn items_begin_and_end() {
         let item = |members: &str, begins: &str, ends: &str| {
             let members = format!(r#""item":{{"id":"i",{members}}}"#);
-            check(&tells("item/started", &members), begins);
-            check(&tells("item/completed", &members), ends);
+            check(&notification("item/started", &members), begins);
+            check(&notification("item/completed", &members), ends);
         };
         item(r#""type":"agentMessage","text":"a""#, "", r#"assistant_finalize {"text":"a"}"#);
         item(r#""type":"reasoning","summary":["a"]"#, "", r#"reasoning_finalize {"text":"a"}"#);
@@ -551,7 +554,7 @@ mod tests {
             r#"tool_end {"details":{"query":"q"},"item_type":"webSearch"}"#,
         );
         check(
-            &tells(
+            &notification(
                 "item/completed",
                 r#""item":{"id":"i","type":"commandExecution","command":"ls","cwd":"/","status":"completed","exitCode":2,"durationMs":3,"aggregatedOutput":"x"}"#,
             ),
@@ -561,27 +564,30 @@ mod tests {
 
     #[test]
     fn turns_plans_diffs_errors_and_tokens() {
-        check(&tells("turn/started", r#""turn":{"id":"u"}"#), r#"status {"status":"in_progress","subject":"turn"}"#);
         check(
-            &tells("turn/completed", r#""turn":{"id":"u","status":"interrupted","durationMs":4}"#),
+            &notification("turn/started", r#""turn":{"id":"u"}"#),
+            r#"status {"status":"in_progress","subject":"turn"}"#,
+        );
+        check(
+            &notification("turn/completed", r#""turn":{"id":"u","status":"interrupted","durationMs":4}"#),
             r#"status {"duration_ms":4,"status":"interrupted","subject":"turn"}"#,
         );
         check(
-            &tells("turn/plan/updated", r#""plan":[{"step":"a","status":"inProgress"}]"#),
+            &notification("turn/plan/updated", r#""plan":[{"step":"a","status":"inProgress"}]"#),
             r#"plan {"steps":[{"status":"in_progress","step":"a"}]}"#,
         );
         check(
-            &tells("error", r#""willRetry":true,"error":{"message":"m","codexErrorInfo":"other"}"#),
+            &notification("error", r#""willRetry":true,"error":{"message":"m","codexErrorInfo":"other"}"#),
             r#"error {"error_code":"other","message":"m","will_retry":true}"#,
         );
         check(
-            &tells(
+            &notification(
                 "thread/tokenUsage/updated",
                 r#""tokenUsage":{"last":{"totalTokens":2,"inputTokens":1},"total":{"totalTokens":3},"modelContextWindow":9}"#,
             ),
             r#"token_count {"context_window":9,"input_tokens":1,"thread_total":3,"total":2}"#,
         );
-        let diff = |text: &str| tells("turn/diff/updated", &format!(r#""diff":"{text}""#));
+        let diff = |text: &str| notification("turn/diff/updated", &format!(r#""diff":"{text}""#));
         let id = |text: &str| format!("t:u:{}", crate::history::diff::digest(text));
         check(
             &[diff("a"), diff("a"), diff("b"), diff("a")].join("\n"),
@@ -599,9 +605,14 @@ mod tests {
     fn a_compaction_of_early_2026() {
         let completed = r#"status {"status":"completed","subject":"compaction"}"#;
         let item = r#""item":{"type":"contextCompaction","id":"i"}"#;
-        check(&tells("thread/compacted", ""), completed);
+        check(&notification("thread/compacted", ""), completed);
         check(
-            &[tells("item/started", item), tells("thread/compacted", ""), tells("item/completed", item)].join("\n"),
+            &[
+                notification("item/started", item),
+                notification("thread/compacted", ""),
+                notification("item/completed", item),
+            ]
+            .join("\n"),
             &format!("status {{\"status\":\"in_progress\",\"subject\":\"compaction\"}}\n{completed}"),
         );
     }
@@ -613,7 +624,7 @@ mod tests {
         r#"request_resolved {"request_id":"g-0","status":"resolved","source":"api","decision":"accept"}"#;
 
     #[test]
-    fn an_approval_shows_what_is_approved() {
+    fn approval_event_has_full_details() {
         let begins = r#"tool_begin {"changes":[{"path":"/a"}],"item_type":"fileChange"}"#;
         let decisions = r#""decisions":["accept","acceptForSession","decline","cancel"],"kind":"diff","request_id":"g-0","status":"pending""#;
         let whole = format!(r#"approval {{"changes":[{{"path":"/a"}}],{decisions}}}"#);
@@ -757,8 +768,8 @@ mod tests {
     #[test]
     fn activity_is_emitted_on_change() {
         let idle = r#"<< {"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}"#;
-        let started = tells("turn/started", r#""turn":{"id":"u"}"#);
-        let delta = tells("item/agentMessage/delta", r#""delta":"a""#);
+        let started = notification("turn/started", r#""turn":{"id":"u"}"#);
+        let delta = notification("item/agentMessage/delta", r#""delta":"a""#);
         check(
             &format!(
                 "generation_started\n{idle}\n{idle}\n{started}\n{delta}\n{ASKS}\n{ENDS}\ngeneration_ended\ngeneration_ended"

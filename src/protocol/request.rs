@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_for_a_human() {
+    fn requests_for_humans_are_recognized() {
         for method in ["item/tool/call", "currentTime/read", "account/x/refresh", "attestation/generate"] {
             assert_eq!(RequestKind::of(method), None);
         }

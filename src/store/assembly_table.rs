@@ -68,7 +68,7 @@ pub(super) fn keep(transaction: &Transaction<'_>, entry: &LedgerEntry) -> rusqli
     const MAKE_STALE: &str = "UPDATE codex_fragment_states SET is_stale = 1 WHERE thread_id = ?1";
     const FORGET_EPOCH: &str = "DELETE FROM codex_projection_epochs WHERE thread_id = ?1";
     match entry {
-        LedgerEntry::FragmentsSent { thread_id, at_us, told } => {
+        LedgerEntry::FragmentsSent { thread_id, at_us, sent: told } => {
             for SentFragment { name, role, carrier, text } in told {
                 let row = params![thread_id, name, role, carrier.name(), *at_us as i64, text];
                 transaction.prepare_cached(TELL)?.execute(row)?;
@@ -165,7 +165,7 @@ mod tests {
             text: text.to_owned(),
         };
         let tell = |thread: &str, told: Vec<SentFragment>| {
-            let entry = LedgerEntry::FragmentsSent { thread_id: thread.to_owned(), at_us: 1_000, told };
+            let entry = LedgerEntry::FragmentsSent { thread_id: thread.to_owned(), at_us: 1_000, sent: told };
             keep(&transaction, &entry).expect("it is kept");
         };
         tell("t", vec![told("a", "1"), told("b", "2")]);

@@ -56,7 +56,7 @@ pub(super) struct Assembly {
 
 /// How to interpret the response to a client call.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum ThreadCall {
     Start {
         tools: Vec<String>,
         instructed: Vec<SentFragment>,
@@ -83,7 +83,7 @@ pub(super) enum Asked {
 #[derive(Debug)]
 pub(super) struct Delivered {
     pub(super) thread_id: String,
-    pub(super) told: Vec<SentFragment>,
+    pub(super) sent: Vec<SentFragment>,
     /// The texts that the thread had before.
     pub(super) before: Before,
 }
@@ -151,8 +151,11 @@ impl Assembly {
         before: Option<String>,
     ) {
         let later = later.filter_map(|call| call.asked.as_mut()).find_map(|asked| match asked {
-            Asked::Turn { thread_id: of, epoch: Some(_), before, .. } if of == thread_id => Some(before),
-            Asked::Turn { .. } | Asked::Start { .. } | Asked::Thread { .. } | Asked::Compact { .. } => None,
+            ThreadCall::Turn { thread_id: of, epoch: Some(_), before, .. } if of == thread_id => Some(before),
+            ThreadCall::Turn { .. }
+            | ThreadCall::Start { .. }
+            | ThreadCall::Thread { .. }
+            | ThreadCall::Compact { .. } => None,
         });
         let shown = later.unwrap_or_else(|| &mut self.threads.of(thread_id).epoch);
         if shown.as_deref() == Some(epoch) {
@@ -162,20 +165,24 @@ impl Assembly {
 
     /// The server rejected fragments: restores the thread's earlier texts, or passes them to the next open call that
     /// carries fragments. `later` are the calls opened after it.
-    pub(super) fn telling_refused<'a>(&mut self, later: impl Iterator<Item = &'a mut OpenCall>, delivered: Delivered) {
-        let Delivered { thread_id, told, before } = delivered;
+    pub(super) fn fragments_refused<'a>(
+        &mut self,
+        later: impl Iterator<Item = &'a mut OpenCall>,
+        delivered: Delivered,
+    ) {
+        let Delivered { thread_id, sent, before } = delivered;
         let mut later: Vec<&mut Delivered> = later
             .filter_map(|call| match call.purpose.as_mut() {
                 Some(Purpose::Fragments(later)) if later.thread_id == thread_id => Some(later),
                 Some(_) | None => None,
             })
             .collect();
-        for ((name, before), told) in before.into_iter().zip(&told) {
+        for ((name, before), sent) in before.into_iter().zip(&sent) {
             let later = later.iter_mut().find_map(|later| later.before.iter_mut().find(|(later, _)| *later == name));
             match later {
-                Some((_, text)) if text.as_deref() == Some(&*told.text) => *text = before,
+                Some((_, text)) if text.as_deref() == Some(&*sent.text) => *text = before,
                 Some(_) => {}
-                None => self.threads.put_back(&thread_id, name, &told.text, before),
+                None => self.threads.put_back(&thread_id, name, &sent.text, before),
             }
         }
     }
@@ -216,20 +223,20 @@ mod tests {
             let mut assembly = Assembly::new(AssemblySettings::default(), Token::default());
             let mut calls = Calls::new("own:".to_owned());
             let keys = ["x", "y"].map(|text| {
-                let told = vec![SentFragment {
+                let sent = vec![SentFragment {
                     name: sent::ADDITION.to_owned(),
                     role: settings::FragmentRole::Developer.of_message(),
                     carrier: FragmentCarrier::InjectItems,
                     text: text.to_owned(),
                 }];
-                let before = assembly.threads.tell("t", &told);
-                let delivered = Delivered { thread_id: "t".to_owned(), told, before };
+                let before = assembly.threads.mark_sent("t", &sent);
+                let delivered = Delivered { thread_id: "t".to_owned(), sent, before };
                 calls.call_server("x", None, Purpose::Fragments(delivered)).0
             });
             for at in [refused_first, 1 - refused_first] {
                 let purpose = calls.to_server.get_mut(keys[at]).and_then(|call| call.purpose.take());
                 let Some(Purpose::Fragments(delivered)) = purpose else { panic!("BUG: the call is open") };
-                assembly.telling_refused(calls.to_server.later_than(keys[at]), delivered);
+                assembly.fragments_refused(calls.to_server.later_than(keys[at]), delivered);
             }
             assert!(!assembly.threads.has_addition("t"), "{refused_first}");
         }

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_is_no_projection() {
+    fn empty_context_gives_no_projection() {
         let none = |messages: Value, prompt: &str, chars_max| {
             assert_eq!(project(&read(&messages), prompt, chars_max), None, "{messages}");
         };

@@ -38,7 +38,7 @@ pub(in crate::engine) struct Thread {
     pub(in crate::engine) epoch: Option<String>,
     /// The context engine's latest addition in this run, sent or not.
     addition: Option<String>,
-    told: BTreeMap<String, String>,
+    sent: BTreeMap<String, String>,
     /// The most recently used thread has the greatest value; 0 is unused in this run.
     last_use: u64,
 }
@@ -108,7 +108,7 @@ impl Threads {
     pub(in crate::engine) fn remember(&mut self, remembered: Remembered) {
         for (thread_id, fragment) in remembered.fragments.into_iter().rev() {
             if let Some(thread) = self.known_before(thread_id) {
-                thread.told.entry(fragment.name).or_insert(fragment.text);
+                thread.sent.entry(fragment.name).or_insert(fragment.text);
             }
         }
         for (thread_id, epoch) in remembered.epochs.into_iter().rev() {
@@ -162,15 +162,15 @@ impl Threads {
         let mut news = Vec::new();
         for (fragment, state) in fragments.iter().zip(&states) {
             let Some(state) = state else { continue };
-            let (text, before) = (fragment.render(state), thread.told.get(&fragment.name));
+            let (text, before) = (fragment.render(state), thread.sent.get(&fragment.name));
             let is_shown = fragment.threads == FragmentThreads::All || thread.is_new || before.is_some();
             let says_nothing = before.is_none() && state.trim().is_empty();
             if is_shown && !says_nothing && before != Some(&text) {
-                news.push(fragment.told(text, FragmentCarrier::InjectItems));
+                news.push(fragment.as_sent(text, FragmentCarrier::InjectItems));
             }
         }
         if let Some(addition) = addition.map(bounded_addition).filter(|addition| !addition.is_empty())
-            && thread.told.get(ADDITION).map(String::as_str) != Some(addition)
+            && thread.sent.get(ADDITION).map(String::as_str) != Some(addition)
         {
             let (name, role) = (ADDITION.to_owned(), FragmentRole::Developer.of_message());
             news.push(SentFragment { name, role, carrier: FragmentCarrier::InjectItems, text: addition.to_owned() });
@@ -185,47 +185,51 @@ impl Threads {
         let shown = self.fragments.iter().zip(self.said_in(cwd)).filter_map(|(fragment, state)| {
             let state = state.as_ref().filter(|state| !state.trim().is_empty())?;
             (fragment.role == FragmentRole::Developer)
-                .then(|| fragment.told(fragment.render(state), FragmentCarrier::DeveloperInstructions))
+                .then(|| fragment.as_sent(fragment.render(state), FragmentCarrier::DeveloperInstructions))
         });
         shown.collect()
     }
 
     /// Stores the context engine's addition for a thread.
-    pub(in crate::engine) fn says(&mut self, thread_id: &str, addition: &str) {
+    pub(in crate::engine) fn set_addition(&mut self, thread_id: &str, addition: &str) {
         self.of(thread_id).addition = Some(bounded_addition(addition).to_owned());
     }
 
     /// The context engine's latest addition for a thread, if any.
     pub(in crate::engine) fn addition(&self, thread_id: &str) -> Option<&str> {
         let thread = self.by_id.get(thread_id)?;
-        let said = thread.addition.as_ref().or_else(|| thread.told.get(ADDITION))?;
+        let said = thread.addition.as_ref().or_else(|| thread.sent.get(ADDITION))?;
         (!said.is_empty()).then_some(said)
     }
 
     /// Whether the history of a thread has this addition: one of our calls sent it, and no compaction followed.
     pub(in crate::engine) fn has_addition(&self, thread_id: &str) -> bool {
-        self.by_id.get(thread_id).and_then(|thread| thread.told.get(ADDITION)).is_some_and(|text| !text.is_empty())
+        self.by_id.get(thread_id).and_then(|thread| thread.sent.get(ADDITION)).is_some_and(|text| !text.is_empty())
     }
 
     /// Marks texts as sent to a thread. Returns the earlier texts, to restore if the server rejects the new ones.
-    pub(in crate::engine) fn tell(&mut self, thread_id: &str, told: &[SentFragment]) -> Vec<(String, Option<String>)> {
+    pub(in crate::engine) fn mark_sent(
+        &mut self,
+        thread_id: &str,
+        sent: &[SentFragment],
+    ) -> Vec<(String, Option<String>)> {
         let thread = self.of(thread_id);
         let one = |fragment: &SentFragment| {
-            let before = thread.told.insert(fragment.name.clone(), fragment.text.clone());
+            let before = thread.sent.insert(fragment.name.clone(), fragment.text.clone());
             (fragment.name.clone(), before)
         };
-        told.iter().map(one).collect()
+        sent.iter().map(one).collect()
     }
 
     /// Restores an earlier text, unless the thread has received yet another one since.
     pub(in crate::engine) fn put_back(&mut self, thread_id: &str, name: String, refused: &str, before: Option<String>) {
         let thread = self.of(thread_id);
-        if thread.told.get(&name).map(String::as_str) != Some(refused) {
+        if thread.sent.get(&name).map(String::as_str) != Some(refused) {
             return;
         }
         match before {
-            Some(text) => drop(thread.told.insert(name, text)),
-            None => drop(thread.told.remove(&name)),
+            Some(text) => drop(thread.sent.insert(name, text)),
+            None => drop(thread.sent.remove(&name)),
         }
     }
 
@@ -234,7 +238,7 @@ impl Threads {
         let thread = self.of(thread_id);
         thread.epoch = None;
         // Fragments for new threads only need the name to stay known.
-        thread.told.values_mut().for_each(String::clear);
+        thread.sent.values_mut().for_each(String::clear);
     }
 }
 
@@ -260,7 +264,7 @@ impl Fragment {
         format!("{}{body}\n{closing}", self.opening())
     }
 
-    fn told(&self, text: String, carrier: FragmentCarrier) -> SentFragment {
+    fn as_sent(&self, text: String, carrier: FragmentCarrier) -> SentFragment {
         SentFragment { name: self.name.clone(), role: self.role.of_message(), carrier, text }
     }
 }
@@ -270,11 +274,11 @@ fn bounded_addition(addition: &str) -> &str {
 }
 
 /// Parameters of the call that injects texts: at most one developer message and one user message.
-pub(in crate::engine) fn inject_params(thread_id: &str, told: &[SentFragment]) -> String {
+pub(in crate::engine) fn inject_params(thread_id: &str, sent: &[SentFragment]) -> String {
     let roles = [FragmentRole::Developer, FragmentRole::ContextualUser].map(FragmentRole::of_message);
     let messages = roles.map(|role| {
-        let told = told.iter().filter(|fragment| fragment.role == role);
-        (role, told.map(|fragment| fragment.text.as_str()).collect::<Vec<&str>>())
+        let sent = sent.iter().filter(|fragment| fragment.role == role);
+        (role, sent.map(|fragment| fragment.text.as_str()).collect::<Vec<&str>>())
     });
     let messages: Vec<(&str, Vec<&str>)> = messages.into_iter().filter(|(_, texts)| !texts.is_empty()).collect();
     inject_items_params(thread_id, &messages)
@@ -300,11 +304,11 @@ mod tests {
 
     fn news(threads: &mut Threads, thread: &str, addition: Option<&str>) -> String {
         let news = threads.news(thread, None, addition);
-        threads.tell(thread, &news);
-        news.iter().map(|told| format!("{}:{}", told.role, told.text.replace('\n', "|"))).collect::<Vec<_>>().join(" ")
+        threads.mark_sent(thread, &news);
+        news.iter().map(|sent| format!("{}:{}", sent.role, sent.text.replace('\n', "|"))).collect::<Vec<_>>().join(" ")
     }
 
-    fn says(threads: &mut Threads, a: &str, b: &str) {
+    fn set_states(threads: &mut Threads, a: &str, b: &str) {
         threads.read(None, vec![Some(a.to_owned()), Some(b.to_owned())]);
     }
 
@@ -313,7 +317,7 @@ mod tests {
         let mut threads = threads();
         assert_eq!(news(&mut threads, "t", None), "");
         threads.of("t").is_new = true;
-        says(&mut threads, "1", "x\n");
+        set_states(&mut threads, "1", "x\n");
         assert_eq!(news(&mut threads, "t", None), "user:<a>|1|</a> developer:<b>|x|</b>");
         assert_eq!(news(&mut threads, "t", None), "");
         // A failed read keeps the last state.
@@ -321,7 +325,7 @@ mod tests {
         assert_eq!(news(&mut threads, "t", None), "developer:<b>|y|</b>");
         // A thread from before this run.
         assert_eq!(news(&mut threads, "old", None), "user:<a>|1|</a>");
-        says(&mut threads, "", "y");
+        set_states(&mut threads, "", "y");
         assert_eq!(news(&mut threads, "t", None), "user:<a>||</a>");
         assert_eq!(news(&mut threads, "other", None), "");
     }
@@ -329,33 +333,33 @@ mod tests {
     #[test]
     fn each_folder_has_what_was_read_there() {
         let mut threads = threads();
-        let told = |threads: &mut Threads, thread: &str, cwd: Option<&str>| {
+        let texts = |threads: &mut Threads, thread: &str, cwd: Option<&str>| {
             let news = threads.news(thread, cwd, None);
-            news.iter().map(|told| told.text.replace('\n', "|")).collect::<Vec<_>>().join(" ")
+            news.iter().map(|sent| sent.text.replace('\n', "|")).collect::<Vec<_>>().join(" ")
         };
         let says = |a: &str| vec![Some(a.to_owned()), None];
         threads.read(None, says("relay"));
         threads.read(Some("/a"), says("a"));
-        assert_eq!(told(&mut threads, "t", None), "<a>|relay|</a>");
-        assert_eq!(told(&mut threads, "t", Some("/a")), "<a>|a|</a>");
+        assert_eq!(texts(&mut threads, "t", None), "<a>|relay|</a>");
+        assert_eq!(texts(&mut threads, "t", Some("/a")), "<a>|a|</a>");
         // A failed read does not fall back to another folder's state.
         threads.read(Some("/b"), vec![None, None]);
-        assert_eq!(told(&mut threads, "t", Some("/b")), "");
+        assert_eq!(texts(&mut threads, "t", Some("/b")), "");
         threads.read(Some("/a"), vec![None, None]);
-        assert_eq!(told(&mut threads, "t", Some("/a")), "<a>|a|</a>");
+        assert_eq!(texts(&mut threads, "t", Some("/a")), "<a>|a|</a>");
         (0..FOLDERS_MAX).for_each(|number| threads.read(Some(&number.to_string()), says("x")));
         assert!(threads.read.len() <= FOLDERS_MAX);
-        assert_eq!(told(&mut threads, "t", Some("/a")), "");
+        assert_eq!(texts(&mut threads, "t", Some("/a")), "");
     }
 
     #[test]
     fn rejected_or_forgotten_fragments_are_sent_again() {
         let mut threads = threads();
         threads.of("t").is_new = true;
-        says(&mut threads, "1", "x");
+        set_states(&mut threads, "1", "x");
         let first = threads.news("t", None, None);
-        let before = threads.tell("t", &first);
-        says(&mut threads, "2", "x");
+        let before = threads.mark_sent("t", &first);
+        set_states(&mut threads, "2", "x");
         assert_eq!(news(&mut threads, "t", None), "user:<a>|2|</a>");
         for ((name, before), refused) in before.into_iter().zip(&first) {
             threads.put_back("t", name.clone(), "something else", None);
@@ -389,7 +393,7 @@ mod tests {
     fn changed_fragments_forget_only_what_was_read() {
         let mut threads = threads();
         threads.of("t").is_new = true;
-        says(&mut threads, "1", "x");
+        set_states(&mut threads, "1", "x");
         assert_eq!(news(&mut threads, "t", None), "user:<a>|1|</a> developer:<b>|x|</b>");
         let same = threads.fragments.clone();
         assert!(!threads.configure(same));
@@ -405,13 +409,13 @@ mod tests {
     fn fragments_of_earlier_runs_are_not_repeated() {
         let mut threads = threads();
         let fragment = fragment("b", FragmentRole::Developer, FragmentThreads::New)
-            .told("<b>\nx\n</b>".to_owned(), FragmentCarrier::InjectItems);
+            .as_sent("<b>\nx\n</b>".to_owned(), FragmentCarrier::InjectItems);
         let epochs = vec![("t".to_owned(), "e".to_owned())];
         threads.remember(Remembered { fragments: vec![("t".to_owned(), fragment)], epochs });
-        says(&mut threads, "1", "x");
+        set_states(&mut threads, "1", "x");
         assert_eq!(news(&mut threads, "t", None), "user:<a>|1|</a>");
         assert_eq!(threads.of("t").epoch.as_deref(), Some("e"));
-        says(&mut threads, "1", "changed");
+        set_states(&mut threads, "1", "changed");
         assert_eq!(news(&mut threads, "t", None), "developer:<b>|changed|</b>");
     }
 
@@ -426,16 +430,16 @@ mod tests {
     }
 
     #[test]
-    fn one_message_a_role() {
-        let told = |name: &str, role| {
-            fragment(name, role, FragmentThreads::All).told(name.to_owned(), FragmentCarrier::InjectItems)
+    fn one_message_per_role() {
+        let one = |name: &str, role| {
+            fragment(name, role, FragmentThreads::All).as_sent(name.to_owned(), FragmentCarrier::InjectItems)
         };
         let params = inject_params(
             "t",
             &[
-                told("a", FragmentRole::ContextualUser),
-                told("b", FragmentRole::Developer),
-                told("c", FragmentRole::ContextualUser),
+                one("a", FragmentRole::ContextualUser),
+                one("b", FragmentRole::Developer),
+                one("c", FragmentRole::ContextualUser),
             ],
         );
         assert_eq!(
@@ -452,7 +456,7 @@ mod tests {
     fn least_recently_used_thread_is_evicted() {
         let mut threads = threads();
         let fragment = fragment("b", FragmentRole::Developer, FragmentThreads::New)
-            .told("x".to_owned(), FragmentCarrier::InjectItems);
+            .as_sent("x".to_owned(), FragmentCarrier::InjectItems);
         let remembered =
             |id: &str| Remembered { fragments: vec![(id.to_owned(), fragment.clone())], epochs: Vec::new() };
         threads.remember(remembered("before"));

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_fits_is_whole() {
+    fn fitting_output_is_kept_whole() {
         check("", 3, 9, &[], false);
         check("\n", 3, 9, &[], false);
         check("a", 3, 9, &["a"], false);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_needs_a_command() {
+    fn push_without_command_is_rejected() {
         assert_eq!(push("{}").expect_err("no cmd"), "missing field `cmd` at line 1 column 2");
         for bad in [
             r#"{"cmd":" \n"}"#,
@@ -397,9 +397,9 @@ mod tests {
             provenance: Provenance::default(),
         };
         assert_eq!(command, expect);
-        let told = push(r#"{"cmd":"a","ts":3,"block_id":4,"shell_id":"s","exit_code":-1,"cwd":"/","x":0}"#);
-        let told = told.expect("it is one");
-        assert_eq!((told.ts, told.exit_code, told.block_id), (3, Some(-1), Some(Label::Number(4))));
+        let command = push(r#"{"cmd":"a","ts":3,"block_id":4,"shell_id":"s","exit_code":-1,"cwd":"/","x":0}"#);
+        let command = command.expect("it is one");
+        assert_eq!((command.ts, command.exit_code, command.block_id), (3, Some(-1), Some(Label::Number(4))));
     }
 
     #[test]

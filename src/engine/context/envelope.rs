@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_commands_go_first() {
+    fn oldest_commands_are_dropped_first() {
         let commands: Vec<Command> = (0..12).map(|number| command(&number.to_string(), &[])).collect();
         let fitted = envelope(commands).fit(&ContextBounds::default()).expect("it fits");
         assert_eq!(fitted.commands.first().map(|command| &*command.cmd), Some("2"));
@@ -404,13 +404,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_rendered_can_be_read(envelope in any_envelope(), words in "(?s).{0,20}") {
+        fn rendered_envelope_parses_back(envelope in any_envelope(), words in "(?s).{0,20}") {
             let text = envelope.render() + &words;
             prop_assert_eq!(Envelope::parse(&text), Some((envelope, &*words)));
         }
 
         #[test]
-        fn any_envelope_fits_or_is_none(envelope in any_envelope(), bytes_max in 0usize..3_000) {
+        fn fitted_envelope_respects_bounds(envelope in any_envelope(), bytes_max in 0usize..3_000) {
             let fitted = envelope.clone().fit(&bounds(bytes_max));
             prop_assert_eq!(&fitted, &envelope.clone().fit(&bounds(bytes_max)));
             if let Some(fitted) = fitted {

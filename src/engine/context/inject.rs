@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_in_front_of_the_first_text() {
+    fn envelope_precedes_first_text() {
         check(r#"[{"type":"text","text":"hi"}]"#, r#"[{"type":"text","text":"@hi"}]"#);
         check(
             r#"[ {"url":"x","type":"image"} , { "text" : "\"\u00e9" , "type" : "text" }, {"type":"text","text":"b"} ]"#,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_move_by_its_length_in_bytes() {
+    fn ranges_shift_by_envelope_bytes() {
         check(
             r#"[{"type":"text","text":"ä hi","text_elements":[{"byteRange":{"start":0,"end": 5},"placeholder":null},{"x":1}]}]"#,
             r#"[{"type":"text","text":"@ä hi","text_elements":[{"byteRange":{"start":5,"end": 10},"placeholder":null},{"x":1}]}]"#,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_begins_with_a_marker_is_a_text() {
+    fn text_with_leading_marker_is_ordinary() {
         check(
             r#"[{"type":"text","text":"\u001eCODEX_META {}\u001fx"}]"#,
             r#"[{"type":"text","text":"@\u001eCODEX_META {}\u001fx"}]"#,

@@ -61,7 +61,7 @@ pub(super) struct Context {
     /// The server rejected `thread/inject_items`, and the user was warned.
     inject_refused: bool,
     /// The user was warned that the bounds leave no room.
-    misfit_told: bool,
+    misfit_warned: bool,
     threads: Threads,
     previews: Previews,
     scanner: Scanner,
@@ -121,7 +121,7 @@ impl Context {
             waiting: Vec::new(),
             deliveries: 0,
             inject_refused: false,
-            misfit_told: false,
+            misfit_warned: false,
             threads: Threads::default(),
             previews: Previews::default(),
             scanner: Scanner::default(),
@@ -146,7 +146,7 @@ impl Context {
 
     pub(super) fn configure(&mut self, settings: ContextSettings) {
         if settings != self.settings {
-            self.misfit_told = false;
+            self.misfit_warned = false;
             self.settings = settings;
         }
     }
@@ -186,15 +186,15 @@ impl Context {
         &mut self,
         now: Now,
         line: &[u8],
-        message: &Event<'_>,
+        event: &Event<'_>,
         projection: Option<&str>,
         effects: &mut Vec<Effect>,
     ) -> OnTurn {
         let carries = !self.waiting.is_empty() || projection.is_some() || self.previews.may_show_fragments();
-        if message.method != Some(Method::TurnStart) || message.id.is_none() || !carries {
+        if event.method != Some(Method::TurnStart) || event.id.is_none() || !carries {
             return OnTurn::default();
         }
-        self.load(now, line, message, projection, effects).unwrap_or_default()
+        self.load(now, line, event, projection, effects).unwrap_or_default()
     }
 
     /// The client reused the id of an open call, so their responses are indistinguishable. Neither settles the other's
@@ -224,7 +224,7 @@ impl Context {
             Fitted::Envelope(envelope) => Some((carrier, envelope)),
             Fitted::Nothing => None,
             Fitted::TooBig => {
-                if !std::mem::replace(&mut self.misfit_told, true) {
+                if !std::mem::replace(&mut self.misfit_warned, true) {
                     effects.push(Effect::Warn(Warning::ContextDoesNotFit));
                 }
                 None
@@ -304,15 +304,15 @@ impl Context {
     /// Inspects a server message, and settles the context of the call that it completes.
     pub(super) fn server_message(
         &mut self,
-        message: &Event<'_>,
+        event: &Event<'_>,
         completed: Option<&mut OpenCall>,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(thread_id) = self.threads.told(message, completed.as_deref()) {
+        if let Some(thread_id) = self.threads.first_mention(event, completed.as_deref()) {
             effects.push(Effect::Keep(LedgerEntry::ThreadSeen { thread_id }));
         }
         if let Some(call) = completed {
-            self.settle(message, call, effects);
+            self.settle(event, call, effects);
         }
     }
 
@@ -498,7 +498,7 @@ mod tests {
 
         /// Ends and names of deliveries since the last call, as `number outcome rows` and `number turn`, and warnings.
         fn kept(&mut self) -> Vec<String> {
-            let told = |effect: &Effect| {
+            let in_words = |effect: &Effect| {
                 if let Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete }) = effect {
                     return Some(format!("{delivery} {} {delete:?}", outcome.name()));
                 }
@@ -507,7 +507,7 @@ mod tests {
                 }
                 if let Effect::Warn(warning) = effect { Some(format!("{warning:?}")) } else { None }
             };
-            std::mem::take(&mut self.effects).iter().filter_map(told).collect()
+            std::mem::take(&mut self.effects).iter().filter_map(in_words).collect()
         }
     }
 
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_turn_takes_what_came_after() {
+    fn second_turn_carries_later_commands() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1], None);
         assert_eq!(play.turn(1, "t"), "replaced c1");
@@ -575,11 +575,11 @@ mod tests {
             }
             play.answer("5", RESULT);
             // A call of our own settles its delivery; only the turn stays unknown.
-            let (told, again): (&[&str], _) = match carrier {
+            let (expect, again): (&[&str], _) = match carrier {
                 Carrier::Envelope => (&["1 unknown []"], how),
                 Carrier::InjectItems | Carrier::Auto | Carrier::Off => (&[], "unchanged"),
             };
-            assert_eq!(play.kept(), told);
+            assert_eq!(play.kept(), expect);
             assert_eq!((play.context.waiting(), &*play.turn(6, "t")), (1, again));
         }
     }

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_only_an_envelope_is_removed() {
+    fn envelope_only_item_is_removed() {
         let line = |content: &str| {
             format!(
                 r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{content}],"id":"i"}}}}}}"#
@@ -692,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn snippets_lose_all_up_to_the_end() {
+    fn snippets_lose_text_up_to_end_marker() {
         let line = |snippet: &str, start: usize| {
             format!(
                 r#"{{"id":1,"result":{{"data":[{{"snippet":"{snippet}","snippetMatchRange":{{"start":{start},"end":{}}}}}]}}}}"#,
@@ -708,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quotation_stays() {
+    fn quoted_markers_stay() {
         for line in [
             r#"{"method":"item/started","params":{"item":{"type":"userMessage","content":[{"type":"text","text":"see @"}]}}}"#,
             r#"{"method":"item/started","params":{"item":{"type":"userMessage","content":[{"type":"text","text":"a"},{"type":"text","text":"@b"}]}}}"#,
@@ -736,7 +736,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_no_danger() {
+    fn deep_nesting_is_safe() {
         let deep =
             format!(r#"{{"id":1,"result":{}{{"preview":"@"}}{}}}"#, r#"{"thread":"#.repeat(5_000), "}".repeat(5_000));
         check_stays(&deep);

@@ -10,7 +10,7 @@ use crate::wire::Members;
 const OPENINGS_MAX: usize = 1_024;
 
 /// Threads remembered as reported; one more clears them.
-const TOLD_MAX: usize = 4_096;
+const REPORTED_MAX: usize = 4_096;
 
 /// Threads whose beginnings are stored.
 const PREVIEWS_MAX: usize = 256;
@@ -129,7 +129,7 @@ impl Previews {
 /// Tracks threads from codex's messages about starts, resumes, forks and turns.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    told: HashSet<String>,
+    reported: HashSet<String>,
     /// Threads that have had a turn, in this run or before they were resumed.
     begun: HashSet<String>,
     /// The thread whose first turn the current message accepted.
@@ -138,40 +138,40 @@ pub(super) struct Threads {
 
 impl Threads {
     /// Inspects a server message; returns the thread that it mentions for the first time.
-    pub(super) fn told(&mut self, message: &Event<'_>, completed: Option<&OpenCall>) -> Option<String> {
+    pub(super) fn first_mention(&mut self, event: &Event<'_>, completed: Option<&OpenCall>) -> Option<String> {
         self.just_began = None;
         let call = completed.and_then(|call| call.method);
-        let thread_id = match (message.method, call) {
-            (Some(Method::ThreadStarted), _) => thread_in(message.params?)?,
-            (None, Some(Method::ThreadStart)) => thread_in(message.result?)?,
+        let thread_id = match (event.method, call) {
+            (Some(Method::ThreadStarted), _) => thread_in(event.params?)?,
+            (None, Some(Method::ThreadStart)) => thread_in(event.result?)?,
             (None, Some(Method::ThreadResume | Method::ThreadFork)) => {
-                let thread_id = thread_in(message.result?)?;
+                let thread_id = thread_in(event.result?)?;
                 self.begin(&thread_id);
                 thread_id
             }
-            (None, Some(Method::TurnStart)) if message.result.is_some() => {
+            (None, Some(Method::TurnStart)) if event.result.is_some() => {
                 let thread_id = completed?.thread_id.clone()?;
                 self.just_began = self.begin(&thread_id).then(|| thread_id.clone());
                 thread_id
             }
             (_, _) => return None,
         };
-        if self.told.len() >= TOLD_MAX {
-            self.told.clear();
+        if self.reported.len() >= REPORTED_MAX {
+            self.reported.clear();
         }
-        self.told.insert(thread_id.clone()).then_some(thread_id)
+        self.reported.insert(thread_id.clone()).then_some(thread_id)
     }
 }
 
 impl Threads {
     pub(super) fn knows(&self, thread_id: &str) -> bool {
-        self.told.contains(thread_id)
+        self.reported.contains(thread_id)
     }
 
     /// Marks a thread as begun; returns whether that is new.
     fn begin(&mut self, thread_id: &str) -> bool {
         // If the set is full, no thread counts as new.
-        self.begun.len() < TOLD_MAX && self.begun.insert(thread_id.to_owned())
+        self.begun.len() < REPORTED_MAX && self.begun.insert(thread_id.to_owned())
     }
 
     /// Whether the last inspected message accepted the first turn of a thread.
@@ -191,7 +191,7 @@ mod tests {
     use crate::wire::Body;
 
     #[test]
-    fn threads_are_told_once() {
+    fn threads_are_reported_once() {
         let (mut threads, mut calls) = (Threads::default(), OpenCalls::default());
         let mut play = |step: &str| {
             let Body::Message(message) = Body::parse(&step.as_bytes()[1..]) else { panic!("{step}: no message") };
@@ -199,7 +199,7 @@ mod tests {
             if step.starts_with('>') {
                 return calls.open(&event, None).and(None);
             }
-            threads.told(&event, calls.complete(&event).call.as_deref())
+            threads.first_mention(&event, calls.complete(&event).call.as_deref())
         };
         assert_eq!(play(r#">{"id":1,"method":"thread/start","params":{}}"#), None);
         assert_eq!(play(r#"<{"id":"1","result":{"thread":{"id":"no"}}}"#), None);

@@ -18,7 +18,7 @@ pub(crate) const FIELD_ORDER: &str = "field_order";
 pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: Option<&Value>) -> String {
     let text = |name: &str| params[name].as_str().map(one_line);
     let because = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
-    let told = match kind {
+    let summary = match kind {
         RequestKind::Command => match (text("command"), params["networkApprovalContext"]["host"].as_str()) {
             (_, Some(host)) => format!("reach {}{because}", one_line(host)),
             (Some(command), None) => format!("run {}{because}", without_shell(&command)),
@@ -47,7 +47,7 @@ pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: 
         }
         RequestKind::Other => one_line(method),
     };
-    bounded(&told)
+    bounded(&summary)
 }
 
 /// The names of the form fields in the order of the elicitation's schema.
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_each() {
+    fn summaries_are_one_line() {
         check(
             RequestKind::Command,
             r#"{"command":"/bin/bash -lc 'touch x\nls'","reason":"why\u001b[1m"}"#,

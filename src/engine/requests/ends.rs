@@ -65,7 +65,7 @@ impl Requests {
             match self.commits.get(&token) {
                 Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }) => {
                     let request_id = request_id.clone();
-                    self.goes_on_late(request_id, audience, effects);
+                    self.forward_late(request_id, audience, effects);
                 }
                 Some(Commit::Expires(id)) => {
                     let id = id.clone();
@@ -105,7 +105,7 @@ impl Requests {
         // `serverRequest/resolved` confirms one answer, the other ends confirm all.
         let confirmed = if matches!(why, Why::Confirmed) { 1 } else { usize::MAX };
         for request_id in request.answered_before.drain(..confirmed.min(request.answered_before.len())) {
-            effects.extend(heard_of(why, request_id, at_us));
+            effects.extend(later_entry(why, request_id, at_us));
         }
         match (&mut request.state, why) {
             // The server confirmed the answer before this one.
@@ -115,7 +115,7 @@ impl Requests {
                 deciding.over = Some(*why);
                 return;
             }
-            (State::Answered | State::Sent, _) => effects.extend(heard_of(why, request_id, at_us)),
+            (State::Answered | State::Sent, _) => effects.extend(later_entry(why, request_id, at_us)),
             (State::Pending | State::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
                 let end = RequestEnd::unanswered(
                     request_id,
@@ -145,7 +145,7 @@ impl Requests {
 }
 
 /// The ledger entry for an answered request when the server mentions it again. After the server's exit the row needs none.
-fn heard_of(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
+fn later_entry(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
     match why {
         Why::Confirmed | Why::ItemCompleted => Some(Effect::Keep(LedgerEntry::RequestConfirmed { request_id, at_us })),
         Why::TurnOver => Some(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us })),

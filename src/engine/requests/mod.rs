@@ -155,7 +155,7 @@ impl Requests {
     }
 
     /// Opens a request; `audience` says whether the line can reach a client.
-    pub(super) fn asked(
+    pub(super) fn opened(
         &mut self,
         now: Now,
         line: &[u8],
@@ -178,7 +178,7 @@ impl Requests {
                 return OnRequest::Withhold;
             }
             let request_id = request.row.request_id.clone();
-            return self.asked_again(now, request_id, effects);
+            return self.repeated(now, request_id, effects);
         }
         // From now on, a response with this id answers this request.
         let answered_before = self.open.remove(&id).map(|answered| answered.followed_by(message)).unwrap_or_default();
@@ -240,7 +240,7 @@ impl Requests {
     }
 
     /// The server repeated an open request. If its row is still being stored, the line waits for that again.
-    fn asked_again(&mut self, now: Now, request_id: String, effects: &mut Vec<Effect>) -> OnRequest {
+    fn repeated(&mut self, now: Now, request_id: String, effects: &mut Vec<Effect>) -> OnRequest {
         let opens = |commit: &Commit| matches!(commit, Commit::Opens { request_id: of } if *of == request_id);
         let Some(token) = self.commits.iter().find(|(_, commit)| opens(commit)).map(|(token, _)| *token) else {
             return OnRequest::AT_ONCE;
@@ -255,7 +255,7 @@ impl Requests {
     }
 
     /// Forwards a request whose row was not stored in time, marked as late if anyone receives it.
-    pub(super) fn goes_on_late(&mut self, request_id: String, audience: Passing, effects: &mut Vec<Effect>) {
+    pub(super) fn forward_late(&mut self, request_id: String, audience: Passing, effects: &mut Vec<Effect>) {
         let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
         if let Some(request) = request
             && let Some(Withheld::Until(line)) = request.withheld.take_if(|held| matches!(held, Withheld::Until(_)))
@@ -391,7 +391,7 @@ impl Requests {
             }
             (Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }), false) => {
                 if was_waited_for {
-                    self.goes_on_late(request_id, audience, effects);
+                    self.forward_late(request_id, audience, effects);
                 }
             }
             (Some(Commit::Decides(id)), _) => self.decided(now, &id, done, effects),

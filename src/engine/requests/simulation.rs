@@ -130,7 +130,7 @@ impl World {
             r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u","itemId":"i{id}"}}}}"#
         );
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("no message") };
-        let _ = self.requests.asked(self.now, line.as_bytes(), &message, About::default(), Passing::Passes, effects);
+        let _ = self.requests.opened(self.now, line.as_bytes(), &message, About::default(), Passing::Passes, effects);
     }
 
     fn client_answers(&mut self, id: u64, effects: &mut Vec<Effect>) {
@@ -332,7 +332,7 @@ fn answer_in(message: &Message<'_>) -> (u64, String) {
 }
 
 #[test]
-fn a_thousand_seeds() {
+fn random_runs_keep_the_invariants() {
     for seed in 1..=SEEDS {
         let mut world = World::new(seed);
         (0..STEPS).for_each(|_| world.step());

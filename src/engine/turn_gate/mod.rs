@@ -21,7 +21,13 @@ use holds::{Hold, LINE_BYTES_MAX};
 
 impl Engine {
     /// Holds a client line if it must wait; returns whether it was held.
-    pub(super) fn waits(&mut self, now: Now, line: Line<'_>, body: &Body<'_>, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn hold_if_needed(
+        &mut self,
+        now: Now,
+        line: Line<'_>,
+        body: &Body<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let Body::Message(message) = body else { return false };
         if message.method.is_none() || !self.assembly.is_set() {
             return false;
@@ -54,24 +60,24 @@ impl Engine {
         read_at: Duration,
         thread_id: &str,
         line: &[u8],
-        message: &Event<'_>,
+        event: &Event<'_>,
         effects: &mut Vec<Effect>,
     ) -> Option<(Awaited, Wanted)> {
-        match (message.method?, message.id.map(RpcId::from_raw)?) {
+        match (event.method?, event.id.map(RpcId::from_raw)?) {
             (_, RpcId::Other(_)) => None,
             (Method::ThreadCompactStart, _) => {
                 Some((self.assembly.awaited_by_compaction(read_at)?, Wanted::Compaction))
             }
             (Method::TurnStart, _) => {
-                let turn = TurnStart::read(line, message)?;
+                let turn = TurnStart::read(line, event)?;
                 let awaited = self.assembly.awaited(read_at)?;
                 if line.len() > LINE_BYTES_MAX {
                     // The turn uses the last known fragment states.
-                    let says = awaited.engine_due.is_some();
-                    effects.extend(says.then(|| not_asked("assemble", thread_id, Duration::ZERO, "line_too_long")));
+                    let is_asked = awaited.engine_due.is_some();
+                    effects.extend(is_asked.then(|| not_asked("assemble", thread_id, Duration::ZERO, "line_too_long")));
                     return None;
                 }
-                let params = Members::of(message.params?)?;
+                let params = Members::of(event.params?)?;
                 let prompt = turn.said_text().to_owned();
                 Some((awaited, Wanted::Context { prompt, model: params.text("model"), cwd: cwd_in(&params) }))
             }
@@ -179,7 +185,7 @@ impl Engine {
             let at_hand = match prepared.take() {
                 Some(prepared) => prepared,
                 None if is_given_up => {
-                    if let Some((awaited, wanted)) = self.wants_again(now, &thread_id, &held, effects)
+                    if let Some((awaited, wanted)) = self.still_awaited(now, &thread_id, &held, effects)
                         && awaited.engine_due.is_some()
                     {
                         let waited = now.elapsed.saturating_sub(held.read_at);
@@ -187,7 +193,7 @@ impl Engine {
                     }
                     Prepared::default()
                 }
-                None => match self.wants_again(now, &thread_id, &held, effects) {
+                None => match self.still_awaited(now, &thread_id, &held, effects) {
                     None => Prepared::default(),
                     Some((awaited, wanted)) => {
                         flush_late(&mut late, effects);
@@ -206,7 +212,7 @@ impl Engine {
                 }
                 Queued::ApiInput { api_call, text } => {
                     flush_late(&mut late, effects);
-                    self.say(now, api_call, &text, thread_id.clone(), Some(at_hand), effects);
+                    self.send_input(now, api_call, &text, thread_id.clone(), Some(at_hand), effects);
                 }
                 Queued::Interrupt { api_call } => {
                     flush_late(&mut late, effects);
@@ -223,7 +229,7 @@ impl Engine {
 
     /// The answers that a queued message still needs after waiting behind others. Answers past their deadline are not
     /// requested.
-    fn wants_again(
+    fn still_awaited(
         &self,
         now: Now,
         thread_id: &str,
