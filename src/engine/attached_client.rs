@@ -358,7 +358,7 @@ mod tests {
     }
 
     /// Names the effects that concern routing.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "what else is done is for other tests")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other effects have their own tests")]
     fn in_words(effect: &Effect) -> Option<String> {
         Some(match effect {
             Effect::Record(_) => "record".to_owned(),

@@ -182,31 +182,31 @@ impl fmt::Display for Warning {
         };
         f.write_str(match self {
             Warning::AmbiguousSecret(side) => {
-                let after = "names a method that carries credentials, but is a batch, has a label or repeats a member: that \
-                             line is not recorded, and neither are answers to the ids in it";
+                let after = "names a method that carries credentials, but is a batch, has text before it or repeats a member: \
+                             neither the line nor responses to its ids are recorded";
                 return write_about(f, *side, "a line from", after);
             }
             Warning::AnswersNotRecorded(side) => {
-                let after = "is recorded any more in this run: a line that names a method that carries credentials has ids \
-                             that cannot be read, or too many requests of that kind are open";
-                return write_about(f, *side, "no answer to", after);
+                let after = "are not recorded for the rest of this run: a line that names a method with credentials has \
+                             unreadable ids, or too many such requests are open";
+                return write_about(f, *side, "responses to", after);
             }
             Warning::InjectRefusedFallsBack => {
-                "this codex does not take `thread/inject_items`: context goes in front of the user's words from now on"
+                "this codex does not support `thread/inject_items`: context now goes in front of the user's words"
             }
             Warning::ContextDoesNotFit => {
-                "`context_bytes_max` or `context_commands_max` leaves no room for a single command: context waits"
+                "`context_bytes_max` or `context_commands_max` leaves no room for a single command: raise it to send context"
             }
             Warning::FragmentsRefused => {
-                "this codex does not take `thread/inject_items`: fragments of the developer go with the next thread that is \
-                 started or resumed, others not at all"
+                "this codex does not support `thread/inject_items`: developer fragments are sent only when a thread starts \
+                 or resumes, others not at all"
             }
             Warning::ReasonNotSent => {
-                "this codex does not take `thread/inject_items`: the model was not told why something was declined"
+                "this codex does not support `thread/inject_items`: the reason of a decline did not reach the model"
             }
             Warning::InjectRefusedWaits => {
-                "this codex does not take `thread/inject_items`: context waits; `carrier = \"auto\"` would put it in front \
-                 of the user's words"
+                "this codex does not support `thread/inject_items`: context stays queued; set `carrier = \"auto\"` to put it \
+                 in front of the user's words"
             }
         })
     }
@@ -253,7 +253,7 @@ pub struct Omitted {
 pub enum OmittedReason {
     /// It carries a credential.
     Secret,
-    /// It is over [`crate::wire::LINE_BYTES_MAX`].
+    /// The line exceeds [`crate::wire::LINE_BYTES_MAX`].
     Size,
 }
 

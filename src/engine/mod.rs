@@ -576,7 +576,7 @@ mod tests {
             .collect()
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "what is new is shown as it stands")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "new effects are shown in debug form")]
     fn in_words(effect: &Effect) -> String {
         match effect {
             Effect::Record(Form::Omitted(omitted)) => format!("omit({:?})", omitted.reason),

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     /// Plays `script` (steps `TIME INPUT`, times in milliseconds) and returns the effects as words.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "what is new is shown as it stands")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "new effects are shown in debug form")]
     fn check(script: &str, expect: &[&str]) {
         let mut ending = Shutdown::new(Duration::from_secs(10), ServerOwner::Client);
         let mut actual = Vec::new();

@@ -446,7 +446,7 @@ mod tests {
             effects.into_iter().for_each(|effect| self.carry_out(effect, line));
         }
 
-        #[expect(clippy::wildcard_enum_match_arm, reason = "what is not about lines or the engine is not looked at")]
+        #[expect(clippy::wildcard_enum_match_arm, reason = "only lines and consultations matter here")]
         fn carry_out(&mut self, effect: Effect, line: Option<&str>) {
             match effect {
                 Effect::Forward => {

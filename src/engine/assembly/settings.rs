@@ -87,7 +87,7 @@ impl fmt::Display for FragmentSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FragmentThreads {
     All,
-    /// Threads that begin during a run, and from then on those same threads.
+    /// Threads that start while the relay runs; they also receive later changes.
     New,
 }
 

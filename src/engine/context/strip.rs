@@ -79,7 +79,7 @@ pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews) -> 
 struct Stripper<'a> {
     splice: Splice<'a>,
     previews: &'a Previews,
-    /// Where the current previews are shown.
+    /// The place of the previews being visited.
     place: PreviewPlace,
 }
 

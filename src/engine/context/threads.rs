@@ -49,7 +49,7 @@ enum ImagePreviews {
     Nowhere,
 }
 
-/// Where a preview is shown.
+/// The place of a preview.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PreviewPlace {
     /// In a list of threads.

@@ -32,20 +32,20 @@ impl Engine {
         if message.method.is_none() || !self.assembly.is_set() {
             return false;
         }
-        let message = &Event::of(message);
+        let event = &Event::of(message);
         if self.assembly.holds.is_empty()
-            && !matches!(message.method, Some(Method::TurnStart | Method::ThreadCompactStart))
+            && !matches!(event.method, Some(Method::TurnStart | Method::ThreadCompactStart))
         {
             return false;
         }
-        let Some(thread_id) = thread_of(message) else { return false };
+        let Some(thread_id) = thread_of(event) else { return false };
         if self.assembly.holds.holds(&thread_id) {
             let queued = Queued::ClientLine(line.bytes.to_vec(), line.end);
             self.assembly.holds.push(&thread_id, Held { queued, read_at: now.elapsed });
             self.release_ready(now, effects);
             return true;
         }
-        let Some((awaited, wanted)) = self.awaited(now.elapsed, &thread_id, line.bytes, message, effects) else {
+        let Some((awaited, wanted)) = self.awaited(now.elapsed, &thread_id, line.bytes, event, effects) else {
             return false;
         };
         let queued = Queued::ClientLine(line.bytes.to_vec(), line.end);
