@@ -665,7 +665,7 @@ mod tests {
                 actual.map(|event| serde_json::from_str(&event.json).expect("it is JSON")).collect();
             let status: Vec<&str> = actual.iter().filter_map(|event| event["status"].as_str()).collect();
             assert_eq!(status, ["pending", "resolved"]);
-            let decisions = actual[0]["decisions"].as_array().expect("they are events");
+            let decisions = actual[0]["decisions"].as_array().expect("decisions are a list");
             assert_eq!((decisions.len(), actual[0]["decisions_left_out"].as_u64()), (kept, left_out));
             assert_eq!(decisions[kept - 4..], ["accept", "acceptForSession", "decline", "cancel"]);
         };
