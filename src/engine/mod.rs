@@ -171,21 +171,7 @@ impl Engine {
                 }
             }
             Input::Closed { from: Side::Client } => self.shutdown.client_closed(now.elapsed, effects),
-            Input::Closed { from: Side::Server } => {
-                let calls = self.calls.to_server.take_all();
-                for lease in calls.iter().filter_map(|call| call.lease.as_ref()) {
-                    self.context.server_ended(lease, effects);
-                }
-                self.assembly_ended(effects);
-                self.requests.server_ended(now, effects);
-                self.turns.server_ended(effects);
-                for purpose in calls.into_iter().filter_map(|call| call.purpose) {
-                    purpose.server_ended(effects);
-                }
-                // Pending requests need no answer: the server is gone.
-                drop(self.detach(now, effects));
-                self.shutdown.server_closed(effects);
-            }
+            Input::Closed { from: Side::Server } => self.server_closed(now, effects),
             Input::Detached => {
                 // Process the client's held lines while it still counts as attached.
                 self.process_all_held(now, effects);
@@ -235,6 +221,22 @@ impl Engine {
                 self.requests.tick(now, self.current_client.audience(), effects);
             }
         }
+    }
+
+    fn server_closed(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let calls = self.calls.to_server.take_all();
+        for lease in calls.iter().filter_map(|call| call.lease.as_ref()) {
+            self.context.server_ended(lease, effects);
+        }
+        self.assembly_ended(effects);
+        self.requests.server_ended(now, effects);
+        self.turns.server_ended(effects);
+        for purpose in calls.into_iter().filter_map(|call| call.purpose) {
+            purpose.server_ended(effects);
+        }
+        // Pending requests need no answer: the server is gone.
+        drop(self.detach(now, effects));
+        self.shutdown.server_closed(effects);
     }
 
     /// When the next [`Input::Tick`] is due, as [`Now::elapsed`].
